@@ -1,0 +1,228 @@
+//! What a node is told at its start.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use antiphon_wire::frame::ClusterKey;
+
+/// A node's configuration. Build it from a preset: `Config::new(cluster, name, addr)` has the `lan` profile.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// The cluster's name, 1 to 64 bytes. Nodes of other names are refused.
+    pub cluster: String,
+    /// The node's name, 1 to 64 bytes, unique in the cluster.
+    pub name: String,
+    /// The address the others reach this node at.
+    pub addr: SocketAddr,
+    /// The configured seeds: the acceptors of the founding slot. May or may not contain `addr`.
+    pub seeds: Vec<SocketAddr>,
+    /// Found only when this many nodes are present: their majority, not the seeds', is the founding quorum.
+    pub expect: Option<u16>,
+    /// Found at once, alone if need be. Two nodes so started never become one cluster by themselves.
+    pub found: bool,
+    /// Free for the application; every view carries it.
+    pub metadata: BTreeMap<String, String>,
+    /// Votes in quorums. Default 1.
+    pub weight: u16,
+    /// The partition policy.
+    pub policy: Policy,
+    /// The membership engine.
+    pub engine: EngineKind,
+    /// Timing.
+    pub profile: Profile,
+    /// The cluster key; `None` is the plain mode: frames carry a checksum, anyone can forge them.
+    pub key: Option<ClusterKey>,
+    /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive.
+    pub rejoin: bool,
+    /// Unix time of `Time::ZERO` in seconds, for view numbers (R5). The driver fills it in.
+    pub unix_time_s: u64,
+}
+
+impl Config {
+    /// A node of `cluster` called `name`, reached at `addr`, with no seeds, profile `lan`, policy `majority`.
+    pub fn new(cluster: impl Into<String>, name: impl Into<String>, addr: SocketAddr) -> Self {
+        Self {
+            cluster: cluster.into(),
+            name: name.into(),
+            addr,
+            seeds: Vec::new(),
+            expect: None,
+            found: false,
+            metadata: BTreeMap::new(),
+            weight: 1,
+            policy: Policy::Majority,
+            engine: EngineKind::Coordinator,
+            profile: Profile::lan(),
+            key: None,
+            rejoin: true,
+            unix_time_s: 0,
+        }
+    }
+}
+
+/// Who may go on after a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Policy {
+    /// The majority of the last primary view's weights; exactly half with the elder.
+    Majority,
+}
+
+/// How node views are agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// The elder proposes, each view is one Paxos slot. For up to tens of nodes.
+    Coordinator,
+}
+
+/// Timing as one choice. All others follow from these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The profile's name: `local`, `lan` or `wan`.
+    pub name: &'static str,
+    /// An idle member says that it lives this often.
+    pub heartbeat: Duration,
+    /// A member not heard for this long is suspected. At least 4 × `heartbeat`.
+    pub suspect_after: Duration,
+    /// A member whose connection was lost or refused, and that is not heard for this long since, is suspected.
+    pub suspect_after_loss: Duration,
+    /// A pair of members that cannot hear each other, while others hear both, loses its junior after this long.
+    pub unreachable_after: Duration,
+    /// Unacknowledged control messages are sent again after this long at first, doubling to 8 ×.
+    pub retransmit: Duration,
+    /// The coordinator gathers changes for this long before it proposes a view.
+    pub batch: Duration,
+    /// With a majority of the seeds but not all of them present, founding waits this long for the rest.
+    pub founding_wait: Duration,
+    /// Without report or progress for this long a flush's laggard is removed from the group (R18).
+    pub flush_stall: Duration,
+    /// A graceful leave is bounded by this.
+    pub leave_within: Duration,
+}
+
+impl Profile {
+    /// Processes of one host. Detects a silent process in 0.6 s.
+    pub fn local() -> Self {
+        Self {
+            name: "local",
+            heartbeat: Duration::from_millis(100),
+            suspect_after: Duration::from_millis(600),
+            suspect_after_loss: Duration::from_millis(200),
+            unreachable_after: Duration::from_millis(1500),
+            retransmit: Duration::from_millis(30),
+            batch: Duration::from_millis(2),
+            founding_wait: Duration::from_millis(200),
+            flush_stall: Duration::from_secs(3),
+            leave_within: Duration::from_secs(5),
+        }
+    }
+
+    /// Hosts of one site: round trips below 5 ms, pauses up to a second forgiven, a silent host out within 2 s.
+    pub fn lan() -> Self {
+        Self {
+            name: "lan",
+            heartbeat: Duration::from_millis(200),
+            suspect_after: Duration::from_millis(1500),
+            suspect_after_loss: Duration::from_millis(500),
+            unreachable_after: Duration::from_secs(4),
+            retransmit: Duration::from_millis(50),
+            batch: Duration::from_millis(5),
+            founding_wait: Duration::from_millis(500),
+            flush_stall: Duration::from_secs(5),
+            leave_within: Duration::from_secs(5),
+        }
+    }
+
+    /// Sites apart: round trips up to 300 ms, a silent host out within 10 s.
+    pub fn wan() -> Self {
+        Self {
+            name: "wan",
+            heartbeat: Duration::from_secs(1),
+            suspect_after: Duration::from_secs(8),
+            suspect_after_loss: Duration::from_secs(3),
+            unreachable_after: Duration::from_secs(20),
+            retransmit: Duration::from_millis(400),
+            batch: Duration::from_millis(20),
+            founding_wait: Duration::from_secs(2),
+            flush_stall: Duration::from_secs(20),
+            leave_within: Duration::from_secs(20),
+        }
+    }
+}
+
+/// What a group promises. All members must ask for the same; a difference is refused with both sides shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupOptions {
+    /// The delivery order.
+    pub order: Order,
+    /// Each member may have this many bytes sent that some member's application has not consumed; every member
+    /// reserves as much for every other. 64 KiB to 64 MiB.
+    pub window_bytes: u32,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        Self { order: Order::Total, window_bytes: 1 << 20 }
+    }
+}
+
+impl GroupOptions {
+    /// These options with another order.
+    pub fn order(self, order: Order) -> Self {
+        Self { order, ..self }
+    }
+
+    /// These options with another window.
+    pub fn window_bytes(self, window_bytes: u32) -> Self {
+        Self { window_bytes, ..self }
+    }
+}
+
+/// The order in which a group delivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Order {
+    /// Per sender.
+    Fifo,
+    /// One sequence for all, views included.
+    Total,
+}
+
+/// A configuration that cannot work. Nothing was started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A name is empty, too long, or has control characters.
+    Name {
+        /// Which field.
+        field: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// Metadata has too many entries or bytes.
+    Metadata,
+    /// Two settings contradict each other.
+    Conflict {
+        /// Both, and the remedy.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ConfigError::Name { field, value } => {
+                write!(f, "{field} {value:?} must have 1 to 64 bytes and no control characters")
+            }
+            ConfigError::Metadata => f.write_str("metadata may have 32 entries and 4096 bytes in all"),
+            ConfigError::Conflict { reason } => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,220 @@
+//! What the core tells the application.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use antiphon_wire::{Accusation, GroupId, GroupViewId, Incarnation, NodeView};
+use bytes::Bytes;
+
+use crate::Order;
+
+/// Something the application should know. Per group, views and messages come in one sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The node goes by this incarnation from here on: emitted first at its start, and again after each expulsion or
+    /// merge. Everything that belonged to the previous incarnation is over.
+    Incarnation(Incarnation),
+    /// No cluster yet: these seeds have not answered, or not enough of them are ready to found.
+    Forming {
+        /// The seeds missed.
+        missing: Vec<SocketAddr>,
+    },
+    /// A node view was installed, primary or not.
+    NodeView(Arc<NodeView>),
+    /// The cluster, or a peer on the way to it, refused this node. Unless it says `fatal`, the node goes on trying.
+    Refused {
+        /// Which side must change what.
+        reason: String,
+        /// Whether trying again is pointless until the configuration changes.
+        fatal: bool,
+    },
+    /// This incarnation was removed from the cluster while it was alive (R8). With `Config::rejoin` the node joins
+    /// again as a fresh incarnation; each of its groups then starts with [`GroupEvent::Resync`].
+    Expelled {
+        /// Why, and who said so.
+        cause: String,
+    },
+    /// The node left in order; nothing follows.
+    Left,
+    /// Of one group.
+    Group(GroupHandle, GroupEvent),
+}
+
+/// This node's handle for a group it joined; stays the same across incarnations and resyncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupHandle(pub u32);
+
+/// This node's number for a message it sent to a group, in the order of sending, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What happened in a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupEvent {
+    /// A new view: what follows is delivered in it.
+    View(Arc<GroupView>),
+    /// What follows until the next view was completed by a flush: it is held by these members, not by all of the
+    /// view's (R17).
+    Transitional {
+        /// The members of the view that take part in the flush.
+        members: Vec<Incarnation>,
+    },
+    /// A message, in the group's order.
+    Message(Message),
+    /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another kind.
+    Suspended,
+    /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is void, and
+    /// the next view is its first. `cause` says which.
+    Resync {
+        /// Why.
+        cause: String,
+    },
+    /// What became of a message whose sending was pending when the primary was lost or this member removed.
+    Receipt {
+        /// Which.
+        ticket: Ticket,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// The group would take messages again after [`SendError::Full`].
+    Writable,
+    /// The group refused this member: its options differ, or it was removed for cause.
+    Refused {
+        /// Both sides of the difference.
+        reason: String,
+    },
+    /// This member left the group in order; nothing follows.
+    Left,
+}
+
+/// A message as delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The view it was sent and is delivered in.
+    pub view: GroupViewId,
+    /// Who sent it.
+    pub sender: Incarnation,
+    /// The sender's number for it in this group, from 1 for each incarnation.
+    pub seq: u64,
+    /// What it says.
+    pub payload: Bytes,
+    /// Set if this node sent it.
+    pub ticket: Option<Ticket>,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// The primary's members delivered it.
+    Delivered,
+    /// No member of the primary delivered it, nor will any.
+    NotDelivered,
+    /// The primary keeps no record that reaches back so far.
+    Unknown,
+}
+
+/// An agreed list of a group's members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupView {
+    /// Its identity; strictly increasing at every member.
+    pub id: GroupViewId,
+    /// The group.
+    pub group: GroupId,
+    /// The group's name.
+    pub name: String,
+    /// The group's order.
+    pub order: Order,
+    /// The members by group seniority: the first leads flushes and, under total order, sequences.
+    pub members: Vec<Incarnation>,
+    /// Those that the previous view did not have.
+    pub joined: Vec<Incarnation>,
+    /// Those of the previous view that left in order.
+    pub left: Vec<Incarnation>,
+    /// Those of the previous view that were removed by a node view or for stalling the flush.
+    pub crashed: Vec<Incarnation>,
+    /// The members that came with this one from its previous view: they delivered the same messages there.
+    pub transitional: Vec<Incarnation>,
+}
+
+/// Why a message was not taken. Nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The handle names no group of this node, or the node left it.
+    NoSuchGroup,
+    /// The node is not a member of the group yet, or not any more until it has joined again.
+    NotMember,
+    /// This component has no majority: it may not send until it is part of the primary again.
+    NotPrimary,
+    /// The window and the queue behind it are full; wait for [`GroupEvent::Writable`].
+    Full,
+    /// Larger than [`MAX_PAYLOAD_BYTES`].
+    TooLarge,
+}
+
+/// The largest message payload.
+pub const MAX_PAYLOAD_BYTES: usize = 60_000;
+
+impl std::fmt::Display for SendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            SendError::NoSuchGroup => "this node has not joined the group, or has left it",
+            SendError::NotMember => "this node is not a member of the group yet; wait for its first view",
+            SendError::NotPrimary => {
+                "this component has no majority of the last primary view; sending resumes when it is reunited with it"
+            }
+            SendError::Full => "the group's window is full: some member has not consumed what was sent; wait until it is writable",
+            SendError::TooLarge => "the payload is larger than 60000 bytes",
+        })
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// What is known about why a member is or is not in the view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WhyReport {
+    /// The name asked for.
+    pub name: String,
+    /// What this node knows of it, latest last: each view that admitted or removed a node of this name, and the
+    /// suspicions held now.
+    pub entries: Vec<WhyEntry>,
+}
+
+/// One fact about a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhyEntry {
+    /// It joined in this view.
+    Joined {
+        /// Which incarnation.
+        incarnation: Incarnation,
+        /// The view, as shown.
+        view: String,
+        /// How long ago this node installed the view, in milliseconds.
+        ago_ms: u64,
+    },
+    /// It departed in this view.
+    Departed {
+        /// Which incarnation.
+        incarnation: Incarnation,
+        /// The view, as shown.
+        view: String,
+        /// The cause, as shown.
+        cause: String,
+        /// Who accused it, of what.
+        accusers: Vec<Accusation>,
+        /// How long ago this node installed the view, in milliseconds.
+        ago_ms: u64,
+    },
+    /// It is a member now; when it was last heard by this node.
+    Member {
+        /// Which incarnation.
+        incarnation: Incarnation,
+        /// How long ago it was last heard, in milliseconds.
+        last_heard_ms: u64,
+        /// Suspicions held now.
+        accusers: Vec<Accusation>,
+    },
+}

@@ -1,0 +1,50 @@
+//! The protocols of Antiphon as a state machine without I/O.
+//!
+//! A [`Node`] is one incarnation after another of one member. It never reads a clock, a socket, a thread, the
+//! environment or entropy: time comes in with every call as [`Time`], randomness as one seed at creation. The same
+//! calls give the same outputs, byte for byte.
+//!
+//! # The contract
+//!
+//! Methods fall into four kinds:
+//! - **inputs**, `handle_*`: a frame arrived, a path or lifeline changed, a deadline passed. Time never runs backwards.
+//! - **commands** of the application: `join_group`, `send`, `consumed`, `leave_group`, `leave`.
+//! - **outputs**, `poll_*`: after any input or command, drain [`Node::poll_output`] to the end and perform the outputs
+//!   *in that order* (a vote is written to the lifelines before it leaves in a frame), then drain
+//!   [`Node::poll_event`], then ask [`Node::poll_timeout`] when to call [`Node::handle_timeout`].
+//! - **questions**, which change nothing: `status`, `why`, `view`.
+#![forbid(unsafe_code)]
+
+/// Whether a planted mistake is to be made here: `planted!(ReceiveAfterWedge)`. Always false in a product.
+#[cfg(feature = "planted")]
+macro_rules! planted {
+    ($bug:ident) => {
+        $crate::planted::is($crate::planted::Bug::$bug)
+    };
+}
+#[cfg(not(feature = "planted"))]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+}
+
+mod config;
+mod detector;
+mod event;
+mod group;
+mod link;
+mod membership;
+mod node;
+mod output;
+#[cfg(feature = "planted")]
+pub mod planted;
+mod random;
+mod time;
+
+pub use antiphon_wire as wire;
+pub use config::*;
+pub use event::*;
+pub use node::Node;
+pub use output::*;
+pub use time::Time;

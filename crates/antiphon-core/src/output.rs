@@ -1,0 +1,114 @@
+//! What the core asks its driver to do. Outputs are performed in the order they are polled.
+
+use std::net::SocketAddr;
+
+use antiphon_wire::Incarnation;
+use bytes::Bytes;
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Try to bring a frame to an address. It may be lost, doubled, reordered: the core copes.
+    Frame {
+        /// The peer's advertised address.
+        to: SocketAddr,
+        /// Which of the peer's connections it belongs on.
+        class: Class,
+        /// The sealed frame; one encoding is shared by all destinations.
+        bytes: Bytes,
+    },
+    /// Something about a lifeline on which this node is the watched side.
+    Lifeline(LifelineCommand),
+}
+
+/// Frames of different classes never wait for one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Membership, flush, heartbeats, acknowledgements: small and urgent.
+    Control,
+    /// Messages and repairs.
+    Bulk,
+}
+
+/// The watched side of lifelines. The watched side dials, and only it writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LifelineCommand {
+    /// Dial a lifeline to `to`, so that it watches this process. Answered by [`LifelineEvent::Opened`] or
+    /// [`LifelineEvent::Failed`].
+    Open {
+        /// Who shall watch.
+        to: Incarnation,
+        /// Its advertised address.
+        addr: SocketAddr,
+    },
+    /// Write a whole record at once, without waiting. If the socket cannot take all of it now, reset the
+    /// connection (linger 0) and answer [`LifelineEvent::Failed`]. Must be done before any later output.
+    Write {
+        /// Who watches.
+        to: Incarnation,
+        /// The sealed record.
+        record: Bytes,
+    },
+    /// Reset the connection (linger 0): never a FIN.
+    Reset {
+        /// Who watched.
+        to: Incarnation,
+    },
+}
+
+/// What happened to a lifeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LifelineEvent {
+    /// An outbound lifeline is connected; the core answers with the hello record as a `Write`.
+    Opened {
+        /// Who watches.
+        to: Incarnation,
+        /// This end's address as this side sees it.
+        local: SocketAddr,
+        /// The other end's address as this side sees it.
+        remote: SocketAddr,
+    },
+    /// An outbound lifeline could not be dialled, could not take a record, or ended.
+    Failed {
+        /// Who watched.
+        to: Incarnation,
+    },
+    /// A record arrived on an inbound lifeline: this node watches its writer.
+    Record {
+        /// The driver's number for the connection, never reused.
+        connection: u64,
+        /// This end's address as this side sees it.
+        local: SocketAddr,
+        /// The other end's address as this side sees it.
+        remote: SocketAddr,
+        /// The sealed record.
+        record: Bytes,
+    },
+    /// An inbound lifeline ended.
+    Ended {
+        /// The driver's number for the connection.
+        connection: u64,
+        /// How it ended.
+        end: LifelineEnd,
+    },
+}
+
+/// How an inbound lifeline ended. Only a clean FIN can prove a death.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LifelineEnd {
+    /// A read of zero bytes, no error ever seen on this socket, and the socket in CLOSE_WAIT.
+    Fin,
+    /// A reset, a keepalive failure, any error, or closed by this side.
+    Broken,
+}
+
+/// What a transport noticed about the path to a peer. Evidence for a suspicion, never proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PathTrouble {
+    /// A connection was closed or reset by the other side or the network.
+    Lost,
+    /// A connection attempt was refused.
+    Refused,
+    /// A connection attempt or write timed out.
+    TimedOut,
+}

@@ -1,0 +1,23 @@
+//! The wire format of Antiphon: what bytes mean, and nothing about when they are sent.
+//!
+//! - [`codec`]: how values are read and written, with every length checked before it is believed;
+//! - [`id`](Incarnation) and [`view`](NodeView): the identities and views that messages carry;
+//! - [`frame`]: the unit handed to a transport: fixed header, records, authentication tag;
+//! - [`record`]: what a frame may hold, from discovery to group data;
+//! - [`membership`] and [`group`]: the protocol messages of the two layers of views.
+//!
+//! `WIRE.md` at the root of the repository is the specification; `vectors/` holds golden frames that every
+//! implementation reads.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod frame;
+pub mod group;
+mod id;
+pub mod membership;
+pub mod record;
+mod view;
+
+pub use codec::{DecodeError, Reader, Wire};
+pub use id::*;
+pub use view::*;

@@ -1,0 +1,49 @@
+//! Records: what a frame holds. A frame is a run of records until its end.
+
+use bytes::Bytes;
+
+use crate::group::{GroupControl, GroupData};
+use crate::membership::{Discovery, Heartbeat, MembershipMessage};
+use crate::{Incarnation, wire_enum, wire_struct};
+
+wire_enum! {
+    /// One record of a frame.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Record {
+        /// Before membership: unreliable, repeated by timers, idempotent.
+        Discovery = 0 (Discovery),
+        /// Life, acknowledgement of views and suspicions; unreliable.
+        Heartbeat = 1 (Heartbeat),
+        /// Part of the reliable ordered control channel between two incarnations.
+        Link = 2 (LinkRecord),
+        /// Group messages, rows and repairs' requests; reliable by the group's log, not by the link.
+        Group = 3 (GroupData),
+    }
+}
+
+wire_struct! {
+    /// A run of consecutive messages on the control channel from the frame's sender to `to`,
+    /// and what the sender has received on the channel in the other direction.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct LinkRecord {
+        /// The incarnation this is for; any other drops it.
+        pub to: Incarnation,
+        /// All messages of the opposite direction up to and including this one were received; 0 is none.
+        pub ack: u64,
+        /// The sequence number of the first of `messages` (from 1).
+        pub first: u64,
+        /// The messages, each an encoded [`Control`]; empty for a pure acknowledgement.
+        pub messages: Vec<Bytes>,
+    }
+}
+
+wire_enum! {
+    /// A message of the reliable control channel.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Control {
+        /// Of the membership layer.
+        Membership = 0 (MembershipMessage),
+        /// Of the group layer. Handled by the receiver only once it has installed the node view it names.
+        Group = 1 (GroupControl),
+    }
+}

@@ -1,0 +1,187 @@
+//! Node views: the agreed lists that everything else derives from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::{Incarnation, Lineage, ViewId, wire_enum, wire_struct};
+
+/// The most members a node view may have with this wire version.
+pub const MAX_MEMBERS: usize = 256;
+/// The longest node, cluster or group name, in bytes.
+pub const MAX_NAME_BYTES: usize = 64;
+/// The most metadata entries of a node.
+pub const MAX_METADATA_ENTRIES: usize = 32;
+/// The most bytes of all metadata keys and values of a node together.
+pub const MAX_METADATA_BYTES: usize = 4096;
+
+wire_struct! {
+    /// One member of the cluster: a name for people, an incarnation for the protocol.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Member {
+        /// Fresh at each start; the identity the protocol uses.
+        pub incarnation: Incarnation,
+        /// The configured name.
+        pub name: String,
+        /// Where the others reach it.
+        pub addr: SocketAddr,
+        /// Free for the application: role, rack, address for other traffic. Immutable per incarnation.
+        pub metadata: BTreeMap<String, String>,
+        /// Votes it has in quorums (1 unless configured; 0 never counts).
+        pub weight: u16,
+    }
+}
+
+wire_enum! {
+    /// What made an accuser doubt a member.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Evidence {
+        /// The lifeline ended with a FIN: the process is gone, and this was its last vote.
+        ProofOfDeath = 0,
+        /// Nothing was heard for this long.
+        Silent = 1 {
+            /// How long nothing was heard, in milliseconds.
+            for_ms: u32,
+        },
+        /// A connection to it was reset or refused, and it did not answer since.
+        ConnectionLost = 2,
+        /// It did not report to a flush, or lead one to its end, in time.
+        FlushStalled = 3,
+    }
+}
+
+wire_struct! {
+    /// Who suspected a member, when and why.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Accusation {
+        /// The member that accused.
+        pub accuser: Incarnation,
+        /// What it saw.
+        pub evidence: Evidence,
+        /// How long before the proposal of the view it was made, in milliseconds.
+        pub before_ms: u32,
+    }
+}
+
+wire_enum! {
+    /// Why a member is no longer in the view.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Cause {
+        /// It left in order.
+        Left = 0,
+        /// Its process is provably gone, or it was silent and the others agreed.
+        Crashed = 1,
+        /// It and a more senior member could not hear each other.
+        Unreachable = 2 {
+            /// The more senior member.
+            from: Incarnation,
+        },
+        /// A new incarnation took its name and address.
+        Superseded = 3 {
+            /// The new incarnation.
+            by: Incarnation,
+        },
+    }
+}
+
+wire_struct! {
+    /// A member of the previous view that this view no longer has, with its whole record.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Departure {
+        /// The member as the previous view listed it.
+        pub member: Member,
+        /// Why it is gone.
+        pub cause: Cause,
+        /// Who said so.
+        pub accusers: Vec<Accusation>,
+    }
+}
+
+wire_enum! {
+    /// Which kind of view, and its identity.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum NodeViewId {
+        /// Decided by the slot after the previous primary view.
+        Primary = 0 {
+            /// Its place in the lineage.
+            id: ViewId,
+        },
+        /// A component without a majority, agreed by all its members; consumes no counter.
+        NonPrimary = 1 {
+            /// The last primary view its members installed.
+            base: ViewId,
+            /// Rises with each try of one proposer.
+            attempt: u32,
+            /// Who proposed it.
+            proposer: Incarnation,
+        },
+    }
+}
+
+wire_struct! {
+    /// An agreed list of the cluster's members, in seniority order: rank 0 is the elder.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct NodeView {
+        /// The chain of views this one belongs to.
+        pub lineage: Lineage,
+        /// Primary or not, and which.
+        pub id: NodeViewId,
+        /// The primary view's id as one number for embedders: fits an i32, strictly increasing at every node.
+        /// A non-primary view repeats the number of the primary view it is based on.
+        pub number: u32,
+        /// The members by seniority.
+        pub members: Vec<Member>,
+        /// Those of `members` that the previous primary view did not have.
+        pub joined: Vec<Incarnation>,
+        /// Members of the previous primary view that this one does not have.
+        pub departed: Vec<Departure>,
+        /// The highest wire level that every member speaks.
+        pub wire_level: u8,
+    }
+}
+
+impl NodeView {
+    /// Whether this is a primary view.
+    pub fn is_primary(&self) -> bool {
+        matches!(self.id, NodeViewId::Primary { .. })
+    }
+
+    /// The primary view this one is, or is based on.
+    pub fn primary_id(&self) -> ViewId {
+        match self.id {
+            NodeViewId::Primary { id } => id,
+            NodeViewId::NonPrimary { base, .. } => base,
+        }
+    }
+
+    /// The most senior member. A view is never empty.
+    pub fn elder(&self) -> &Member {
+        &self.members[0]
+    }
+
+    /// The member with this incarnation.
+    pub fn member(&self, incarnation: Incarnation) -> Option<&Member> {
+        self.members.iter().find(|member| member.incarnation == incarnation)
+    }
+
+    /// The seniority rank of this incarnation.
+    pub fn rank(&self, incarnation: Incarnation) -> Option<usize> {
+        self.members.iter().position(|member| member.incarnation == incarnation)
+    }
+
+    /// Whether this incarnation is a member.
+    pub fn contains(&self, incarnation: Incarnation) -> bool {
+        self.rank(incarnation).is_some()
+    }
+}
+
+impl fmt::Display for NodeViewId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeViewId::Primary { id } => write!(f, "{id}"),
+            NodeViewId::NonPrimary { base, attempt, proposer } => {
+                write!(f, "{base}-{attempt}@{}", proposer.short())
+            }
+        }
+    }
+}
