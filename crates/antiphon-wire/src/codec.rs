@@ -89,7 +89,11 @@ impl Reader {
 
     /// Refuses bytes left over.
     pub fn finish(&self) -> Result<(), DecodeError> {
-        if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
+        if self.bytes.is_empty() {
+            Ok(())
+        } else {
+            Err(DecodeError::TrailingBytes)
+        }
     }
 
     /// Reads one byte.
@@ -216,7 +220,9 @@ impl Wire for String {
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
         let length = input.length(usize::MAX)?;
         let bytes = input.take(length)?;
-        std::str::from_utf8(&bytes).map(str::to_owned).map_err(|_| DecodeError::Invalid)
+        std::str::from_utf8(&bytes)
+            .map(str::to_owned)
+            .map_err(|_| DecodeError::Invalid)
     }
 }
 
@@ -242,7 +248,11 @@ impl<T: Wire> Wire for Option<T> {
         }
     }
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
-        Ok(if bool::decode(input)? { Some(T::decode(input)?) } else { None })
+        Ok(if bool::decode(input)? {
+            Some(T::decode(input)?)
+        } else {
+            None
+        })
     }
 }
 

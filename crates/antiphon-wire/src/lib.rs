@@ -3,6 +3,8 @@
 //! - [`codec`]: how values are read and written, with every length checked before it is believed;
 //! - [`id`](Incarnation) and [`view`](NodeView): the identities and views that messages carry;
 //! - [`frame`]: the unit handed to a transport: fixed header, records, authentication tag;
+//! - [`stream`]: frames on a byte stream;
+//! - [`level`]: which messages two builds may use with each other;
 //! - [`record`]: what a frame may hold, from discovery to group data;
 //! - [`membership`] and [`group`]: the protocol messages of the two layers of views.
 //!
@@ -14,8 +16,10 @@ pub mod codec;
 pub mod frame;
 pub mod group;
 mod id;
+pub mod level;
 pub mod membership;
 pub mod record;
+pub mod stream;
 mod view;
 
 pub use codec::{DecodeError, Reader, Wire};

@@ -161,12 +161,16 @@ impl NodeView {
 
     /// The member with this incarnation.
     pub fn member(&self, incarnation: Incarnation) -> Option<&Member> {
-        self.members.iter().find(|member| member.incarnation == incarnation)
+        self.members
+            .iter()
+            .find(|member| member.incarnation == incarnation)
     }
 
     /// The seniority rank of this incarnation.
     pub fn rank(&self, incarnation: Incarnation) -> Option<usize> {
-        self.members.iter().position(|member| member.incarnation == incarnation)
+        self.members
+            .iter()
+            .position(|member| member.incarnation == incarnation)
     }
 
     /// Whether this incarnation is a member.
@@ -179,7 +183,11 @@ impl fmt::Display for NodeViewId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NodeViewId::Primary { id } => write!(f, "{id}"),
-            NodeViewId::NonPrimary { base, attempt, proposer } => {
+            NodeViewId::NonPrimary {
+                base,
+                attempt,
+                proposer,
+            } => {
                 write!(f, "{base}-{attempt}@{}", proposer.short())
             }
         }
