@@ -45,6 +45,6 @@ mod time;
 pub use antiphon_wire as wire;
 pub use config::*;
 pub use event::*;
-pub use node::Node;
+pub use node::{Counters, Node};
 pub use output::*;
 pub use time::Time;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use antiphon_wire::frame::OpenError;
 use antiphon_wire::{Incarnation, NodeView};
 use bytes::Bytes;
 
@@ -10,6 +11,22 @@ use crate::{
     Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineEvent, Output, PathTrouble, SendError, Ticket,
     Time, WhyReport,
 };
+
+/// What a node dropped, and why. Each is harmless by design; a fast rising one deserves a look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Frames whose header or tag was wrong.
+    pub frames_refused: u64,
+    /// Authentic frames with records that could not be read: a bug or a peer of a newer version.
+    pub frames_malformed: u64,
+    /// Records for another incarnation of this process.
+    pub records_misaddressed: u64,
+    /// Links given up because the peer acknowledged nothing for too long.
+    pub links_broken: u64,
+    /// Messages that did not fit a frame or whose peer had no address.
+    pub messages_dropped: u64,
+}
 
 /// One node of a cluster. See the crate's page for the contract.
 #[derive(Debug)]
@@ -25,8 +42,13 @@ impl Node {
     }
 
     /// A frame arrived. `from` is the transport's idea of the sender's address, used only to answer discovery.
-    pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) {
+    ///
+    /// # Errors
+    /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
+    /// that brings such frames and logs the cause.
+    pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
         let _ = (now, from, frame);
+        Ok(())
     }
 
     /// The transport noticed something about the path to an advertised address.
@@ -35,8 +57,12 @@ impl Node {
     }
 
     /// Something happened to a lifeline.
-    pub fn handle_lifeline(&mut self, now: Time, event: LifelineEvent) {
+    ///
+    /// # Errors
+    /// Why a record was refused; the driver resets that connection.
+    pub fn handle_lifeline(&mut self, now: Time, event: LifelineEvent) -> Result<(), OpenError> {
         let _ = (now, event);
+        Ok(())
     }
 
     /// A deadline given by [`Node::poll_timeout`] has passed. Calling it early or late is harmless; lateness is noticed.
@@ -96,6 +122,11 @@ impl Node {
     pub fn view(&self) -> Option<Arc<NodeView>> {
         let _ = &self.config;
         None
+    }
+
+    /// What was dropped so far.
+    pub fn counters(&self) -> Counters {
+        Counters::default()
     }
 
     /// What this node knows about why a named node is or is not a member.
