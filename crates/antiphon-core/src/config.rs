@@ -167,7 +167,10 @@ pub struct GroupOptions {
 
 impl Default for GroupOptions {
     fn default() -> Self {
-        Self { order: Order::Total, window_bytes: 1 << 20 }
+        Self {
+            order: Order::Total,
+            window_bytes: 1 << 20,
+        }
     }
 }
 
@@ -217,7 +220,10 @@ impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ConfigError::Name { field, value } => {
-                write!(f, "{field} {value:?} must have 1 to 64 bytes and no control characters")
+                write!(
+                    f,
+                    "{field} {value:?} must have 1 to 64 bytes and no control characters"
+                )
             }
             ConfigError::Metadata => f.write_str("metadata may have 32 entries and 4096 bytes in all"),
             ConfigError::Conflict { reason } => f.write_str(reason),

@@ -8,8 +8,8 @@ use antiphon_wire::{Incarnation, NodeView};
 use bytes::Bytes;
 
 use crate::{
-    Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineEvent, Output, PathTrouble, SendError, Ticket,
-    Time, WhyReport,
+    Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineEvent, Output, PathTrouble, SendError,
+    Ticket, Time, WhyReport,
 };
 
 /// What a node dropped, and why. Each is harmless by design; a fast rising one deserves a look.
@@ -38,7 +38,9 @@ impl Node {
     /// Starts a node: it begins to look for its seeds at once. `seed` must be fresh entropy in a product.
     pub fn new(config: Config, seed: [u64; 4], now: Time) -> Result<Self, ConfigError> {
         let _ = (seed, now);
-        Ok(Self { config: Arc::new(config) })
+        Ok(Self {
+            config: Arc::new(config),
+        })
     }
 
     /// A frame arrived. `from` is the transport's idea of the sender's address, used only to answer discovery.
@@ -71,7 +73,12 @@ impl Node {
     }
 
     /// Joins (or founds) a group. The first view follows as an event; before the node is in a cluster, it waits.
-    pub fn join_group(&mut self, now: Time, name: &str, options: GroupOptions) -> Result<GroupHandle, ConfigError> {
+    pub fn join_group(
+        &mut self,
+        now: Time,
+        name: &str,
+        options: GroupOptions,
+    ) -> Result<GroupHandle, ConfigError> {
         let _ = (now, name, options);
         Ok(GroupHandle(0))
     }
@@ -132,6 +139,9 @@ impl Node {
     /// What this node knows about why a named node is or is not a member.
     pub fn why(&self, now: Time, name: &str) -> WhyReport {
         let _ = now;
-        WhyReport { name: name.to_owned(), entries: Vec::new() }
+        WhyReport {
+            name: name.to_owned(),
+            entries: Vec::new(),
+        }
     }
 }

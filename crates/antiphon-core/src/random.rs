@@ -9,7 +9,11 @@ pub(crate) struct Random {
 impl Random {
     pub(crate) fn new(seed: [u64; 4]) -> Self {
         // An all-zero state would stay zero for ever.
-        let state = if seed == [0; 4] { [0x9e37_79b9_7f4a_7c15, 1, 2, 3] } else { seed };
+        let state = if seed == [0; 4] {
+            [0x9e37_79b9_7f4a_7c15, 1, 2, 3]
+        } else {
+            seed
+        };
         let mut random = Self { state };
         for _ in 0..16 {
             random.next_u64();

@@ -28,7 +28,10 @@ pub(crate) enum Effect {
     /// No more traffic with this incarnation; its link is dropped once what is queued was acknowledged or it is gone.
     ForgetPeer { peer: Incarnation },
     /// Reliable, ordered, control class.
-    Send { to: Incarnation, message: MembershipMessage },
+    Send {
+        to: Incarnation,
+        message: MembershipMessage,
+    },
     /// Unreliable, control class, to whoever is at the address.
     Discovery { to: SocketAddr, message: Discovery },
     /// Unreliable, control class.
