@@ -1,0 +1,284 @@
+//! Properties of the codec and the frames over generated values.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::SocketAddr;
+
+use antiphon_wire::codec::{Reader, Wire, decode_all, encode_to_vec, put_varint, varint_len};
+use antiphon_wire::frame::{self, ClusterKey, FrameCodec, Kind, OpenError, REPLAY_WINDOW};
+use antiphon_wire::level::WireLevels;
+use antiphon_wire::record::{LinkRecord, Record};
+use antiphon_wire::stream::{StreamDecoder, length_prefix};
+use antiphon_wire::{DecodeError, GroupId, Incarnation, Lineage, Member, ViewId};
+use bytes::Bytes;
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// A value survives the wire, has one encoding, and no proper prefix of it is taken for a value.
+fn survives<T: Wire + PartialEq + Debug>(value: &T) -> Result<(), TestCaseError> {
+    let bytes = Bytes::from(encode_to_vec(value));
+    prop_assert_eq!(&decode_all::<T>(bytes.clone()).expect("our own encoding"), value);
+    for length in 0..bytes.len() {
+        prop_assert!(
+            decode_all::<T>(bytes.slice(..length)).is_err(),
+            "cut to {} bytes",
+            length
+        );
+    }
+    let longer = Bytes::from([&bytes[..], &[0]].concat());
+    prop_assert_eq!(decode_all::<T>(longer), Err(DecodeError::TrailingBytes));
+    Ok(())
+}
+
+/// Whatever bytes decode to encodes to the same bytes: there is no second way to write a value.
+fn canonical<T: Wire>(bytes: &Bytes) -> Result<(), TestCaseError> {
+    let mut reader = Reader::new(bytes.clone());
+    if let Ok(value) = T::decode(&mut reader) {
+        let taken = bytes.len() - reader.remaining();
+        prop_assert_eq!(&encode_to_vec(&value)[..], &bytes[..taken]);
+    }
+    Ok(())
+}
+
+fn members() -> impl Strategy<Value = Member> {
+    let words = || "[a-zäöü🦀]{0,8}";
+    (
+        any::<u128>(),
+        words(),
+        any::<SocketAddr>(),
+        btree_map(words(), words(), 0..4),
+        any::<u16>(),
+    )
+        .prop_map(|(incarnation, name, addr, metadata, weight)| Member {
+            incarnation: Incarnation(incarnation),
+            name,
+            addr: plain(addr),
+            metadata,
+            weight,
+        })
+}
+
+/// Flow labels and scope ids are local to a host and do not travel.
+fn plain(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip(), addr.port())
+}
+
+fn link_records() -> impl Strategy<Value = LinkRecord> {
+    (
+        any::<u128>(),
+        any::<u64>(),
+        any::<u64>(),
+        vec(vec(any::<u8>(), 0..20), 0..6),
+    )
+        .prop_map(|(to, ack, first, messages)| LinkRecord {
+            to: Incarnation(to),
+            ack,
+            first,
+            messages: messages.into_iter().map(Bytes::from).collect(),
+        })
+}
+
+proptest! {
+    #[test]
+    fn integers_survive(a: u8, b: u16, c: u32, d: u64, e: u128, f: bool) {
+        survives(&a)?;
+        survives(&b)?;
+        survives(&c)?;
+        survives(&d)?;
+        survives(&e)?;
+        survives(&f)?;
+    }
+
+    #[test]
+    fn texts_bytes_and_options_survive(text: String, bytes in vec(any::<u8>(), 0..300), option: Option<u64>) {
+        survives(&text)?;
+        survives(&Bytes::from(bytes))?;
+        survives(&option)?;
+        survives(&option.map(Box::new))?;
+    }
+
+    #[test]
+    fn lists_maps_and_pairs_survive(
+        list in vec(any::<u64>(), 0..100),
+        map in btree_map(any::<u32>(), any::<String>(), 0..20),
+        pair: (u16, Option<String>),
+    ) {
+        survives(&list)?;
+        survives(&map)?;
+        survives(&pair)?;
+    }
+
+    #[test]
+    fn identities_addresses_and_members_survive(
+        id: u128, group: u64, epoch: u32, counter: u32, addr: SocketAddr, member in members(),
+    ) {
+        survives(&Incarnation(id))?;
+        survives(&Lineage(id))?;
+        survives(&GroupId(group))?;
+        survives(&ViewId { epoch, counter })?;
+        survives(&plain(addr))?;
+        survives(&member)?;
+    }
+
+    #[test]
+    fn link_records_survive(record in link_records()) {
+        survives(&record)?;
+        survives(&Record::Link(record))?;
+    }
+
+    #[test]
+    fn random_bytes_never_panic_and_what_decodes_is_canonical(bytes in vec(any::<u8>(), 0..200)) {
+        let bytes = Bytes::from(bytes);
+        canonical::<u16>(&bytes)?;
+        canonical::<u64>(&bytes)?;
+        canonical::<bool>(&bytes)?;
+        canonical::<String>(&bytes)?;
+        canonical::<Option<Bytes>>(&bytes)?;
+        canonical::<Vec<u32>>(&bytes)?;
+        canonical::<BTreeMap<u8, u16>>(&bytes)?;
+        canonical::<SocketAddr>(&bytes)?;
+        canonical::<antiphon_wire::NodeView>(&bytes)?;
+        canonical::<Record>(&bytes)?;
+        canonical::<antiphon_wire::record::Control>(&bytes)?;
+    }
+
+    #[test]
+    fn varints_have_one_length_and_padded_ones_are_refused(value: u64, padding in 1usize..4) {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, value);
+        prop_assert_eq!(bytes.len(), varint_len(value));
+        *bytes.last_mut().expect("a varint has a byte") |= 0x80;
+        bytes.extend(std::iter::repeat_n(0x80, padding - 1));
+        bytes.push(0);
+        prop_assert_eq!(decode_all::<u64>(Bytes::from(bytes)), Err(DecodeError::Invalid));
+    }
+
+    #[test]
+    fn integers_too_wide_for_their_type_are_refused(value in u64::from(u32::MAX) + 1..) {
+        let bytes = Bytes::from(encode_to_vec(&value));
+        prop_assert_eq!(decode_all::<u32>(bytes.clone()), Err(DecodeError::Invalid));
+        prop_assert_eq!(decode_all::<u16>(bytes), Err(DecodeError::Invalid));
+    }
+
+    #[test]
+    fn a_count_beyond_the_bytes_that_follow_is_refused_before_any_element(count in 21u64.., tail in vec(any::<u8>(), 0..20)) {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, count);
+        bytes.extend(tail);
+        let bytes = Bytes::from(bytes);
+        prop_assert_eq!(decode_all::<Vec<u8>>(bytes.clone()), Err(DecodeError::TooLong));
+        prop_assert_eq!(decode_all::<String>(bytes.clone()), Err(DecodeError::TooLong));
+        prop_assert_eq!(decode_all::<Bytes>(bytes.clone()), Err(DecodeError::TooLong));
+        prop_assert_eq!(decode_all::<BTreeMap<u8, u8>>(bytes), Err(DecodeError::TooLong));
+    }
+
+    #[test]
+    fn damage_anywhere_in_a_frame_is_refused(
+        keyed: bool, records in vec(any::<u8>(), 0..500), at: Index, flip in 1u8..,
+    ) {
+        let (mut alice, mut bob) = pair(keyed);
+        let frame = alice.seal(Kind::Bulk, &records);
+        let mut damaged = frame.to_vec();
+        let at = at.index(damaged.len());
+        damaged[at] ^= flip;
+        prop_assert!(bob.open(Bytes::from(damaged)).is_err());
+        prop_assert_eq!(bob.open(frame).expect("the honest frame").records, records);
+    }
+
+    #[test]
+    fn random_bytes_behind_a_good_header_are_refused(keyed: bool, noise in vec(any::<u8>(), 16..300)) {
+        let (mut alice, mut bob) = pair(keyed);
+        let mut frame = alice.seal(Kind::Control, b"").to_vec();
+        frame.truncate(frame::HEADER_BYTES);
+        frame.extend(noise);
+        prop_assert_eq!(bob.open(Bytes::from(frame)), Err(OpenError::BadTag));
+    }
+
+    #[test]
+    fn the_replay_window_admits_exactly_what_is_new_and_recent(order in vec(0usize..6000, 1..200)) {
+        let mut alice = FrameCodec::new("shop", None, Incarnation(1));
+        let mut bob = FrameCodec::new("shop", None, Incarnation(2));
+        let frames: Vec<Bytes> = (0..6000).map(|_| alice.seal(Kind::Control, b"")).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        for at in order {
+            let newest = seen.last().copied().unwrap_or(0);
+            let too_old = newest > at && newest - at >= REPLAY_WINDOW as usize;
+            let expected = !seen.contains(&at) && !too_old;
+            prop_assert_eq!(bob.open(frames[at].clone()).is_ok(), expected, "frame {} after {}", at, newest);
+            seen.insert(at);
+        }
+    }
+
+    #[test]
+    fn a_stream_yields_its_frames_however_it_is_cut(
+        lengths in vec(0usize..400, 1..20), cuts in vec(1usize..300, 1..50),
+    ) {
+        let mut alice = FrameCodec::new("shop", None, Incarnation(1));
+        let frames: Vec<Bytes> = lengths.iter().map(|n| alice.seal(Kind::Bulk, &vec![0; *n])).collect();
+        let mut stream: Vec<u8> = frames.iter().flat_map(|f| [&length_prefix(f)[..], f].concat()).collect();
+        let mut decoder = StreamDecoder::new();
+        let mut got = Vec::new();
+        for cut in cuts.iter().cycle() {
+            let rest = stream.split_off(stream.len().min(*cut));
+            decoder.extend(&stream);
+            while let Some(frame) = decoder.next_frame().expect("a good stream") {
+                got.push(frame);
+            }
+            stream = rest;
+            if stream.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!(got, frames);
+    }
+
+    #[test]
+    fn two_sides_negotiate_the_same_level_or_both_refuse(a: u8, b: u8, c: u8, d: u8) {
+        let (ours, theirs) = (WireLevels { min: a, max: b }, WireLevels { min: c, max: d });
+        match (ours.negotiate(theirs), theirs.negotiate(ours)) {
+            (Ok(level), Ok(same)) => {
+                prop_assert_eq!(level, same);
+                prop_assert!(ours.contains(level) && theirs.contains(level));
+            }
+            (Err(_), Err(_)) => {}
+            (one, other) => prop_assert!(false, "{:?} and {:?}", one, other),
+        }
+    }
+}
+
+fn pair(keyed: bool) -> (FrameCodec, FrameCodec) {
+    let key = keyed.then(|| ClusterKey::from_bytes([4; 32]));
+    let codec = |me| FrameCodec::new("shop", key.as_ref(), Incarnation(me));
+    (codec(1), codec(2))
+}
+
+#[test]
+fn varints_at_every_width_are_the_shortest_and_the_widest_fits() {
+    for bits in 0..64 {
+        for value in [1u64 << bits, (1 << bits) - 1, (1 << bits) | 1] {
+            let bytes = encode_to_vec(&value);
+            assert_eq!(bytes.len(), varint_len(value));
+            assert_eq!(decode_all::<u64>(Bytes::from(bytes)), Ok(value));
+        }
+    }
+    assert_eq!(varint_len(u64::MAX), 10);
+    let overflowing = [&[0xff; 9][..], &[2]].concat();
+    assert_eq!(
+        decode_all::<u64>(Bytes::from(overflowing)),
+        Err(DecodeError::Invalid)
+    );
+    let endless = vec![0xff; 11];
+    assert_eq!(decode_all::<u64>(Bytes::from(endless)), Err(DecodeError::Invalid));
+}
+
+#[test]
+fn a_map_whose_keys_do_not_ascend_is_refused() {
+    for keys in [[1u8, 1], [2, 1]] {
+        let bytes = vec![2, keys[0], 0, keys[1], 0];
+        assert_eq!(
+            decode_all::<BTreeMap<u8, u8>>(Bytes::from(bytes)),
+            Err(DecodeError::Invalid)
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! One value at least of every record and message, for the golden vectors. Names are part of the vectors: keep them.
+
+use std::collections::BTreeMap;
+
+use antiphon_wire::record::{Control, LinkRecord, Record};
+use antiphon_wire::{
+    Accusation, Cause, Departure, Evidence, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId,
+};
+use bytes::Bytes;
+
+pub(crate) fn member(number: u8) -> Member {
+    Member {
+        incarnation: incarnation(number),
+        name: format!("node-{number}"),
+        addr: format!("192.0.2.{number}:7400").parse().expect("an address"),
+        metadata: if number == 1 {
+            [("rack".to_owned(), "r1".to_owned())].into()
+        } else {
+            BTreeMap::new()
+        },
+        weight: 1,
+    }
+}
+
+pub(crate) fn incarnation(number: u8) -> Incarnation {
+    Incarnation(0x1111_1111_1111_1111_1111_1111_1111_1111 * u128::from(number))
+}
+
+pub(crate) fn view_id() -> ViewId {
+    ViewId { epoch: 1, counter: 4 }
+}
+
+fn lineage() -> Lineage {
+    Lineage(0xabcd_ef01_2345_6789_abcd_ef01_2345_6789)
+}
+
+pub(crate) fn primary() -> NodeView {
+    let departure = |number, cause, evidence| Departure {
+        member: member(number),
+        cause,
+        accusers: vec![Accusation {
+            accuser: incarnation(1),
+            evidence,
+            before_ms: 120,
+        }],
+    };
+    NodeView {
+        lineage: lineage(),
+        id: NodeViewId::Primary { id: view_id() },
+        number: 28_000_000,
+        members: vec![member(1), member(2)],
+        joined: vec![incarnation(2)],
+        departed: vec![
+            departure(3, Cause::Crashed, Evidence::ProofOfDeath),
+            departure(4, Cause::Crashed, Evidence::Silent { for_ms: 1500 }),
+            departure(
+                5,
+                Cause::Unreachable { from: incarnation(1) },
+                Evidence::ConnectionLost,
+            ),
+            departure(
+                6,
+                Cause::Superseded { by: incarnation(7) },
+                Evidence::FlushStalled,
+            ),
+            Departure {
+                member: member(8),
+                cause: Cause::Left,
+                accusers: Vec::new(),
+            },
+        ],
+        wire_level: 1,
+    }
+}
+
+pub(crate) fn views() -> Vec<(&'static str, NodeView)> {
+    let non_primary = NodeView {
+        id: NodeViewId::NonPrimary {
+            base: view_id(),
+            attempt: 2,
+            proposer: incarnation(2),
+        },
+        members: vec![member(2)],
+        joined: Vec::new(),
+        departed: Vec::new(),
+        ..primary()
+    };
+    vec![
+        ("primary view with every cause", primary()),
+        ("non-primary view", non_primary),
+    ]
+}
+
+pub(crate) fn records() -> Vec<(&'static str, Record)> {
+    let link = |messages| LinkRecord {
+        to: incarnation(2),
+        ack: 300,
+        first: 7,
+        messages,
+    };
+    vec![
+        (
+            "link record that only acknowledges",
+            Record::Link(link(Vec::new())),
+        ),
+        (
+            "link record with two messages",
+            Record::Link(link(vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")])),
+        ),
+    ]
+}
+
+pub(crate) fn controls() -> Vec<(&'static str, Control)> {
+    Vec::new()
+}
