@@ -1,0 +1,196 @@
+//! Who may depend on whom: `wire ← core ← {sim, antiphon}`, `net ← antiphon`.
+
+use crate::{File, Tree};
+
+/// For each crate, which of ours it may depend on outside its tests.
+const MAY_DEPEND: [(&str, &[&str]); 5] = [
+    ("antiphon-wire", &[]),
+    ("antiphon-core", &["antiphon-wire"]),
+    ("antiphon-sim", &["antiphon-wire", "antiphon-core"]),
+    ("antiphon-net", &["antiphon-wire", "antiphon-core"]),
+    (
+        "antiphon",
+        &["antiphon-wire", "antiphon-core", "antiphon-net", "antiphon-sim"],
+    ),
+];
+
+/// What would let the world into the deterministic crates.
+const WORLDLY_CRATES: [&str; 8] = [
+    "tokio",
+    "mio",
+    "socket2",
+    "rand",
+    "getrandom",
+    "libc",
+    "rustix",
+    "async-std",
+];
+const WORLDLY_WORDS: [&str; 9] = [
+    "std::thread::spawn",
+    "std::thread::sleep",
+    "std::env::",
+    "std::fs::",
+    "std::process::",
+    "SystemTime",
+    "Instant::now",
+    "TcpStream",
+    "UdpSocket",
+];
+
+/// Dependencies against the rule.
+pub fn wrong_dependence(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (name, may) in MAY_DEPEND {
+        let path = format!("crates/{name}/Cargo.toml");
+        let Some(manifest) = tree.get(&path) else { continue };
+        let pure = matches!(name, "antiphon-wire" | "antiphon-core");
+        for (at, dependency) in dependencies(manifest) {
+            let ours = dependency == "antiphon" || dependency.starts_with("antiphon-");
+            if ours && !may.contains(&dependency) {
+                complaints.push(format!("{path}:{at}: {name} must not depend on {dependency}"));
+            }
+            if pure && WORLDLY_CRATES.contains(&dependency) {
+                complaints.push(format!(
+                    "{path}:{at}: {name} is deterministic and must not know {dependency}"
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+/// Clocks, sockets, threads, environment and unordered maps in the deterministic crates, outside their tests.
+pub fn world_in_the_core(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in tree
+        .rust()
+        .filter(|f| f.under("crates/antiphon-core/src/") || f.under("crates/antiphon-wire/src/"))
+    {
+        for (at, line) in file
+            .lines()
+            .take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
+        {
+            let code = line.split("//").next().unwrap_or_default();
+            let unordered = ["HashMap", "HashSet"]
+                .iter()
+                .find(|_| file.under("crates/antiphon-core/"));
+            let unordered =
+                unordered.and_then(|_| ["HashMap", "HashSet"].iter().find(|word| code.contains(**word)));
+            if let Some(word) = WORLDLY_WORDS
+                .iter()
+                .find(|word| code.contains(**word))
+                .or(unordered)
+            {
+                complaints.push(format!("{}:{at}: {word} in a deterministic crate", file.path));
+            }
+        }
+    }
+    complaints
+}
+
+/// Dependencies in the root manifest without a comment that says why, and others that bypass the root manifest.
+pub fn without_reason(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if let Some(root) = tree.get("Cargo.toml") {
+        let lines: Vec<_> = root.text.lines().collect();
+        for (at, line) in section(root, |name| name == "workspace.dependencies") {
+            let declares = line.contains('=') && !line.starts_with(['#', ' ', '"', ']', '}']);
+            let outside = declares && !line.contains("path =");
+            if outside && !lines[at - 2].starts_with('#') {
+                complaints.push(format!(
+                    "Cargo.toml:{at}: no reason above this dependency: {line}"
+                ));
+            }
+        }
+    }
+    for manifest in tree
+        .files
+        .iter()
+        .filter(|f| f.path.ends_with("/Cargo.toml") && !f.under("fuzz/"))
+    {
+        for (at, line) in section(manifest, |name| name.ends_with("dependencies")) {
+            if line.contains('=') && !line.starts_with('#') && !line.contains("workspace") {
+                complaints.push(format!(
+                    "{}:{at}: declare it in the root manifest, with its reason: {line}",
+                    manifest.path
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+/// The names under `[dependencies]` and `[target.….dependencies]`, with their lines.
+fn dependencies(manifest: &File) -> impl Iterator<Item = (usize, &str)> {
+    let product =
+        |name: &str| name == "dependencies" || name.starts_with("target.") && name.ends_with(".dependencies");
+    section(manifest, product)
+        .filter(|(_, line)| !line.starts_with('#') && line.contains('='))
+        .map(|(at, line)| {
+            let end = line.find(['.', ' ', '=']).unwrap_or(line.len());
+            (at, &line[..end])
+        })
+}
+
+fn section(manifest: &File, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = (usize, &str)> {
+    let mut inside = false;
+    manifest.lines().filter(move |(_, line)| {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            inside = wanted(name);
+            return false;
+        }
+        inside && !line.trim().is_empty()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crates_depend_on_each_other_in_one_direction() {
+        let bad = Tree::of(&[(
+            "crates/antiphon-core/Cargo.toml",
+            "[dependencies]\nantiphon-net.workspace = true\ntokio.workspace = true\n",
+        )]);
+        assert_eq!(wrong_dependence(&bad).len(), 2);
+        let fine = Tree::of(&[(
+            "crates/antiphon-core/Cargo.toml",
+            "[dependencies]\nantiphon-wire.workspace = true\n",
+        )]);
+        assert_eq!(wrong_dependence(&fine).len(), 0);
+        assert_eq!(
+            wrong_dependence(&Tree::of_this_repository()),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn the_core_knows_no_clock_no_socket_and_no_unordered_map() {
+        let text = "//! a\nlet t = Instant::now();\nuse std::collections::HashMap;\n// Instant::now\n#[cfg(test)]\nInstant::now()\n";
+        assert_eq!(
+            world_in_the_core(&Tree::of(&[("crates/antiphon-core/src/a.rs", text)])).len(),
+            2
+        );
+        assert_eq!(
+            world_in_the_core(&Tree::of_this_repository()),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn every_dependency_has_a_reason() {
+        let bad = Tree::of(&[
+            (
+                "Cargo.toml",
+                "[workspace.dependencies]\na = { path = \"a\" }\n\nb = \"1\"\n# why\nc = \"1\"\n[x]\ny = 1\n",
+            ),
+            (
+                "crates/a/Cargo.toml",
+                "[dependencies]\nb = \"1\"\nc.workspace = true\n",
+            ),
+        ]);
+        assert_eq!(without_reason(&bad).len(), 2);
+        crate::nothing_to_say(without_reason(&Tree::of_this_repository()));
+    }
+}
