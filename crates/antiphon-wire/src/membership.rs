@@ -1,30 +1,359 @@
 //! Messages of the membership layer: discovery and founding, the view slot, non-primary views, lifelines.
+//!
+//! Three ways lead from node to node here. [`Discovery`] reaches whoever is at an address and may be lost.
+//! [`Heartbeat`] goes between known incarnations and may be lost. [`MembershipMessage`] travels on the reliable ordered
+//! control channel between two incarnations. [`LifelineRecord`] is written on lifelines only.
 
-use crate::{wire_enum, wire_struct};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
-wire_enum! {
-    /// Before membership.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Discovery {
-        /// Placeholder until the membership layer defines its messages.
-        Ping = 0,
+use crate::{Evidence, Incarnation, Lineage, NodeView, ViewId, wire_enum, wire_struct};
+
+/// The highest wire level this build speaks.
+pub const WIRE_LEVEL: u8 = 1;
+
+wire_struct! {
+    /// A try at deciding a slot. Higher rounds win; among equal rounds the proposer decides. Round 0 belongs to the
+    /// elder of the previous view alone.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct Ballot {
+        /// Rises with each try.
+        pub round: u32,
+        /// Who proposes.
+        pub proposer: Incarnation,
     }
 }
 
 wire_struct! {
-    /// Life between members.
+    /// Which primary view is being decided.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct SlotId {
+        /// The chain of views.
+        pub lineage: Lineage,
+        /// The view to be decided; its acceptors are the members of the view before.
+        pub next: ViewId,
+    }
+}
+
+wire_struct! {
+    /// A value that an acceptor accepted.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Heartbeat {
-        /// Placeholder.
-        pub flags: u8,
+    pub struct AcceptedValue {
+        /// In which try.
+        pub ballot: Ballot,
+        /// The view proposed.
+        pub value: Box<NodeView>,
+    }
+}
+
+wire_struct! {
+    /// All that an acceptor has ever voted in the slot after the view it has installed.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct VoteState {
+        /// The primary view it has installed.
+        pub view: Box<NodeView>,
+        /// The highest ballot it promised.
+        pub promised: Option<Ballot>,
+        /// The last value it accepted.
+        pub accepted: Option<AcceptedValue>,
+    }
+}
+
+wire_struct! {
+    /// A proof of death: the lifeline of `dead` ended with a FIN, and these were its last votes.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Certificate {
+        /// Whose process is gone.
+        pub dead: Incarnation,
+        /// What it voted last.
+        pub vote: VoteState,
+    }
+}
+
+wire_struct! {
+    /// A certificate as used by a ballot: enough for an acceptor to check that it may be used.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct Proof {
+        /// Whose process is gone.
+        pub dead: Incarnation,
+        /// Its last promise in this slot.
+        pub promised: Option<Ballot>,
     }
 }
 
 wire_enum! {
-    /// Reliable, between members.
+    /// Between the proposers and acceptors of one slot.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum SlotMessage {
+        /// Phase 1: promise to ignore lower ballots, and tell what you accepted.
+        Prepare = 0 {
+            /// The try.
+            ballot: Ballot,
+            /// The certificates by which the quorum is reduced.
+            proofs: Vec<Proof>,
+            /// Members without proof of death that the proposer wants to remove if it is free to choose.
+            removing: Vec<Incarnation>,
+        },
+        /// The answer to `Prepare`.
+        Promise = 1 {
+            /// The try.
+            ballot: Ballot,
+            /// What this acceptor accepted last.
+            accepted: Option<AcceptedValue>,
+        },
+        /// Phase 2: accept this view. Also sent to those who join in it.
+        Accept = 2 {
+            /// The try.
+            ballot: Ballot,
+            /// The view proposed.
+            value: Box<NodeView>,
+            /// The certificates by which the quorum is reduced.
+            proofs: Vec<Proof>,
+        },
+        /// The answer to `Accept`.
+        Accepted = 3 {
+            /// The try.
+            ballot: Ballot,
+        },
+        /// A refusal.
+        Nack = 4 {
+            /// The try.
+            ballot: Ballot,
+            /// The higher ballot already promised.
+            promised: Option<Ballot>,
+            /// Members to be removed that this acceptor hears well.
+            hears: Vec<Incarnation>,
+        },
+    }
+}
+
+wire_struct! {
+    /// A node as it presents itself before it is a member.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct NodeRecord {
+        /// The configured name.
+        pub name: String,
+        /// Where it is reached.
+        pub addr: SocketAddr,
+        /// Free for the application.
+        pub metadata: BTreeMap<String, String>,
+        /// Votes it has in quorums.
+        pub weight: u16,
+        /// The highest wire level it speaks.
+        pub wire_level: u8,
+        /// The membership engine it runs: 0 is `coordinator`.
+        pub engine: u8,
+        /// The partition policy it runs: 0 is `majority`.
+        pub policy: u8,
+    }
+}
+
+wire_struct! {
+    /// Where a member stands in its lineage.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Standing {
+        /// The chain of views.
+        pub lineage: Lineage,
+        /// The last primary view installed.
+        pub view: ViewId,
+        /// That view's number.
+        pub number: u32,
+        /// The weight of that view's members together.
+        pub weight: u32,
+        /// Whether the member is in the primary view now.
+        pub primary: bool,
+    }
+}
+
+wire_enum! {
+    /// Before membership, and between clusters that do not know each other.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Discovery {
+        /// Who is there? Sent to seeds, repeated; a node without a view answers with its own.
+        Seek = 0 {
+            /// Who asks.
+            node: NodeRecord,
+            /// The digest of its seed list.
+            seeds: u64,
+            /// How many nodes founding must see; 0 if it goes by the seed list.
+            expect: u16,
+            /// Whether it is an acceptor of the founding slot.
+            founder: bool,
+            /// Where it stands, if it is a member.
+            standing: Option<Standing>,
+            /// Other candidates it has heard of.
+            others: Vec<SocketAddr>,
+            /// Whether this is an answer, which is not answered.
+            reply: bool,
+        },
+        /// A member's answer to `Seek`.
+        Here = 1 {
+            /// Where the sender is reached.
+            addr: SocketAddr,
+            /// Where it stands.
+            standing: Standing,
+            /// Whom to ask for admission.
+            coordinator: Incarnation,
+            /// Where that one is reached.
+            coordinator_addr: SocketAddr,
+        },
+        /// Admit me. Repeated until the coordinator probes.
+        Join = 2 {
+            /// Who asks.
+            node: NodeRecord,
+            /// The lineage it was a member of before, in the same process.
+            lineage: Option<Lineage>,
+        },
+        /// You cannot be admitted.
+        Refused = 3 {
+            /// Which incarnation is refused.
+            to: Incarnation,
+            /// Which side must change what.
+            reason: String,
+            /// Whether trying again is pointless until the configuration changes.
+            fatal: bool,
+        },
+        /// You are no longer a member.
+        Removed = 4 {
+            /// Which incarnation was removed.
+            who: Incarnation,
+            /// Where the sender stands.
+            standing: Standing,
+            /// Why, as text for people.
+            cause: String,
+        },
+    }
+}
+
+wire_struct! {
+    /// Whom the sender of a heartbeat doubts.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Suspicion {
+        /// The member doubted.
+        pub member: Incarnation,
+        /// Why.
+        pub evidence: Evidence,
+        /// For how long, in milliseconds.
+        pub for_ms: u32,
+    }
+}
+
+wire_struct! {
+    /// Life between members, with what each should know of the other's state.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Heartbeat {
+        /// The chain of views.
+        pub lineage: Lineage,
+        /// The last primary view installed.
+        pub view: ViewId,
+        /// Whether the sender is in the primary view now.
+        pub primary: bool,
+        /// Whether the sender wants to leave.
+        pub leaving: bool,
+        /// The highest wire level the sender speaks.
+        pub wire_level: u8,
+        /// Everyone the sender doubts now: what is not listed is withdrawn.
+        pub suspicions: Vec<Suspicion>,
+    }
+}
+
+wire_enum! {
+    /// Reliable, between members, candidates and joiners.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum MembershipMessage {
-        /// Placeholder.
-        Nothing = 0,
+        /// Deciding the next primary view.
+        Slot = 0 {
+            /// Which view.
+            slot: SlotId,
+            /// What is said.
+            message: SlotMessage,
+        },
+        /// Deciding the founding view.
+        Founding = 1 {
+            /// The digest of the seed list: acceptors of another list refuse.
+            seeds: u64,
+            /// What is said.
+            message: SlotMessage,
+        },
+        /// This primary view is decided.
+        Decide = 2 (Box<NodeView>),
+        /// The answer to `Decide`: known here.
+        Confirm = 3 {
+            /// The chain of views.
+            lineage: Lineage,
+            /// The view decided.
+            view: ViewId,
+        },
+        /// Send the primary views after this one.
+        Pull = 4 {
+            /// The chain of views.
+            lineage: Lineage,
+            /// The last one held.
+            after: ViewId,
+        },
+        /// A proof of death.
+        Certificate = 5 (Box<Certificate>),
+        /// Are you there and ready to be admitted?
+        JoinProbe = 6 {
+            /// Echoed by the answer.
+            nonce: u64,
+        },
+        /// The answer to `JoinProbe`.
+        JoinReady = 7 {
+            /// That of the probe.
+            nonce: u64,
+        },
+        /// I want to leave.
+        Leave = 8,
+        /// Shall we be this non-primary view?
+        Gather = 9 (Box<NodeView>),
+        /// Yes.
+        Gathered = 10 {
+            /// The primary view it is based on.
+            base: ViewId,
+            /// The attempt.
+            attempt: u32,
+        },
+        /// No: a higher attempt was seen, or another primary view is known.
+        Scatter = 11 {
+            /// The last primary view installed here.
+            base: ViewId,
+            /// The highest attempt seen here.
+            attempt: u32,
+        },
+        /// All said yes: install it.
+        Assemble = 12 {
+            /// The primary view it is based on.
+            base: ViewId,
+            /// The attempt.
+            attempt: u32,
+        },
+        /// Our lineage gives way to another one that was met: start over and join it.
+        Dissolve = 13 {
+            /// Where the other lineage stands.
+            into: Standing,
+            /// Where a member of it is reached.
+            addr: SocketAddr,
+        },
+    }
+}
+
+wire_enum! {
+    /// What a watched process writes on its lifelines.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum LifelineRecord {
+        /// The first record.
+        Hello = 0 {
+            /// The watched end's address as it sees it.
+            local: SocketAddr,
+            /// The watching end's address as the watched one sees it.
+            remote: SocketAddr,
+            /// All votes so far.
+            vote: VoteState,
+        },
+        /// The votes after a new promise or acceptance, written before the vote goes anywhere.
+        Vote = 1 (VoteState),
+        /// The process leaves in order: what follows proves nothing.
+        Goodbye = 2,
     }
 }

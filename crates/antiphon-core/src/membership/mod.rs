@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
-use bytes::Bytes;
 
 use crate::random::Random;
 use crate::{Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
@@ -46,18 +45,94 @@ pub(crate) enum Effect {
     Stopped,
 }
 
-// Methods that `node.rs` calls (all take `&mut self` and `now: Time`, and push onto the effect queue):
-//   Membership::new(config: Arc<Config>, random: Random, now) -> Self
-//   handle_discovery(now, from: SocketAddr, sender: Incarnation, message: Discovery)
-//   handle_heartbeat(now, sender: Incarnation, heartbeat: Heartbeat)
-//   handle_message(now, sender: Incarnation, message: MembershipMessage)
-//   heard(now, sender: Incarnation)               -- any authentic frame of that incarnation
-//   handle_path_trouble(now, addr: SocketAddr, trouble: PathTrouble)
-//   handle_lifeline(now, event: LifelineEvent, sender: Option<Incarnation>)  -- records already opened; sender from the frame
-//   accuse(now, peer: Incarnation, evidence: Evidence)                       -- by the group layer or a link
-//   behind(now, view: ViewId, peer: Incarnation)  -- a peer spoke of a primary view we have not installed: pull it
-//   leave(now)
-//   handle_timeout(now); next_timeout() -> Option<Time>
-//   poll_effect() -> Option<Effect>
-//   view() -> Option<&Arc<NodeView>>              -- the installed one, primary or not
-//   why(now, name: &str) -> WhyReport
+/// Everything this node knows and decides about who is a member.
+#[derive(Debug)]
+pub(crate) struct Membership {}
+
+impl Membership {
+    /// A fresh node: it begins to look for its seeds at once.
+    pub(crate) fn new(config: Arc<Config>, random: Random, now: Time) -> Self {
+        let _ = (config, random, now);
+        Self {}
+    }
+
+    /// Something came from an address, from whoever is there.
+    pub(crate) fn handle_discovery(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        sender: Incarnation,
+        message: Discovery,
+    ) {
+        let _ = (now, from, sender, message);
+    }
+
+    /// A heartbeat; also to be called when the sender is no known peer.
+    pub(crate) fn handle_heartbeat(&mut self, now: Time, sender: Incarnation, heartbeat: Heartbeat) {
+        let _ = (now, sender, heartbeat);
+    }
+
+    /// A message of the control channel.
+    pub(crate) fn handle_message(&mut self, now: Time, sender: Incarnation, message: MembershipMessage) {
+        let _ = (now, sender, message);
+    }
+
+    /// Any authentic frame of that incarnation arrived.
+    pub(crate) fn heard(&mut self, now: Time, sender: Incarnation) {
+        let _ = (now, sender);
+    }
+
+    /// The transport noticed something about the path to an address.
+    pub(crate) fn handle_path_trouble(&mut self, now: Time, addr: SocketAddr, trouble: PathTrouble) {
+        let _ = (now, addr, trouble);
+    }
+
+    /// A lifeline event; a record is already opened, and `sender` is the incarnation that sealed it.
+    pub(crate) fn handle_lifeline(&mut self, now: Time, event: LifelineEvent, sender: Option<Incarnation>) {
+        let _ = (now, event, sender);
+    }
+
+    /// The group layer or a link doubts a peer.
+    pub(crate) fn accuse(&mut self, now: Time, peer: Incarnation, evidence: Evidence) {
+        let _ = (now, peer, evidence);
+    }
+
+    /// A peer spoke of a primary view that is not installed here: pull it.
+    pub(crate) fn behind(&mut self, now: Time, view: ViewId, peer: Incarnation) {
+        let _ = (now, view, peer);
+    }
+
+    /// Leave the cluster in order.
+    pub(crate) fn leave(&mut self, now: Time) {
+        let _ = now;
+    }
+
+    /// A deadline passed, or may have.
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        let _ = now;
+    }
+
+    /// When [`Membership::handle_timeout`] wants to be called.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    /// The next thing to do.
+    pub(crate) fn poll_effect(&mut self) -> Option<Effect> {
+        None
+    }
+
+    /// The installed view, primary or not.
+    pub(crate) fn view(&self) -> Option<&Arc<NodeView>> {
+        None
+    }
+
+    /// What is known about why a named node is or is not a member.
+    pub(crate) fn why(&self, now: Time, name: &str) -> WhyReport {
+        let _ = (now, name);
+        WhyReport {
+            name: name.to_owned(),
+            entries: Vec::new(),
+        }
+    }
+}
