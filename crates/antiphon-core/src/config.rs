@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use antiphon_wire::frame::ClusterKey;
+use antiphon_wire::{MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES};
 
 /// A node's configuration. Build it from a preset: `Config::new(cluster, name, addr)` has the `lan` profile.
 #[derive(Debug, Clone)]
@@ -60,6 +61,65 @@ impl Config {
             unix_time_s: 0,
         }
     }
+}
+
+impl Config {
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        validate_name("cluster", &self.cluster)?;
+        validate_name("name", &self.name)?;
+        let metadata_bytes: usize = self
+            .metadata
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
+        if self.metadata.len() > MAX_METADATA_ENTRIES || metadata_bytes > MAX_METADATA_BYTES {
+            return Err(ConfigError::Metadata);
+        }
+        let conflict = |reason: &str| {
+            Err(ConfigError::Conflict {
+                reason: reason.into(),
+            })
+        };
+        if self.found && self.expect.is_some() {
+            return conflict(
+                "`found` starts a cluster at once and `expect` waits for others: give only one of them",
+            );
+        }
+        if self.expect == Some(0) {
+            return conflict("`expect` must be at least 1: it counts this node too");
+        }
+        if self.seeds.len() > MAX_SEEDS {
+            return conflict(
+                "more than 64 seeds: a few addresses that are always up are enough to find the others",
+            );
+        }
+        if self.addr.port() == 0 || self.addr.ip().is_unspecified() {
+            return conflict(
+                "the advertised address must be one that others can dial: give a concrete address and port",
+            );
+        }
+        let profile = &self.profile;
+        if profile.suspect_after < profile.heartbeat * 4 || profile.suspect_after_loss > profile.suspect_after
+        {
+            return conflict(
+                "`suspect_after` must be at least 4 × `heartbeat`, and `suspect_after_loss` not above it",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The most seeds a node may be given.
+pub const MAX_SEEDS: usize = 64;
+
+pub(crate) fn validate_name(field: &'static str, value: &str) -> Result<(), ConfigError> {
+    if value.is_empty() || value.len() > MAX_NAME_BYTES || value.chars().any(char::is_control) {
+        return Err(ConfigError::Name {
+            field,
+            value: value.chars().take(80).collect(),
+        });
+    }
+    Ok(())
 }
 
 /// Who may go on after a partition.
@@ -165,6 +225,11 @@ pub struct GroupOptions {
     pub window_bytes: u32,
 }
 
+/// The smallest window: the largest payload fits.
+pub const MIN_WINDOW_BYTES: u32 = 64 << 10;
+/// The largest window.
+pub const MAX_WINDOW_BYTES: u32 = 64 << 20;
+
 impl Default for GroupOptions {
     fn default() -> Self {
         Self {
@@ -175,6 +240,18 @@ impl Default for GroupOptions {
 }
 
 impl GroupOptions {
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        if !(MIN_WINDOW_BYTES..=MAX_WINDOW_BYTES).contains(&self.window_bytes) {
+            return Err(ConfigError::Conflict {
+                reason: format!(
+                    "`window_bytes` is {}; it must be 65536 to 67108864",
+                    self.window_bytes
+                ),
+            });
+        }
+        Ok(())
+    }
+
     /// These options with another order.
     pub fn order(self, order: Order) -> Self {
         Self { order, ..self }

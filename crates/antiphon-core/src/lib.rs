@@ -9,9 +9,10 @@
 //! Methods fall into four kinds:
 //! - **inputs**, `handle_*`: a frame arrived, a path or lifeline changed, a deadline passed. Time never runs backwards.
 //! - **commands** of the application: `join_group`, `send`, `consumed`, `leave_group`, `leave`.
-//! - **outputs**, `poll_*`: after any input or command, drain [`Node::poll_output`] to the end and perform the outputs
-//!   *in that order* (a vote is written to the lifelines before it leaves in a frame), then drain
-//!   [`Node::poll_event`], then ask [`Node::poll_timeout`] when to call [`Node::handle_timeout`].
+//! - **outputs**, `poll_*`: after a batch of inputs and commands (all that is ready, so that frames are full), drain
+//!   [`Node::poll_output`] to the end and perform the outputs *in that order* (a vote is written to the lifelines before
+//!   it leaves in a frame), then drain [`Node::poll_event`], then ask [`Node::poll_timeout`] when to call
+//!   [`Node::handle_timeout`].
 //! - **questions**, which change nothing: `status`, `why`, `view`.
 #![forbid(unsafe_code)]
 

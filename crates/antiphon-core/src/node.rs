@@ -1,16 +1,76 @@
 //! The node: routes inputs to the layers and their effects to the outputs.
+//!
+//! ```text
+//!  frame ─► codec ─► Discovery, Heartbeat ───────────────► membership ─► effects ┐
+//!                ├─► Link ─► link ─► Membership message ─►      │                │
+//!                │              └──► Group message ─► hold-back ─► groups ─► effects
+//!                └─► Group data ─────────────────────────────────► groups        │
+//!  outputs ◄── lifeline writes at once, then frames of this step ◄───────────────┘
+//! ```
+//!
+//! Three rules live here because they join layers:
+//! - **Vote before it travels (R2).** Effects are performed in order; lifeline writes go to the output queue at once,
+//!   link messages are put into frames only when all effects of the step are done. So no frame overtakes a vote's record.
+//! - **Hold-back (R13).** A group message names the primary view its sender had installed. It is handed to the group layer
+//!   only once this node has installed that view; until then the membership layer is asked to pull it.
+//! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was accepted, and only
+//!   then the cluster.
 
+mod holdback;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_wire::frame::OpenError;
-use antiphon_wire::{Incarnation, NodeView};
+use antiphon_wire::codec::{decode_all, encode_to_vec};
+use antiphon_wire::frame::{FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
+use antiphon_wire::group::GroupControl;
+use antiphon_wire::record::{Control, Record};
+use antiphon_wire::{Evidence, Incarnation, NodeView, Reader, ViewId, Wire};
 use bytes::Bytes;
 
+use crate::group::{self, Groups};
+use crate::link::{LinkBroken, Links};
+use crate::membership::{self, Membership};
+use crate::random::Random;
 use crate::{
-    Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineEvent, Output, PathTrouble, SendError,
-    Ticket, Time, WhyReport,
+    Class, Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineCommand, LifelineEvent, Output,
+    PathTrouble, SendError, Ticket, Time, WhyReport,
 };
+use holdback::Holdback;
+
+/// One node of a cluster. See the crate's page for the contract.
+#[derive(Debug)]
+pub struct Node {
+    config: Arc<Config>,
+    phase: Phase,
+    me: Incarnation,
+    /// The last primary view that the groups were told of: what group messages are sent in.
+    primary: Option<ViewId>,
+    codec: FrameCodec,
+    links: Links,
+    membership: Membership,
+    groups: Groups,
+    holdback: Holdback,
+    /// The records of this step, by destination, that have no frame yet.
+    records: BTreeMap<SocketAddr, Vec<Record>>,
+    outputs: VecDeque<Output>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    /// The time of the last input or command, if its frames are not built yet.
+    unsettled: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// A graceful leave has begun; the groups have until then.
+    LeavingGroups {
+        until: Time,
+    },
+    LeavingCluster,
+    Stopped,
+}
 
 /// What a node dropped, and why. Each is harmless by design; a fast rising one deserves a look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,19 +88,34 @@ pub struct Counters {
     pub messages_dropped: u64,
 }
 
-/// One node of a cluster. See the crate's page for the contract.
-#[derive(Debug)]
-pub struct Node {
-    config: Arc<Config>,
-}
-
 impl Node {
     /// Starts a node: it begins to look for its seeds at once. `seed` must be fresh entropy in a product.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the configuration cannot work; nothing was started.
     pub fn new(config: Config, seed: [u64; 4], now: Time) -> Result<Self, ConfigError> {
-        let _ = (seed, now);
-        Ok(Self {
-            config: Arc::new(config),
-        })
+        config.validate()?;
+        let config = Arc::new(config);
+        let mut random = Random::new(seed);
+        let group_random = Random::new(std::array::from_fn(|_| random.next_u64()));
+        let mut node = Self {
+            phase: Phase::Running,
+            me: Incarnation(0),
+            primary: None,
+            codec: FrameCodec::new(&config.cluster, config.key.as_ref(), Incarnation(0)),
+            links: Links::new(config.profile.retransmit),
+            membership: Membership::new(config.clone(), random, now),
+            groups: Groups::new(config.profile.clone(), group_random),
+            holdback: Holdback::default(),
+            records: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            unsettled: None,
+            config,
+        };
+        node.touch(now);
+        Ok(node)
     }
 
     /// A frame arrived. `from` is the transport's idea of the sender's address, used only to answer discovery.
@@ -49,13 +124,27 @@ impl Node {
     /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
     /// that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
-        let _ = (now, from, frame);
+        let opened = self
+            .codec
+            .open(frame)
+            .inspect_err(|_| self.counters.frames_refused += 1)?;
+        if self.phase == Phase::Stopped || opened.sender == self.me {
+            return Ok(());
+        }
+        self.notice_lateness(now);
+        self.membership.heard(now, opened.sender);
+        if opened.kind != Kind::Lifeline {
+            self.handle_records(now, from, opened.sender, opened.records);
+        }
+        self.touch(now);
         Ok(())
     }
 
     /// The transport noticed something about the path to an advertised address.
     pub fn handle_path_trouble(&mut self, now: Time, to: SocketAddr, trouble: PathTrouble) {
-        let _ = (now, to, trouble);
+        self.notice_lateness(now);
+        self.membership.handle_path_trouble(now, to, trouble);
+        self.touch(now);
     }
 
     /// Something happened to a lifeline.
@@ -63,85 +152,430 @@ impl Node {
     /// # Errors
     /// Why a record was refused; the driver resets that connection.
     pub fn handle_lifeline(&mut self, now: Time, event: LifelineEvent) -> Result<(), OpenError> {
-        let _ = (now, event);
+        self.notice_lateness(now);
+        match event {
+            LifelineEvent::Record {
+                connection,
+                local,
+                remote,
+                record,
+            } => {
+                let opened = self
+                    .codec
+                    .open(record)
+                    .inspect_err(|_| self.counters.frames_refused += 1)?;
+                if opened.kind != Kind::Lifeline {
+                    return Err(OpenError::NotAFrame);
+                }
+                let event = LifelineEvent::Record {
+                    connection,
+                    local,
+                    remote,
+                    record: opened.records,
+                };
+                self.membership.handle_lifeline(now, event, Some(opened.sender));
+            }
+            event => self.membership.handle_lifeline(now, event, None),
+        }
+        self.touch(now);
         Ok(())
     }
 
     /// A deadline given by [`Node::poll_timeout`] has passed. Calling it early or late is harmless; lateness is noticed.
     pub fn handle_timeout(&mut self, now: Time) {
-        let _ = now;
+        self.membership.handle_timeout(now);
+        self.perform_views(now);
+        self.groups.handle_timeout(now);
+        self.links.handle_timeout(now);
+        self.touch(now);
     }
 
     /// Joins (or founds) a group. The first view follows as an event; before the node is in a cluster, it waits.
+    /// Joining a group again under its name gives the same handle.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the name or the options cannot work, or the node is leaving.
     pub fn join_group(
         &mut self,
         now: Time,
         name: &str,
         options: GroupOptions,
     ) -> Result<GroupHandle, ConfigError> {
-        let _ = (now, name, options);
-        Ok(GroupHandle(0))
+        crate::config::validate_name("group", name)?;
+        options.validate()?;
+        if self.phase != Phase::Running {
+            return Err(ConfigError::Conflict {
+                reason: "the node is leaving the cluster; it joins no group".into(),
+            });
+        }
+        let handle = self
+            .groups
+            .join(now, name, options)
+            .map_err(|reason| ConfigError::Conflict { reason })?;
+        self.touch(now);
+        Ok(handle)
     }
 
     /// Sends a message to a group. On success it is queued and will be delivered in order, also here.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent.
     pub fn send(&mut self, now: Time, group: GroupHandle, payload: Bytes) -> Result<Ticket, SendError> {
-        let _ = (now, group, payload);
-        Err(SendError::NoSuchGroup)
+        let ticket = self.groups.send(now, group, payload)?;
+        self.touch(now);
+        Ok(ticket)
     }
 
     /// The application has taken this many more message events of the group: their bytes are credit again.
     pub fn consumed(&mut self, now: Time, group: GroupHandle, messages: u64) {
-        let _ = (now, group, messages);
+        self.groups.consumed(now, group, messages);
+        self.touch(now);
     }
 
     /// Leaves a group in order; [`crate::GroupEvent::Left`] follows.
     pub fn leave_group(&mut self, now: Time, group: GroupHandle) {
-        let _ = (now, group);
+        self.groups.leave_group(now, group);
+        self.touch(now);
     }
 
     /// Leaves the cluster in order: its groups first, then the node view. [`Event::Left`] follows, at the latest
     /// after `Profile::leave_within`.
     pub fn leave(&mut self, now: Time) {
-        let _ = now;
+        if self.phase == Phase::Running {
+            self.phase = Phase::LeavingGroups {
+                until: now + self.config.profile.leave_within / 2,
+            };
+            self.groups.leave_all(now);
+            self.touch(now);
+        }
     }
 
     /// The next thing to do, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
-        None
+        self.settle();
+        self.outputs.pop_front()
     }
 
     /// The next event for the application.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.settle();
+        self.events.pop_front()
     }
 
-    /// When [`Node::handle_timeout`] wants to be called.
+    /// When [`Node::handle_timeout`] wants to be called. Ask after outputs and events were drained.
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        let leaving = match self.phase {
+            Phase::Stopped => return None,
+            Phase::LeavingGroups { until } => Some(until),
+            Phase::Running | Phase::LeavingCluster => None,
+        };
+        [
+            self.membership.next_timeout(),
+            self.groups.next_timeout(),
+            self.links.next_timeout(),
+            leaving,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// This node's present incarnation.
     pub fn incarnation(&self) -> Incarnation {
-        Incarnation(0)
+        self.me
     }
 
     /// The installed node view, primary or not.
     pub fn view(&self) -> Option<Arc<NodeView>> {
-        let _ = &self.config;
-        None
-    }
-
-    /// What was dropped so far.
-    pub fn counters(&self) -> Counters {
-        Counters::default()
+        self.membership.view().cloned()
     }
 
     /// What this node knows about why a named node is or is not a member.
     pub fn why(&self, now: Time, name: &str) -> WhyReport {
-        let _ = now;
-        WhyReport {
-            name: name.to_owned(),
-            entries: Vec::new(),
+        self.membership.why(now, name)
+    }
+
+    /// What was dropped so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn handle_records(&mut self, now: Time, from: SocketAddr, sender: Incarnation, records: Bytes) {
+        let mut reader = Reader::new(records);
+        while !reader.is_empty() {
+            match Record::decode(&mut reader) {
+                // What one record changes must be in force before the next is read: a view, a new incarnation.
+                Ok(record) => {
+                    self.handle_record(now, from, sender, record);
+                    self.perform_views(now);
+                }
+                Err(_) => {
+                    self.counters.frames_malformed += 1;
+                    return;
+                }
+            }
         }
     }
+
+    fn handle_record(&mut self, now: Time, from: SocketAddr, sender: Incarnation, record: Record) {
+        match record {
+            Record::Discovery(message) => self.membership.handle_discovery(now, from, sender, message),
+            Record::Heartbeat(heartbeat) => self.membership.handle_heartbeat(now, sender, heartbeat),
+            Record::Group(data) => self.groups.handle_data(now, sender, data),
+            Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
+            Record::Link(link) => match self.links.handle_record(now, sender, link) {
+                Ok(messages) => {
+                    for message in messages {
+                        self.handle_control(now, sender, message);
+                    }
+                }
+                Err(LinkBroken) => self.link_broke(now, sender),
+            },
+        }
+    }
+
+    fn handle_control(&mut self, now: Time, sender: Incarnation, message: Bytes) {
+        match decode_all::<Control>(message) {
+            Ok(Control::Membership(message)) => self.membership.handle_message(now, sender, message),
+            Ok(Control::Group(GroupControl { view, body })) => {
+                match self.holdback.admit(self.primary, sender, view, body) {
+                    holdback::Verdict::Handle(body) => self.groups.handle_message(now, sender, view, body),
+                    holdback::Verdict::Held => self.membership.behind(now, view, sender),
+                    holdback::Verdict::Full => self.link_broke(now, sender),
+                }
+            }
+            Err(_) => self.counters.frames_malformed += 1,
+        }
+        self.perform_views(now);
+    }
+
+    /// After a pause, frames that waited in the kernel come first. Without this they would be judged by clocks that
+    /// have not noticed the pause yet.
+    fn notice_lateness(&mut self, now: Time) {
+        let late = self
+            .membership
+            .next_timeout()
+            .is_some_and(|at| now.since(at) > self.config.profile.heartbeat);
+        if late {
+            self.membership.handle_timeout(now);
+            self.perform_views(now);
+        }
+    }
+
+    /// Ends every input and command: what it changed in the views is in force for the next one. Frames are built when
+    /// the batch is over, so that a batch fills them.
+    fn touch(&mut self, now: Time) {
+        self.perform_views(now);
+        self.unsettled = Some(now);
+    }
+
+    /// Ends a batch of inputs and commands: performs all effects, then builds the frames.
+    fn settle(&mut self) {
+        let Some(now) = self.unsettled.take() else { return };
+        self.perform(now);
+        if let Phase::LeavingGroups { until } = self.phase
+            && (self.groups.is_idle() || until <= now)
+        {
+            self.phase = Phase::LeavingCluster;
+            self.membership.leave(now);
+            self.perform(now);
+        }
+        self.flush_frames(now);
+    }
+
+    fn perform(&mut self, now: Time) {
+        loop {
+            self.perform_views(now);
+            match self.groups.poll_effect() {
+                Some(effect) => self.perform_group(now, effect),
+                None => return,
+            }
+        }
+    }
+
+    fn perform_views(&mut self, now: Time) {
+        while let Some(effect) = self.membership.poll_effect() {
+            self.perform_membership(now, effect);
+        }
+    }
+
+    /// What the groups wanted before a view or incarnation changed, they wanted under the old one.
+    fn perform_groups(&mut self, now: Time) {
+        while let Some(effect) = self.groups.poll_effect() {
+            self.perform_group(now, effect);
+        }
+    }
+
+    fn perform_membership(&mut self, now: Time, effect: membership::Effect) {
+        match effect {
+            membership::Effect::NewIncarnation { me, cause } => self.begin_incarnation(now, me, cause),
+            membership::Effect::Peer { peer, addr } => self.links.connect(now, peer, addr),
+            membership::Effect::ForgetPeer { peer } => {
+                self.flush_links(now);
+                self.links.park(peer);
+                self.holdback.forget(peer);
+            }
+            membership::Effect::Send { to, message } => self.push(now, to, &Control::Membership(message)),
+            membership::Effect::Discovery { to, message } => {
+                self.records
+                    .entry(to)
+                    .or_default()
+                    .push(Record::Discovery(message));
+            }
+            membership::Effect::Heartbeat { to, heartbeat } => match self.links.addr(to) {
+                Some(addr) => self
+                    .records
+                    .entry(addr)
+                    .or_default()
+                    .push(Record::Heartbeat(heartbeat)),
+                None => self.counters.messages_dropped += 1,
+            },
+            membership::Effect::Lifeline(command) => self.perform_lifeline(now, command),
+            membership::Effect::Installed(view) => self.install(now, view),
+            membership::Effect::Event(event) => self.events.push_back(event),
+            membership::Effect::Stopped => {
+                self.flush_frames(now);
+                self.phase = Phase::Stopped;
+            }
+        }
+    }
+
+    fn begin_incarnation(&mut self, now: Time, me: Incarnation, cause: Option<String>) {
+        self.perform_groups(now);
+        self.flush_frames(now);
+        self.me = me;
+        self.primary = None;
+        self.codec = FrameCodec::new(&self.config.cluster, self.config.key.as_ref(), me);
+        self.links = Links::new(self.config.profile.retransmit);
+        self.holdback = Holdback::default();
+        self.events.push_back(Event::Incarnation(me));
+        self.groups.handle_new_incarnation(now, me, cause);
+    }
+
+    fn install(&mut self, now: Time, view: Arc<NodeView>) {
+        self.perform_groups(now);
+        self.events.push_back(Event::NodeView(view.clone()));
+        if view.is_primary() {
+            self.primary = Some(view.primary_id());
+        }
+        self.groups.handle_node_view(now, &view);
+        if view.is_primary() {
+            for (sender, id, body) in self.holdback.release(view.primary_id()) {
+                self.groups.handle_message(now, sender, id, body);
+            }
+        }
+    }
+
+    fn perform_lifeline(&mut self, now: Time, command: LifelineCommand) {
+        let command = match command {
+            // R2: a vote that cannot be recorded whole must not seem recorded; without a record there is no proof.
+            LifelineCommand::Write { to, record } if record.len() > MAX_RECORDS_BYTES => {
+                self.membership
+                    .handle_lifeline(now, LifelineEvent::Failed { to }, None);
+                LifelineCommand::Reset { to }
+            }
+            LifelineCommand::Write { to, record } => LifelineCommand::Write {
+                to,
+                record: self.codec.seal(Kind::Lifeline, &record),
+            },
+            command => command,
+        };
+        self.outputs.push_back(Output::Lifeline(command));
+    }
+
+    fn perform_group(&mut self, now: Time, effect: group::Effect) {
+        match effect {
+            group::Effect::Send { to, message } => match self.primary {
+                Some(view) => self.push(now, to, &Control::Group(GroupControl { view, body: message })),
+                None => self.counters.messages_dropped += 1,
+            },
+            group::Effect::Data { to, class, records } => {
+                let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
+                self.multicast(&to, class, &records);
+            }
+            group::Effect::Accuse { peer, evidence } => self.membership.accuse(now, peer, evidence),
+            group::Effect::Event(handle, event) => self.events.push_back(Event::Group(handle, event)),
+        }
+    }
+
+    /// Seals once, sends the same bytes to all (R24).
+    fn multicast(&mut self, to: &[Incarnation], class: Class, records: &[Record]) {
+        let kind = match class {
+            Class::Control => Kind::Control,
+            Class::Bulk => Kind::Bulk,
+        };
+        for encoded in encode_frames(records, &mut self.counters) {
+            let bytes = self.codec.seal(kind, &encoded);
+            for peer in to {
+                match self.links.addr(*peer) {
+                    Some(addr) => self.outputs.push_back(Output::Frame {
+                        to: addr,
+                        class,
+                        bytes: bytes.clone(),
+                    }),
+                    None => self.counters.messages_dropped += 1,
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, now: Time, to: Incarnation, control: &Control) {
+        if self.links.push(now, to, &encode_to_vec(control)).is_err() {
+            self.link_broke(now, to);
+        }
+    }
+
+    /// A link that cannot go on is a peer that cannot be talked to: the detector is told, the view decides.
+    fn link_broke(&mut self, now: Time, peer: Incarnation) {
+        self.counters.links_broken += 1;
+        self.membership.accuse(now, peer, Evidence::ConnectionLost);
+    }
+
+    fn flush_links(&mut self, now: Time) {
+        while let Some((_, addr, record)) = self.links.poll_record(now) {
+            self.records.entry(addr).or_default().push(Record::Link(record));
+        }
+    }
+
+    fn flush_frames(&mut self, now: Time) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
+        self.flush_links(now);
+        for (to, records) in std::mem::take(&mut self.records) {
+            for encoded in encode_frames(&records, &mut self.counters) {
+                let bytes = self.codec.seal(Kind::Control, &encoded);
+                self.outputs.push_back(Output::Frame {
+                    to,
+                    class: Class::Control,
+                    bytes,
+                });
+            }
+        }
+    }
+}
+
+/// Packs records into as few frames as they fit.
+fn encode_frames(records: &[Record], counters: &mut Counters) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut frame = Vec::new();
+    for record in records {
+        let start = frame.len();
+        record.encode(&mut frame);
+        if frame.len() > MAX_RECORDS_BYTES {
+            let last = frame.split_off(start);
+            if !frame.is_empty() {
+                frames.push(std::mem::take(&mut frame));
+            }
+            if last.len() > MAX_RECORDS_BYTES {
+                counters.messages_dropped += 1;
+            } else {
+                frame = last;
+            }
+        }
+    }
+    if !frame.is_empty() {
+        frames.push(frame);
+    }
+    frames
 }

@@ -1,1 +1,360 @@
-//! Control links.
+//! Links: per pair of incarnations, a reliable ordered channel for control messages.
+//!
+//! Frames may be lost, doubled, reordered or delivered late, on any transport: even TCP loses what was in a
+//! connection that broke. A link numbers its messages, keeps them until they are acknowledged, and delivers each exactly
+//! once and in order, as long as both incarnations live.
+//!
+//! ```text
+//!  push ─► unacknowledged ─► LinkRecord{first, messages, ack} ─► frame     frame ─► in order? ─► deliver
+//!              ▲    └── retransmit timer, doubling to 8 ×                     └── ahead: kept, bounded
+//!              └──────────────── ack, carried by any record ◄──────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! - a message is delivered at most once and only after all before it;
+//! - what is queued is bounded ([`MAX_UNACKNOWLEDGED_BYTES`]): meeting the bound breaks the link, and the peer is accused;
+//! - a link that the membership layer has no use for is parked, not forgotten: the numbers of an incarnation are never
+//!   used twice, so the pair can go on where it stopped. Parked links are bounded ([`MAX_LINKS`]).
+//!
+//! If the peer dies, nothing here notices: the detector does, and the membership layer parks the link. If this side
+//! pauses, acknowledgements stop and the peer repeats itself at a slowing pace.
+//!
+//! A link does not order messages against group data, and carries none of it: a group's own logs do that.
+//! Messages longer than [`MAX_CHUNK_BYTES`] travel as several chunks.
+
+mod table;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::record::LinkRecord;
+use bytes::Bytes;
+
+use crate::Time;
+
+pub(crate) use table::Links;
+
+/// The most bytes that wait for acknowledgement on one link.
+pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
+/// The most links kept, parked ones included.
+pub(crate) const MAX_LINKS: usize = 1024;
+/// The most chunks that may arrive ahead of a missing one.
+const MAX_AHEAD: u64 = 4096;
+/// The most bytes of chunks that may arrive ahead of a missing one.
+const MAX_AHEAD_BYTES: usize = 8 << 20;
+/// The largest piece of a message in one link record.
+const MAX_CHUNK_BYTES: usize = 32 << 10;
+/// The largest message, in all its chunks.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// The most bytes of chunks put into one record.
+const MAX_RECORD_BYTES: usize = 48 << 10;
+
+const LAST_CHUNK: u8 = 0;
+const MORE_CHUNKS: u8 = 1;
+
+/// One end of a link. Time and addresses are its owner's business.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    retransmit: Duration,
+    outbox: Outbox,
+    inbox: Inbox,
+}
+
+#[derive(Debug, Clone)]
+struct Outbox {
+    /// Sent or to be sent, and not acknowledged; the front has number `first`.
+    chunks: VecDeque<Bytes>,
+    first: u64,
+    /// How many of `chunks` were sent at least once.
+    sent: usize,
+    bytes: usize,
+    /// When to send the front again, and how long to wait after that.
+    repeat: Option<(Time, Duration)>,
+    repeat_now: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Inbox {
+    /// All chunks up to and including this one were received.
+    received: u64,
+    ahead: BTreeMap<u64, Bytes>,
+    ahead_bytes: usize,
+    /// The chunks so far of a message whose last chunk is missing.
+    partial: Vec<u8>,
+    acknowledge: bool,
+}
+
+/// The link cannot go on: too much was left unacknowledged, or the peer broke its rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkBroken;
+
+impl Link {
+    pub(crate) fn new(retransmit: Duration) -> Self {
+        Self {
+            retransmit,
+            outbox: Outbox {
+                chunks: VecDeque::new(),
+                first: 1,
+                sent: 0,
+                bytes: 0,
+                repeat: None,
+                repeat_now: false,
+            },
+            inbox: Inbox::default(),
+        }
+    }
+
+    /// Queues a message.
+    pub(crate) fn push(&mut self, message: &[u8]) -> Result<(), LinkBroken> {
+        if self.outbox.bytes + message.len() > MAX_UNACKNOWLEDGED_BYTES || message.len() > MAX_MESSAGE_BYTES {
+            return Err(LinkBroken);
+        }
+        let mut chunks = message.chunks(MAX_CHUNK_BYTES).peekable();
+        while let Some(chunk) = chunks.next() {
+            let mark = if chunks.peek().is_some() {
+                MORE_CHUNKS
+            } else {
+                LAST_CHUNK
+            };
+            let mut bytes = Vec::with_capacity(chunk.len() + 1);
+            bytes.push(mark);
+            bytes.extend_from_slice(chunk);
+            self.outbox.bytes += bytes.len();
+            self.outbox.chunks.push_back(bytes.into());
+        }
+        Ok(())
+    }
+
+    /// Whether there is something to send now.
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        self.inbox.acknowledge
+            || self.outbox.repeat_now
+            || self.outbox.sent < self.outbox.chunks.len()
+            || self.outbox.repeat.is_some_and(|(at, _)| at <= now)
+    }
+
+    /// The next record to send to the peer, if there is reason to send one.
+    pub(crate) fn poll_record(&mut self, now: Time, to: Incarnation) -> Option<LinkRecord> {
+        let outbox = &mut self.outbox;
+        let repeat_due = outbox.repeat_now || outbox.repeat.is_some_and(|(at, _)| at <= now);
+        let from = if repeat_due && outbox.sent > 0 {
+            // The front alone may be missing; what follows it in the same record costs little.
+            let wait = outbox
+                .repeat
+                .map_or(self.retransmit, |(_, wait)| (wait * 2).min(self.retransmit * 8));
+            outbox.repeat = Some((now + wait, wait));
+            outbox.repeat_now = false;
+            0
+        } else {
+            outbox.sent
+        };
+        let mut messages = Vec::new();
+        let mut bytes = 0;
+        for chunk in outbox.chunks.range(from..) {
+            if !messages.is_empty() && bytes + chunk.len() > MAX_RECORD_BYTES
+                || messages.len() == antiphon_wire::codec::MAX_LIST
+            {
+                break;
+            }
+            bytes += chunk.len();
+            messages.push(chunk.clone());
+        }
+        if messages.is_empty() && !self.inbox.acknowledge {
+            return None;
+        }
+        outbox.sent = outbox.sent.max(from + messages.len());
+        if outbox.repeat.is_none() && outbox.sent > 0 {
+            outbox.repeat = Some((now + self.retransmit, self.retransmit));
+        }
+        self.inbox.acknowledge = false;
+        Some(LinkRecord {
+            to,
+            ack: self.inbox.received,
+            first: outbox.first + from as u64,
+            messages,
+        })
+    }
+
+    /// A record from the peer; the messages that are now in order.
+    pub(crate) fn handle_record(&mut self, now: Time, record: LinkRecord) -> Result<Vec<Bytes>, LinkBroken> {
+        self.handle_ack(now, record.ack);
+        let mut complete = Vec::new();
+        for (offset, chunk) in record.messages.into_iter().enumerate() {
+            self.inbox.acknowledge = true;
+            let number = record.first.saturating_add(offset as u64);
+            self.inbox.keep(number, chunk);
+        }
+        while let Some(chunk) = self.inbox.ahead.remove(&(self.inbox.received + 1)) {
+            self.inbox.received += 1;
+            self.inbox.ahead_bytes -= chunk.len();
+            complete.extend(self.inbox.assemble(chunk)?);
+        }
+        Ok(complete)
+    }
+
+    fn handle_ack(&mut self, now: Time, ack: u64) {
+        let outbox = &mut self.outbox;
+        let acknowledged = ack
+            .saturating_add(1)
+            .saturating_sub(outbox.first)
+            .min(outbox.sent as u64) as usize;
+        if acknowledged == 0 {
+            return;
+        }
+        for chunk in outbox.chunks.drain(..acknowledged) {
+            outbox.bytes -= chunk.len();
+        }
+        outbox.first += acknowledged as u64;
+        outbox.sent -= acknowledged;
+        outbox.repeat_now = false;
+        outbox.repeat = (outbox.sent > 0).then_some((now + self.retransmit, self.retransmit));
+    }
+
+    /// The path came back or the peer was heard after a silence: repeat without waiting for the slowed timer.
+    pub(crate) fn hurry(&mut self) {
+        if let Some((at, wait)) = self.outbox.repeat
+            && wait > self.retransmit
+        {
+            // Half, since the repetition doubles it: one hurry leads to one early repetition, not to one per record.
+            self.outbox.repeat = Some((at, self.retransmit / 2));
+            self.outbox.repeat_now = true;
+        }
+    }
+
+    /// When [`Link::poll_record`] has something to repeat.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        self.outbox.repeat.map(|(at, _)| at)
+    }
+}
+
+impl Inbox {
+    /// Keeps a chunk that is new and not too far ahead. One that is dropped here comes again.
+    fn keep(&mut self, number: u64, chunk: Bytes) {
+        let next = number == self.received + 1;
+        let room = number <= self.received + MAX_AHEAD && self.ahead_bytes + chunk.len() <= MAX_AHEAD_BYTES;
+        if number > self.received && (next || room) && !self.ahead.contains_key(&number) {
+            self.ahead_bytes += chunk.len();
+            self.ahead.insert(number, chunk);
+        }
+    }
+
+    fn assemble(&mut self, chunk: Bytes) -> Result<Option<Bytes>, LinkBroken> {
+        let (mark, body) = match chunk.first() {
+            Some(&mark) => (mark, chunk.slice(1..)),
+            None => return Err(LinkBroken),
+        };
+        if self.partial.len() + body.len() > MAX_MESSAGE_BYTES {
+            return Err(LinkBroken);
+        }
+        match mark {
+            LAST_CHUNK if self.partial.is_empty() => Ok(Some(body)),
+            LAST_CHUNK => {
+                self.partial.extend_from_slice(&body);
+                Ok(Some(std::mem::take(&mut self.partial).into()))
+            }
+            MORE_CHUNKS => {
+                self.partial.extend_from_slice(&body);
+                Ok(None)
+            }
+            _ => Err(LinkBroken),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RETRANSMIT: Duration = Duration::from_millis(50);
+    const PEER: Incarnation = Incarnation(7);
+
+    fn deliver(to: &mut Link, now: Time, record: Option<LinkRecord>) -> Vec<Bytes> {
+        record
+            .map(|record| to.handle_record(now, record).unwrap())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn lost_and_doubled_and_reordered_records_deliver_each_message_once_in_order() {
+        let (mut a, mut b) = (Link::new(RETRANSMIT), Link::new(RETRANSMIT));
+        let mut now = Time::ZERO;
+        let mut got = Vec::new();
+        let mut random = crate::random::Random::new([1, 2, 3, 4]);
+        let mut in_flight: Vec<(bool, LinkRecord)> = Vec::new();
+        for i in 0..200u32 {
+            a.push(&i.to_le_bytes()).unwrap();
+            for _ in 0..3 {
+                now = now + Duration::from_millis(20);
+                while let Some(record) = a.poll_record(now, PEER) {
+                    in_flight.push((true, record));
+                }
+                while let Some(record) = b.poll_record(now, PEER) {
+                    in_flight.push((false, record));
+                }
+                for _ in 0..in_flight.len() {
+                    let (to_b, record) = in_flight.swap_remove(random.below(in_flight.len() as u64) as usize);
+                    match random.below(4) {
+                        0 => continue,
+                        1 => in_flight.push((to_b, record.clone())),
+                        _ => {}
+                    }
+                    let messages = deliver(if to_b { &mut b } else { &mut a }, now, Some(record));
+                    got.extend(messages);
+                }
+            }
+        }
+        for _ in 0..100 {
+            now = now + Duration::from_millis(500);
+            while let Some(record) = a.poll_record(now, PEER) {
+                got.extend(b.handle_record(now, record).unwrap());
+            }
+            let record = b.poll_record(now, PEER);
+            deliver(&mut a, now, record);
+        }
+        let expected: Vec<Bytes> = (0..200u32)
+            .map(|i| Bytes::copy_from_slice(&i.to_le_bytes()))
+            .collect();
+        assert_eq!(got, expected);
+        assert_eq!(a.next_timeout(), None, "everything was acknowledged");
+    }
+
+    #[test]
+    fn a_message_larger_than_a_frame_arrives_whole() {
+        let (mut a, mut b) = (Link::new(RETRANSMIT), Link::new(RETRANSMIT));
+        let message: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
+        a.push(&message).unwrap();
+        let mut got = Vec::new();
+        while let Some(record) = a.poll_record(Time::ZERO, PEER) {
+            assert!(record.messages.iter().map(Bytes::len).sum::<usize>() <= MAX_RECORD_BYTES);
+            got.extend(b.handle_record(Time::ZERO, record).unwrap());
+        }
+        assert_eq!(got, [Bytes::from(message)]);
+    }
+
+    #[test]
+    fn a_peer_that_never_acknowledges_breaks_the_link_instead_of_memory() {
+        let mut link = Link::new(RETRANSMIT);
+        let message = vec![0; 1 << 20];
+        let pushed = (0..100).take_while(|_| link.push(&message).is_ok()).count();
+        assert!(pushed < 9);
+        assert_eq!(link.push(&message), Err(LinkBroken));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
+        let mut link = Link::new(RETRANSMIT);
+        link.push(b"x").unwrap();
+        link.handle_record(
+            Time::ZERO,
+            LinkRecord {
+                to: PEER,
+                ack: u64::MAX - 1,
+                first: u64::MAX,
+                messages: vec![Bytes::new()],
+            },
+        )
+        .unwrap();
+        assert_eq!(link.poll_record(Time::ZERO, PEER).unwrap().first, 1);
+    }
+}
