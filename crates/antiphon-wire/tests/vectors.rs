@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use antiphon_wire::codec::{Wire, decode_all, encode_to_vec};
 use antiphon_wire::frame::{self, ClusterKey, FrameCodec, Kind};
+use antiphon_wire::membership::LifelineRecord;
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::stream::{StreamDecoder, length_prefix};
 use antiphon_wire::{DecodeError, Incarnation, NodeView};
@@ -177,6 +178,11 @@ fn records_and_messages_are_written_as_the_vectors_say() {
             .iter()
             .map(|(name, value)| vector(name, "Control", value)),
     );
+    vectors.extend(
+        samples::lifelines()
+            .iter()
+            .map(|(name, value)| vector(name, "LifelineRecord", value)),
+    );
     check("records.json", vectors);
 }
 
@@ -203,6 +209,7 @@ fn damaged_vectors_never_panic_and_what_still_decodes_has_that_one_encoding() {
             "NodeView" => mutated::<NodeView>(&bytes),
             "Record" => mutated::<Record>(&bytes),
             "Control" => mutated::<Control>(&bytes),
+            "LifelineRecord" => mutated::<LifelineRecord>(&bytes),
             other => panic!("a vector of unknown type {other}"),
         }
     }

@@ -1,7 +1,10 @@
 //! One value at least of every record and message, for the golden vectors. Names are part of the vectors: keep them.
 
+mod membership;
+
 use std::collections::BTreeMap;
 
+pub(crate) use self::membership::lifelines;
 use antiphon_wire::record::{Control, LinkRecord, Record};
 use antiphon_wire::{
     Accusation, Cause, Departure, Evidence, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId,
@@ -30,7 +33,7 @@ pub(crate) fn view_id() -> ViewId {
     ViewId { epoch: 1, counter: 4 }
 }
 
-fn lineage() -> Lineage {
+pub(crate) fn lineage() -> Lineage {
     Lineage(0xabcd_ef01_2345_6789_abcd_ef01_2345_6789)
 }
 
@@ -98,7 +101,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         first: 7,
         messages,
     };
-    vec![
+    let mut records = vec![
         (
             "link record that only acknowledges",
             Record::Link(link(Vec::new())),
@@ -107,9 +110,11 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             "link record with two messages",
             Record::Link(link(vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")])),
         ),
-    ]
+    ];
+    records.extend(membership::records());
+    records
 }
 
 pub(crate) fn controls() -> Vec<(&'static str, Control)> {
-    Vec::new()
+    membership::controls()
 }

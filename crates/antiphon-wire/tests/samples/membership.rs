@@ -1,0 +1,267 @@
+//! Every message of the membership layer.
+
+use antiphon_wire::membership::{
+    AcceptedValue, Ballot, Certificate, Discovery, Heartbeat, LifelineRecord, MembershipMessage, NodeRecord,
+    Proof, SlotId, SlotMessage, Standing, Suspicion, VoteState,
+};
+use antiphon_wire::record::{Control, Record};
+use antiphon_wire::{Evidence, ViewId};
+
+use super::{incarnation, lineage, member, primary, view_id};
+
+fn ballot() -> Ballot {
+    Ballot {
+        round: 3,
+        proposer: incarnation(2),
+    }
+}
+
+fn accepted() -> AcceptedValue {
+    AcceptedValue {
+        ballot: ballot(),
+        value: Box::new(primary()),
+    }
+}
+
+fn vote() -> VoteState {
+    VoteState {
+        view: Box::new(primary()),
+        promised: Some(ballot()),
+        accepted: Some(accepted()),
+    }
+}
+
+fn standing() -> Standing {
+    Standing {
+        lineage: lineage(),
+        view: view_id(),
+        number: 28_000_000,
+        weight: 5,
+        primary: true,
+    }
+}
+
+fn node() -> NodeRecord {
+    let member = member(1);
+    NodeRecord {
+        name: member.name,
+        addr: member.addr,
+        metadata: member.metadata,
+        weight: 1,
+        wire_level: 1,
+        engine: 0,
+        policy: 0,
+    }
+}
+
+pub(crate) fn records() -> Vec<(&'static str, Record)> {
+    let seek = |standing, reply| Discovery::Seek {
+        node: node(),
+        seeds: 0x0123_4567_89ab_cdef,
+        expect: 0,
+        founder: true,
+        standing,
+        others: vec![member(2).addr, "[2001:db8::3]:7400".parse().expect("an address")],
+        reply,
+    };
+    let discovery = [
+        ("seek of a candidate", seek(None, false)),
+        ("seek of a member, as an answer", seek(Some(standing()), true)),
+        (
+            "here",
+            Discovery::Here {
+                addr: member(1).addr,
+                standing: standing(),
+                coordinator: incarnation(2),
+                coordinator_addr: member(2).addr,
+            },
+        ),
+        (
+            "join",
+            Discovery::Join {
+                node: node(),
+                lineage: None,
+            },
+        ),
+        (
+            "join of a former member",
+            Discovery::Join {
+                node: node(),
+                lineage: Some(lineage()),
+            },
+        ),
+        (
+            "refused",
+            Discovery::Refused {
+                to: incarnation(3),
+                reason: "other seeds".to_owned(),
+                fatal: true,
+            },
+        ),
+        (
+            "removed",
+            Discovery::Removed {
+                who: incarnation(3),
+                standing: standing(),
+                cause: "silent".to_owned(),
+            },
+        ),
+    ];
+    let suspicion = Suspicion {
+        member: incarnation(2),
+        evidence: Evidence::Silent { for_ms: 900 },
+        for_ms: 900,
+    };
+    let heartbeat = Heartbeat {
+        lineage: lineage(),
+        view: view_id(),
+        primary: true,
+        leaving: false,
+        wire_level: 1,
+        suspicions: Vec::new(),
+    };
+    let heartbeats = [
+        ("heartbeat", heartbeat.clone()),
+        (
+            "heartbeat with a suspicion",
+            Heartbeat {
+                suspicions: vec![suspicion],
+                leaving: true,
+                ..heartbeat
+            },
+        ),
+    ];
+    let discovery = discovery.map(|(name, message)| (name, Record::Discovery(message)));
+    let heartbeats = heartbeats.map(|(name, message)| (name, Record::Heartbeat(message)));
+    discovery.into_iter().chain(heartbeats).collect()
+}
+
+pub(crate) fn controls() -> Vec<(&'static str, Control)> {
+    let slot = |message| MembershipMessage::Slot {
+        slot: SlotId {
+            lineage: lineage(),
+            next: ViewId { epoch: 1, counter: 5 },
+        },
+        message,
+    };
+    let proof = Proof {
+        dead: incarnation(4),
+        promised: Some(ballot()),
+    };
+    let base = view_id();
+    let messages = [
+        (
+            "prepare",
+            slot(SlotMessage::Prepare {
+                ballot: ballot(),
+                proofs: vec![proof],
+                removing: vec![incarnation(5)],
+            }),
+        ),
+        (
+            "promise of one who accepted nothing",
+            slot(SlotMessage::Promise {
+                ballot: ballot(),
+                accepted: None,
+            }),
+        ),
+        (
+            "promise",
+            slot(SlotMessage::Promise {
+                ballot: ballot(),
+                accepted: Some(accepted()),
+            }),
+        ),
+        (
+            "accept",
+            slot(SlotMessage::Accept {
+                ballot: ballot(),
+                value: Box::new(primary()),
+                proofs: vec![Proof {
+                    promised: None,
+                    ..proof
+                }],
+            }),
+        ),
+        ("accepted", slot(SlotMessage::Accepted { ballot: ballot() })),
+        (
+            "nack",
+            slot(SlotMessage::Nack {
+                ballot: ballot(),
+                promised: Some(ballot()),
+                hears: vec![incarnation(3)],
+            }),
+        ),
+        (
+            "founding",
+            MembershipMessage::Founding {
+                seeds: 0x0123_4567_89ab_cdef,
+                message: SlotMessage::Accepted { ballot: ballot() },
+            },
+        ),
+        ("decide", MembershipMessage::Decide(Box::new(primary()))),
+        (
+            "confirm",
+            MembershipMessage::Confirm {
+                lineage: lineage(),
+                view: base,
+            },
+        ),
+        (
+            "pull",
+            MembershipMessage::Pull {
+                lineage: lineage(),
+                after: base,
+            },
+        ),
+        (
+            "certificate",
+            MembershipMessage::Certificate(Box::new(Certificate {
+                dead: incarnation(4),
+                vote: vote(),
+            })),
+        ),
+        (
+            "join probe",
+            MembershipMessage::JoinProbe {
+                nonce: 0xffff_ffff_ffff_ffff,
+            },
+        ),
+        ("join ready", MembershipMessage::JoinReady { nonce: 1 }),
+        ("leave", MembershipMessage::Leave),
+        ("gather", MembershipMessage::Gather(Box::new(primary()))),
+        ("gathered", MembershipMessage::Gathered { base, attempt: 2 }),
+        ("scatter", MembershipMessage::Scatter { base, attempt: 3 }),
+        ("assemble", MembershipMessage::Assemble { base, attempt: 3 }),
+        (
+            "dissolve",
+            MembershipMessage::Dissolve {
+                into: standing(),
+                addr: member(1).addr,
+            },
+        ),
+    ];
+    messages
+        .map(|(name, message)| (name, Control::Membership(message)))
+        .into()
+}
+
+pub(crate) fn lifelines() -> Vec<(&'static str, LifelineRecord)> {
+    let fresh = VoteState {
+        promised: None,
+        accepted: None,
+        ..vote()
+    };
+    vec![
+        (
+            "lifeline hello",
+            LifelineRecord::Hello {
+                local: member(1).addr,
+                remote: member(2).addr,
+                vote: fresh,
+            },
+        ),
+        ("lifeline vote", LifelineRecord::Vote(vote())),
+        ("lifeline goodbye", LifelineRecord::Goodbye),
+    ]
+}
