@@ -1,1 +1,57 @@
-//! antiphon
+//! Nodes that form a cluster, agree on who is in it, and exchange ordered messages.
+//!
+//! ```no_run
+//! use antiphon::{Cluster, Event, Order};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let cluster = Cluster::builder("shop").name("a").bind("127.0.0.1:7400").seeds(["127.0.0.1:7401"]).join().await?;
+//! let mut orders = cluster.group("orders").order(Order::Total).join().await?;
+//! orders.send("hello").await?; // accepted; `.delivered()` on the receipt
+//! while let Some(event) = orders.next().await {
+//!     match event {
+//!         Event::View(view) => println!("{view}"),
+//!         Event::Message(message) => println!("{}: {:?}", message.sender.name, message.payload),
+//!         _ => {}
+//!     }
+//! }
+//! cluster.leave().await?; // orderly and bounded; a plain drop looks like a lost connection
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What there is
+//! - [`Cluster`]: this process as a node: the agreed [`NodeView`], why it is as it is, and how to leave.
+//! - [`Group`]: a named set of nodes. Views and messages come in *one* stream, in the same order at every member.
+//! - [`Receipt`]: what became of a message.
+//! - [`memory`]: a network inside the process, for tests and examples.
+//!
+//! # What to rely on
+//! A message is delivered in the view it was sent in, or nowhere. Members that go from one view to the next together
+//! have delivered the same messages between them. A component without a majority of the last primary view says so and
+//! does nothing that the primary could contradict.
+//!
+//! # Processes
+//! A node holds connections whose end proves that the process is gone. They are closed on exec and must not survive
+//! the process in another way: do not fork without exec, and do not close foreign file descriptors, after joining.
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod driver;
+mod error;
+mod event;
+mod group;
+
+pub use antiphon_core::wire::{
+    Accusation, Cause, Departure, Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId,
+    ViewId,
+};
+pub use antiphon_core::{
+    ClusterKey, ConfigError, MAX_PAYLOAD_BYTES, Order, Outcome, Policy, Profile, WhyEntry, WhyReport,
+};
+pub use antiphon_net::memory;
+pub use antiphon_net::{Fault, TransportCounters};
+
+pub use cluster::{Builder, Cluster, ClusterEvents, GroupStatus, Phase, Status};
+pub use error::{Error, SendError};
+pub use event::{ClusterEvent, Event, Message, View};
+pub use group::{Group, GroupBuilder, GroupSender, Receipt};

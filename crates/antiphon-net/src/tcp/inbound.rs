@@ -1,0 +1,282 @@
+//! Connections that others dialled.
+//!
+//! ```text
+//!  accept ─► limits ─► preamble ─► first frame ─┬─ Control, Bulk ─► frames, until it ends
+//!                                               └─ Lifeline ─────► records, until it ends (lifeline.rs)
+//! ```
+//! Whoever has brought no authentic frame in time is closed: a port scanner, a browser, a slow loris. The core says what is
+//! authentic, through [`Connection`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use antiphon_core::Class;
+use antiphon_wire::frame::{self, Kind};
+use antiphon_wire::stream::StreamDecoder;
+use bytes::{Buf, Bytes};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::preamble::{self, PREAMBLE_BYTES, Start};
+use super::{Common, TcpConfig, canonical, lifeline, socket};
+use crate::{Connection, Input};
+
+/// Room made before each read.
+const READ_BYTES: usize = 64 << 10;
+/// After an error of `accept` (no descriptors left, most likely).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections may be open, and from whom.
+#[derive(Debug)]
+pub(super) struct InboundLimits {
+    all: Arc<Semaphore>,
+    unauthenticated: Arc<Semaphore>,
+    by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    max_per_ip: usize,
+}
+
+/// A connection's share of the limits, given back when it ends.
+#[derive(Debug)]
+struct Share {
+    _all: OwnedSemaphorePermit,
+    unauthenticated: Option<OwnedSemaphorePermit>,
+    by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    ip: IpAddr,
+}
+
+impl InboundLimits {
+    pub(super) fn new(config: &TcpConfig) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(config.max_inbound)),
+            unauthenticated: Arc::new(Semaphore::new(config.max_unauthenticated)),
+            by_ip: Arc::default(),
+            max_per_ip: config.max_inbound_per_ip,
+        }
+    }
+
+    fn admit(&self, ip: IpAddr) -> Result<Share, &'static str> {
+        let all = self
+            .all
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| "limit-connections")?;
+        let unauthenticated = self
+            .unauthenticated
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| "limit-unauthenticated")?;
+        let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_ip.entry(ip).or_insert(0);
+        if *count >= self.max_per_ip {
+            return Err("limit-per-ip");
+        }
+        *count += 1;
+        Ok(Share {
+            _all: all,
+            unauthenticated: Some(unauthenticated),
+            by_ip: self.by_ip.clone(),
+            ip,
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_ip.get_mut(&self.ip) {
+            *count -= 1;
+            if *count == 0 {
+                by_ip.remove(&self.ip);
+            }
+        }
+    }
+}
+
+/// Accepts until it is aborted; its connections end with it.
+pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: InboundLimits) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, remote)) => {
+                    let remote = canonical(remote);
+                    match limits.admit(remote.ip()) {
+                        Ok(share) => {
+                            let connection = Connection::new(remote, common.refusals.clone());
+                            let inbound = Inbound::new(common.clone(), stream, connection, share);
+                            connections.spawn(inbound.run());
+                        }
+                        Err(limit) => common.refusals.limit(remote, limit),
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(target: "antiphon::net", %error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// A connection and what it has brought.
+pub(super) struct Inbound {
+    pub(super) common: Arc<Common>,
+    pub(super) stream: TcpStream,
+    pub(super) connection: Connection,
+    pub(super) decoder: StreamDecoder,
+    /// The dialler's advertised address once it has said so.
+    pub(super) from: SocketAddr,
+    share: Share,
+    deadline: Instant,
+}
+
+/// What a read brought.
+pub(super) enum Read {
+    /// Bytes are in the decoder.
+    Some,
+    /// The other side has ended its direction.
+    End,
+    /// Something was wrong; it was logged if it was not the network.
+    Failed,
+}
+
+impl Inbound {
+    fn new(common: Arc<Common>, stream: TcpStream, connection: Connection, share: Share) -> Self {
+        let deadline = Instant::now() + common.config.authenticate_within;
+        let from = connection.remote();
+        Self {
+            common,
+            stream,
+            connection,
+            decoder: StreamDecoder::new(),
+            from,
+            share,
+            deadline,
+        }
+    }
+
+    async fn run(mut self) {
+        if socket::tune_inbound(&self.stream).is_err() || !self.read_preamble().await {
+            return;
+        }
+        let Some(first) = self.read_first_frame().await else {
+            return;
+        };
+        match frame::peek(&first) {
+            Ok((Kind::Lifeline, _)) => lifeline::watch(self, first).await,
+            Ok((Kind::Control, _)) => self.pass_frames(Class::Control, first).await,
+            Ok((Kind::Bulk, _)) => self.pass_frames(Class::Bulk, first).await,
+            Err(error) => self.connection.refused(error),
+        }
+    }
+
+    /// Learns who dialled; false if the connection is over.
+    async fn read_preamble(&mut self) -> bool {
+        loop {
+            match preamble::read(self.decoder.buffer()) {
+                Start::Preamble(from) => {
+                    self.decoder.buffer().advance(PREAMBLE_BYTES);
+                    self.from = from;
+                    break;
+                }
+                Start::Other => break,
+                Start::Incomplete => {}
+            }
+            if !matches!(self.read().await, Read::Some) {
+                return false;
+            }
+        }
+        if self.common.faults.blocks(self.from) {
+            self.common.faults.unblocked(self.from).await;
+            self.deadline = Instant::now() + self.common.config.authenticate_within;
+        }
+        // Nobody waiting to dial this peer is no news to anyone.
+        let _ = self.common.alive.send(self.from);
+        true
+    }
+
+    async fn read_first_frame(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.next_frame().ok()? {
+                return Some(frame);
+            }
+            if !matches!(self.read().await, Read::Some) {
+                return None;
+            }
+        }
+    }
+
+    async fn pass_frames(mut self, class: Class, first: Bytes) {
+        let mut frames = vec![first];
+        loop {
+            let intact = loop {
+                match self.next_frame() {
+                    Ok(Some(frame)) => frames.push(frame),
+                    Ok(None) => break true,
+                    Err(()) => break false,
+                }
+            };
+            if self.common.faults.blocks(self.from) {
+                self.common.counters.faulted(frames.len() as u64);
+                frames.clear();
+            }
+            if !frames.is_empty() {
+                self.common.counters.received(&frames);
+                let frames = std::mem::take(&mut frames);
+                let input = Input::Frames {
+                    from: self.from,
+                    connection: self.connection.clone(),
+                    frames,
+                };
+                if self.common.inputs.of(class).send(input).await.is_err() {
+                    return;
+                }
+            }
+            if !intact || !matches!(self.read().await, Read::Some) {
+                return;
+            }
+        }
+    }
+
+    /// The next whole frame. An error ends the connection; it is logged.
+    pub(super) fn next_frame(&mut self) -> Result<Option<Bytes>, ()> {
+        self.decoder
+            .next_frame()
+            .map_err(|error| self.common.refusals.stream(self.connection.remote(), &error))
+    }
+
+    /// Reads what is there, waiting for the first byte, within the limits for whoever is not authenticated.
+    pub(super) async fn read(&mut self) -> Read {
+        loop {
+            if self.connection.is_closed() {
+                return Read::Failed;
+            }
+            let authenticated = self.connection.is_authenticated();
+            if authenticated {
+                self.share.unauthenticated = None;
+            }
+            tokio::select! {
+                readable = self.stream.readable() => if readable.is_err() { return Read::Failed },
+                () = self.connection.changed() => continue,
+                () = tokio::time::sleep_until(self.deadline), if !authenticated => {
+                    self.common.refusals.slow(self.connection.remote(), self.common.config.authenticate_within);
+                    return Read::Failed;
+                }
+            }
+            let buffer = self.decoder.buffer();
+            buffer.reserve(READ_BYTES);
+            match self.stream.try_read_buf(buffer) {
+                Ok(0) => return Read::End,
+                Ok(_) => return Read::Some,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Read::Failed,
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! TCP: one port per node for everything, IPv4 and IPv6.
+//!
+//! ```text
+//!   this node                                          a peer
+//!   outbound control  ──── frames ───────────────────►  inbound        (each connection carries frames one way)
+//!   outbound bulk     ──── frames ───────────────────►  inbound
+//!   outbound lifeline ──── records ──────────────────►  inbound        (R9: only the watched side writes)
+//!   inbound           ◄─── frames, records ───────────  outbound …
+//! ```
+//! Whoever has something to send dials, one connection per (address, class), when the first frame comes, and closes it when
+//! nothing came for long. A connection begins with its dialler's advertised [`preamble`]; what it is for shows in the kind
+//! of its first frame. Nobody writes on an inbound connection: a byte or an end towards the dialler is trouble.
+//!
+//! Costs: a frame is written from the one buffer it was sealed into, up to 64 frames a system call; received frames
+//! are slices of the read buffer.
+//!
+//! # Bounds
+//! Per outbound connection a queue in frames and bytes (full: frames are dropped and counted, the core repairs). Inbound:
+//! connections in all, per IP address, and without an authentic frame yet, which must come within five seconds; a length
+//! is checked before anything is reserved for it.
+//!
+//! # What happens when…
+//! - *the peer's process ends*: its kernel ends our outbound connections: trouble `Lost` at once, then `Refused`;
+//! - *the cable is cut*: what we send is not acknowledged for [`TcpConfig::user_timeout`]: trouble `TimedOut`;
+//! - *the peer stops reading*: our queue fills, frames drop; its control connection is another one;
+//! - *this transport is dropped*: lifelines are reset, never closed in order.
+
+mod inbound;
+mod lifeline;
+mod outbound;
+mod preamble;
+pub(crate) mod refusals;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use antiphon_core::{Class, LifelineCommand, LifelineEvent};
+use antiphon_wire::Incarnation;
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::faults::{FaultTable, is_lost};
+use crate::transport::InputSenders;
+use crate::{Closing, Faults, Inputs, Transport, TransportCounters};
+use inbound::InboundLimits;
+use lifeline::OutboundLifeline;
+use outbound::Outbound;
+use refusals::Refusals;
+
+pub use socket::listen;
+
+/// Settings of a TCP transport. Made with [`TcpConfig::new`], then changed field by field.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TcpConfig {
+    /// The address that peers dial; told to them on each connection.
+    pub advertised: SocketAddr,
+    /// Refuse to dial any address that is not of this host.
+    pub loopback_only: bool,
+    /// A connection whose data is not acknowledged for this long is given up. Designed for the suspicion time.
+    pub user_timeout: Duration,
+    /// A connection attempt may take this long.
+    pub connect_timeout: Duration,
+    /// An outbound connection on which nothing was sent for this long is closed.
+    pub idle_timeout: Duration,
+    /// An inbound connection must bring an authentic frame within this time.
+    pub authenticate_within: Duration,
+    /// Inbound connections in all.
+    pub max_inbound: usize,
+    /// Inbound connections from one IP address.
+    pub max_inbound_per_ip: usize,
+    /// Inbound connections that have brought no authentic frame yet.
+    pub max_unauthenticated: usize,
+}
+
+impl TcpConfig {
+    /// Settings for a node that is reached at this address.
+    pub fn new(advertised: SocketAddr) -> Self {
+        Self {
+            advertised,
+            loopback_only: false,
+            user_timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(60),
+            authenticate_within: Duration::from_secs(5),
+            max_inbound: 1024,
+            max_inbound_per_ip: 512,
+            max_unauthenticated: 256,
+        }
+    }
+}
+
+/// What all connections of a node share.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) config: TcpConfig,
+    pub(crate) faults: FaultTable,
+    pub(crate) inputs: InputSenders,
+    pub(crate) refusals: Refusals,
+    pub(crate) counters: AtomicCounters,
+    /// Peers that have just dialled us: whoever waits before dialling them again may try at once.
+    pub(crate) alive: tokio::sync::broadcast::Sender<SocketAddr>,
+    next_lifeline: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct AtomicCounters {
+    frames_sent: AtomicU64,
+    bytes_sent: AtomicU64,
+    frames_received: AtomicU64,
+    bytes_received: AtomicU64,
+    frames_dropped: AtomicU64,
+    frames_faulted: AtomicU64,
+}
+
+impl AtomicCounters {
+    pub(crate) fn received(&self, frames: &[Bytes]) {
+        let bytes: usize = frames.iter().map(Bytes::len).sum();
+        self.frames_received
+            .fetch_add(frames.len() as u64, Ordering::Relaxed);
+        self.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dropped(&self, frames: u64) {
+        self.frames_dropped.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    pub(crate) fn faulted(&self, frames: u64) {
+        self.frames_faulted.fetch_add(frames, Ordering::Relaxed);
+    }
+}
+
+/// A node's TCP transport. Dropped, it resets its lifelines and ends all its connections.
+#[derive(Debug)]
+pub struct TcpTransport {
+    common: Arc<Common>,
+    local_addr: SocketAddr,
+    outbound: BTreeMap<(SocketAddr, Class), Outbound>,
+    lifelines: BTreeMap<Incarnation, OutboundLifeline>,
+    _acceptor: AbortOnDrop,
+}
+
+/// Addresses with an outbound queue at one time.
+const MAX_OUTBOUND: usize = 4096;
+/// An outbound queue unused for this long may be forgotten.
+const FORGET_OUTBOUND: Duration = Duration::from_secs(300);
+
+impl TcpTransport {
+    /// Serves a listener made by [`listen`]. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// What the system says about the listener.
+    pub fn start(listener: std::net::TcpListener, config: TcpConfig) -> io::Result<(Self, Inputs)> {
+        let local_addr = listener.local_addr()?;
+        let listener = TcpListener::from_std(listener)?;
+        let (senders, inputs) = Inputs::channel();
+        let common = Arc::new(Common {
+            config,
+            faults: FaultTable::new(),
+            inputs: senders,
+            refusals: Refusals::default(),
+            counters: AtomicCounters::default(),
+            alive: tokio::sync::broadcast::Sender::new(256),
+            next_lifeline: AtomicU64::new(1),
+        });
+        let limits = InboundLimits::new(&common.config);
+        let acceptor = AbortOnDrop(tokio::spawn(inbound::accept(listener, common.clone(), limits)));
+        let transport = Self {
+            common,
+            local_addr,
+            outbound: BTreeMap::new(),
+            lifelines: BTreeMap::new(),
+            _acceptor: acceptor,
+        };
+        Ok((transport, inputs))
+    }
+
+    fn outbound(&mut self, to: SocketAddr, class: Class) -> Option<&mut Outbound> {
+        if !self.outbound.contains_key(&(to, class)) {
+            if self.common.config.loopback_only && !to.ip().is_loopback() {
+                self.common.refusals.not_loopback(to);
+                return None;
+            }
+            let now = Instant::now();
+            if self.outbound.len() >= MAX_OUTBOUND {
+                self.outbound
+                    .retain(|_, outbound| now.duration_since(outbound.last_used) < FORGET_OUTBOUND);
+            }
+            if self.outbound.len() >= MAX_OUTBOUND {
+                return None;
+            }
+            self.outbound
+                .insert((to, class), Outbound::spawn(self.common.clone(), to, class));
+        }
+        self.outbound.get_mut(&(to, class))
+    }
+}
+
+impl Transport for TcpTransport {
+    fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    fn send(&mut self, to: SocketAddr, class: Class, frame: Bytes) {
+        let fault = self.common.faults.fault(to);
+        if fault.block || is_lost(fault.drop) {
+            self.common.counters.faulted(1);
+            return;
+        }
+        let length = frame.len() as u64;
+        let taken = self
+            .outbound(to, class)
+            .is_some_and(|outbound| outbound.push(frame, fault.delay));
+        if taken {
+            self.common.counters.frames_sent.fetch_add(1, Ordering::Relaxed);
+            self.common
+                .counters
+                .bytes_sent
+                .fetch_add(length, Ordering::Relaxed);
+        } else {
+            self.common.counters.dropped(1);
+        }
+    }
+
+    fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent> {
+        match command {
+            LifelineCommand::Open { to, addr } => {
+                if self.common.config.loopback_only && !addr.ip().is_loopback() {
+                    self.common.refusals.not_loopback(addr);
+                    return Some(LifelineEvent::Failed { to });
+                }
+                // One that was open before is dropped, and thereby reset.
+                self.lifelines
+                    .insert(to, OutboundLifeline::dial(self.common.clone(), to, addr));
+                None
+            }
+            LifelineCommand::Write { to, record } => {
+                let lifeline = self.lifelines.get(&to)?;
+                if lifeline.write(&record) {
+                    return None;
+                }
+                self.lifelines.remove(&to);
+                Some(LifelineEvent::Failed { to })
+            }
+            LifelineCommand::Reset { to } => {
+                self.lifelines.remove(&to);
+                None
+            }
+        }
+    }
+
+    fn set_faults(&mut self, faults: Faults) {
+        self.common.faults.set(faults);
+    }
+
+    fn counters(&self) -> TransportCounters {
+        let counters = &self.common.counters;
+        TransportCounters {
+            frames_sent: counters.frames_sent.load(Ordering::Relaxed),
+            bytes_sent: counters.bytes_sent.load(Ordering::Relaxed),
+            frames_received: counters.frames_received.load(Ordering::Relaxed),
+            bytes_received: counters.bytes_received.load(Ordering::Relaxed),
+            frames_dropped: counters.frames_dropped.load(Ordering::Relaxed),
+            frames_faulted: counters.frames_faulted.load(Ordering::Relaxed),
+            connections_refused: self.common.refusals.count(),
+        }
+    }
+
+    fn close(mut self: Box<Self>, within: Duration) -> Closing {
+        let outbound = std::mem::take(&mut self.outbound);
+        Box::pin(async move {
+            let tasks: Vec<AbortOnDrop> = outbound.into_values().map(Outbound::finish).collect();
+            let finished = async {
+                for mut task in tasks {
+                    // A task that panicked has nothing left to send.
+                    let _ = (&mut task.0).await;
+                }
+            };
+            // What has not left by then is lost; the others find out as they would from a crash.
+            let _ = tokio::time::timeout(within, finished).await;
+            drop(self);
+        })
+    }
+}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop(pub(crate) JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An address as it is compared and shown: an IPv4 peer of a socket for both families is an IPv4 peer.
+pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}

@@ -1,0 +1,353 @@
+//! One connection that this node sends frames on.
+//!
+//! ```text
+//!  Waiting ──frame──► (back-off) ──► Dialling ──► Connected ──idle──► Waiting
+//!     ▲                                 │             │
+//!     └────────── trouble, queue lost ◄─┴─────────────┘
+//! ```
+//! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble, and the core
+//! repairs what still matters.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use antiphon_core::{Class, PathTrouble};
+use antiphon_wire::stream::{PREFIX_BYTES, length_prefix};
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::Instant;
+
+use super::{AbortOnDrop, Common, preamble, socket};
+use crate::Input;
+
+/// Frames that may wait for a connection.
+const QUEUE_FRAMES: usize = 4096;
+/// Frames written with one system call.
+const BATCH: usize = 64;
+/// The first wait after a failure; doubles up to [`MAX_BACK_OFF`].
+const MIN_BACK_OFF: Duration = Duration::from_millis(20);
+/// Short: a peer that starts is found this soon, and one refused dial costs next to nothing.
+const MAX_BACK_OFF: Duration = Duration::from_millis(500);
+/// A connection that lived this long was a good one: the next failure starts from the shortest wait.
+const GOOD_CONNECTION: Duration = Duration::from_secs(1);
+
+/// Bytes that may wait for a connection.
+fn queue_bytes(class: Class) -> usize {
+    match class {
+        Class::Control => 2 << 20,
+        Class::Bulk => 8 << 20,
+    }
+}
+
+/// The queue of a connection, and its task.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    class: Class,
+    queue: mpsc::Sender<Queued>,
+    queued_bytes: Arc<AtomicUsize>,
+    pub(super) last_used: std::time::Instant,
+    task: AbortOnDrop,
+}
+
+#[derive(Debug)]
+struct Queued {
+    frame: Bytes,
+    /// An injected delay: not to leave earlier.
+    due: Option<Instant>,
+}
+
+impl Outbound {
+    pub(super) fn spawn(common: Arc<Common>, to: SocketAddr, class: Class) -> Self {
+        let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let alive = common.alive.subscribe();
+        let path = Path {
+            common,
+            to,
+            class,
+            queue: receiver,
+            queued_bytes: queued_bytes.clone(),
+            alive,
+            back_off: Duration::ZERO,
+        };
+        let task = AbortOnDrop(tokio::spawn(path.run()));
+        Self {
+            class,
+            queue,
+            queued_bytes,
+            last_used: std::time::Instant::now(),
+            task,
+        }
+    }
+
+    /// Queues a frame; false if there is no room.
+    pub(super) fn push(&mut self, frame: Bytes, delay: Duration) -> bool {
+        self.last_used = std::time::Instant::now();
+        let length = frame.len();
+        if self.queued_bytes.load(Ordering::Acquire) + length > queue_bytes(self.class) {
+            return false;
+        }
+        let due = (!delay.is_zero()).then(|| Instant::now() + delay);
+        self.queued_bytes.fetch_add(length, Ordering::AcqRel);
+        let taken = self.queue.try_send(Queued { frame, due }).is_ok();
+        if !taken {
+            self.queued_bytes.fetch_sub(length, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    /// Takes no more frames; the task ends when those it has are sent.
+    pub(super) fn finish(self) -> AbortOnDrop {
+        self.task
+    }
+}
+
+/// The task's side.
+struct Path {
+    common: Arc<Common>,
+    to: SocketAddr,
+    class: Class,
+    queue: mpsc::Receiver<Queued>,
+    queued_bytes: Arc<AtomicUsize>,
+    alive: broadcast::Receiver<SocketAddr>,
+    back_off: Duration,
+}
+
+/// Why a connection is not used any more.
+enum End {
+    /// Nothing was sent for long.
+    Idle,
+    /// The transport is closing and everything was written.
+    Finished,
+    Trouble(PathTrouble),
+}
+
+impl Path {
+    async fn run(mut self) {
+        while let Some(first) = self.queue.recv().await {
+            let mut batch = Batch::default();
+            batch.push(first);
+            self.wait_before_dialling().await;
+            let trouble = match self.dial().await {
+                Ok(stream) => {
+                    let connected = Instant::now();
+                    let end = self.serve(&stream, &mut batch).await;
+                    if connected.elapsed() >= GOOD_CONNECTION {
+                        self.back_off = Duration::ZERO;
+                    }
+                    match end {
+                        End::Idle => None,
+                        End::Finished => return,
+                        End::Trouble(trouble) => Some(trouble),
+                    }
+                }
+                Err(trouble) => Some(trouble),
+            };
+            if let Some(trouble) = trouble {
+                self.forget_queued(batch);
+                self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, MAX_BACK_OFF);
+                tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?trouble, "path trouble");
+                let input = Input::PathTrouble { to: self.to, trouble };
+                if self.common.inputs.urgent.send(input).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits for the back-off, with jitter, or until the peer itself dials us.
+    async fn wait_before_dialling(&mut self) {
+        if self.back_off.is_zero() {
+            return;
+        }
+        let jitter = f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX);
+        let wait = tokio::time::sleep(self.back_off.mul_f64(0.5 + jitter / 2.0));
+        tokio::pin!(wait);
+        // News from before the failure says nothing about now.
+        self.alive = self.alive.resubscribe();
+        loop {
+            tokio::select! {
+                () = &mut wait => return,
+                peer = self.alive.recv() => match peer {
+                    Ok(peer) if peer == self.to => return,
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return (&mut wait).await,
+                },
+            }
+        }
+    }
+
+    async fn dial(&self) -> Result<TcpStream, PathTrouble> {
+        let config = &self.common.config;
+        let dialled = async {
+            self.common.faults.unblocked(self.to).await;
+            TcpStream::connect(self.to).await
+        };
+        let stream = match tokio::time::timeout(config.connect_timeout, dialled).await {
+            Err(_) => return Err(PathTrouble::TimedOut),
+            Ok(Err(error)) => return Err(trouble(&error)),
+            Ok(Ok(stream)) => stream,
+        };
+        socket::tune_outbound(&stream, self.class, config).map_err(|error| trouble(&error))?;
+        Ok(stream)
+    }
+
+    async fn serve(&mut self, stream: &TcpStream, batch: &mut Batch) -> End {
+        let hello = preamble::encode(self.common.config.advertised);
+        if let Err(error) = write_all(stream, &hello).await {
+            return End::Trouble(trouble(&error));
+        }
+        let mut received = Vec::with_capacity(BATCH);
+        loop {
+            let written = self.write(stream, batch).await;
+            self.queued_bytes.fetch_sub(batch.take_bytes(), Ordering::AcqRel);
+            if let Err(error) = written {
+                return End::Trouble(trouble(&error));
+            }
+            tokio::select! {
+                count = self.queue.recv_many(&mut received, BATCH) => {
+                    if count == 0 {
+                        return End::Finished;
+                    }
+                    received.drain(..).for_each(|queued| batch.push(queued));
+                }
+                error = unexpected(stream) => return End::Trouble(trouble(&error)),
+                () = tokio::time::sleep(self.common.config.idle_timeout) => return End::Idle,
+            }
+        }
+    }
+
+    /// Writes the batch with as few system calls as the kernel allows.
+    async fn write(&self, stream: &TcpStream, batch: &mut Batch) -> io::Result<()> {
+        while let Some(due) = batch.front_due() {
+            if let Some(due) = due {
+                tokio::time::sleep_until(due).await;
+            }
+            let now = Instant::now();
+            stream.writable().await?;
+            match stream.try_write_vectored(&batch.slices(now)) {
+                Ok(written) => batch.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_queued(&mut self, mut batch: Batch) {
+        let mut lost = batch.frames.len() as u64;
+        let mut bytes = batch.take_bytes();
+        while let Ok(queued) = self.queue.try_recv() {
+            lost += 1;
+            bytes += queued.frame.len();
+        }
+        self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.common.counters.dropped(lost);
+    }
+}
+
+/// Frames on their way into one socket, each behind its length.
+#[derive(Debug, Default)]
+struct Batch {
+    frames: VecDeque<(Queued, [u8; PREFIX_BYTES])>,
+    /// Bytes of the first frame and its length that are written.
+    written: usize,
+    /// Bytes of frames that were added since the last accounting.
+    bytes: usize,
+}
+
+impl Batch {
+    fn push(&mut self, queued: Queued) {
+        self.bytes += queued.frame.len();
+        let prefix = length_prefix(&queued.frame);
+        self.frames.push_back((queued, prefix));
+    }
+
+    /// When the first frame may leave; the outer `None` if there is none.
+    fn front_due(&self) -> Option<Option<Instant>> {
+        self.frames.front().map(|(queued, _)| queued.due)
+    }
+
+    /// What may leave now and is not written yet.
+    fn slices(&self, now: Instant) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(self.frames.len() * 2);
+        let mut skip = self.written;
+        let due = |queued: &Queued| queued.due.is_none_or(|due| due <= now);
+        for (queued, prefix) in self.frames.iter().take_while(|(queued, _)| due(queued)) {
+            for part in [&prefix[..], &queued.frame[..]] {
+                if skip >= part.len() {
+                    skip -= part.len();
+                } else {
+                    slices.push(IoSlice::new(&part[skip..]));
+                    skip = 0;
+                }
+            }
+        }
+        slices
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.written += written;
+        while let Some((queued, _)) = self.frames.front() {
+            let length = PREFIX_BYTES + queued.frame.len();
+            if self.written < length {
+                return;
+            }
+            self.written -= length;
+            self.frames.pop_front();
+        }
+    }
+
+    /// The bytes added since the last call; they are no longer queued.
+    fn take_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Returns when the other side does what it never does to a connection it only receives on: end it, or write.
+pub(super) async fn unexpected(stream: &TcpStream) -> io::Error {
+    let mut byte = [0];
+    loop {
+        if let Err(error) = stream.readable().await {
+            return error;
+        }
+        match stream.try_read(&mut byte) {
+            Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+            Ok(_) => {
+                return io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a byte on a connection that only receives",
+                );
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return error,
+        }
+    }
+}
+
+fn trouble(error: &io::Error) -> PathTrouble {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => PathTrouble::Refused,
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            PathTrouble::TimedOut
+        }
+        _ => PathTrouble::Lost,
+    }
+}

@@ -1,0 +1,237 @@
+//! The interface of a transport, and what comes out of it.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use antiphon_core::{Class, LifelineCommand, LifelineEvent, PathTrouble};
+use antiphon_wire::frame::OpenError;
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc};
+
+use crate::Faults;
+use crate::tcp::refusals::Refusals;
+
+/// The future of a graceful close.
+pub type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Brings frames and lifeline records to other nodes. No method waits.
+///
+/// Dropping a transport resets all lifelines (never a FIN, R9) and loses what was queued.
+pub trait Transport: Send + fmt::Debug {
+    /// Where it listens; the real port if 0 was asked for.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Tries to bring a frame to an advertised address. It is lost if the peer's queue is full or the path broken.
+    fn send(&mut self, to: SocketAddr, class: Class, frame: Bytes);
+
+    /// Does something to an outbound lifeline, at once. What fails at once is returned; what takes time comes as input.
+    fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent>;
+
+    /// Replaces the injected faults.
+    fn set_faults(&mut self, faults: Faults);
+
+    /// What was sent, received and lost so far.
+    fn counters(&self) -> TransportCounters;
+
+    /// Stops taking frames, lets queued ones leave for at most `within`, and ends. Lifelines are reset.
+    fn close(self: Box<Self>, within: Duration) -> Closing;
+}
+
+/// What a transport counted since it was bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TransportCounters {
+    /// Frames handed over to be sent.
+    pub frames_sent: u64,
+    /// Frames received and handed to the driver.
+    pub frames_received: u64,
+    /// Bytes of frames handed over to be sent.
+    pub bytes_sent: u64,
+    /// Bytes of frames received.
+    pub bytes_received: u64,
+    /// Frames lost here: a full queue, a broken connection.
+    pub frames_dropped: u64,
+    /// Frames lost to injected faults.
+    pub frames_faulted: u64,
+    /// Inbound connections refused at a limit or closed for what they brought.
+    pub connections_refused: u64,
+}
+
+/// One thing that happened on the network.
+#[derive(Debug)]
+pub enum Input {
+    /// Frames from one connection, in its order.
+    Frames {
+        /// The sender's advertised address if the connection named it, otherwise where the connection came from.
+        from: SocketAddr,
+        /// What to tell what the core thinks of the frames.
+        connection: Connection,
+        /// The frames, slices of the receive buffer.
+        frames: Vec<Bytes>,
+    },
+    /// The path to an advertised address is in trouble.
+    PathTrouble {
+        /// The address.
+        to: SocketAddr,
+        /// What was noticed.
+        trouble: PathTrouble,
+    },
+    /// Something happened to a lifeline.
+    Lifeline {
+        /// What.
+        event: LifelineEvent,
+        /// For a record: what to tell what the core thinks of it.
+        connection: Option<Connection>,
+    },
+}
+
+/// The core's opinion of an inbound connection finds its way back through this handle.
+#[derive(Clone)]
+pub struct Connection {
+    shared: Arc<ConnectionShared>,
+}
+
+/// After this many refused frames a connection is closed.
+const MAX_REFUSED_FRAMES: u8 = 3;
+
+struct ConnectionShared {
+    remote: SocketAddr,
+    authenticated: AtomicBool,
+    refused: AtomicU8,
+    closed: AtomicBool,
+    /// Wakes the connection's task when one of the above changed.
+    changed: Notify,
+    refusals: Refusals,
+}
+
+impl Connection {
+    pub(crate) fn new(remote: SocketAddr, refusals: Refusals) -> Self {
+        Self {
+            shared: Arc::new(ConnectionShared {
+                remote,
+                authenticated: AtomicBool::new(false),
+                refused: AtomicU8::new(0),
+                closed: AtomicBool::new(false),
+                changed: Notify::new(),
+                refusals,
+            }),
+        }
+    }
+
+    /// The core took a frame for authentic: the connection may stay.
+    pub fn accepted(&self) {
+        if !self.shared.authenticated.swap(true, Ordering::AcqRel) {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// The core refused a frame. The cause is logged (not too often), and after a few the connection is closed.
+    pub fn refused(&self, error: OpenError) {
+        // A replay is what a duplicating or rerouting network does, not a fault of whoever speaks on this connection.
+        if error == OpenError::Replayed {
+            return;
+        }
+        self.shared.refusals.frame(self.shared.remote, error);
+        let refused = self
+            .shared
+            .refused
+            .fetch_add(1, Ordering::AcqRel)
+            .saturating_add(1);
+        if refused >= MAX_REFUSED_FRAMES || !self.shared.authenticated.load(Ordering::Acquire) {
+            self.shared.closed.store(true, Ordering::Release);
+            self.shared.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.shared.remote
+    }
+
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.shared.authenticated.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
+    }
+
+    /// Returns when the core's opinion may have changed.
+    pub(crate) async fn changed(&self) {
+        self.shared.changed.notified().await;
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({})", self.shared.remote)
+    }
+}
+
+/// What happened on the network, urgent things first: control frames, troubles and lifelines never wait behind messages.
+#[derive(Debug)]
+pub struct Inputs {
+    urgent: mpsc::Receiver<Input>,
+    bulk: mpsc::Receiver<Input>,
+}
+
+impl Inputs {
+    pub(crate) fn channel() -> (InputSenders, Inputs) {
+        let (urgent, urgent_receiver) = mpsc::channel(URGENT_INPUTS);
+        let (bulk, bulk_receiver) = mpsc::channel(BULK_INPUTS);
+        (
+            InputSenders { urgent, bulk },
+            Inputs {
+                urgent: urgent_receiver,
+                bulk: bulk_receiver,
+            },
+        )
+    }
+
+    /// Appends what has happened to `into`, `limit` things at most, waiting for the first. Returns how many; 0 means
+    /// that the transport is gone.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub async fn recv_many(&mut self, into: &mut Vec<Input>, limit: usize) -> usize {
+        let first = tokio::select! {
+            biased;
+            Some(input) = self.urgent.recv() => input,
+            Some(input) = self.bulk.recv() => input,
+            else => return 0,
+        };
+        into.push(first);
+        let mut received = 1;
+        while received < limit
+            && let Ok(input) = self.urgent.try_recv().or_else(|_| self.bulk.try_recv())
+        {
+            into.push(input);
+            received += 1;
+        }
+        received
+    }
+}
+
+/// Control batches, troubles and lifeline events that may wait for the driver.
+const URGENT_INPUTS: usize = 1024;
+/// Batches of messages that may wait for the driver; behind them TCP holds the sender back.
+const BULK_INPUTS: usize = 64;
+
+#[derive(Debug, Clone)]
+pub(crate) struct InputSenders {
+    pub(crate) urgent: mpsc::Sender<Input>,
+    pub(crate) bulk: mpsc::Sender<Input>,
+}
+
+impl InputSenders {
+    pub(crate) fn of(&self, class: Class) -> &mpsc::Sender<Input> {
+        match class {
+            Class::Control => &self.urgent,
+            Class::Bulk => &self.bulk,
+        }
+    }
+}

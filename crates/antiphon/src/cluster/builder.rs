@@ -1,0 +1,358 @@
+//! From settings to a running node.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use antiphon_core::{ClusterKey, Config, ConfigError, Policy, Profile};
+use antiphon_net::memory::MemoryNetwork;
+use antiphon_net::tcp::{self, TcpConfig};
+use antiphon_net::{Inputs, Transport};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::shared::MAX_COMMANDS;
+use super::{Cluster, ClusterShared, Handle};
+use crate::driver::{self, Driver};
+use crate::{ClusterEvent, Error};
+
+/// How long host names among the seeds are tried.
+const RESOLVE_WITHIN: Duration = Duration::from_secs(30);
+/// Between two tries of a host name.
+const RESOLVE_EVERY: Duration = Duration::from_millis(500);
+
+/// A node's settings. From [`Cluster::builder`]. Names are those of the configuration file and the flags.
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens until `join` or `start`"]
+pub struct Builder {
+    cluster: String,
+    name: Option<String>,
+    bind: Option<String>,
+    advertise: Option<String>,
+    seeds: Vec<String>,
+    metadata: BTreeMap<String, String>,
+    expect: Option<u16>,
+    found: bool,
+    profile: Profile,
+    policy: Policy,
+    weight: u16,
+    key: Option<ClusterKey>,
+    insecure: bool,
+    rejoin: bool,
+    allow_faults: bool,
+    memory: Option<MemoryNetwork>,
+}
+
+impl Builder {
+    pub(crate) fn new(cluster: String) -> Self {
+        Self {
+            cluster,
+            name: None,
+            bind: None,
+            advertise: None,
+            seeds: Vec::new(),
+            metadata: BTreeMap::new(),
+            expect: None,
+            found: false,
+            profile: Profile::lan(),
+            policy: Policy::Majority,
+            weight: 1,
+            key: None,
+            insecure: false,
+            rejoin: true,
+            allow_faults: false,
+            memory: None,
+        }
+    }
+
+    /// The node's name, 1 to 64 bytes, unique in the cluster. Unless given: `node-` and eight random digits.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The address and port to listen on, for everything. Port 0 takes a free one. `127.0.0.1:0` unless given.
+    /// Without a key only loopback addresses are allowed, unless [`insecure`](Builder::insecure).
+    pub fn bind(mut self, addr: impl ToString) -> Self {
+        self.bind = Some(addr.to_string());
+        self
+    }
+
+    /// The address and port the others reach this node at, where it is not the one bound.
+    pub fn advertise(mut self, addr: impl ToString) -> Self {
+        self.advertise = Some(addr.to_string());
+        self
+    }
+
+    /// Addresses or host names, each with its port, of the nodes to ask for the cluster: at most 64, the same list on all of
+    /// them. A majority of them founds it; a node that is not among them only joins. None: see [`found`](Builder::found).
+    pub fn seeds(mut self, seeds: impl IntoIterator<Item = impl ToString>) -> Self {
+        self.seeds.extend(seeds.into_iter().map(|seed| seed.to_string()));
+        self
+    }
+
+    /// Free for the application, in every view: at most 32 entries and 4096 bytes in all.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// Found only when this many nodes are present: *their* majority, not the seeds', is the founding quorum.
+    pub fn expect(mut self, nodes: u16) -> Self {
+        self.expect = Some(nodes);
+        self
+    }
+
+    /// Found at once, alone if need be. Two nodes so started never become one cluster by themselves.
+    pub fn found(mut self) -> Self {
+        self.found = true;
+        self
+    }
+
+    /// Timing; [`Profile::lan`] unless given.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Who may go on after a partition; the majority unless given.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Votes in quorums; 1 unless given, 0 never counts.
+    pub fn weight(mut self, weight: u16) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// The cluster's secret: everything is encrypted, and whoever lacks it is refused.
+    pub fn key(mut self, key: ClusterKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Allows addresses other than loopback without a key: whoever reaches the port can join, read and forge.
+    pub fn insecure(mut self) -> Self {
+        self.insecure = true;
+        self
+    }
+
+    /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive; yes unless given.
+    pub fn rejoin(mut self, rejoin: bool) -> Self {
+        self.rejoin = rejoin;
+        self
+    }
+
+    /// Allows [`Cluster::set_faults`]. Not for production.
+    pub fn allow_faults(mut self) -> Self {
+        self.allow_faults = true;
+        self
+    }
+
+    /// Lives on a network inside the process instead of TCP. Addresses are then mere names.
+    pub fn memory(mut self, network: &MemoryNetwork) -> Self {
+        self.memory = Some(network.clone());
+        self
+    }
+
+    /// Starts the node and waits until it is a member of a primary view.
+    ///
+    /// # Errors
+    /// As [`start`](Builder::start); [`Error::Refused`] if the cluster will not have this node.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the node stops: no member is left behind (one that was just admitted is removed as lost).
+    pub async fn join(self) -> Result<Cluster, Error> {
+        let cluster = self.start().await?;
+        let mut events = cluster.events();
+        while let Some(event) = events.next().await {
+            match event {
+                ClusterEvent::View(view) if view.is_primary() => return Ok(cluster),
+                ClusterEvent::Refused { reason, fatal: true } => {
+                    cluster.abort();
+                    return Err(Error::Refused { reason });
+                }
+                _ => {}
+            }
+        }
+        Err(Error::Closed)
+    }
+
+    /// Starts the node and returns at once: it looks for its cluster in the background. [`Cluster::events`] tells how
+    /// that goes. Must be called on a tokio runtime with time and I/O enabled; the node lives there.
+    ///
+    /// # Errors
+    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no node is started.
+    pub async fn start(self) -> Result<Cluster, Error> {
+        let bind = parse(self.bind.as_deref().unwrap_or("127.0.0.1:0"))?;
+        let seeds = resolve_all(&self.seeds).await?;
+        self.check_loopback("bind", bind)?;
+        for seed in &seeds {
+            self.check_loopback("seeds", *seed)?;
+        }
+        let mut seed = [0u64; 4];
+        for word in &mut seed {
+            *word = getrandom::u64().map_err(|_| Error::Entropy)?;
+        }
+        let advertise = self.advertise.as_deref().map(parse).transpose()?;
+        let (transport, inputs, addr) = self.bind_transport(bind, advertise, &seeds)?;
+
+        let name = self
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("node-{:08x}", seed[0] as u32));
+        let mut config = Config::new(self.cluster.clone(), name.clone(), addr);
+        config.seeds = seeds;
+        config.expect = self.expect;
+        config.found = self.found;
+        config.metadata = self.metadata;
+        config.weight = self.weight;
+        config.policy = self.policy;
+        config.profile = self.profile;
+        config.key = self.key;
+        config.rejoin = self.rejoin;
+        config.unix_time_s = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        // The core mixes what it is given and hands parts out as incarnations: the name above must not tell them.
+        seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
+
+        let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
+        let shared = Arc::new(ClusterShared::new(self.cluster, name, addr, commands));
+        let settings = driver::Settings {
+            config,
+            seed,
+            allow_faults: self.allow_faults,
+        };
+        let driver = Driver::new(settings, shared.clone(), transport, inputs, command_receiver)?;
+        tokio::spawn(driver.run());
+        Ok(Cluster {
+            handle: Arc::new(Handle { shared }),
+        })
+    }
+
+    fn bind_transport(
+        &self,
+        bind: SocketAddr,
+        advertise: Option<SocketAddr>,
+        seeds: &[SocketAddr],
+    ) -> Result<(Box<dyn Transport>, Inputs, SocketAddr), Error> {
+        let failed = |source| Error::Bind { addr: bind, source };
+        if let Some(network) = &self.memory {
+            let (transport, inputs) = network.bind(bind).map_err(failed)?;
+            let addr = transport.local_addr();
+            return Ok((Box::new(transport), inputs, addr));
+        }
+        let listener = tcp::listen(bind).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let addr = match advertise {
+            Some(addr) if addr.port() == 0 => SocketAddr::new(addr.ip(), bound.port()),
+            Some(addr) => addr,
+            None if bound.ip().is_unspecified() => SocketAddr::new(own_ip(seeds)?.ip(), bound.port()),
+            None => bound,
+        };
+        let mut config = TcpConfig::new(addr);
+        config.loopback_only = self.is_confined();
+        config.user_timeout = self
+            .profile
+            .suspect_after
+            .clamp(Duration::from_secs(2), Duration::from_secs(20));
+        let (transport, inputs) = tcp::TcpTransport::start(listener, config).map_err(failed)?;
+        Ok((Box::new(transport), inputs, addr))
+    }
+
+    fn is_confined(&self) -> bool {
+        self.key.is_none() && !self.insecure && self.memory.is_none()
+    }
+
+    fn check_loopback(&self, field: &str, addr: SocketAddr) -> Result<(), Error> {
+        if self.is_confined() && !addr.ip().is_loopback() {
+            return Err(conflict(format!(
+                "`{field}` has {addr}, which is not a loopback address, and there is no `key`: whoever reaches the port \
+                 could join, read and forge. Give a key (--key-file FILE), or say that the network is trusted (--insecure)"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn conflict(reason: String) -> Error {
+    Error::Config(ConfigError::Conflict { reason })
+}
+
+fn parse(given: &str) -> Result<SocketAddr, Error> {
+    given.parse().map_err(|_| Error::Address {
+        given: given.to_owned(),
+        source: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "an IP address and a port, like 10.0.0.2:7400 or [fd00::2]:7400, is needed",
+        ),
+    })
+}
+
+/// All seeds have to be known: nodes that found a cluster together compare their lists.
+async fn resolve_all(seeds: &[String]) -> Result<Vec<SocketAddr>, Error> {
+    let mut resolved = Vec::with_capacity(seeds.len());
+    let deadline = Instant::now() + RESOLVE_WITHIN;
+    for seed in seeds {
+        resolved.push(match seed.parse() {
+            Ok(addr) => addr,
+            Err(_) => resolve(seed, deadline).await?,
+        });
+    }
+    Ok(resolved)
+}
+
+async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
+    let failed = |source| Error::Address {
+        given: seed.to_owned(),
+        source,
+    };
+    if !seed
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    {
+        return Err(failed(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a seed is a host and a port, like db1.example:7400",
+        )));
+    }
+    loop {
+        let source = match tokio::net::lookup_host(seed).await {
+            Ok(mut found) => match found.next() {
+                Some(addr) => return Ok(addr),
+                None => io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
+            },
+            Err(source) => source,
+        };
+        if Instant::now() + RESOLVE_EVERY > deadline {
+            return Err(failed(source));
+        }
+        tracing::info!(target: "antiphon::net", seed, error = %source, "cannot resolve a seed yet; trying again");
+        tokio::time::sleep(RESOLVE_EVERY).await;
+    }
+}
+
+/// The address of the interface towards the first seed. Nothing is sent.
+fn own_ip(seeds: &[SocketAddr]) -> Result<SocketAddr, Error> {
+    let guess = |seed: &SocketAddr| {
+        let any: SocketAddr = if seed.is_ipv4() {
+            ([0, 0, 0, 0], 0).into()
+        } else {
+            ([0u16; 8], 0).into()
+        };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(seed)?;
+        socket.local_addr()
+    };
+    seeds.first().and_then(|seed| guess(seed).ok()).ok_or_else(|| {
+        conflict("`bind` names no address that others could dial, and `seeds` do not tell which it is: give `advertise`".into())
+    })
+}

@@ -1,0 +1,164 @@
+//! Node events: one sequence, any number of readers, none of whom skips a view or holds up another.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use antiphon_core::wire::{Incarnation, NodeView};
+use tokio::sync::Notify;
+
+use crate::ClusterEvent;
+
+/// Events that wait for a reader before its stream ends with [`ClusterEvent::Overrun`]. A view comes a few times a
+/// second at worst, so this is many minutes of not reading.
+const MAX_WAITING: usize = 4096;
+
+/// The present state and everyone who wants to know how it changes. Both change under one lock, so that a subscription
+/// neither misses nor repeats an event.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    state: Mutex<HubState>,
+}
+
+#[derive(Debug, Default)]
+struct HubState {
+    incarnation: Option<Incarnation>,
+    view: Option<Arc<NodeView>>,
+    /// The last refusal or forming event, for those who subscribe while the cluster forms.
+    forming: Option<ClusterEvent>,
+    ended: bool,
+    readers: Vec<Weak<Queue>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: VecDeque<ClusterEvent>,
+    ended: bool,
+}
+
+impl Hub {
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.lock().incarnation.unwrap_or(Incarnation(0))
+    }
+
+    pub(crate) fn view(&self) -> Option<Arc<NodeView>> {
+        self.lock().view.clone()
+    }
+
+    pub(crate) fn subscribe(&self) -> ClusterEvents {
+        let mut state = self.lock();
+        let queue = Arc::new(Queue::default());
+        queue.extend(state.incarnation.map(ClusterEvent::Incarnation));
+        queue.extend(state.view.clone().map(ClusterEvent::View));
+        queue.extend(state.forming.clone());
+        if state.ended {
+            queue.end();
+        } else {
+            state.readers.push(Arc::downgrade(&queue));
+        }
+        ClusterEvents { queue }
+    }
+
+    pub(crate) fn publish(&self, event: ClusterEvent) {
+        let mut state = self.lock();
+        match &event {
+            ClusterEvent::Incarnation(incarnation) => {
+                state.incarnation = Some(*incarnation);
+                state.view = None;
+            }
+            ClusterEvent::View(view) => {
+                state.view = Some(view.clone());
+                state.forming = None;
+            }
+            ClusterEvent::Forming { .. } | ClusterEvent::Refused { .. } => {
+                state.forming = Some(event.clone())
+            }
+            ClusterEvent::Expelled { .. } | ClusterEvent::Left | ClusterEvent::Overrun => {}
+        }
+        state.readers.retain(|reader| match reader.upgrade() {
+            Some(queue) => queue.push(event.clone()),
+            None => false,
+        });
+    }
+
+    /// The node has stopped: all streams end after what they hold.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        for queue in std::mem::take(&mut state.readers)
+            .iter()
+            .filter_map(Weak::upgrade)
+        {
+            queue.end();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HubState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn extend(&self, event: Option<ClusterEvent>) {
+        self.lock().events.extend(event);
+    }
+
+    /// Adds an event; false if the reader was too slow and its stream has ended.
+    fn push(&self, event: ClusterEvent) -> bool {
+        let mut waiting = self.lock();
+        let overrun = waiting.events.len() >= MAX_WAITING;
+        waiting
+            .events
+            .push_back(if overrun { ClusterEvent::Overrun } else { event });
+        waiting.ended = overrun;
+        drop(waiting);
+        self.arrived.notify_one();
+        !overrun
+    }
+
+    fn end(&self) {
+        self.lock().ended = true;
+        self.arrived.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reader of node events. From [`Cluster::events`](crate::Cluster::events). It does not keep the node alive.
+#[derive(Debug)]
+pub struct ClusterEvents {
+    queue: Arc<Queue>,
+}
+
+impl ClusterEvents {
+    /// The next event; `None` once the node has stopped.
+    ///
+    /// # Cancel safety
+    /// No event is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<ClusterEvent> {
+        loop {
+            {
+                let mut waiting = self.queue.lock();
+                if let Some(event) = waiting.events.pop_front() {
+                    return Some(event);
+                }
+                if waiting.ended {
+                    return None;
+                }
+            }
+            self.queue.arrived.notified().await;
+        }
+    }
+
+    /// The next event if there is one already.
+    pub fn try_next(&mut self) -> Option<ClusterEvent> {
+        self.queue.lock().events.pop_front()
+    }
+}

@@ -1,0 +1,216 @@
+//! This process as a node of a cluster.
+//!
+//! ```text
+//!  Builder ── start/join ──► Cluster ── group(..) ──► GroupBuilder ── join ──► Group
+//!                              │ commands, wake-ups           ▲ events, receipts
+//!                              ▼                              │
+//!                            driver task (owns the core and the transport)
+//! ```
+//! [`Cluster`] and [`Group`](crate::Group) are handles: they hold no protocol state. When the last of them is gone
+//! without [`Cluster::leave`], the driver resets all lifelines and stops, which the others see as a lost connection.
+
+mod builder;
+mod events;
+mod shared;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_core::WhyReport;
+use antiphon_core::wire::{Incarnation, NodeView};
+use antiphon_net::{Fault, TransportCounters};
+use tokio::sync::oneshot;
+
+pub use builder::Builder;
+pub use events::ClusterEvents;
+pub(crate) use events::Hub;
+pub(crate) use shared::{ClusterShared, Command, Handle, Wake};
+
+use crate::{Error, GroupBuilder};
+
+/// A node of a cluster. A cheap handle: clones speak of the same node.
+///
+/// Dropping the last handle (groups hold one too) without [`leave`](Cluster::leave) stops the node at once; the
+/// others see a lost connection and remove it after their suspicion time.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Cluster {
+    /// Describes a node of the cluster with this name (1 to 64 bytes). Nodes of clusters with other names are refused.
+    pub fn builder(cluster: impl Into<String>) -> Builder {
+        Builder::new(cluster.into())
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.handle.shared.name
+    }
+
+    /// Where the others reach this node.
+    pub fn addr(&self) -> SocketAddr {
+        self.handle.shared.addr
+    }
+
+    /// This node's present incarnation.
+    pub fn incarnation(&self) -> Incarnation {
+        self.handle.shared.hub().incarnation()
+    }
+
+    /// The installed node view, primary or not; `None` while the cluster is forming.
+    pub fn view(&self) -> Option<Arc<NodeView>> {
+        self.handle.shared.hub().view()
+    }
+
+    /// A stream of what happens to this node from now on. It starts with the present incarnation and view, if any.
+    pub fn events(&self) -> ClusterEvents {
+        self.handle.shared.hub().subscribe()
+    }
+
+    /// A group to join. Nothing happens until [`GroupBuilder::join`] or [`GroupBuilder::start`].
+    pub fn group(&self, name: impl Into<String>) -> GroupBuilder {
+        GroupBuilder::new(self.clone(), name.into())
+    }
+
+    /// Why a node of this name is, or is not, a member: the views that admitted or removed it, who accused it of what,
+    /// and who suspects it now.
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub async fn why(&self, name: impl Into<String>) -> Result<WhyReport, Error> {
+        let name = name.into();
+        self.ask(|reply| Command::Why { name, reply }).await
+    }
+
+    /// What the node is doing, in one piece.
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub async fn status(&self) -> Result<Status, Error> {
+        self.ask(|reply| Command::Status { reply }).await
+    }
+
+    /// Replaces the injected faults: whatever peer is not named has none. Peers are named as in a view, or by their
+    /// advertised address. Only for nodes built with [`Builder::allow_faults`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the faults may or may not be in force.
+    pub async fn set_faults(
+        &self,
+        faults: impl IntoIterator<Item = (impl Into<String>, Fault)>,
+    ) -> Result<(), Error> {
+        let faults = faults
+            .into_iter()
+            .map(|(peer, fault)| (peer.into(), fault))
+            .collect();
+        self.ask(|reply| Command::SetFaults { faults, reply }).await?
+    }
+
+    /// Cuts this node off from these peers, and only from these. See [`set_faults`](Cluster::set_faults).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the faults may or may not be in force.
+    pub async fn block(&self, peers: impl IntoIterator<Item = impl Into<String>>) -> Result<(), Error> {
+        self.set_faults(peers.into_iter().map(|peer| {
+            (
+                peer,
+                Fault {
+                    block: true,
+                    ..Fault::default()
+                },
+            )
+        }))
+        .await
+    }
+
+    /// Leaves the cluster in order: what was accepted in its groups is delivered first, then the others install a view
+    /// that says `left`. Bounded by [`Profile::leave_within`](crate::Profile::leave_within); afterwards every handle of
+    /// this node reports `Closed`.
+    ///
+    /// # Cancel safety
+    /// Leaving goes on if the future is dropped.
+    pub async fn leave(&self) -> Result<(), Error> {
+        self.ask(|reply| Command::Leave { reply }).await
+    }
+
+    /// Stops at once, as if the process had lost its network: lifelines are reset, nothing is said to the others.
+    pub fn abort(&self) {
+        self.handle.shared.abort();
+    }
+
+    /// Returns when the node has stopped, whatever the reason.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn closed(&self) {
+        self.handle.shared.closed().await;
+    }
+
+    pub(crate) async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.handle
+            .shared
+            .commands
+            .send(command(reply))
+            .await
+            .map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)
+    }
+}
+
+/// What a node is doing.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Status {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node's name.
+    pub name: String,
+    /// Where the others reach it.
+    pub addr: SocketAddr,
+    /// Its present incarnation.
+    pub incarnation: Incarnation,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The installed node view.
+    pub view: Option<Arc<NodeView>>,
+    /// Its groups.
+    pub groups: Vec<GroupStatus>,
+    /// What its transport counted.
+    pub transport: TransportCounters,
+    /// Since its start.
+    pub uptime: Duration,
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// No cluster yet.
+    Forming,
+    /// Member of a primary view.
+    Primary,
+    /// Member of a component without a majority.
+    NonPrimary,
+    /// On its way out.
+    Leaving,
+}
+
+/// A group as this node sees it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// Its last view.
+    pub view: Option<Arc<crate::View>>,
+    /// Events that wait for the application.
+    pub unread_events: usize,
+    /// Messages accepted and not yet delivered here.
+    pub pending_sends: usize,
+}

@@ -1,0 +1,141 @@
+//! What handles and driver share.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use antiphon_core::{GroupHandle, GroupOptions, WhyReport};
+use antiphon_net::Fault;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::{Hub, Status};
+use crate::Error;
+use crate::group::GroupShared;
+
+/// What handles ask of the driver that is too rare to be fast.
+#[derive(Debug)]
+pub(crate) enum Command {
+    JoinGroup {
+        name: String,
+        options: GroupOptions,
+        reply: oneshot::Sender<Result<Arc<GroupShared>, Error>>,
+    },
+    Why {
+        name: String,
+        reply: oneshot::Sender<WhyReport>,
+    },
+    Status {
+        reply: oneshot::Sender<Status>,
+    },
+    SetFaults {
+        faults: Vec<(String, Fault)>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Leave {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// Commands that may wait for the driver.
+pub(crate) const MAX_COMMANDS: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct ClusterShared {
+    pub(crate) cluster: String,
+    pub(crate) name: String,
+    pub(crate) addr: SocketAddr,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) wake: Wake,
+    hub: Hub,
+    aborted: AtomicBool,
+    closed: watch::Sender<bool>,
+}
+
+impl ClusterShared {
+    pub(crate) fn new(
+        cluster: String,
+        name: String,
+        addr: SocketAddr,
+        commands: mpsc::Sender<Command>,
+    ) -> Self {
+        Self {
+            cluster,
+            name,
+            addr,
+            commands,
+            wake: Wake::default(),
+            hub: Hub::default(),
+            aborted: AtomicBool::new(false),
+            closed: watch::Sender::new(false),
+        }
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    pub(crate) fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        self.wake.notify.notify_one();
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// The driver has stopped.
+    pub(crate) fn close(&self) {
+        self.hub.end();
+        self.closed.send_replace(true);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    pub(crate) async fn closed(&self) {
+        // The sender is part of `self`, so waiting cannot fail.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+}
+
+/// Groups with something for the driver to do. Many wake-ups before the driver comes round cost one.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    groups: Mutex<Vec<GroupHandle>>,
+    pub(crate) notify: Notify,
+}
+
+impl Wake {
+    pub(crate) fn group(&self, group: GroupHandle) {
+        self.groups
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(group);
+        self.notify.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> Vec<GroupHandle> {
+        std::mem::take(&mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Counts the application's handles; the last one to go stops the node.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<ClusterShared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.shared.is_closed() {
+            tracing::warn!(
+                target: "antiphon::membership",
+                cluster = %self.shared.cluster,
+                node = %self.shared.name,
+                "dropped without leave(): the others will see a lost connection and remove this node after a while"
+            );
+            self.shared.abort();
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! A group's two directions inside the driver: accepted messages into the core, its events to the application.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use antiphon_core::wire::Incarnation;
+use antiphon_core::{GroupEvent, GroupHandle, GroupView, Outcome, SendError, Ticket};
+use tokio::sync::oneshot;
+
+use super::{Driver, People};
+use crate::group::{GroupShared, Membership};
+use crate::{Event, GroupStatus, Message, View};
+
+/// What the driver knows of a group.
+pub(super) struct GroupDriver {
+    pub(super) shared: Arc<GroupShared>,
+    view: Option<Arc<View>>,
+    /// Who waits to hear what became of a message that the core has taken.
+    receipts: BTreeMap<Ticket, oneshot::Sender<Outcome>>,
+    /// The application has given it up.
+    leaving: bool,
+    /// The core has been told so.
+    left: bool,
+}
+
+impl GroupDriver {
+    pub(super) fn new(name: &str, handle: GroupHandle) -> Self {
+        let shared = Arc::new(GroupShared::new(name.to_owned(), handle));
+        Self {
+            shared,
+            view: None,
+            receipts: BTreeMap::new(),
+            leaving: false,
+            left: false,
+        }
+    }
+
+    pub(super) fn status(&self) -> GroupStatus {
+        GroupStatus {
+            name: self.shared.name.clone(),
+            view: self.view.clone(),
+            unread_events: self.shared.unread(),
+            pending_sends: self.receipts.len() + self.shared.waiting_to_leave(),
+        }
+    }
+
+    /// The node stops: senders and readers learn it; receipts without an answer say `Unknown` by being dropped.
+    pub(super) fn close(self) {
+        self.shared.set_membership(Membership::Gone);
+    }
+
+    fn resolve(&mut self, ticket: Ticket, outcome: Outcome) {
+        if let Some(receipt) = self.receipts.remove(&ticket) {
+            // The application may have dropped the receipt.
+            let _ = receipt.send(outcome);
+        }
+    }
+}
+
+impl Driver {
+    /// A group's handle asked for attention: messages to send, credit to return, or its end.
+    pub(super) fn serve_application(&mut self, handle: GroupHandle) {
+        let Some(group) = self.groups.get_mut(&handle) else {
+            return;
+        };
+        group.shared.clear_wake();
+        if group.shared.is_abandoned() {
+            self.give_up(handle);
+        }
+        self.return_credit(handle);
+        self.send_waiting(handle);
+    }
+
+    /// Leaves a group once what was accepted is with the core. What arrives meanwhile is discarded.
+    pub(super) fn give_up(&mut self, handle: GroupHandle) {
+        let Some(group) = self.groups.get_mut(&handle) else {
+            return;
+        };
+        if !group.leaving {
+            group.leaving = true;
+            if group.shared.membership() == Membership::Member {
+                group.shared.set_membership(Membership::Leaving);
+            }
+            group.shared.discard();
+        }
+    }
+
+    pub(super) fn group_event(&mut self, handle: GroupHandle, event: GroupEvent) {
+        let Some(group) = self.groups.get_mut(&handle) else {
+            return;
+        };
+        let me = self.node.incarnation();
+        let mut over = false;
+        let event = match event {
+            GroupEvent::Message(message) => {
+                if let Some(ticket) = message.ticket {
+                    group.resolve(ticket, Outcome::Delivered);
+                }
+                Event::Message(Message {
+                    view: message.view,
+                    sender: self.people.member(message.sender),
+                    seq: message.seq,
+                    payload: message.payload,
+                    mine: message.ticket.is_some(),
+                })
+            }
+            GroupEvent::View(view) => {
+                let view = Arc::new(named(&self.people, &view, me));
+                tracing::info!(target: "antiphon::group", node = %self.shared.name, %view, "group view");
+                group.view = Some(view.clone());
+                if group.shared.membership() != Membership::Leaving {
+                    group.shared.set_membership(Membership::Member);
+                }
+                Event::View(view)
+            }
+            GroupEvent::Transitional { members } => Event::Transitional {
+                members: members.iter().map(|member| self.people.member(*member)).collect(),
+            },
+            GroupEvent::Suspended => {
+                tracing::warn!(target: "antiphon::group", node = %self.shared.name, group = %group.shared.name, "suspended: no primary");
+                group.shared.set_membership(Membership::Suspended);
+                Event::Suspended
+            }
+            GroupEvent::Resync { cause } => {
+                tracing::warn!(target: "antiphon::group", node = %self.shared.name, group = %group.shared.name, %cause, "resync");
+                group.shared.set_membership(Membership::Joining);
+                Event::Resync { cause }
+            }
+            GroupEvent::Refused { reason } => {
+                tracing::warn!(target: "antiphon::group", node = %self.shared.name, group = %group.shared.name, %reason, "refused");
+                over = true;
+                Event::Refused { reason }
+            }
+            GroupEvent::Left => {
+                over = true;
+                Event::Left
+            }
+            GroupEvent::Receipt { ticket, outcome } => {
+                group.resolve(ticket, outcome);
+                return;
+            }
+            GroupEvent::Writable => {
+                self.send_waiting(handle);
+                return;
+            }
+            _ => return,
+        };
+        let refused = match &event {
+            Event::Refused { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        let resumes = matches!(event, Event::View(_));
+        let healthy = group.shared.deliver([event]);
+        if over {
+            let membership = refused.map_or(Membership::Gone, Membership::Refused);
+            group.shared.set_membership(membership);
+            self.groups.remove(&handle);
+        } else if group.leaving {
+            group.shared.discard();
+            self.return_credit(handle);
+            self.send_waiting(handle);
+        } else if !healthy {
+            tracing::error!(
+                target: "antiphon::group", node = %self.shared.name, group = %group.shared.name,
+                "the application does not read the group's events; leaving the group"
+            );
+            self.give_up(handle);
+            self.send_waiting(handle);
+        } else if resumes {
+            self.send_waiting(handle);
+        }
+    }
+
+    fn return_credit(&mut self, handle: GroupHandle) {
+        let Some(group) = self.groups.get(&handle) else {
+            return;
+        };
+        let consumed = group.shared.take_consumed();
+        if consumed > 0 {
+            self.node.consumed(self.clock.now(), handle, consumed);
+        }
+    }
+
+    /// Hands accepted messages to the core until it has enough.
+    fn send_waiting(&mut self, handle: GroupHandle) {
+        let Some(group) = self.groups.get_mut(&handle) else {
+            return;
+        };
+        let now = self.clock.now();
+        while let Some(outgoing) = group.shared.pop_outgoing() {
+            match self.node.send(now, handle, outgoing.payload.clone()) {
+                Ok(ticket) => {
+                    group.shared.room.add_permits(outgoing.cost as usize);
+                    group.receipts.insert(ticket, outgoing.outcome);
+                }
+                Err(SendError::Full) => {
+                    group.shared.put_back(outgoing);
+                    return;
+                }
+                Err(_) => group.shared.refuse(outgoing),
+            }
+        }
+        if group.leaving && !group.left {
+            group.left = true;
+            self.node.leave_group(now, handle);
+        }
+    }
+}
+
+fn named(people: &People, view: &GroupView, me: Incarnation) -> View {
+    let members = |list: &[Incarnation]| list.iter().map(|member| people.member(*member)).collect();
+    View {
+        id: view.id,
+        group: view.name.as_str().into(),
+        order: view.order,
+        members: members(&view.members),
+        joined: members(&view.joined),
+        left: members(&view.left),
+        crashed: members(&view.crashed),
+        transitional: members(&view.transitional),
+        me,
+    }
+}

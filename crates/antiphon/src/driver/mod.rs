@@ -1,0 +1,438 @@
+//! The driver: one task per node that owns the core and the transport.
+//!
+//! ```text
+//!   commands ─┐                        ┌─► transport (frames, lifelines: in the core's order)
+//!   wake-ups ─┤                        │
+//!   inputs ───┼─► batch ─► core ─► drain outputs ─► drain events ─► streams, receipts, views
+//!   timer ────┘                                                            │
+//!      ▲                                                                   │
+//!      └── credit for what the application took ◄──────────────────────────┘
+//! ```
+//! A turn takes everything that is ready (bounded), hands it to the core, and performs what the core wants, once. It never
+//! waits for an application: what a slow one has not read stays in its stream, and what may be there is bounded by credit.
+//!
+//! # Invariants
+//! - Outputs are performed in order; a lifeline write is done before any later frame is handed over (R2).
+//! - Credit goes back only for messages taken by the application, or discarded because it gave up the group.
+//! - When the driver ends, in whatever way, every handle is closed first and only then the transport dropped: nobody can
+//!   mistake a handle that still works for a node that still lives (R9).
+
+mod clock;
+mod groups;
+mod people;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_core::wire::{Cause, NodeView};
+use antiphon_core::{
+    Config, Event as CoreEvent, GroupHandle, GroupOptions, LifelineEvent, Node, Output, Time,
+};
+use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cluster::{ClusterShared, Command};
+use crate::group::{GroupShared, Membership};
+use crate::{ClusterEvent, Error, Phase, Status};
+use clock::Clock;
+use groups::GroupDriver;
+use people::People;
+
+/// Network inputs handled before their outputs are performed.
+const INPUTS_PER_TURN: usize = 256;
+/// How long a leaving node waits for its groups to take what the application had sent.
+const FLUSH_OUTBOXES: Duration = Duration::from_secs(1);
+/// How long frames that were queued at the end may take to leave.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// What a driver starts with.
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    pub(crate) seed: [u64; 4],
+    pub(crate) allow_faults: bool,
+}
+
+/// Owns one node. Dropped, it closes all handles and resets all lifelines.
+pub(crate) struct Driver {
+    node: Node,
+    clock: Clock,
+    shared: Arc<ClusterShared>,
+    /// `None` only while the node ends.
+    transport: Option<Box<dyn Transport>>,
+    inputs: Inputs,
+    commands: mpsc::Receiver<Command>,
+    groups: BTreeMap<GroupHandle, GroupDriver>,
+    people: People,
+    allow_faults: bool,
+    life: Life,
+}
+
+/// How far the node is on its way out.
+enum Life {
+    Running,
+    /// Accepted messages go to the core first, for a while; then the core leaves. Whoever asked is answered at the end.
+    Leaving {
+        replies: Vec<oneshot::Sender<()>>,
+        core_leaves_by: Option<Time>,
+    },
+    /// In order: frames still queued may leave.
+    Left {
+        replies: Vec<oneshot::Sender<()>>,
+    },
+    /// At once.
+    Aborted,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        settings: Settings,
+        shared: Arc<ClusterShared>,
+        transport: Box<dyn Transport>,
+        inputs: Inputs,
+        commands: mpsc::Receiver<Command>,
+    ) -> Result<Self, Error> {
+        let clock = Clock::start();
+        let node = Node::new(settings.config, settings.seed, clock.now())?;
+        Ok(Self {
+            node,
+            clock,
+            shared,
+            transport: Some(transport),
+            inputs,
+            commands,
+            groups: BTreeMap::new(),
+            people: People::default(),
+            allow_faults: settings.allow_faults,
+            life: Life::Running,
+        })
+    }
+
+    /// Runs until the node has left, was given up, or lost its transport.
+    pub(crate) async fn run(mut self) {
+        let mut inputs = Vec::with_capacity(INPUTS_PER_TURN);
+        self.perform();
+        while matches!(self.life, Life::Running | Life::Leaving { .. }) {
+            let sleep = self
+                .next_deadline()
+                .map(|deadline| deadline.since(self.clock.now()));
+            tokio::select! {
+                received = self.inputs.recv_many(&mut inputs, INPUTS_PER_TURN) => {
+                    if received == 0 {
+                        tracing::error!(target: "antiphon::net", "the transport has stopped; so does the node");
+                        self.life = Life::Aborted;
+                    }
+                }
+                command = self.commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => self.life = Life::Aborted,
+                },
+                () = self.shared.wake.notify.notified() => {}
+                () = tokio::time::sleep(sleep.unwrap_or_default()), if sleep.is_some() => {}
+            }
+            self.turn(&mut inputs);
+        }
+        self.end().await;
+    }
+
+    fn turn(&mut self, inputs: &mut Vec<Input>) {
+        if self.shared.is_aborted() {
+            self.life = Life::Aborted;
+            return;
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            self.command(command);
+        }
+        for handle in self.shared.wake.take() {
+            self.serve_application(handle);
+        }
+        for input in inputs.drain(..) {
+            let now = self.clock.now();
+            handle_input(&mut self.node, now, input);
+        }
+        let now = self.clock.now();
+        if self.node.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.node.handle_timeout(now);
+        }
+        self.leave_when_flushed(now);
+        self.perform();
+    }
+
+    fn leave_when_flushed(&mut self, now: Time) {
+        if let Life::Leaving { core_leaves_by, .. } = &mut self.life
+            && let Some(deadline) = *core_leaves_by
+            && (now >= deadline
+                || self
+                    .groups
+                    .values()
+                    .all(|group| group.shared.waiting_to_leave() == 0))
+        {
+            *core_leaves_by = None;
+            self.node.leave(now);
+        }
+    }
+
+    /// When there is something to do even if nothing happens.
+    fn next_deadline(&self) -> Option<Time> {
+        let flush = match self.life {
+            Life::Leaving { core_leaves_by, .. } => core_leaves_by,
+            _ => None,
+        };
+        self.node.poll_timeout().into_iter().chain(flush).min()
+    }
+
+    /// Does what the core wants, until it wants nothing more.
+    fn perform(&mut self) {
+        loop {
+            self.perform_outputs();
+            let mut idle = true;
+            while let Some(event) = self.node.poll_event() {
+                idle = false;
+                self.event(event);
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    fn perform_outputs(&mut self) {
+        let Some(transport) = &mut self.transport else {
+            return;
+        };
+        while let Some(output) = self.node.poll_output() {
+            match output {
+                Output::Frame { to, class, bytes } => transport.send(to, class, bytes),
+                Output::Lifeline(command) => {
+                    if let Some(event) = transport.lifeline(command) {
+                        tell_lifeline(&mut self.node, self.clock.now(), event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, event: CoreEvent) {
+        match event {
+            CoreEvent::Group(handle, event) => self.group_event(handle, event),
+            CoreEvent::NodeView(view) => {
+                log_view(&self.shared.name, &view);
+                self.people.learn(&view);
+                self.shared.hub().publish(ClusterEvent::View(view));
+            }
+            CoreEvent::Incarnation(incarnation) => {
+                tracing::debug!(target: "antiphon::membership", node = %self.shared.name, %incarnation, "new incarnation");
+                self.shared.hub().publish(ClusterEvent::Incarnation(incarnation));
+            }
+            CoreEvent::Forming { missing } => {
+                tracing::info!(target: "antiphon::membership", node = %self.shared.name, ?missing, "forming");
+                self.shared.hub().publish(ClusterEvent::Forming { missing });
+            }
+            CoreEvent::Refused { reason, fatal } => {
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %reason, fatal, "refused");
+                self.shared.hub().publish(ClusterEvent::Refused { reason, fatal });
+            }
+            CoreEvent::Expelled { cause } => {
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
+                self.shared.hub().publish(ClusterEvent::Expelled { cause });
+            }
+            CoreEvent::Left => {
+                tracing::info!(target: "antiphon::membership", node = %self.shared.name, "left");
+                self.shared.hub().publish(ClusterEvent::Left);
+                let replies = match std::mem::replace(&mut self.life, Life::Aborted) {
+                    Life::Leaving { replies, .. } | Life::Left { replies } => replies,
+                    Life::Running | Life::Aborted => Vec::new(),
+                };
+                self.life = Life::Left { replies };
+            }
+            _ => {}
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        let now = self.clock.now();
+        // A reply that nobody waits for any more changes nothing, except for a group, which is given up.
+        match command {
+            Command::JoinGroup { name, options, reply } => {
+                let joined = self.join_group(now, &name, options);
+                if let Err(Ok(shared)) = reply.send(joined) {
+                    shared.abandon(&self.shared.wake);
+                }
+            }
+            Command::Why { name, reply } => drop(reply.send(self.node.why(now, &name))),
+            Command::Status { reply } => drop(reply.send(self.status(now))),
+            Command::SetFaults { faults, reply } => drop(reply.send(self.set_faults(faults))),
+            Command::Leave { reply } => match &mut self.life {
+                Life::Leaving { replies, .. } | Life::Left { replies } => replies.push(reply),
+                Life::Running => {
+                    for group in self.groups.values() {
+                        if group.shared.membership() == Membership::Member {
+                            group.shared.set_membership(Membership::Leaving);
+                        }
+                    }
+                    self.life = Life::Leaving {
+                        replies: vec![reply],
+                        core_leaves_by: Some(now + FLUSH_OUTBOXES),
+                    };
+                }
+                Life::Aborted => {}
+            },
+        }
+    }
+
+    fn join_group(
+        &mut self,
+        now: Time,
+        name: &str,
+        options: GroupOptions,
+    ) -> Result<Arc<GroupShared>, Error> {
+        if self.groups.values().any(|group| group.shared.name == name) {
+            return Err(Error::AlreadyJoined {
+                group: name.to_owned(),
+            });
+        }
+        let handle = self.node.join_group(now, name, options)?;
+        let group = GroupDriver::new(name, handle);
+        let shared = group.shared.clone();
+        self.groups.insert(handle, group);
+        Ok(shared)
+    }
+
+    fn set_faults(&mut self, faults: Vec<(String, Fault)>) -> Result<(), Error> {
+        if !self.allow_faults {
+            return Err(Error::FaultsNotAllowed);
+        }
+        let mut by_address = Faults::default();
+        for (peer, fault) in faults {
+            let addr: SocketAddr = match self.people.address(&peer) {
+                Some(addr) => addr,
+                None => peer
+                    .parse()
+                    .map_err(|_| Error::UnknownPeer { name: peer.clone() })?,
+            };
+            by_address.peers.insert(addr, fault);
+        }
+        tracing::warn!(target: "antiphon::net", node = %self.shared.name, faults = ?by_address.peers, "injecting faults");
+        if let Some(transport) = &mut self.transport {
+            transport.set_faults(by_address);
+        }
+        Ok(())
+    }
+
+    fn status(&self, now: Time) -> Status {
+        let view = self.node.view();
+        let phase = match (&self.life, &view) {
+            (Life::Running, None) => Phase::Forming,
+            (Life::Running, Some(view)) if view.is_primary() => Phase::Primary,
+            (Life::Running, Some(_)) => Phase::NonPrimary,
+            _ => Phase::Leaving,
+        };
+        Status {
+            cluster: self.shared.cluster.clone(),
+            name: self.shared.name.clone(),
+            addr: self.shared.addr,
+            incarnation: self.node.incarnation(),
+            phase,
+            view,
+            groups: self.groups.values().map(GroupDriver::status).collect(),
+            transport: self
+                .transport
+                .as_ref()
+                .map(|transport| transport.counters())
+                .unwrap_or_default(),
+            uptime: now.since(Time::ZERO),
+        }
+    }
+
+    async fn end(mut self) {
+        let life = std::mem::replace(&mut self.life, Life::Aborted);
+        self.close_handles();
+        if let Life::Left { replies } = life {
+            if let Some(transport) = self.transport.take() {
+                transport.close(LINGER).await;
+            }
+            for reply in replies {
+                // Whoever asked to leave may have stopped waiting.
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    /// R9: no handle works any more when the lifelines are reset.
+    fn close_handles(&mut self) {
+        for group in std::mem::take(&mut self.groups).into_values() {
+            group.close();
+        }
+        self.shared.close();
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.close_handles();
+    }
+}
+
+fn handle_input(node: &mut Node, now: Time, input: Input) {
+    match input {
+        Input::Frames {
+            from,
+            connection,
+            frames,
+        } => {
+            for frame in frames {
+                match node.handle_frame(now, from, frame) {
+                    Ok(()) => connection.accepted(),
+                    Err(error) => connection.refused(error),
+                }
+            }
+        }
+        Input::PathTrouble { to, trouble } => node.handle_path_trouble(now, to, trouble),
+        Input::Lifeline {
+            event,
+            connection: None,
+        } => tell_lifeline(node, now, event),
+        Input::Lifeline {
+            event,
+            connection: Some(connection),
+        } => match node.handle_lifeline(now, event) {
+            Ok(()) => connection.accepted(),
+            Err(error) => connection.refused(error),
+        },
+    }
+}
+
+/// Tells the core something about a lifeline that carries no record, which it therefore cannot refuse.
+fn tell_lifeline(node: &mut Node, now: Time, event: LifelineEvent) {
+    if let Err(error) = node.handle_lifeline(now, event) {
+        tracing::debug!(target: "antiphon::net", ?error, "lifeline event refused");
+    }
+}
+
+fn log_view(me: &str, view: &NodeView) {
+    let names: Vec<&str> = view.members.iter().map(|member| member.name.as_str()).collect();
+    let departed: Vec<String> = view
+        .departed
+        .iter()
+        .map(|departure| {
+            let how = match departure.cause {
+                Cause::Left => "left",
+                Cause::Crashed => "crashed",
+                Cause::Unreachable { .. } => "unreachable",
+                Cause::Superseded { .. } => "superseded",
+            };
+            format!("{} {how}", departure.member.name)
+        })
+        .collect();
+    tracing::info!(
+        target: "antiphon::membership",
+        node = me,
+        view = %view.id,
+        number = view.number,
+        primary = view.is_primary(),
+        members = ?names,
+        departed = ?departed,
+        "node view"
+    );
+}

@@ -1,0 +1,61 @@
+//! Names for incarnations and addresses for names, from the views seen.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use antiphon_core::wire::{Incarnation, Member, NodeView};
+
+/// Incarnations remembered beyond the members of the last view; the oldest to arrive go first.
+const MAX_FORMER: usize = 512;
+/// Names whose last address is remembered.
+const MAX_NAMES: usize = 4096;
+
+/// Who is who.
+#[derive(Debug, Default)]
+pub(super) struct People {
+    members: BTreeMap<Incarnation, (u64, Arc<Member>)>,
+    addresses: BTreeMap<String, SocketAddr>,
+    views: u64,
+}
+
+impl People {
+    pub(super) fn learn(&mut self, view: &NodeView) {
+        self.views += 1;
+        let departed = view.departed.iter().map(|departure| &departure.member);
+        for member in departed.chain(&view.members) {
+            let known = self.members.entry(member.incarnation);
+            known.or_insert_with(|| (0, Arc::new(member.clone()))).0 = self.views;
+            if self.addresses.len() < MAX_NAMES || self.addresses.contains_key(&member.name) {
+                self.addresses.insert(member.name.clone(), member.addr);
+            }
+        }
+        while self.members.len() > view.members.len() + MAX_FORMER {
+            let oldest = self
+                .members
+                .iter()
+                .min_by_key(|(_, (seen, _))| *seen)
+                .map(|(id, _)| *id);
+            let Some(oldest) = oldest else { return };
+            self.members.remove(&oldest);
+        }
+    }
+
+    /// The member with this incarnation. One that no view named here (a group cannot have it) gets its digits as name.
+    pub(super) fn member(&self, incarnation: Incarnation) -> Arc<Member> {
+        match self.members.get(&incarnation) {
+            Some((_, member)) => member.clone(),
+            None => Arc::new(Member {
+                incarnation,
+                name: incarnation.short(),
+                addr: SocketAddr::from(([0, 0, 0, 0], 0)),
+                metadata: BTreeMap::new(),
+                weight: 0,
+            }),
+        }
+    }
+
+    pub(super) fn address(&self, name: &str) -> Option<SocketAddr> {
+        self.addresses.get(name).copied()
+    }
+}

@@ -1,0 +1,134 @@
+//! Errors: who is at fault, whether anything changed, what to do.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use antiphon_core::ConfigError;
+
+/// Why something could not be done. Nothing was changed unless the variant says so.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration cannot work; change it.
+    Config(ConfigError),
+    /// An address or host name could not be understood or resolved; the text says which.
+    Address {
+        /// What was given.
+        given: String,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// The port could not be bound.
+    Bind {
+        /// The address asked for.
+        addr: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The cluster refused this node for good; the text says which side must change what. The node has stopped.
+    Refused {
+        /// In the refusing side's words.
+        reason: String,
+    },
+    /// The group refused this member.
+    GroupRefused {
+        /// Both sides of the difference.
+        reason: String,
+    },
+    /// This process has already joined the group; use the [`Group`](crate::Group) it got then.
+    AlreadyJoined {
+        /// The group's name.
+        group: String,
+    },
+    /// No node of this name has been in a view, so its address is not known.
+    UnknownPeer {
+        /// What was given.
+        name: String,
+    },
+    /// Faults are injected only into nodes that were built with `allow_faults` (`--allow-faults`).
+    FaultsNotAllowed,
+    /// The system gave no entropy; an incarnation cannot be made.
+    Entropy,
+    /// The node has left, was dropped, or its task has died. Nothing more will happen on this handle.
+    Closed,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Config(error) => write!(f, "configuration: {error}"),
+            Error::Address { given, source } => write!(f, "address {given:?}: {source}"),
+            Error::Bind { addr, source } => write!(f, "cannot listen on {addr}: {source}"),
+            Error::Refused { reason } => write!(f, "the cluster refused this node: {reason}"),
+            Error::GroupRefused { reason } => write!(f, "the group refused this member: {reason}"),
+            Error::AlreadyJoined { group } => {
+                write!(
+                    f,
+                    "this process has already joined group {group:?}; use the handle it got then"
+                )
+            }
+            Error::UnknownPeer { name } => {
+                write!(
+                    f,
+                    "no node called {name:?} has been in a view here; give its address instead"
+                )
+            }
+            Error::FaultsNotAllowed => {
+                f.write_str("faults are injected only with allow_faults (--allow-faults)")
+            }
+            Error::Entropy => f.write_str("the system gave no entropy"),
+            Error::Closed => f.write_str("the node has left the cluster or was stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Config(error) => Some(error),
+            Error::Address { source, .. } | Error::Bind { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Error::Config(error)
+    }
+}
+
+/// Why a message was not taken. Nothing was sent, nor will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No view of the group yet, or none again until this node has joined anew. Wait for the next
+    /// [`Event::View`](crate::Event::View).
+    NotMember,
+    /// This component has no majority of the last primary view. Wait for the next [`Event::View`](crate::Event::View).
+    NotPrimary,
+    /// Only from [`try_send`](crate::GroupSender::try_send): the queue is full because some member has not consumed
+    /// what was sent.
+    Full,
+    /// Larger than [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES).
+    TooLarge,
+    /// The group or the cluster was left, or the node's task has died.
+    Closed,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SendError::NotMember => "this node is not a member of the group yet; wait for its next view",
+            SendError::NotPrimary => {
+                "this component has no majority of the last primary view; sending resumes when it is reunited with it"
+            }
+            SendError::Full => "the queue is full: some member has not consumed what was sent",
+            SendError::TooLarge => "the payload is larger than 60000 bytes",
+            SendError::Closed => "the group or the cluster was left",
+        })
+    }
+}
+
+impl std::error::Error for SendError {}

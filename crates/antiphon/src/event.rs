@@ -1,0 +1,150 @@
+//! What the application is told.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use antiphon_core::Order;
+use antiphon_core::wire::{GroupViewId, Incarnation, Member, NodeView};
+use bytes::Bytes;
+
+/// What happened to this node in its cluster. From [`Cluster::events`](crate::Cluster::events).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ClusterEvent {
+    /// The node goes by this incarnation from here on: first at its start, and again after each expulsion or merge.
+    Incarnation(Incarnation),
+    /// No cluster yet: these seeds have not answered, or not enough of them are ready to found.
+    Forming {
+        /// The seeds missed.
+        missing: Vec<SocketAddr>,
+    },
+    /// A node view was installed, primary or not. None is skipped.
+    View(Arc<NodeView>),
+    /// The cluster, or a peer on the way to it, refused this node. Unless `fatal`, the node goes on trying.
+    Refused {
+        /// Which side must change what.
+        reason: String,
+        /// Whether trying again is pointless until the configuration changes.
+        fatal: bool,
+    },
+    /// This incarnation was removed from the cluster while it was alive. The node joins again as a fresh one; each of
+    /// its groups then starts with [`Event::Resync`].
+    Expelled {
+        /// Why, and who said so.
+        cause: String,
+    },
+    /// The node has left in order. The stream ends.
+    Left,
+    /// The reader was too slow: more events waited than are kept. The stream ends here rather than skip a view;
+    /// call [`Cluster::events`](crate::Cluster::events) again for the present state.
+    Overrun,
+}
+
+/// What happened in a group. Views and messages come in one sequence.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// A new view: what follows is delivered in it.
+    View(Arc<View>),
+    /// A message, in the group's order.
+    Message(Message),
+    /// What follows until the next view was completed by a flush: these members have it, not all of the view's.
+    Transitional {
+        /// The members of the view that take part in the flush.
+        members: Vec<Arc<Member>>,
+    },
+    /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another kind.
+    Suspended,
+    /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is void, and
+    /// the next view is its first.
+    Resync {
+        /// Why.
+        cause: String,
+    },
+    /// The group refused this member: its options differ, or it was removed for cause. The stream ends.
+    Refused {
+        /// Both sides of the difference.
+        reason: String,
+    },
+    /// This member left the group in order. The stream ends.
+    Left,
+}
+
+/// A message as delivered.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Message {
+    /// The view it was sent and is delivered in.
+    pub view: GroupViewId,
+    /// Who sent it.
+    pub sender: Arc<Member>,
+    /// The sender's number for it in this group, from 1 for each incarnation.
+    pub seq: u64,
+    /// What it says: a slice of the receive buffer. Copy it if it is kept for long.
+    pub payload: Bytes,
+    /// Whether this node sent it.
+    pub mine: bool,
+}
+
+/// An agreed list of a group's members.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct View {
+    /// Its identity; strictly increasing at every member.
+    pub id: GroupViewId,
+    /// The group's name.
+    pub group: Arc<str>,
+    /// The group's order.
+    pub order: Order,
+    /// The members by group seniority.
+    pub members: Vec<Arc<Member>>,
+    /// Those that the previous view did not have.
+    pub joined: Vec<Arc<Member>>,
+    /// Those of the previous view that left in order.
+    pub left: Vec<Arc<Member>>,
+    /// Those of the previous view that were removed by a node view or for stalling the flush.
+    pub crashed: Vec<Arc<Member>>,
+    /// The members that came with this one from its previous view: they delivered the same messages there.
+    pub transitional: Vec<Arc<Member>>,
+    /// This node's incarnation in this view.
+    pub me: Incarnation,
+}
+
+impl View {
+    /// Whether this node is the group's most senior member: a leader that all members agree on, view by view.
+    pub fn is_leader(&self) -> bool {
+        self.members
+            .first()
+            .is_some_and(|leader| leader.incarnation == self.me)
+    }
+
+    /// This node's rank by seniority, from 0.
+    pub fn rank(&self) -> Option<usize> {
+        self.members
+            .iter()
+            .position(|member| member.incarnation == self.me)
+    }
+
+    /// The members' names by seniority.
+    pub fn names(&self) -> Vec<&str> {
+        self.members.iter().map(|member| member.name.as_str()).collect()
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} [{}]", self.group, self.id, self.names().join(" "))?;
+        for (label, members) in [
+            ("joined", &self.joined),
+            ("left", &self.left),
+            ("crashed", &self.crashed),
+        ] {
+            if !members.is_empty() {
+                let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+                write!(f, ", {label}: {}", names.join(" "))?;
+            }
+        }
+        Ok(())
+    }
+}
