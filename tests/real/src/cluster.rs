@@ -1,0 +1,436 @@
+//! A cluster of real processes, and the words stories are told in.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::judge::{Rules, judge};
+use crate::load::{Load, say};
+use crate::network::{Network, Refusal};
+use crate::process::{Process, Shared, Signal};
+use crate::program::program;
+use crate::trace::Trace;
+
+/// The group all nodes of a story join.
+pub const GROUP: &str = "g";
+
+/// What a story's nodes have in common.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `fifo` or `total`.
+    pub order: &'static str,
+    /// `local`, `lan` or `wan`.
+    pub profile: &'static str,
+    /// Whether frames are sealed with a key.
+    pub keyed: bool,
+    /// What the judge allows.
+    pub rules: Rules,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            order: "total",
+            profile: "lan",
+            keyed: false,
+            rules: Rules::default(),
+        }
+    }
+}
+
+/// A cluster: nodes called `n1`, `n2`, … on loopback or on hosts of their own.
+#[derive(Debug)]
+pub struct Cluster {
+    options: Options,
+    shared: Arc<Shared>,
+    seeds: Vec<SocketAddr>,
+    processes: BTreeMap<String, Process>,
+    folder: PathBuf,
+    // Dropped after the processes that live in it.
+    network: Option<Network>,
+}
+
+impl Cluster {
+    /// A cluster whose seeds are its first `seeds` nodes, each at a loopback address of its own. Nothing is started.
+    pub fn on_loopback(seeds: usize, options: Options) -> Self {
+        // A network of its own for each story: fixed ports never meet those that outgoing connections get.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let story = COUNT.fetch_add(1, Ordering::Relaxed);
+        let (high, low) = (64 + (std::process::id() % 128) as u8, (story % 256) as u8);
+        let seeds = (1..=seeds)
+            .map(|i| SocketAddr::from(([127, high, low, i as u8], 7400)))
+            .collect();
+        Self::new(seeds, None, options)
+    }
+
+    /// A cluster with a host for each of its `hosts` nodes, all of them seeds; `None` where that cannot be.
+    pub fn on_hosts(hosts: usize, options: Options) -> Option<Self> {
+        let network = Network::new(hosts)?;
+        let seeds = (1..=hosts).map(|host| network.address(host)).collect();
+        Some(Self::new(seeds, Some(network), options))
+    }
+
+    fn new(seeds: Vec<SocketAddr>, network: Option<Network>, options: Options) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let story = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("antiphon-real-{}-{story}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        std::fs::write(folder.join("key"), "5e".repeat(32))
+            .unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        restrict(&folder.join("key"));
+        Self {
+            options,
+            shared: Shared::new(),
+            seeds,
+            processes: BTreeMap::new(),
+            folder,
+            network,
+        }
+    }
+
+    /// Starts these nodes, all at once.
+    pub fn start(&mut self, names: &[&str]) {
+        for name in names {
+            self.start_with(name, &[]);
+        }
+    }
+
+    /// Starts a node, with more flags.
+    pub fn start_with(&mut self, name: &str, more: &[&str]) {
+        let mut command = self.command(name);
+        command.args(more);
+        let process = Process::start(&self.shared, name, command);
+        let before = self.processes.insert(name.to_owned(), process);
+        assert!(
+            before.is_none_or(|mut old| old.exit(Duration::ZERO).is_some()),
+            "{name} runs already"
+        );
+    }
+
+    /// Starts a process that is not one of the cluster's nodes, under the cluster's eyes.
+    pub fn adopt(&self, name: &str, command: Command) -> Process {
+        Process::start(&self.shared, name, command)
+    }
+
+    /// The command that would start a node.
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = match &self.network {
+            Some(network) => network.command(number(name), program()),
+            None => Command::new(program()),
+        };
+        let seeds: Vec<_> = self.seeds.iter().map(ToString::to_string).collect();
+        command.args([
+            "node",
+            "--json",
+            "--cluster",
+            "real",
+            "--name",
+            name,
+            "--bind",
+            &self.address(name).to_string(),
+        ]);
+        command.args(["--seeds", &seeds.join(","), "--group", GROUP]);
+        command.args(["--order", self.options.order, "--profile", self.options.profile]);
+        command.args(["--die-with", &std::process::id().to_string()]);
+        if self.options.keyed {
+            command.arg("--key-file").arg(self.key_file());
+        } else if self.network.is_some() {
+            command.arg("--insecure");
+        } else {
+            command.arg("--allow-faults");
+        }
+        command
+    }
+
+    /// The key of a keyed cluster.
+    pub fn key_file(&self) -> PathBuf {
+        self.folder.join("key")
+    }
+
+    /// A file that only this story has, with this content.
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        std::fs::write(&path, content).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        restrict(&path);
+        path
+    }
+
+    /// Where a node listens.
+    pub fn address(&self, name: &str) -> SocketAddr {
+        let number = number(name);
+        match (&self.network, self.seeds.get(number - 1), self.seeds[0]) {
+            (_, Some(seed), _) => *seed,
+            (None, None, SocketAddr::V4(first)) => {
+                let [a, b, c, _] = first.ip().octets();
+                SocketAddr::from(([a, b, c, number as u8], first.port()))
+            }
+            (Some(network), None, _) => network.address(number),
+            (None, None, SocketAddr::V6(_)) => unreachable!("loopback stories are told over IPv4"),
+        }
+    }
+
+    /// The running process of a node.
+    ///
+    /// # Panics
+    /// If it was not started.
+    pub fn process(&mut self, name: &str) -> &mut Process {
+        self.processes
+            .get_mut(name)
+            .unwrap_or_else(|| panic!("{name} was not started"))
+    }
+
+    /// kill −9.
+    pub fn kill(&mut self, name: &str) {
+        self.process(name).kill();
+    }
+
+    /// SIGSTOP: the process is silent, its connections stay.
+    pub fn freeze(&mut self, name: &str) {
+        self.process(name).signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&mut self, name: &str) {
+        self.process(name).signal(Signal::CONT);
+    }
+
+    /// SIGTERM, and the graceful end it must lead to.
+    pub fn leave(&mut self, name: &str) -> ExitStatus {
+        self.process(name).signal(Signal::TERM);
+        let status = self.process(name).exit(Duration::from_secs(10));
+        status.unwrap_or_else(|| panic!("{name} did not leave within 10 s\n{}", self.report()))
+    }
+
+    /// Has a node leave by command: it comes after everything the node was told to send, so that all of it counts.
+    pub fn dismiss(&mut self, name: &str) -> ExitStatus {
+        {
+            let mut trace = self.shared.lock();
+            let run = trace.last_mut(name);
+            if let Some(mouth) = run.mouth.take() {
+                let _ = mouth.send(r#"{"leave":{}}"#.to_owned());
+            }
+            run.dismissed = true;
+        }
+        let status = self.process(name).exit(Duration::from_secs(10));
+        status.unwrap_or_else(|| panic!("{name} did not leave within 10 s\n{}", self.report()))
+    }
+
+    /// Cuts the nodes into sides that cannot talk: with cut cables between hosts, with injected faults on loopback.
+    pub fn partition(&mut self, sides: &[&[&str]]) {
+        match &mut self.network {
+            Some(network) => {
+                let sides: Vec<Vec<usize>> = sides
+                    .iter()
+                    .map(|side| side.iter().map(|n| number(n)).collect())
+                    .collect();
+                network.partition(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            }
+            None => {
+                for (at, side) in sides.iter().enumerate() {
+                    let others = sides.iter().enumerate().filter(|(other, _)| *other != at);
+                    let others: Vec<&str> = others.flat_map(|(_, side)| side.iter().copied()).collect();
+                    for name in *side {
+                        self.tell(
+                            name,
+                            &serde_json::json!({ "fault": { "block": others } }).to_string(),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing that `from` sends reaches `to` any more; the other direction works. Hosts only.
+    pub fn deafen(&mut self, from: &str, to: &str) {
+        let network = self
+            .network
+            .as_mut()
+            .expect("one direction of a cable can only be cut between hosts");
+        network.drop_from_to(number(from), number(to));
+    }
+
+    /// A firewall between the sides that refuses instead of dropping. Hosts only.
+    pub fn refuse(&mut self, sides: &[&[&str]], how: Refusal) {
+        let sides: Vec<Vec<usize>> = sides
+            .iter()
+            .map(|side| side.iter().map(|n| number(n)).collect())
+            .collect();
+        let network = self.network.as_mut().expect("a firewall needs hosts");
+        network.refuse(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>(), how);
+    }
+
+    /// Ends all cuts.
+    pub fn heal(&mut self) {
+        match &mut self.network {
+            Some(network) => network.heal(),
+            None => {
+                let running: Vec<String> = self.processes.keys().cloned().collect();
+                running.iter().for_each(|name| self.tell(name, r#"{"fault":{}}"#));
+            }
+        }
+    }
+
+    /// Writes a line to a node's standard input.
+    pub fn tell(&self, name: &str, line: &str) {
+        let trace = self.shared.lock();
+        if let Some(mouth) = &trace.last(name).mouth {
+            let _ = mouth.send(line.to_owned());
+        }
+    }
+
+    /// Has a node send this many messages.
+    pub fn say(&self, name: &str, count: usize) {
+        say(self.shared.lock().last_mut(name), GROUP, count);
+    }
+
+    /// Has every running member send a message each tick, until the load is ended.
+    pub fn load(&self, tick: Duration) -> Load {
+        Load::start(&self.shared, GROUP, tick)
+    }
+
+    /// The time since the story began.
+    pub fn now(&self) -> Duration {
+        self.shared.now()
+    }
+
+    /// Looks at what was said so far.
+    pub fn look<T>(&self, at: impl FnOnce(&Trace) -> T) -> T {
+        at(&self.shared.lock())
+    }
+
+    /// Waits until something is the case, and says how long that took.
+    ///
+    /// # Panics
+    /// If it is not within the bound: with the state of every node.
+    #[track_caller]
+    pub fn until(&self, what: &str, bound: Duration, condition: impl Fn(&Trace) -> bool) -> Duration {
+        let from = self.now();
+        assert!(
+            self.shared.wait(bound, condition),
+            "not within {bound:?}: {what}\n{}",
+            self.report()
+        );
+        self.now() - from
+    }
+
+    /// Watches that something stays the case for a time.
+    ///
+    /// # Panics
+    /// If it ceases to be.
+    #[track_caller]
+    pub fn throughout(&self, what: &str, time: Duration, condition: impl Fn(&Trace) -> bool) {
+        assert!(
+            !self.shared.wait(time, |trace| !condition(trace)),
+            "ceased to hold within {time:?}: {what}\n{}",
+            self.report()
+        );
+    }
+
+    /// Waits until all of these, and nobody else, are in one primary node view and one view of the group.
+    #[track_caller]
+    pub fn until_together(&self, names: &[&str], bound: Duration) -> Duration {
+        let what = format!("{names:?} in one primary view and one view of the group");
+        self.until(&what, bound, |trace| {
+            trace.together(names) && trace.together_in(GROUP, names)
+        })
+    }
+
+    /// Waits until each of these has delivered everything that each of them said since their present process started.
+    #[track_caller]
+    pub fn until_delivered(&self, names: &[&str], bound: Duration) {
+        let said: Vec<String> = self.look(|trace| {
+            let last = names.iter().filter_map(|name| trace.last(name).sent.last());
+            last.map(|(_, payload)| payload.clone()).collect()
+        });
+        self.until(
+            &format!("{names:?} have delivered the last words of each other"),
+            bound,
+            |trace| {
+                names.iter().all(|name| {
+                    let heard = trace.last(name).delivered(GROUP);
+                    said.iter()
+                        .all(|payload| heard.iter().rev().take(200_000).any(|h| h == payload))
+                })
+            },
+        );
+    }
+
+    /// Ends the story: stops everything and has the judge look at all that was said.
+    ///
+    /// # Panics
+    /// If a guarantee was broken.
+    #[track_caller]
+    pub fn finish(mut self) {
+        for process in self.processes.values_mut() {
+            if process.exit(Duration::ZERO).is_none() {
+                process.end();
+            }
+        }
+        let violations = judge(&self.shared.lock(), self.options.order, &self.options.rules);
+        assert!(
+            violations.is_empty(),
+            "{} violations:\n{}\n{}",
+            violations.len(),
+            violations.join("\n"),
+            self.report()
+        );
+    }
+
+    /// The state of every node and the end of its log.
+    fn report(&self) -> String {
+        const LOG_LINES: usize = 25;
+        let trace = self.shared.lock();
+        let mut report = format!(
+            "at {:.1?}; everything that was said: {}\n",
+            self.now(),
+            self.folder.display()
+        );
+        for run in &trace.runs {
+            report.push_str(&format!("── {}\n", run.summary()));
+            run.log
+                .iter()
+                .rev()
+                .take(LOG_LINES)
+                .rev()
+                .for_each(|line| report.push_str(&format!("   {line}\n")));
+        }
+        report
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.processes.clear();
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+            return;
+        }
+        let trace = self.shared.lock();
+        for run in &trace.runs {
+            let said: String = run
+                .events
+                .iter()
+                .map(|(at, event)| format!("{:9.3} {event:?}\n", at.as_secs_f64()))
+                .collect();
+            let path = self.folder.join(format!("{}-{}", run.name, run.start));
+            let _ = std::fs::write(path.with_extension("events"), said);
+            let _ = std::fs::write(path.with_extension("log"), run.log.join("\n"));
+        }
+    }
+}
+
+/// `n3` is number 3.
+fn number(name: &str) -> usize {
+    let number = name.strip_prefix('n').and_then(|digits| digits.parse().ok());
+    number.unwrap_or_else(|| panic!("nodes of a story are called n1, n2, …, not {name:?}"))
+}
+
+/// Keys are for their owner only.
+fn restrict(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600));
+}

@@ -1,0 +1,203 @@
+//! What a node says with `--json`, read independently of the code that writes it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// One line of a node's standard output.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The node listens.
+    Ready {
+        /// Its first incarnation.
+        incarnation: String,
+    },
+    /// It goes on as a fresh incarnation.
+    Incarnation {
+        /// Which.
+        incarnation: String,
+    },
+    /// No cluster yet.
+    Forming {
+        /// The seeds missed.
+        missing: Vec<String>,
+    },
+    /// A view of the cluster.
+    NodeView(NodeView),
+    /// A view of a group.
+    View(View),
+    /// What follows was completed by a flush.
+    Transitional {
+        /// Which group.
+        group: String,
+    },
+    /// A message.
+    Message(Message),
+    /// The group's majority is lost.
+    Suspended {
+        /// Which group.
+        group: String,
+    },
+    /// The state held for the group is void.
+    Resync {
+        /// Which group.
+        group: String,
+    },
+    /// What became of a pending message.
+    Receipt {
+        /// Which group.
+        group: String,
+        /// Which accepted send of this process to the group, from 1.
+        ticket: u64,
+        /// `delivered`, `not_delivered` or `unknown`.
+        outcome: String,
+    },
+    /// Removed while alive.
+    Expelled {
+        /// Why.
+        cause: String,
+    },
+    /// Refused by the cluster, a group, or this node itself.
+    Refused {
+        /// The group, if it was one.
+        group: Option<String>,
+        /// Why.
+        reason: String,
+    },
+    /// Left a group.
+    GroupLeft {
+        /// Which.
+        group: String,
+    },
+    /// Left the cluster.
+    Left,
+    /// An answer to why.
+    Why {
+        /// The facts.
+        facts: Vec<String>,
+    },
+    /// A request was not carried out.
+    Error {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A view of the cluster.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct NodeView {
+    /// Its id.
+    pub id: ViewName,
+    /// By seniority.
+    pub members: Vec<Member>,
+    /// Names new since the previous primary view.
+    pub joined: Vec<String>,
+    /// Names that left in order.
+    pub left: Vec<String>,
+    /// Those removed.
+    pub crashed: Vec<Crash>,
+    /// Whether this component decides for the cluster.
+    pub primary: bool,
+}
+
+/// A number for primary views, a text for others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(untagged)]
+pub enum ViewName {
+    /// Of a primary view.
+    Number(u64),
+    /// Of another.
+    Text(String),
+}
+
+/// A member of a node view.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation.
+    pub incarnation: String,
+    /// Its address.
+    pub addr: String,
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A removed member.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Crash {
+    /// Its name.
+    pub name: String,
+    /// Who said so.
+    pub accusers: Vec<String>,
+    /// On what evidence.
+    pub evidence: String,
+}
+
+/// A view of a group.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct View {
+    /// Which group.
+    pub group: String,
+    /// `n.k`: the k-th view under node view n, or since.
+    pub id: String,
+    /// By seniority in the group.
+    pub members: Vec<String>,
+    /// New since the previous view.
+    pub joined: Vec<String>,
+    /// Left in order.
+    pub left: Vec<String>,
+    /// Removed.
+    pub crashed: Vec<String>,
+    /// Came along from this node's previous view.
+    pub transitional: Vec<String>,
+    /// Whether messages may be sent.
+    pub primary: bool,
+}
+
+impl View {
+    /// The id as two numbers that can be compared.
+    pub fn order(&self) -> Option<(u64, u64)> {
+        let (n, k) = self.id.split_once('.')?;
+        Some((n.parse().ok()?, k.parse().ok()?))
+    }
+}
+
+/// A delivered message.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Message {
+    /// Which group.
+    pub group: String,
+    /// The id of the view it was sent in.
+    pub view: String,
+    /// Who sent it.
+    pub sender: String,
+    /// The sender's number for it.
+    pub seq: u64,
+    /// What it says.
+    pub payload: String,
+}
+
+impl NodeView {
+    /// The number of a primary view.
+    pub fn number(&self) -> Option<u64> {
+        match (&self.id, self.primary) {
+            (ViewName::Number(number), true) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The members' names, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.members.iter().map(|m| m.name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether this incarnation is a member.
+    pub fn has(&self, incarnation: &str) -> bool {
+        self.members.iter().any(|m| m.incarnation == incarnation)
+    }
+}

@@ -1,0 +1,56 @@
+//! Stories with real processes on real sockets.
+//!
+//! ```text
+//!  story ── Cluster ──┬── Process "a" ── antiphon node --json ──┐ stdout, one JSON object a line
+//!                     ├── Process "b" ── …                      ├──► Trace (what every node said, and when)
+//!                     ├── Process "c" ── …                      ┘        │
+//!                     └── Network (namespaces, bridge, nft) or faults    ▼
+//!                                                                   judge: GUARANTEES.md, from outside
+//! ```
+//!
+//! A story starts nodes, hurts them (kill −9, SIGSTOP, cut cables, rejecting firewalls, strangers at the port), waits for
+//! conditions with bounds, and ends with [`Cluster::finish`], which hands all that was said to the [`judge`]. The judge
+//! knows nothing of the protocol. Nothing here sleeps: waiting is for a condition, and what goes wrong is shown with the
+//! last view and the log of every node.
+//!
+//! Stories on loopback need no rights. Those in network namespaces need root, `ip` and `nft`, and say `SKIPPED` without.
+//!
+//! Environment: `ANTIPHON_BIN` is the program under test (otherwise it is built), `ANTIPHON_REAL_RUNS` how often stories
+//! that are about chance are repeated.
+
+mod cluster;
+mod event;
+pub mod judge;
+mod load;
+mod network;
+mod process;
+mod program;
+#[cfg(test)]
+mod stories;
+mod trace;
+
+pub use cluster::{Cluster, GROUP, Options};
+pub use event::{Crash, Event, Member, Message, NodeView, View, ViewName};
+pub use load::Load;
+pub use network::{Network, Refusal};
+pub use process::{Process, Signal};
+pub use trace::{Run, Trace};
+
+/// How often a story about chance is told: `ANTIPHON_REAL_RUNS`, or this.
+pub fn runs(default: usize) -> usize {
+    std::env::var("ANTIPHON_REAL_RUNS")
+        .ok()
+        .and_then(|runs| runs.parse().ok())
+        .unwrap_or(default)
+}
+
+/// Says that a story was not told, past the test runner's capture: nobody should believe that it passed.
+pub fn skipped(why: &str) {
+    use std::io::Write;
+    let thread = std::thread::current();
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED {}: {why}",
+        thread.name().unwrap_or("a story")
+    );
+}

@@ -1,0 +1,67 @@
+//! A steady load: every running node sends a numbered message per tick.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::process::Shared;
+use crate::trace::Run;
+
+/// Runs until dropped or ended.
+#[derive(Debug)]
+pub struct Load {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Load {
+    pub(crate) fn start(shared: &Arc<Shared>, group: &str, tick: Duration) -> Self {
+        let (stop, stopped) = channel();
+        let (shared, group) = (Arc::clone(shared), group.to_owned());
+        let thread = std::thread::spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(tick) {
+                let mut trace = shared.lock();
+                // Only members speak: what others would send is refused, and that is another story's business.
+                for run in trace
+                    .runs
+                    .iter_mut()
+                    .filter(|run| run.ended.is_none() && run.views.contains_key(&group))
+                {
+                    say(run, &group, 1);
+                }
+            }
+        });
+        Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends it; nothing is sent after this returns.
+    pub fn end(self) {}
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tells a node to send this many numbered messages.
+pub(crate) fn say(run: &mut Run, group: &str, count: usize) {
+    let frozen = matches!(run.frozen.last(), Some((_, None)));
+    let Some(mouth) = run.mouth.as_ref().filter(|_| !frozen) else {
+        return;
+    };
+    for _ in 0..count {
+        let payload = format!("{}#{}:{}", run.name, run.start, run.sent.len());
+        let request = serde_json::json!({ "send": { "group": group, "payload": payload } });
+        if mouth.send(request.to_string()).is_ok() {
+            run.sent.push((group.to_owned(), payload));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! kill −9 and SIGSTOP.
+
+use super::*;
+use crate::{Cluster, Event, Options};
+
+fn started(count: usize, options: Options) -> (Cluster, Vec<String>) {
+    let names = names(count);
+    let mut cluster = Cluster::on_loopback(count, options);
+    cluster.start(&all(&names));
+    cluster.until_together(&all(&names), SOON);
+    (cluster, names)
+}
+
+/// The members as n1 sees them, by seniority.
+fn seniority(cluster: &Cluster, witness: &str) -> Vec<String> {
+    cluster
+        .look(|trace| {
+            trace
+                .last(witness)
+                .node_view()
+                .map(|v| v.members.iter().map(|m| m.name.clone()).collect())
+        })
+        .unwrap_or_default()
+}
+
+#[test]
+fn any_member_may_be_killed_under_load_and_come_back_the_elder_included() {
+    let _turn = Turn::take();
+    for order in ["total", "fifo"] {
+        let (mut cluster, names) = started(
+            5,
+            Options {
+                order,
+                ..Options::default()
+            },
+        );
+        let load = cluster.load(Duration::from_millis(5));
+        let mut took = Vec::new();
+        for rank in [0, 1, 2, 4, 0] {
+            let victim = seniority(&cluster, &names[0])[rank].clone();
+            let rest: Vec<&str> = names
+                .iter()
+                .map(String::as_str)
+                .filter(|name| *name != victim)
+                .collect();
+            cluster.kill(&victim);
+            took.push(cluster.until_together(&rest, DETECTED));
+            cluster.look(|trace| {
+                for name in &rest {
+                    let named = |event: &Event| {
+                        matches!(event, Event::NodeView(v) if v.crashed.iter().any(|c| c.name == victim && !c.accusers.is_empty()))
+                    };
+                    assert!(trace.last(name).said(named), "{name} does not say who accused {victim}");
+                }
+            });
+            cluster.start(&[&victim]);
+            cluster.until_together(&all(&names), SOON);
+        }
+        load.end();
+        cluster.until_delivered(&all(&names), SOON);
+        cluster.finish();
+        println!("{order}: both views of the survivors after {took:?}");
+    }
+}
+
+#[test]
+fn two_members_killed_in_quick_succession_leave_a_cluster_of_three() {
+    let _turn = Turn::take();
+    for ranks in [[0, 1], [1, 0], [0, 4], [3, 4]] {
+        let (mut cluster, names) = started(5, Options::default());
+        let load = cluster.load(Duration::from_millis(5));
+        let order = seniority(&cluster, "n1");
+        let victims = ranks.map(|rank| order[rank].clone());
+        let rest: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !victims.iter().any(|v| v == name))
+            .collect();
+        victims.iter().for_each(|victim| cluster.kill(victim));
+        cluster.until_together(&rest, DETECTED);
+        load.end();
+        cluster.until_delivered(&rest, SOON);
+        cluster.finish();
+    }
+}
+
+#[test]
+fn a_member_killed_while_another_kill_is_being_agreed_on_is_removed_too() {
+    let _turn = Turn::take();
+    let (mut cluster, names) = started(5, Options::default());
+    let order = seniority(&cluster, "n1");
+    let rest: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| order[0] != **name && order[1] != **name)
+        .collect();
+    let load = cluster.load(Duration::from_millis(2));
+    cluster.kill(&order[0]);
+    // The second one dies as soon as anybody has installed the view without the first.
+    cluster.until("somebody is in a view without the elder", DETECTED, |trace| {
+        rest.iter().any(|name| {
+            trace
+                .last(name)
+                .node_view()
+                .is_some_and(|view| view.members.len() == 4)
+        })
+    });
+    cluster.kill(&order[1]);
+    cluster.until_together(&rest, DETECTED);
+    load.end();
+    cluster.until_delivered(&rest, SOON);
+    cluster.finish();
+}
+
+#[test]
+fn a_pause_below_the_bound_changes_nothing() {
+    let _turn = Turn::take();
+    let (mut cluster, names) = started(5, Options::default());
+    let load = cluster.load(Duration::from_millis(10));
+    let view = cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()));
+    for victim in [seniority(&cluster, "n1")[0].clone(), "n3".to_owned()] {
+        let same = |trace: &crate::Trace| {
+            names
+                .iter()
+                .all(|name| trace.last(name).node_view().map(|view| view.id.clone()) == view)
+        };
+        cluster.freeze(&victim);
+        cluster.throughout("nobody changes its view", Duration::from_millis(700), same);
+        cluster.thaw(&victim);
+        cluster.throughout("nobody changes its view afterwards", Duration::from_secs(2), same);
+    }
+    load.end();
+    cluster.until_delivered(&all(&names), SOON);
+    cluster.finish();
+}
+
+#[test]
+fn a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_back() {
+    let _turn = Turn::take();
+    for rank in [0, 2] {
+        let (mut cluster, names) = started(5, Options::default());
+        let load = cluster.load(Duration::from_millis(10));
+        let victim = seniority(&cluster, "n1")[rank].clone();
+        let rest: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| *name != victim)
+            .collect();
+        cluster.freeze(&victim);
+        cluster.until_together(&rest, DETECTED);
+        cluster.thaw(&victim);
+        cluster.until_together(&all(&names), DETECTED);
+        cluster.look(|trace| {
+            let run = trace.last(&victim);
+            assert!(
+                run.said(|event| matches!(event, Event::Resync { .. })),
+                "{victim} was not told to start over: {}",
+                run.summary()
+            );
+        });
+        load.end();
+        cluster.until_delivered(&all(&names), SOON);
+        cluster.finish();
+    }
+}
+
+#[test]
+fn a_node_restarted_at_once_at_the_same_address_is_a_new_member() {
+    let _turn = Turn::take();
+    for rank in [0, 2] {
+        let (mut cluster, names) = started(3, Options::default());
+        let victim = seniority(&cluster, "n1")[rank].clone();
+        let rest: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| *name != victim)
+            .collect();
+        let old = cluster.look(|trace| trace.last(&victim).incarnation().to_owned());
+        cluster.kill(&victim);
+        cluster.start(&[&victim]);
+        cluster.until(
+            "the others have the new incarnation in their view and not the old one",
+            DETECTED,
+            |trace| {
+                let new = trace.last(&victim).incarnation();
+                rest.iter().all(|name| {
+                    let view = trace.last(name).node_view();
+                    !new.is_empty()
+                        && view.is_some_and(|view| view.primary && view.has(new) && !view.has(&old))
+                })
+            },
+        );
+        cluster.until_together(&all(&names), SOON);
+        names.iter().for_each(|name| cluster.say(name, 20));
+        cluster.until_delivered(&all(&names), SOON);
+        cluster.finish();
+    }
+}
+
+#[test]
+fn three_killed_down_to_one_on_one_host_stay_primary() {
+    let _turn = Turn::take();
+    // The elder first each time, so that it is the proof and not the tie-break that decides; then the other way.
+    for elder_first in [true, false] {
+        let (mut cluster, _) = started(3, Options::default());
+        let mut order = seniority(&cluster, "n1");
+        let load = cluster.load(Duration::from_millis(5));
+        while order.len() > 1 {
+            let victim = if elder_first {
+                order.remove(0)
+            } else {
+                order.remove(order.len() - 1)
+            };
+            cluster.kill(&victim);
+            cluster.until_together(&order.iter().map(String::as_str).collect::<Vec<_>>(), DETECTED);
+        }
+        load.end();
+        cluster.say(&order[0], 10);
+        cluster.until_delivered(&[&order[0]], SOON);
+        cluster.finish();
+    }
+}
+
+#[test]
+fn a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third() {
+    let _turn = Turn::take();
+    let (mut cluster, names) = started(3, Options::default());
+    let order = seniority(&cluster, "n1");
+    // Two frozen at once are silent, not dead: the third must not go on, whoever it is.
+    cluster.freeze(&order[0]);
+    cluster.freeze(&order[1]);
+    cluster.until("the third notices that it is alone", DETECTED, |trace| {
+        !trace.last(&order[2]).primary()
+    });
+    cluster.throughout("it stays non-primary", WATCHED, |trace| {
+        !trace.last(&order[2]).primary()
+    });
+    cluster.thaw(&order[0]);
+    cluster.thaw(&order[1]);
+    cluster.until_together(&all(&names), DETECTED);
+    names.iter().for_each(|name| cluster.say(name, 20));
+    cluster.until_delivered(&all(&names), SOON);
+    cluster.finish();
+}

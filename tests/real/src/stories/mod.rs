@@ -1,0 +1,67 @@
+//! The stories. Each test's name says what happens to the cluster and what must come of it.
+//!
+//! - [`forming`]: many at once, too few, leaving and coming back;
+//! - [`killing`]: kill −9 and SIGSTOP, down to the last one;
+//! - [`cutting`]: partitions, on loopback by injected faults and between hosts by cut cables;
+//! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of death;
+//! - [`rolling`]: restarting all, one after the other, under load;
+//! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port.
+//!
+//! Bounds are for a busy machine with two cores, not what is promised for latency: the benchmarks measure that. A story
+//! takes several nodes' worth of processor, so only a few are told at a time.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+mod cutting;
+mod forming;
+mod hosts;
+mod killing;
+mod rolling;
+mod strangers;
+
+/// Enough for anything that has no failure detection in it, on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+/// Enough for detecting a silent process or host of the profile `lan` and agreeing on what follows.
+const DETECTED: Duration = Duration::from_secs(15);
+/// Longer than a node of the profile `lan` would need to be wrong.
+const WATCHED: Duration = Duration::from_secs(5);
+
+static TOLD: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// The right to tell a story; others wait until it is dropped.
+struct Turn;
+
+impl Turn {
+    /// Waits until few enough stories are being told.
+    fn take() -> Self {
+        const AT_A_TIME: usize = 2;
+        let mut told = count();
+        while *told >= AT_A_TIME {
+            told = TOLD.1.wait(told).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        *told += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *count() -= 1;
+        TOLD.1.notify_one();
+    }
+}
+
+fn count() -> MutexGuard<'static, usize> {
+    TOLD.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The names `n1` to `n<count>`.
+fn names(count: usize) -> Vec<String> {
+    (1..=count).map(|number| format!("n{number}")).collect()
+}
+
+/// The same as slices.
+fn all(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}

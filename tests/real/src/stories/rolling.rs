@@ -1,0 +1,43 @@
+//! Restarting all nodes, one after the other.
+
+use super::*;
+use crate::{Cluster, Options};
+
+#[test]
+fn a_rolling_restart_of_five_under_load_loses_and_doubles_nothing() {
+    let _turn = Turn::take();
+    for (order, gracefully) in [("total", true), ("fifo", true), ("total", false)] {
+        let names = names(5);
+        let names = all(&names);
+        let mut cluster = Cluster::on_loopback(
+            5,
+            Options {
+                order,
+                ..Options::default()
+            },
+        );
+        cluster.start(&names);
+        cluster.until_together(&names, SOON);
+        let load = cluster.load(Duration::from_millis(4));
+        for name in &names {
+            if gracefully {
+                let status = cluster.dismiss(name);
+                assert!(status.success(), "{name} left with {status}");
+            } else {
+                cluster.kill(name);
+            }
+            cluster.start(&[name]);
+            cluster.until_together(&names, DETECTED);
+        }
+        load.end();
+        cluster.until_delivered(&names, SOON);
+        let heard = cluster.look(|trace| {
+            names
+                .iter()
+                .map(|name| trace.last(name).delivered("g").len())
+                .max()
+        });
+        assert!(heard.unwrap_or(0) > 100, "there was no load to speak of");
+        cluster.finish();
+    }
+}
