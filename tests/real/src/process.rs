@@ -28,7 +28,6 @@ impl Shared {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             trace: Mutex::default(),
-            changed: Condvar::new(),
             began: Instant::now(),
         })
     }
