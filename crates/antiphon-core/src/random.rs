@@ -39,6 +39,6 @@ impl Random {
 
     /// A number below `bound` (which is not 0).
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next_u64()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 }

@@ -96,7 +96,12 @@ pub fn without_reason(tree: &Tree) -> Vec<String> {
         for (at, line) in section(root, |name| name == "workspace.dependencies") {
             let declares = line.contains('=') && !line.starts_with(['#', ' ', '"', ']', '}']);
             let outside = declares && !line.contains("path =");
-            if outside && !lines[at - 2].starts_with('#') {
+            // Lines that follow each other directly share the reason above them.
+            let above = lines[..at - 1]
+                .iter()
+                .rev()
+                .find(|line| line.starts_with('#') || !line.contains('='));
+            if outside && !above.is_some_and(|line| line.starts_with('#')) {
                 complaints.push(format!(
                     "Cargo.toml:{at}: no reason above this dependency: {line}"
                 ));
