@@ -45,6 +45,12 @@ pub mod planted;
 mod random;
 mod time;
 
+/// The view slot by itself, for exhaustive exploration (R26). Not part of the API.
+#[doc(hidden)]
+pub mod explore {
+    pub use crate::membership::slot::*;
+}
+
 pub use antiphon_wire as wire;
 pub use config::*;
 pub use event::*;

@@ -74,4 +74,26 @@ bugs! {
     TailOrderByArrival,
     /// In total order, what is left of a dead sender is delivered behind the cut's order (G20).
     TailOfTheDead,
+    /// A view that removes someone is announced under the id of the view before (R5).
+    ReuseViewId,
+    /// Any voter alone counts as a quorum (R1, R6).
+    PromoteMinority,
+    /// A proposer that changed its mind proposes the new value under the ballot of the old one (R1).
+    TwoValuesPerBallot,
+    /// A proof of death is used as if the dead had never voted (R2).
+    CertificateWithoutLastVote,
+    /// A member votes in a slot whose predecessor it has not installed (R1).
+    VoteBeforeInstalling,
+    /// A proposer ignores the values that its phase 1 found (R1).
+    IgnoreAcceptedValue,
+    /// A lifeline that ended with a reset counts as a proof of death (R9).
+    FinAfterResetIsProof,
+    /// The coordinator sorts the members of a new view by incarnation.
+    ForgetSeniorityOrder,
+    /// A candidate that misses the others founds a cluster alone (R4).
+    FoundAlone,
+    /// A view is decided without a quorum of its own members (R3).
+    SkipJointQuorum,
+    /// A vote travels without having been written to the lifelines (R2).
+    VoteBeforeLifeline,
 }
