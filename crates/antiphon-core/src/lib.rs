@@ -33,23 +33,15 @@ macro_rules! planted {
 mod config;
 mod detector;
 mod event;
-mod flush;
 mod group;
 mod link;
 mod membership;
 mod node;
-mod order;
 mod output;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod random;
 mod time;
-
-/// The view slot by itself, for exhaustive exploration (R26). Not part of the API.
-#[doc(hidden)]
-pub mod explore {
-    pub use crate::membership::slot::*;
-}
 
 pub use antiphon_wire as wire;
 pub use config::*;
@@ -57,9 +49,3 @@ pub use event::*;
 pub use node::{Counters, Node};
 pub use output::*;
 pub use time::Time;
-
-/// The group layer alone, for exhaustive exploration.
-#[doc(hidden)]
-pub mod explore {
-    pub use crate::group::{Effect, Groups};
-}

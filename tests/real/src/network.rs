@@ -26,9 +26,6 @@ pub enum Refusal {
     Icmp,
 }
 
-#[cfg(test)]
-mod tests;
-
 /// The namespaces of one story.
 #[derive(Debug)]
 pub struct Network {

@@ -1,0 +1,212 @@
+//! G6 one primary: the views of a lineage form one chain, and each link had the right to decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use antiphon_core::wire::{Cause, Evidence, Incarnation, Lineage, NodeView, ViewId};
+
+use super::Report;
+use super::history::History;
+use super::membership::names;
+use crate::agenda::Micros;
+
+pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    let chains = chains(history);
+    for chain in chains.values() {
+        for ((id, (_, view)), (next_id, (at, next))) in chain.iter().zip(chain.iter().skip(1)) {
+            if next_id.epoch != id.epoch || next_id.counter != id.counter + 1 {
+                continue;
+            }
+            shares_a_member(history, *at, view, next, report);
+            quorum(*at, view, next, report);
+            seniority(*at, view, next, report);
+            differences(*at, view, next, report);
+        }
+    }
+    founding(history, &chains, report);
+}
+
+type Chain = BTreeMap<ViewId, (Micros, Arc<NodeView>)>;
+
+/// The primary views of each lineage, with the time each was first seen.
+fn chains(history: &History<'_>) -> BTreeMap<Lineage, Chain> {
+    let mut chains: BTreeMap<Lineage, Chain> = BTreeMap::new();
+    for life in &history.lives {
+        for (at, view) in life.primaries() {
+            let chain = chains.entry(view.lineage).or_default();
+            let entry = chain
+                .entry(view.primary_id())
+                .or_insert_with(|| (*at, view.clone()));
+            entry.0 = entry.0.min(*at);
+        }
+    }
+    chains
+}
+
+/// R3: every view keeps a member of its predecessor, one that had installed it.
+fn shares_a_member(history: &History<'_>, at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
+    let shared = next.members.iter().any(|member| {
+        view.contains(member.incarnation)
+            && history
+                .life(member.incarnation)
+                .is_some_and(|life| life.primaries().any(|(_, seen)| seen.id == view.id))
+    });
+    report.check("G6", at, shared, || {
+        format!(
+            "no member of node view {} {} had installed {} {}",
+            next.id,
+            names(next),
+            view.id,
+            names(view)
+        )
+    });
+}
+
+/// R2: those who could have voted are a majority of what was not proven dead, or half of it with the most senior.
+fn quorum(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
+    let departure = |who: Incarnation| {
+        next.departed
+            .iter()
+            .find(|departure| departure.member.incarnation == who)
+    };
+    let proven = |who: Incarnation| {
+        departure(who).is_some_and(|departure| {
+            departure
+                .accusers
+                .iter()
+                .any(|accusation| accusation.evidence == Evidence::ProofOfDeath)
+        })
+    };
+    // One that left, or was only unreachable from one other, may have voted for its own departure.
+    let may_vote = |who: Incarnation| {
+        departure(who)
+            .is_none_or(|departure| matches!(departure.cause, Cause::Left | Cause::Unreachable { .. }))
+    };
+    let base: Vec<_> = view
+        .members
+        .iter()
+        .filter(|member| !proven(member.incarnation))
+        .collect();
+    let total: u32 = base.iter().map(|member| u32::from(member.weight)).sum();
+    let voters: u32 = base
+        .iter()
+        .filter(|member| may_vote(member.incarnation))
+        .map(|member| u32::from(member.weight))
+        .sum();
+    let senior = base.iter().find(|member| member.weight > 0);
+    let holds = 2 * voters > total
+        || (2 * voters == total && senior.is_some_and(|member| may_vote(member.incarnation)));
+    report.check("quorum", at, holds, || {
+        format!(
+            "node view {} {} was decided by too few of {} {}",
+            next.id,
+            names(next),
+            view.id,
+            names(view)
+        )
+    });
+}
+
+/// Survivors keep their order, and joiners come after them.
+fn seniority(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
+    let kept: Vec<Incarnation> = view
+        .members
+        .iter()
+        .map(|member| member.incarnation)
+        .filter(|who| next.contains(*who))
+        .collect();
+    let first: Vec<Incarnation> = next
+        .members
+        .iter()
+        .take(kept.len())
+        .map(|member| member.incarnation)
+        .collect();
+    report.check("seniority", at, kept == first, || {
+        format!(
+            "node view {} {} does not keep the seniority of {}",
+            next.id,
+            names(next),
+            names(view)
+        )
+    });
+}
+
+/// G7 what changed is what is said; the departed come with their whole records.
+fn differences(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
+    let joined: BTreeSet<Incarnation> = next
+        .members
+        .iter()
+        .map(|member| member.incarnation)
+        .filter(|who| !view.contains(*who))
+        .collect();
+    let said: BTreeSet<Incarnation> = next.joined.iter().copied().collect();
+    report.check(
+        "G7",
+        at,
+        joined == said && said.len() == next.joined.len(),
+        || format!("node view {} says joined {said:?}, it was {joined:?}", next.id),
+    );
+    let departed: Vec<_> = view
+        .members
+        .iter()
+        .filter(|member| !next.contains(member.incarnation))
+        .collect();
+    let mut told: Vec<_> = next.departed.iter().map(|departure| &departure.member).collect();
+    told.sort_by_key(|member| view.rank(member.incarnation));
+    report.check("G7", at, departed == told, || {
+        format!(
+            "node view {} says departed {told:?}, it was {departed:?}",
+            next.id
+        )
+    });
+}
+
+/// R4: a founding view holds a majority of the seeds, and a second lineage has an excuse: those seeds forgot.
+fn founding(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &mut Report) {
+    let seeds = &history.trace.seeds;
+    let mut foundings: Vec<(Micros, Arc<NodeView>)> = Vec::new();
+    for chain in chains.values() {
+        let Some((at, first)) = chain.values().next() else {
+            continue;
+        };
+        let present = seeds
+            .iter()
+            .filter(|seed| first.members.iter().any(|member| member.addr == **seed))
+            .count();
+        let complete = first.primary_id().counter != 1 || seeds.is_empty() || 2 * present > seeds.len();
+        report.check("founding", *at, complete, || {
+            format!(
+                "node view {} {} was founded by {present} of {} seeds",
+                first.id,
+                names(first),
+                seeds.len()
+            )
+        });
+        foundings.push((*at, first.clone()));
+    }
+    foundings.sort_by_key(|(at, _)| *at);
+    for (index, (at, later)) in foundings.iter().enumerate() {
+        for (_, earlier) in &foundings[..index] {
+            // The same start of the same process in both, without having been removed in between, voted twice.
+            let twice = later.members.iter().find(|member| {
+                history.life(member.incarnation).is_some_and(|new| {
+                    earlier
+                        .members
+                        .iter()
+                        .filter_map(|old| history.life(old.incarnation))
+                        .any(|old| {
+                            old.process == new.process
+                                && (old.incarnation == new.incarnation || old.from >= new.from)
+                        })
+                })
+            });
+            report.check("founding", *at, twice.is_none(), || {
+                format!(
+                    "{twice:?} founded lineages {} and {}",
+                    earlier.lineage, later.lineage
+                )
+            });
+            report.forks += 1;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Basic delivery: G3, G8, G9, G10, G11, G12, G13.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_core::wire::{GroupViewId, Incarnation};
+
+use super::Report;
+use super::history::{GroupKey, History, Life, Stay, StayEnd};
+
+pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    let mut delivered_in: BTreeMap<(GroupKey, Incarnation, u64), GroupViewId> = BTreeMap::new();
+    for life in &history.lives {
+        let mut seen: BTreeMap<GroupKey, BTreeSet<(Incarnation, u64)>> = BTreeMap::new();
+        for stay in &life.stays {
+            for epoch in &stay.epochs {
+                // G3 is counted here; what breaks it never gets into an epoch.
+                report.check("G3", epoch.at, true, String::new);
+                for (m, at) in epoch.log.iter().zip(&epoch.times) {
+                    let who = || history.name(life);
+                    let what = || format!("{}#{}", m.sender.short(), m.seq);
+                    integrity(history, life, stay, m, *at, report);
+                    // G9 no duplicates.
+                    report.check(
+                        "G9",
+                        *at,
+                        seen.entry(stay.key).or_default().insert((m.sender, m.seq)),
+                        || format!("{} delivered {} twice", who(), what()),
+                    );
+                    // G11 same view for all.
+                    let first = *delivered_in
+                        .entry((stay.key, m.sender, m.seq))
+                        .or_insert(epoch.view.id);
+                    report.check("G11", *at, first == epoch.view.id, || {
+                        format!(
+                            "{} delivered {} in {}, another in {first}",
+                            who(),
+                            what(),
+                            epoch.view.id
+                        )
+                    });
+                    // G12 sending view.
+                    let holds = m.view == epoch.view.id && epoch.view.members.contains(&m.sender);
+                    report.check("G12", *at, holds, || {
+                        format!(
+                            "{} delivered {} of view {} in view {}",
+                            who(),
+                            what(),
+                            m.view,
+                            epoch.view.id
+                        )
+                    });
+                }
+            }
+        }
+    }
+    if history.at_rest {
+        nothing_hangs(history, report);
+    }
+}
+
+/// G8 integrity: sent earlier by the one named, byte for byte.
+fn integrity(
+    history: &History<'_>,
+    life: &Life,
+    stay: &Stay,
+    m: &crate::trace::Delivery,
+    at: u64,
+    report: &mut Report,
+) {
+    let send = history.life(m.sender).and_then(|sender| {
+        let sends = sender.sends.get(&stay.group)?;
+        sends.get(usize::try_from(m.seq).ok()?.checked_sub(1)?)
+    });
+    let holds = send.is_some_and(|send| send.at <= at && send.payload == m.payload);
+    report.check("G8", at, holds, || {
+        format!(
+            "{} delivered {}#{}, which was not sent so: {send:?}",
+            history.name(life),
+            m.sender.short(),
+            m.seq
+        )
+    });
+    let own = m.sender == life.incarnation;
+    let ticket = if own { send.map(|send| send.ticket) } else { None };
+    report.check("G8", at, ticket == m.ticket, || {
+        format!(
+            "{} delivered #{} with ticket {:?} instead of {ticket:?}",
+            history.name(life),
+            m.seq,
+            m.ticket
+        )
+    });
+}
+
+/// G10 and G13 at the end of a run at rest: whoever is still in the view has delivered its own messages, and those
+/// of all others in it.
+fn nothing_hangs(history: &History<'_>, report: &mut Report) {
+    let open = |life: &Life, stay: &Stay| life.is_open() && stay.end == StayEnd::Open;
+    for (life, stay) in history.stays().filter(|(life, stay)| open(life, stay)) {
+        if is_leaving(history, life, stay) {
+            continue;
+        }
+        let own: BTreeSet<u64> = stay
+            .epochs
+            .iter()
+            .flat_map(|epoch| &epoch.log)
+            .filter(|m| m.sender == life.incarnation)
+            .map(|m| m.seq)
+            .collect();
+        let index = life.stays.iter().position(|other| std::ptr::eq(other, stay));
+        let sends = life.sends.get(&stay.group).map_or(&[][..], Vec::as_slice);
+        for (number, send) in sends
+            .iter()
+            .enumerate()
+            .filter(|(_, send)| Some(send.stay) == index)
+        {
+            report.check("G10", send.at, own.contains(&(number as u64 + 1)), || {
+                format!(
+                    "{} never delivered its own #{} in {}",
+                    history.name(life),
+                    number + 1,
+                    stay.key.1
+                )
+            });
+        }
+        let Some(last) = stay.epochs.last() else { continue };
+        let ours: BTreeSet<_> = last.log.iter().map(|m| (m.sender, m.seq)).collect();
+        for (other, theirs) in history.stays().filter(|(_, theirs)| theirs.key == stay.key) {
+            let Some(same) = theirs.epochs.iter().find(|epoch| epoch.view.id == last.view.id) else {
+                continue;
+            };
+            if !open(other, theirs) {
+                continue;
+            }
+            let missed = same.log.iter().find(|m| !ours.contains(&(m.sender, m.seq)));
+            report.check("G13", last.at, missed.is_none(), || {
+                format!(
+                    "{} never delivered {missed:?}, {} did",
+                    history.name(life),
+                    history.name(other)
+                )
+            });
+        }
+    }
+}
+
+fn is_leaving(history: &History<'_>, life: &Life, stay: &Stay) -> bool {
+    let Some(facts) = history.processes.get(&life.process) else {
+        return true;
+    };
+    let since = stay.epochs.first().map_or(0, |epoch| epoch.at);
+    facts.asked_to_leave.is_some()
+        || facts
+            .asked_to_leave_group
+            .iter()
+            .any(|(at, group)| *group == stay.group && *at >= since)
+}

@@ -1,0 +1,436 @@
+//! The trace, sorted by who saw what where.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use antiphon_core::wire::{GroupId, Incarnation, Lineage, Member, NodeView};
+use antiphon_core::{GroupView, Outcome};
+
+use crate::agenda::Micros;
+use crate::trace::{Delivery, Ending, GroupIndex, Heard, ProcessId, Seen, Settled, Slot, Trace};
+
+/// Everything the checkers look at.
+#[derive(Debug)]
+pub struct History<'a> {
+    /// What it was made of.
+    pub trace: &'a Trace,
+    /// Whether the run ended at rest.
+    pub at_rest: bool,
+    /// The processes of our cluster; foreign ones are left out.
+    pub processes: BTreeMap<ProcessId, Facts>,
+    /// One per incarnation, in the order they began.
+    pub lives: Vec<Life>,
+    /// Where each incarnation's life is.
+    pub by_incarnation: BTreeMap<Incarnation, usize>,
+    /// What cannot belong anywhere: group events before the first view, and the like.
+    pub misplaced: Vec<(Micros, &'static str, String)>,
+}
+
+/// What the simulator knows of a process.
+#[derive(Debug)]
+pub struct Facts {
+    /// Where it ran.
+    pub slot: Slot,
+    /// How it should appear in views.
+    pub member: Member,
+    /// How it ended, if it did.
+    pub ended: Option<(Micros, Ending)>,
+    /// When it was asked to leave the cluster.
+    pub asked_to_leave: Option<Micros>,
+    /// When it was asked to leave a group.
+    pub asked_to_leave_group: Vec<(Micros, GroupIndex)>,
+    /// The receipts it got.
+    pub receipts: Vec<(Micros, GroupIndex, u64, Outcome)>,
+}
+
+/// One incarnation.
+#[derive(Debug)]
+pub struct Life {
+    /// Whose.
+    pub process: ProcessId,
+    /// Which.
+    pub incarnation: Incarnation,
+    /// When it began.
+    pub from: Micros,
+    /// How it ended.
+    pub end: End,
+    /// The node views it saw.
+    pub views: Vec<(Micros, Arc<NodeView>)>,
+    /// Its memberships of groups.
+    pub stays: Vec<Stay>,
+    /// What it sent, per group, in order: the n-th has sequence number n.
+    pub sends: BTreeMap<GroupIndex, Vec<Send>>,
+    /// When it was told that it was expelled.
+    pub expelled: Option<Micros>,
+}
+
+/// How a life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It goes on.
+    Open,
+    /// Its process ended.
+    Process(Micros, Ending),
+    /// The same process went on as another incarnation.
+    Succeeded(Micros),
+}
+
+/// A message the core took.
+#[derive(Debug, Clone)]
+pub struct Send {
+    /// When.
+    pub at: Micros,
+    /// Its ticket.
+    pub ticket: u64,
+    /// The hash of its bytes.
+    pub payload: u64,
+    /// The stay in which it was sent.
+    pub stay: usize,
+    /// The epoch of that stay.
+    pub epoch: usize,
+    /// How many messages the sender had delivered in that epoch before.
+    pub after: usize,
+}
+
+/// One membership of a group, from its first view on.
+#[derive(Debug)]
+pub struct Stay {
+    /// Which group of the plan.
+    pub group: GroupIndex,
+    /// Its identity.
+    pub key: GroupKey,
+    /// The views, and what was delivered in each.
+    pub epochs: Vec<Epoch>,
+    /// How it ended, and when.
+    pub end: StayEnd,
+}
+
+/// How a membership ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StayEnd {
+    /// With the life, or not at all.
+    Open,
+    /// The application left.
+    Left,
+    /// The state became void.
+    Resync,
+}
+
+/// A group's identity across lineages.
+pub(super) type GroupKey = (Lineage, GroupId);
+
+/// A view, and what was delivered in it.
+#[derive(Debug)]
+pub struct Epoch {
+    /// The view.
+    pub view: Arc<GroupView>,
+    /// When it was installed.
+    pub at: Micros,
+    /// What was delivered in it, in order.
+    pub log: Vec<Delivery>,
+    /// When each was.
+    pub times: Vec<Micros>,
+    /// After how many of them the transitional notice came, and its members.
+    pub transitional: Option<(usize, Vec<Incarnation>)>,
+    /// When the primary was lost in it.
+    pub suspended: Option<Micros>,
+}
+
+impl Epoch {
+    /// What was delivered before the flush.
+    pub fn regular(&self) -> &[Delivery] {
+        match &self.transitional {
+            Some((count, _)) => &self.log[..*count],
+            None => &self.log,
+        }
+    }
+}
+
+impl Life {
+    /// The lineage it belongs to, once it saw a view.
+    pub fn lineage(&self) -> Option<Lineage> {
+        self.views.first().map(|(_, view)| view.lineage)
+    }
+
+    /// The primary views it saw.
+    pub fn primaries(&self) -> impl Iterator<Item = &(Micros, Arc<NodeView>)> {
+        self.views.iter().filter(|(_, view)| view.is_primary())
+    }
+
+    /// Whether it goes on at the end of the run.
+    pub fn is_open(&self) -> bool {
+        self.end == End::Open
+    }
+}
+
+impl<'a> History<'a> {
+    /// Sorts a trace.
+    pub fn new(trace: &'a Trace) -> Self {
+        let mut history = Self {
+            trace,
+            at_rest: trace.settled == Settled::AtRest,
+            processes: BTreeMap::new(),
+            lives: Vec::new(),
+            by_incarnation: BTreeMap::new(),
+            misplaced: Vec::new(),
+        };
+        let mut current: BTreeMap<ProcessId, usize> = BTreeMap::new();
+        for line in &trace.lines {
+            if let Seen::Started {
+                slot,
+                member,
+                foreign: false,
+            } = &line.what
+            {
+                history.processes.insert(
+                    line.process,
+                    Facts {
+                        slot: *slot,
+                        member: member.clone(),
+                        ended: None,
+                        asked_to_leave: None,
+                        asked_to_leave_group: Vec::new(),
+                        receipts: Vec::new(),
+                    },
+                );
+            }
+            if !history.processes.contains_key(&line.process) {
+                continue;
+            }
+            if let Seen::Incarnation(incarnation) = &line.what {
+                if let Some(life) = current.get(&line.process) {
+                    history.lives[*life].end = End::Succeeded(line.at);
+                }
+                let index = history.lives.len();
+                current.insert(line.process, index);
+                if history.by_incarnation.insert(*incarnation, index).is_some() {
+                    let what = format!("incarnation {} began twice", incarnation.short());
+                    history.misplaced.push((line.at, "incarnations", what));
+                }
+                history.lives.push(Life {
+                    process: line.process,
+                    incarnation: *incarnation,
+                    from: line.at,
+                    end: End::Open,
+                    views: Vec::new(),
+                    stays: Vec::new(),
+                    sends: BTreeMap::new(),
+                    expelled: None,
+                });
+                continue;
+            }
+            history.add(
+                line.at,
+                line.process,
+                &line.what,
+                current.get(&line.process).copied(),
+            );
+        }
+        history
+    }
+
+    fn add(&mut self, at: Micros, process: ProcessId, what: &Seen, life: Option<usize>) {
+        let Some(facts) = self.processes.get_mut(&process) else {
+            return;
+        };
+        match what {
+            Seen::Ended(ending) => {
+                facts.ended = Some((at, *ending));
+                if let Some(life) = life {
+                    self.lives[life].end = End::Process(at, *ending);
+                }
+                return;
+            }
+            Seen::AskedToLeave => facts.asked_to_leave = Some(at),
+            Seen::AskedToLeaveGroup(group) => facts.asked_to_leave_group.push((at, *group)),
+            Seen::Group(group, Heard::Receipt { ticket, outcome }) => {
+                facts.receipts.push((at, *group, *ticket, *outcome));
+            }
+            _ => {}
+        }
+        let Some(life) = life.map(|life| &mut self.lives[life]) else {
+            if matches!(what, Seen::NodeView(_) | Seen::Group(..) | Seen::Expelled(_)) {
+                self.misplaced.push((
+                    at,
+                    "incarnations",
+                    format!("{what:?} before the first incarnation"),
+                ));
+            }
+            return;
+        };
+        match what {
+            Seen::NodeView(view) => life.views.push((at, view.clone())),
+            Seen::Expelled(_) => life.expelled = Some(at),
+            Seen::Sent {
+                group,
+                ticket,
+                payload,
+            } => match open_stay(life, *group) {
+                Some(stay) => {
+                    let epoch = life.stays[stay].epochs.len() - 1;
+                    let after = life.stays[stay].epochs[epoch].log.len();
+                    let send = Send {
+                        at,
+                        ticket: *ticket,
+                        payload: *payload,
+                        stay,
+                        epoch,
+                        after,
+                    };
+                    life.sends.entry(*group).or_default().push(send);
+                }
+                None => {
+                    let what =
+                        format!("p{process} was allowed to send to group {group} without a view of it");
+                    self.misplaced.push((at, "G3", what));
+                }
+            },
+            Seen::Group(group, heard) => {
+                if let Some(misplaced) = hear(life, at, *group, heard) {
+                    self.misplaced.push(misplaced);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The life of an incarnation.
+    pub fn life(&self, incarnation: Incarnation) -> Option<&Life> {
+        self.by_incarnation
+            .get(&incarnation)
+            .map(|index| &self.lives[*index])
+    }
+
+    /// How a life is called in messages: the place, the process, the incarnation.
+    pub fn name(&self, life: &Life) -> String {
+        let slot = self
+            .processes
+            .get(&life.process)
+            .map_or(usize::MAX, |facts| facts.slot);
+        format!("n{slot}/p{}/{}", life.process, life.incarnation.short())
+    }
+
+    /// Each membership of each group, with the life it belongs to.
+    pub fn stays(&self) -> impl Iterator<Item = (&Life, &Stay)> {
+        self.lives
+            .iter()
+            .flat_map(|life| life.stays.iter().map(move |stay| (life, stay)))
+    }
+}
+
+/// The membership that goes on, of a group that has a view.
+fn open_stay(life: &Life, group: GroupIndex) -> Option<usize> {
+    life.stays
+        .iter()
+        .rposition(|stay| stay.group == group)
+        .filter(|stay| life.stays[*stay].end == StayEnd::Open)
+}
+
+fn hear(
+    life: &mut Life,
+    at: Micros,
+    group: GroupIndex,
+    heard: &Heard,
+) -> Option<(Micros, &'static str, String)> {
+    let who = format!("p{}/{}", life.process, life.incarnation.short());
+    let open = open_stay(life, group);
+    match heard {
+        Heard::View(view) => {
+            let Some(lineage) = life.views.last().map(|(_, view)| view.lineage) else {
+                return Some((at, "G3", format!("{who} saw a group view before any node view")));
+            };
+            let key = (lineage, view.group);
+            let stay = match open {
+                Some(stay) if life.stays[stay].key == key => stay,
+                Some(stay) => {
+                    // Another group of the same name without being told that the state is void.
+                    life.stays[stay].end = StayEnd::Resync;
+                    life.stays.push(Stay {
+                        group,
+                        key,
+                        epochs: Vec::new(),
+                        end: StayEnd::Open,
+                    });
+                    push_epoch(life.stays.last_mut()?, at, view);
+                    return Some((
+                        at,
+                        "resync",
+                        format!("{who} was moved to another group {} unsaid", view.name),
+                    ));
+                }
+                None => {
+                    life.stays.push(Stay {
+                        group,
+                        key,
+                        epochs: Vec::new(),
+                        end: StayEnd::Open,
+                    });
+                    life.stays.len() - 1
+                }
+            };
+            push_epoch(&mut life.stays[stay], at, view);
+        }
+        Heard::Message(message) => {
+            let Some(stay) = open else {
+                return Some((
+                    at,
+                    "G3",
+                    format!(
+                        "{who} got message {}#{} without a view",
+                        message.sender.short(),
+                        message.seq
+                    ),
+                ));
+            };
+            let epoch = life.stays[stay].epochs.last_mut()?;
+            epoch.log.push(*message);
+            epoch.times.push(at);
+        }
+        Heard::Transitional(members) => {
+            let Some(stay) = open else {
+                return Some((
+                    at,
+                    "G17",
+                    format!("{who} got a transitional notice without a view"),
+                ));
+            };
+            let epoch = life.stays[stay].epochs.last_mut()?;
+            if epoch.transitional.is_some() {
+                return Some((
+                    at,
+                    "G17",
+                    format!("{who} got a second transitional notice in {}", epoch.view.id),
+                ));
+            }
+            epoch.transitional = Some((epoch.log.len(), members.clone()));
+        }
+        Heard::Suspended => {
+            if let Some(stay) = open {
+                life.stays[stay].epochs.last_mut()?.suspended = Some(at);
+            }
+        }
+        Heard::Resync(_) => {
+            if let Some(stay) = open {
+                life.stays[stay].end = StayEnd::Resync;
+            }
+        }
+        Heard::Left => {
+            if let Some(stay) = open {
+                life.stays[stay].end = StayEnd::Left;
+            }
+        }
+        Heard::Receipt { .. } | Heard::Writable | Heard::Refused(_) => {}
+    }
+    None
+}
+
+fn push_epoch(stay: &mut Stay, at: Micros, view: &Arc<GroupView>) {
+    stay.epochs.push(Epoch {
+        view: view.clone(),
+        at,
+        log: Vec::new(),
+        times: Vec::new(),
+        transitional: None,
+        suspended: None,
+    });
+}

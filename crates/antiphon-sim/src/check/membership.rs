@@ -1,0 +1,259 @@
+//! Node views at each node: G1, G2, G4, G7, G18, seniority, metadata, causes, proofs of death.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use antiphon_core::wire::{Cause, Evidence, Incarnation, Lineage, NodeView, NodeViewId};
+
+use super::Report;
+use super::history::{End, History, Life};
+use crate::agenda::Micros;
+use crate::trace::{Ending, ProcessId, Slot};
+
+pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    for life in &history.lives {
+        self_inclusion(history, life, report);
+        monotone(history, life, report);
+    }
+    numbers(history, report);
+    for (first_seen, view) in agreement(history, report) {
+        records(history, first_seen, &view, report);
+        departures(history, first_seen, &view, report);
+    }
+    if history.at_rest {
+        no_skip(history, report);
+    }
+}
+
+/// G1 self-inclusion.
+fn self_inclusion(history: &History<'_>, life: &Life, report: &mut Report) {
+    for (at, view) in &life.views {
+        report.check("G1", *at, view.contains(life.incarnation), || {
+            format!("{} saw node view {} without itself", history.name(life), view.id)
+        });
+    }
+}
+
+/// G2 views only go forward; a life has one lineage; R1: it skips no decided view.
+fn monotone(history: &History<'_>, life: &Life, report: &mut Report) {
+    let mut last: Option<&NodeView> = None;
+    let mut seen: BTreeSet<NodeViewId> = BTreeSet::new();
+    for (at, view) in &life.views {
+        report.check("G2", *at, seen.insert(view.id), || {
+            format!("{} saw node view {} twice", history.name(life), view.id)
+        });
+        if let Some((_, first)) = life.views.first() {
+            report.check("G2", *at, first.lineage == view.lineage, || {
+                format!("{} changed its lineage with view {}", history.name(life), view.id)
+            });
+        }
+        if let Some(last) = last {
+            let forward = if view.is_primary() {
+                view.primary_id() > last.primary_id()
+            } else {
+                view.primary_id() >= last.primary_id()
+            };
+            report.check("G2", *at, forward, || {
+                format!(
+                    "{} saw node view {} after {}",
+                    history.name(life),
+                    view.id,
+                    last.id
+                )
+            });
+            if view.is_primary() && last.lineage == view.lineage {
+                let next = view.primary_id().epoch != last.primary_id().epoch
+                    || view.primary_id().counter <= last.primary_id().counter + 1;
+                report.check("G16", *at, next, || {
+                    format!(
+                        "{} skipped from node view {} to {}",
+                        history.name(life),
+                        last.id,
+                        view.id
+                    )
+                });
+            }
+        }
+        if view.is_primary() {
+            last = Some(view);
+        }
+    }
+}
+
+/// G2 as one number: fits an i32, and increases for a process across its incarnations, and for a place across
+/// restarts into the same lineage.
+fn numbers(history: &History<'_>, report: &mut Report) {
+    let mut by_process: BTreeMap<ProcessId, u32> = BTreeMap::new();
+    let mut by_place: BTreeMap<(Slot, Lineage), u32> = BTreeMap::new();
+    let mut views: Vec<(Micros, &Life, &NodeView)> = history
+        .lives
+        .iter()
+        .flat_map(|life| life.primaries().map(move |(at, view)| (*at, life, &**view)))
+        .collect();
+    views.sort_by_key(|(at, life, view)| (*at, life.process, view.number));
+    for (at, life, view) in views {
+        let Some(facts) = history.processes.get(&life.process) else {
+            continue;
+        };
+        report.check("G2", at, i32::try_from(view.number).is_ok(), || {
+            format!("number {} is no i32", view.number)
+        });
+        for last in [
+            by_process.insert(life.process, view.number),
+            by_place.insert((facts.slot, view.lineage), view.number),
+        ] {
+            report.check("G2", at, last.is_none_or(|last| last < view.number), || {
+                format!("{} saw number {} after {last:?}", history.name(life), view.number)
+            });
+        }
+    }
+}
+
+/// G4 one id, one list. Returns each primary view once, with the time it was first seen.
+fn agreement(history: &History<'_>, report: &mut Report) -> Vec<(Micros, Arc<NodeView>)> {
+    let mut known: BTreeMap<(Lineage, NodeViewId), (Micros, String, Arc<NodeView>)> = BTreeMap::new();
+    for life in &history.lives {
+        for (at, view) in &life.views {
+            let key = (view.lineage, view.id);
+            match known.get_mut(&key) {
+                None => {
+                    known.insert(key, (*at, history.name(life), view.clone()));
+                }
+                Some((first_seen, other, same)) => {
+                    *first_seen = (*first_seen).min(*at);
+                    let equal = if view.is_primary() {
+                        **same == **view
+                    } else {
+                        same.members == view.members
+                    };
+                    report.check("G4", *at, equal, || {
+                        format!(
+                            "node view {} is {} at {} and {} at {other}",
+                            view.id,
+                            names(view),
+                            history.name(life),
+                            names(same)
+                        )
+                    });
+                }
+            }
+        }
+    }
+    known
+        .into_values()
+        .filter(|(_, _, view)| view.is_primary())
+        .map(|(at, _, view)| (at, view))
+        .collect()
+}
+
+/// Names, addresses, metadata and weights are those that were configured, and nobody else appears.
+fn records(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Report) {
+    let departed = view.departed.iter().map(|departure| &departure.member);
+    for member in view.members.iter().chain(departed) {
+        let configured = history
+            .life(member.incarnation)
+            .and_then(|life| history.processes.get(&life.process));
+        let equal = configured.is_some_and(|facts| {
+            let mut expected = facts.member.clone();
+            expected.incarnation = member.incarnation;
+            expected == *member
+        });
+        report.check("metadata", at, equal, || {
+            format!(
+                "node view {} shows {member:?}, which is not what was configured",
+                view.id
+            )
+        });
+    }
+    let distinct: BTreeSet<Incarnation> = view.members.iter().map(|member| member.incarnation).collect();
+    report.check(
+        "G4",
+        at,
+        distinct.len() == view.members.len() && !view.members.is_empty(),
+        || format!("node view {} lists a member twice, or none", view.id),
+    );
+}
+
+/// Every departure has a cause and accusers, and what they claim is so.
+fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Report) {
+    for departure in &view.departed {
+        let who = departure.member.incarnation;
+        let Some(life) = history.life(who) else { continue };
+        let Some(facts) = history.processes.get(&life.process) else {
+            continue;
+        };
+        let ended_before = |endings: &[Ending]| match life.end {
+            End::Process(ended, ending) => ended <= at && endings.contains(&ending),
+            End::Open | End::Succeeded(_) => false,
+        };
+        let justified = match &departure.cause {
+            Cause::Left => facts.asked_to_leave.is_some_and(|asked| asked <= at),
+            Cause::Crashed => !departure.accusers.is_empty(),
+            Cause::Unreachable { from } => history.life(*from).is_some(),
+            Cause::Superseded { by } => history.life(*by).is_some_and(|by| {
+                by.process != life.process
+                    && history
+                        .processes
+                        .get(&by.process)
+                        .is_some_and(|other| other.slot == facts.slot)
+            }),
+        };
+        report.check("causes", at, justified, || {
+            format!(
+                "node view {} removed {} as {:?} without ground",
+                view.id,
+                history.name(life),
+                departure.cause
+            )
+        });
+        for accusation in &departure.accusers {
+            if accusation.evidence == Evidence::ProofOfDeath {
+                // R9: only the end of a process whose kernel lives on can be proven.
+                report.check("R9", at, ended_before(&[Ending::Killed, Ending::Exited]), || {
+                    format!(
+                        "node view {} says that the death of {} was proven, and it was not dead so",
+                        view.id,
+                        history.name(life)
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// G18 no view is skipped: who is in a view sees it, or is gone, or is removed by a later one.
+fn no_skip(history: &History<'_>, report: &mut Report) {
+    for life in history.lives.iter().filter(|life| life.is_open()) {
+        let primaries: Vec<&(Micros, Arc<NodeView>)> = life.primaries().collect();
+        for (index, (at, view)) in primaries.iter().enumerate() {
+            for member in &view.members {
+                let Some(other) = history.life(member.incarnation) else {
+                    continue;
+                };
+                let excused = !other.is_open()
+                    || primaries[index + 1..].iter().any(|(_, later)| !later.contains(member.incarnation))
+                    || other.primaries().any(|(_, seen)| seen.id == view.id)
+                    // It came later, as a joiner of this or a later view.
+                    || other.primaries().next().is_some_and(|(_, first)| first.primary_id() > view.primary_id());
+                report.check("G18", *at, excused, || {
+                    format!(
+                        "{} saw node view {} and member {} never did",
+                        history.name(life),
+                        view.id,
+                        history.name(other)
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// A view's members for a message.
+pub(super) fn names(view: &NodeView) -> String {
+    let names: Vec<String> = view
+        .members
+        .iter()
+        .map(|member| format!("{}/{}", member.name, member.incarnation.short()))
+        .collect();
+    format!("[{}]", names.join(" "))
+}

@@ -1,0 +1,239 @@
+//! Handcrafted traces: a story with one broken promise, for each checker to reject.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use antiphon_core::wire::{
+    Accusation, Cause, Departure, Evidence, GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView,
+    NodeViewId, ViewId,
+};
+use antiphon_core::{GroupOptions, GroupView, Order};
+
+use super::{Report, check};
+use crate::trace::{Delivery, Ending, Heard, ProcessId, Seen, Settled, Trace};
+use crate::world::addr_of;
+
+/// A trace in the making. Process `p` runs at slot `p` as incarnation `p + 1`.
+pub(super) struct Story {
+    pub(super) trace: Trace,
+    now: u64,
+    order: Order,
+}
+
+pub(super) fn incarnation(process: ProcessId) -> Incarnation {
+    Incarnation((process as u128 + 1) << 96)
+}
+
+pub(super) fn member(process: ProcessId) -> Member {
+    Member {
+        incarnation: incarnation(process),
+        name: format!("n{process}"),
+        addr: addr_of(process),
+        metadata: BTreeMap::new(),
+        weight: 1,
+    }
+}
+
+impl Story {
+    /// Processes that start, found a cluster in view 1, and have group view 1.
+    pub(super) fn of(processes: usize, order: Order) -> Self {
+        let mut story = Self {
+            trace: Trace::default(),
+            now: 0,
+            order,
+        };
+        story.trace.seeds = (0..processes).map(addr_of).collect();
+        let all: Vec<ProcessId> = (0..processes).collect();
+        for process in &all {
+            story.start(*process);
+        }
+        story.node_view(&all, &[], 1, &all);
+        story.group_view(&all, &[], &all, &[], &[], 1, &all);
+        story
+    }
+
+    pub(super) fn add(&mut self, process: ProcessId, what: Seen) {
+        self.now += 10;
+        self.trace.add(self.now, process, what);
+    }
+
+    pub(super) fn start(&mut self, process: ProcessId) {
+        self.add(
+            process,
+            Seen::Started {
+                slot: process,
+                member: member(process),
+                foreign: false,
+            },
+        );
+        self.add(process, Seen::Incarnation(incarnation(process)));
+        self.add(
+            process,
+            Seen::AskedToJoin {
+                group: 0,
+                name: "g".to_owned(),
+                options: GroupOptions::default(),
+            },
+        );
+    }
+
+    pub(super) fn kill(&mut self, process: ProcessId) {
+        self.add(process, Seen::Ended(Ending::Killed));
+    }
+
+    pub(super) fn view(members: &[ProcessId], before: &[ProcessId], counter: u32) -> NodeView {
+        let departed = before
+            .iter()
+            .filter(|old| !members.contains(old))
+            .map(|old| Departure {
+                member: member(*old),
+                cause: Cause::Crashed,
+                accusers: vec![Accusation {
+                    accuser: incarnation(members[0]),
+                    evidence: Evidence::Silent { for_ms: 1500 },
+                    before_ms: 3,
+                }],
+            });
+        NodeView {
+            lineage: Lineage(7),
+            id: NodeViewId::Primary {
+                id: ViewId { epoch: 1, counter },
+            },
+            number: 100 + counter,
+            members: members.iter().map(|process| member(*process)).collect(),
+            joined: members
+                .iter()
+                .filter(|new| !before.contains(new))
+                .map(|new| incarnation(*new))
+                .collect(),
+            departed: departed.collect(),
+            wire_level: 1,
+        }
+    }
+
+    /// The primary view with this counter, seen by these.
+    pub(super) fn node_view(
+        &mut self,
+        members: &[ProcessId],
+        before: &[ProcessId],
+        counter: u32,
+        by: &[ProcessId],
+    ) {
+        let view = Arc::new(Self::view(members, before, counter));
+        for process in by {
+            self.add(*process, Seen::NodeView(view.clone()));
+        }
+    }
+
+    pub(super) fn group_view_id(k: u32) -> GroupViewId {
+        GroupViewId {
+            node: ViewId { epoch: 1, counter: k },
+            number: 100 + k,
+            k,
+        }
+    }
+
+    /// The group view of this number, seen by these: those of `came` came along from the view before.
+    #[allow(clippy::too_many_arguments, reason = "each list is one of the view's")]
+    pub(super) fn group_view(
+        &mut self,
+        members: &[ProcessId],
+        came: &[ProcessId],
+        joined: &[ProcessId],
+        left: &[ProcessId],
+        crashed: &[ProcessId],
+        k: u32,
+        by: &[ProcessId],
+    ) {
+        let list = |processes: &[ProcessId]| {
+            processes
+                .iter()
+                .map(|process| incarnation(*process))
+                .collect::<Vec<_>>()
+        };
+        for process in by {
+            let transitional = if came.contains(process) {
+                list(came)
+            } else {
+                list(&[*process])
+            };
+            let view = GroupView {
+                id: Self::group_view_id(k),
+                group: GroupId(3),
+                name: "g".to_owned(),
+                order: self.order,
+                members: list(members),
+                joined: list(joined),
+                left: list(left),
+                crashed: list(crashed),
+                transitional,
+            };
+            self.add(*process, Seen::Group(0, Heard::View(Arc::new(view))));
+        }
+    }
+
+    /// Process `by` sends its message number `seq`.
+    pub(super) fn send(&mut self, by: ProcessId, seq: u64) {
+        self.add(
+            by,
+            Seen::Sent {
+                group: 0,
+                ticket: seq,
+                payload: payload(by, seq),
+            },
+        );
+    }
+
+    /// Process `to` delivers message `seq` of `from` in view `k`.
+    pub(super) fn deliver(&mut self, to: ProcessId, from: ProcessId, seq: u64, k: u32) {
+        let delivery = Delivery {
+            view: Self::group_view_id(k),
+            sender: incarnation(from),
+            seq,
+            payload: payload(from, seq),
+            ticket: (to == from).then_some(seq),
+        };
+        self.add(to, Seen::Group(0, Heard::Message(delivery)));
+    }
+
+    pub(super) fn deliver_to_all(&mut self, processes: usize, from: ProcessId, seq: u64, k: u32) {
+        (0..processes).for_each(|to| self.deliver(to, from, seq, k));
+    }
+
+    pub(super) fn at_rest(mut self) -> Self {
+        self.trace.settled = Settled::AtRest;
+        self
+    }
+
+    pub(super) fn judge(&self) -> Report {
+        check(&self.trace)
+    }
+
+    /// The story must be rejected, and for this reason.
+    #[track_caller]
+    pub(super) fn is_rejected_for(&self, guarantee: &str) {
+        let report = self.judge();
+        assert!(
+            report
+                .violations
+                .iter()
+                .any(|violation| violation.guarantee == guarantee),
+            "{guarantee} should be broken, but: {:?}",
+            report.violations
+        );
+    }
+
+    #[track_caller]
+    pub(super) fn is_accepted(&self) {
+        let report = self.judge();
+        assert!(
+            report.is_ok(),
+            "nothing should be broken, but: {:?}",
+            report.violations
+        );
+    }
+}
+
+fn payload(by: ProcessId, seq: u64) -> u64 {
+    1_000 * by as u64 + seq
+}

@@ -1,0 +1,528 @@
+//! Each checker rejects a story in which its guarantee is broken, and accepts the one in which nothing is.
+
+use std::sync::Arc;
+
+use antiphon_core::wire::{Cause, Evidence};
+use antiphon_core::{Order, Outcome};
+
+use super::testing::{Story, incarnation};
+use crate::trace::{Ending, Heard, Seen};
+
+const ALL: [usize; 3] = [0, 1, 2];
+
+/// Three members, a message each, a crash, two go on together.
+fn crash_story(order: Order) -> Story {
+    let mut story = Story::of(3, order);
+    for from in ALL {
+        story.send(from, 1);
+        story.deliver_to_all(3, from, 1, 1);
+    }
+    story.kill(2);
+    story.node_view(&[0, 1], &ALL, 2, &[0, 1]);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0, 1]);
+    story.send(0, 2);
+    story.deliver(0, 0, 2, 2);
+    story.deliver(1, 0, 2, 2);
+    story
+}
+
+#[test]
+fn a_crash_that_is_survived_as_promised_is_accepted() {
+    for order in [Order::Total, Order::Fifo] {
+        let story = crash_story(order).at_rest();
+        story.is_accepted();
+        let counts = story.judge().counts;
+        for guarantee in [
+            "G1", "G4", "G8", "G9", "G10", "G11", "G12", "G13", "G14", "G15", "G16", "G18", "G19", "G23",
+        ] {
+            assert!(counts.contains_key(guarantee), "{guarantee} was not evaluated");
+        }
+    }
+}
+
+#[test]
+fn a_view_without_its_observer_is_rejected() {
+    let mut story = crash_story(Order::Total);
+    story.node_view(&[1], &[0, 1], 3, &[0]);
+    story.is_rejected_for("G1");
+}
+
+#[test]
+fn a_view_that_goes_back_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&ALL, &[], 1, &[0]);
+    story.is_rejected_for("G2");
+}
+
+#[test]
+fn a_group_view_that_comes_again_is_rejected() {
+    let mut story = crash_story(Order::Total);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0]);
+    story.is_rejected_for("G2");
+}
+
+#[test]
+fn a_message_before_the_first_view_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.start(5);
+    story.send(0, 1);
+    story.deliver(5, 0, 1, 1);
+    story.is_rejected_for("G3");
+}
+
+#[test]
+fn a_send_taken_before_the_first_view_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.start(5);
+    story.send(5, 1);
+    story.is_rejected_for("G3");
+}
+
+#[test]
+fn one_id_for_two_lists_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&[0, 1], &ALL, 2, &[0, 1]);
+    story.node_view(&[1, 2], &ALL, 2, &[2]);
+    story.is_rejected_for("G4");
+}
+
+#[test]
+fn one_group_view_id_for_two_lists_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0]);
+    story.group_view(&[1, 2], &[1, 2], &[], &[], &[0], 2, &[1]);
+    story.is_rejected_for("G4");
+}
+
+#[test]
+fn a_view_that_keeps_nobody_of_the_last_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.start(3);
+    story.node_view(&[3], &ALL, 2, &[3]);
+    story.is_rejected_for("G6");
+}
+
+#[test]
+fn a_view_decided_by_a_minority_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&[1], &ALL, 2, &[1]);
+    story.is_rejected_for("quorum");
+}
+
+#[test]
+fn half_without_the_elder_is_no_quorum() {
+    let mut story = Story::of(4, Order::Total);
+    story.node_view(&[2, 3], &[0, 1, 2, 3], 2, &[2, 3]);
+    story.is_rejected_for("quorum");
+    let mut story = Story::of(4, Order::Total);
+    story.node_view(&[0, 1], &[0, 1, 2, 3], 2, &[0, 1]);
+    story.is_accepted();
+}
+
+#[test]
+fn a_cluster_founded_by_a_minority_of_its_seeds_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.trace.seeds = (0..5).map(crate::world::addr_of).collect();
+    story.is_rejected_for("founding");
+}
+
+#[test]
+fn a_junior_that_overtakes_its_elder_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&[1, 0], &ALL, 2, &[0, 1]);
+    story.is_rejected_for("seniority");
+}
+
+#[test]
+fn a_departure_that_is_not_told_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    let mut view = Story::view(&[0, 1], &ALL, 2);
+    view.departed.clear();
+    story.add(0, Seen::NodeView(Arc::new(view)));
+    story.is_rejected_for("G7");
+}
+
+#[test]
+fn a_group_view_whose_lists_do_not_tell_the_difference_is_rejected() {
+    let mut story = crash_story(Order::Fifo);
+    story.group_view(&[0], &[0], &[], &[], &[], 3, &[0]);
+    story.is_rejected_for("G7");
+}
+
+#[test]
+fn a_departure_without_accusers_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    let mut view = Story::view(&[0, 1], &ALL, 2);
+    view.departed[0].accusers.clear();
+    story.add(0, Seen::NodeView(Arc::new(view)));
+    story.is_rejected_for("causes");
+}
+
+#[test]
+fn a_leave_that_nobody_asked_for_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    let mut view = Story::view(&[0, 1], &ALL, 2);
+    view.departed[0].cause = Cause::Left;
+    story.add(0, Seen::NodeView(Arc::new(view)));
+    story.is_rejected_for("causes");
+}
+
+#[test]
+fn the_proven_death_of_a_living_process_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    let mut view = Story::view(&[0, 1], &ALL, 2);
+    view.departed[0].accusers[0].evidence = Evidence::ProofOfDeath;
+    story.add(0, Seen::NodeView(Arc::new(view.clone())));
+    story.is_rejected_for("R9");
+    // A host without power proves nothing either.
+    let mut story = Story::of(3, Order::Total);
+    story.add(2, Seen::Ended(Ending::PowerLost));
+    story.add(0, Seen::NodeView(Arc::new(view)));
+    story.is_rejected_for("R9");
+}
+
+#[test]
+fn a_member_with_other_metadata_than_configured_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    let mut view = Story::view(&[0, 1], &[0, 1], 2);
+    view.members[1]
+        .metadata
+        .insert("role".to_owned(), "spy".to_owned());
+    story.add(0, Seen::NodeView(Arc::new(view)));
+    story.is_rejected_for("metadata");
+}
+
+#[test]
+fn a_message_that_nobody_sent_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.deliver(1, 0, 1, 1);
+    story.is_rejected_for("G8");
+}
+
+#[test]
+fn a_message_with_other_bytes_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.add(
+        0,
+        Seen::Sent {
+            group: 0,
+            ticket: 1,
+            payload: 99,
+        },
+    );
+    story.deliver(1, 0, 1, 1);
+    story.is_rejected_for("G8");
+}
+
+#[test]
+fn a_message_delivered_twice_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.send(0, 1);
+    story.deliver_to_all(2, 0, 1, 1);
+    story.deliver(1, 0, 1, 1);
+    story.is_rejected_for("G9");
+}
+
+#[test]
+fn a_sender_that_never_hears_itself_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.send(0, 1);
+    story.at_rest().is_rejected_for("G10");
+}
+
+#[test]
+fn a_message_delivered_in_two_views_is_rejected() {
+    let mut story = crash_story(Order::Total);
+    story.send(1, 2);
+    story.deliver(0, 1, 2, 2);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[], 3, &[0, 1]);
+    story.deliver(1, 1, 2, 3);
+    story.is_rejected_for("G11");
+}
+
+#[test]
+fn a_message_of_another_view_is_rejected() {
+    let mut story = crash_story(Order::Total);
+    story.send(1, 2);
+    story.deliver(0, 1, 2, 1);
+    story.is_rejected_for("G12");
+}
+
+#[test]
+fn a_message_that_one_member_misses_for_ever_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.send(0, 1);
+    story.deliver(0, 0, 1, 1);
+    story.at_rest().is_rejected_for("G13");
+}
+
+#[test]
+fn survivors_with_different_messages_are_rejected() {
+    let mut story = Story::of(3, Order::Fifo);
+    story.send(2, 1);
+    story.deliver(0, 2, 1, 1);
+    story.kill(2);
+    story.node_view(&[0, 1], &ALL, 2, &[0, 1]);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0, 1]);
+    story.is_rejected_for("G14");
+}
+
+#[test]
+fn a_transitional_set_that_names_one_who_did_not_come_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&[0, 1], &ALL, 2, &[0, 1]);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0]);
+    story.group_view(&[0, 1], &[1], &[], &[], &[2], 2, &[1]);
+    story.is_rejected_for("G15");
+}
+
+#[test]
+fn a_first_view_with_company_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.start(2);
+    story.node_view(&ALL, &[0, 1], 2, &ALL);
+    story.group_view(&ALL, &ALL, &[2], &[], &[], 2, &ALL);
+    story.is_rejected_for("G15");
+}
+
+#[test]
+fn a_detour_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&ALL, &ALL, 2, &ALL);
+    story.node_view(&ALL, &ALL, 3, &ALL);
+    story.group_view(&ALL, &ALL, &[], &[], &[], 2, &[0]);
+    story.group_view(&ALL, &ALL, &[], &[], &[], 3, &ALL);
+    story.is_rejected_for("G16");
+}
+
+#[test]
+fn a_skipped_node_view_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&ALL, &ALL, 3, &[0]);
+    story.is_rejected_for("G16");
+}
+
+#[test]
+fn a_second_transitional_notice_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    for _ in 0..2 {
+        story.add(0, Seen::Group(0, Heard::Transitional(vec![incarnation(0)])));
+    }
+    story.is_rejected_for("G17");
+}
+
+#[test]
+fn a_notice_that_names_a_stranger_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.add(
+        0,
+        Seen::Group(0, Heard::Transitional(vec![incarnation(0), incarnation(7)])),
+    );
+    story.is_rejected_for("G17");
+}
+
+#[test]
+fn a_member_that_never_sees_the_view_it_is_in_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&ALL, &ALL, 2, &[0, 1]);
+    story.at_rest().is_rejected_for("G18");
+}
+
+#[test]
+fn a_group_member_that_never_sees_its_view_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.node_view(&ALL, &ALL, 2, &ALL);
+    story.group_view(&ALL, &ALL, &[], &[], &[], 2, &[0, 1]);
+    story.at_rest().is_rejected_for("G18");
+}
+
+#[test]
+fn a_gap_in_a_senders_messages_is_rejected() {
+    let mut story = Story::of(2, Order::Fifo);
+    for seq in 1..=3 {
+        story.send(0, seq);
+    }
+    story.deliver(1, 0, 1, 1);
+    story.deliver(1, 0, 3, 1);
+    story.is_rejected_for("G19");
+}
+
+#[test]
+fn a_senders_messages_in_the_wrong_order_are_rejected() {
+    let mut story = Story::of(2, Order::Fifo);
+    story.send(0, 1);
+    story.send(0, 2);
+    story.deliver(1, 0, 2, 1);
+    story.deliver(1, 0, 1, 1);
+    story.is_rejected_for("G19");
+}
+
+#[test]
+fn an_effect_before_its_cause_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.send(0, 1);
+    story.deliver(1, 0, 1, 1);
+    story.send(1, 1);
+    story.deliver(2, 1, 1, 1);
+    story.deliver(2, 0, 1, 1);
+    story.is_rejected_for("G20");
+}
+
+#[test]
+fn two_orders_in_a_total_group_are_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.send(0, 1);
+    story.send(1, 1);
+    for (to, first, second) in [(0, 0, 1), (1, 1, 0)] {
+        story.deliver(to, first, 1, 1);
+        story.deliver(to, second, 1, 1);
+    }
+    story.is_rejected_for("G21");
+    let mut fifo = Story::of(2, Order::Fifo);
+    fifo.send(0, 1);
+    fifo.send(1, 1);
+    for (to, first, second) in [(0, 0, 1), (1, 1, 0)] {
+        fifo.deliver(to, first, 1, 1);
+        fifo.deliver(to, second, 1, 1);
+    }
+    fifo.is_accepted();
+}
+
+#[test]
+fn a_hole_in_the_order_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.send(0, 1);
+    story.send(1, 1);
+    story.deliver(0, 0, 1, 1);
+    story.deliver(0, 1, 1, 1);
+    story.deliver(2, 1, 1, 1);
+    story.is_rejected_for("G22");
+}
+
+#[test]
+fn a_view_at_two_places_in_the_order_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.send(0, 1);
+    story.send(1, 1);
+    for (to, first, second) in [(0, 0, 1), (1, 1, 0)] {
+        story.add(
+            to,
+            Seen::Group(0, Heard::Transitional(vec![incarnation(0), incarnation(1)])),
+        );
+        story.deliver(to, first, 1, 1);
+        story.deliver(to, second, 1, 1);
+    }
+    story.kill(2);
+    story.node_view(&[0, 1], &ALL, 2, &[0, 1]);
+    story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0, 1]);
+    story.is_rejected_for("G23");
+}
+
+/// Process 1 loses its membership with message 1 pending, and goes on as another incarnation.
+fn expelled(story: &mut Story) {
+    story.send(1, 1);
+    story.node_view(&[0, 2], &ALL, 2, &[0, 2]);
+    story.group_view(&[0, 2], &[0, 2], &[], &[], &[1], 2, &[0, 2]);
+    story.add(1, Seen::Expelled("silent".to_owned()));
+    story.add(1, Seen::Incarnation(incarnation(9)));
+    story.add(1, Seen::Group(0, Heard::Resync("expelled".to_owned())));
+}
+
+#[test]
+fn a_receipt_that_lies_is_rejected() {
+    for (delivered, outcome) in [(true, Outcome::NotDelivered), (false, Outcome::Delivered)] {
+        let mut story = Story::of(3, Order::Total);
+        story.send(1, 1);
+        if delivered {
+            story.deliver(0, 1, 1, 1);
+            story.deliver(2, 1, 1, 1);
+        }
+        story.node_view(&[0, 2], &ALL, 2, &[0, 2]);
+        story.group_view(&[0, 2], &[0, 2], &[], &[], &[1], 2, &[0, 2]);
+        story.add(1, Seen::Group(0, Heard::Receipt { ticket: 1, outcome }));
+        story.is_rejected_for("R17");
+    }
+}
+
+#[test]
+fn a_receipt_that_never_comes_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    expelled(&mut story);
+    story.at_rest().is_rejected_for("R17");
+    let mut story = Story::of(3, Order::Total);
+    expelled(&mut story);
+    story.add(
+        1,
+        Seen::Group(
+            0,
+            Heard::Receipt {
+                ticket: 1,
+                outcome: Outcome::NotDelivered,
+            },
+        ),
+    );
+    story.at_rest().is_accepted();
+}
+
+#[test]
+fn a_second_receipt_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    expelled(&mut story);
+    for _ in 0..2 {
+        story.add(
+            1,
+            Seen::Group(
+                0,
+                Heard::Receipt {
+                    ticket: 1,
+                    outcome: Outcome::Unknown,
+                },
+            ),
+        );
+    }
+    story.is_rejected_for("R17");
+}
+
+#[test]
+fn an_expulsion_that_is_not_told_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.add(1, Seen::Incarnation(incarnation(9)));
+    story.is_rejected_for("R8");
+}
+
+#[test]
+fn a_fresh_start_without_a_resync_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.add(1, Seen::Expelled("silent".to_owned()));
+    story.add(1, Seen::Incarnation(incarnation(9)));
+    let mut view = Story::view(&[0, 1], &[0, 1], 2);
+    view.members[1].incarnation = incarnation(9);
+    story.add(1, Seen::NodeView(Arc::new(view)));
+    story.group_view(&[0, 9], &[0], &[9], &[], &[1], 2, &[1]);
+    story.is_rejected_for("resync");
+}
+
+#[test]
+fn a_delivery_while_suspended_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.send(0, 1);
+    story.add(1, Seen::Group(0, Heard::Suspended));
+    story.deliver(1, 0, 1, 1);
+    story.is_rejected_for("suspended");
+}
+
+#[test]
+fn a_send_taken_while_suspended_is_rejected() {
+    let mut story = Story::of(3, Order::Total);
+    story.add(1, Seen::Group(0, Heard::Suspended));
+    story.send(1, 1);
+    story.is_rejected_for("suspended");
+}
+
+#[test]
+fn an_incarnation_that_begins_twice_is_rejected() {
+    let mut story = Story::of(2, Order::Total);
+    story.add(1, Seen::Expelled("silent".to_owned()));
+    story.add(1, Seen::Incarnation(incarnation(0)));
+    story.is_rejected_for("incarnations");
+}

@@ -1,0 +1,792 @@
+//! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it drawn
+//! from the seed.
+
+use antiphon_core::{GroupOptions, Order};
+
+use super::swarm::{draw, pair, quiet, split, start_all};
+use super::{Action, GroupPlan, Liveness, Plan, Step, Transport, Who};
+use crate::agenda::{MILLIS, Micros, SECONDS};
+use crate::random::Random;
+use crate::trace::Slot;
+
+/// The names of all plans; the first is the swarm.
+pub const NAMES: &[&str] = &[
+    "default",
+    "quiet",
+    "simultaneous-start",
+    "r1-coordinator-dies-in-the-slot",
+    "r2-cut-heal-kill",
+    "r3-joiners-vanish",
+    "r4-one-of-three-restarted",
+    "r6-merge",
+    "r9-resets-and-proxies",
+    "r12-founding-race",
+    "r13-late-frame-of-the-dead",
+    "r14-leaders-die-in-the-flush",
+    "r16-sequencer-dies",
+    "r17-receipts",
+    "r18-stalled-flush",
+    "r20-bad-pairs",
+    "r21-stalled-applications",
+    "kill-right-after-heal",
+    "pause-across-view",
+    "crash-between-installs",
+    "crash-at-every-step",
+    "rolling-restart",
+    "joiner-storm",
+    "simultaneous-leave",
+    "three-to-one-by-kill",
+    "bridge",
+    "group-churn",
+    "restart-at-the-same-address",
+    "power-cut",
+    "late-replay",
+    "garbage",
+];
+
+/// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
+/// have their own unless it is given.
+pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
+    let name = NAMES.iter().copied().find(|known| *known == name)?;
+    let mut random = Random::new(seed ^ crate::trace::hash(name.as_bytes(), 0));
+    let random = &mut random;
+    if name == "default" {
+        return Some(draw(random, nodes.unwrap_or(5)));
+    }
+    let usual = match name {
+        "r4-one-of-three-restarted" | "r3-joiners-vanish" | "three-to-one-by-kill" => 3,
+        "r2-cut-heal-kill" => random.range(3, 4) as usize,
+        "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
+            random.range(3, 5) as usize
+        }
+        _ => 5,
+    };
+    let nodes = nodes.unwrap_or(usual);
+    let spare = match name {
+        "r3-joiners-vanish" => 6,
+        "joiner-storm" => random.range(6, 12) as usize,
+        "r12-founding-race" | "group-churn" | "crash-at-every-step" | "r18-stalled-flush" => 1,
+        _ => 0,
+    };
+    let mut story = Story {
+        plan: quiet(name, random, nodes, spare),
+        random,
+        nodes,
+    };
+    story.write();
+    let mut plan = story.plan;
+    plan.steps.sort_by_key(|step| step.at);
+    Some(plan)
+}
+
+/// A plan in the making.
+struct Story<'a> {
+    plan: Plan,
+    random: &'a mut Random,
+    nodes: usize,
+}
+
+impl Story<'_> {
+    fn at(&mut self, at: Micros, action: Action) {
+        self.plan.steps.push(Step { at, action });
+    }
+
+    /// Some time between these, in milliseconds.
+    fn ms(&mut self, low: u64, high: u64) -> Micros {
+        self.random.range(low * MILLIS, high * MILLIS)
+    }
+
+    fn slot(&mut self) -> Slot {
+        self.random.index(self.nodes)
+    }
+
+    fn halves(&mut self) -> Vec<Vec<Slot>> {
+        split(self.random, self.plan.slots, 2)
+    }
+
+    fn begin(&mut self) {
+        start_all(self.random, &mut self.plan, self.nodes);
+    }
+
+    /// Groups of one order only, wanted by all.
+    fn one_group(&mut self, order: Order) {
+        let slots = self.plan.slots;
+        self.plan.groups = vec![GroupPlan {
+            name: "g0".to_owned(),
+            options: GroupOptions::default().order(order).window_bytes(256 << 10),
+            members: (0..slots).collect(),
+        }];
+    }
+
+    /// Frames of different ages at once: latency that differs much from frame to frame.
+    fn ragged(&mut self) {
+        self.plan.network.jitter = self.random.range(1_000, 60_000);
+        self.plan.network.latency = self.random.range(20, 5_000);
+    }
+
+    fn lossy(&mut self) {
+        self.plan.network.loss_ppm = self.random.range(1_000, 80_000) as u32;
+        self.plan.network.duplicate_ppm = 20_000;
+        self.plan.network.reorder_ppm = 50_000;
+    }
+
+    fn write(&mut self) {
+        match self.plan.name {
+            "quiet" => self.begin(),
+            "simultaneous-start" => self.simultaneous_start(),
+            "r1-coordinator-dies-in-the-slot" => self.coordinator_dies(),
+            "r2-cut-heal-kill" => self.cut_heal_kill(),
+            "r3-joiners-vanish" => self.joiners_vanish(),
+            "r4-one-of-three-restarted" => self.one_of_three_restarted(),
+            "r6-merge" => self.merge(),
+            "r9-resets-and-proxies" => self.resets_and_proxies(),
+            "r12-founding-race" => self.founding_race(),
+            "r13-late-frame-of-the-dead" => self.late_frame(),
+            "r14-leaders-die-in-the-flush" => self.leaders_die(),
+            "r16-sequencer-dies" => self.sequencer_dies(),
+            "r17-receipts" => self.receipts(),
+            "r18-stalled-flush" => self.stalled_flush(),
+            "r20-bad-pairs" => self.bad_pairs(),
+            "r21-stalled-applications" => self.stalled_applications(),
+            "kill-right-after-heal" => self.kill_after_heal(),
+            "pause-across-view" => self.pause_across_view(),
+            "crash-between-installs" => self.crash_between_installs(),
+            "crash-at-every-step" => self.crash_at_every_step(),
+            "rolling-restart" => self.rolling_restart(),
+            "joiner-storm" => self.joiner_storm(),
+            "simultaneous-leave" => self.simultaneous_leave(),
+            "three-to-one-by-kill" => self.three_to_one(),
+            "bridge" => self.bridge(),
+            "group-churn" => self.group_churn(),
+            "restart-at-the-same-address" => self.restart_at_the_same_address(),
+            "power-cut" => self.power_cut(),
+            "late-replay" => self.late_replay(),
+            _ => self.garbage(),
+        }
+    }
+
+    fn simultaneous_start(&mut self) {
+        for slot in 0..self.plan.slots {
+            let at = self.random.below(3 * MILLIS);
+            self.at(at, Action::Start(slot));
+        }
+        if self.random.percent(50) {
+            self.lossy();
+        }
+        if self.random.percent(50) {
+            let (count, at) = (self.random.below(40) as u32, self.ms(0, 600));
+            let slot = self.slot();
+            self.at(at, Action::CrashAtOutput(Who::Slot(slot), count));
+            let back = self.ms(700, 2_500);
+            self.at(back, Action::Start(slot));
+        }
+        self.plan.duration = 8 * SECONDS;
+    }
+
+    /// R1: the elder dies somewhere in a slot; its successor must find what was accepted.
+    fn coordinator_dies(&mut self) {
+        self.begin();
+        self.ragged();
+        for round in 0..3 {
+            let at = (3 + 5 * round) * SECONDS;
+            // Several causes at once make the coordinator change its mind, or try twice.
+            let victim = Who::Rank(self.random.range(2, 4) as usize);
+            self.at(at, Action::Crash(victim));
+            if self.random.percent(60) {
+                let slot = self.slot();
+                let delay = self.ms(0, 1_600);
+                self.at(at + delay, Action::Pause(Who::Slot(slot), 3 * SECONDS));
+            }
+            let count = self.random.below(40) as u32;
+            let delay = self.ms(0, 1_800);
+            self.at(at + delay, Action::CrashAtOutput(Who::Rank(0), count));
+            for slot in 0..self.nodes {
+                self.at(at + 4 * SECONDS, Action::Start(slot));
+            }
+        }
+    }
+
+    /// R2: {1,2,3} cut 1|23; {2,3} decide; 1–2 heals; kill 2. Its FIN reaches 1 and 3.
+    fn cut_heal_kill(&mut self) {
+        self.begin();
+        self.plan.profile = antiphon_core::Profile::lan();
+        let lone = self.slot();
+        let others: Vec<Slot> = (0..self.nodes).filter(|slot| *slot != lone).collect();
+        let victim = *self.random.pick(&others);
+        let cut = self.ms(3_500, 5_000);
+        self.at(cut, Action::Partition(vec![vec![lone], others.clone()]));
+        let mut healed = cut + self.ms(1_400, 4_000);
+        if self.random.percent(50) {
+            // Only the pair heals; the others stay cut from the lone one.
+            self.at(healed, Action::Heal);
+            for other in others.iter().filter(|other| **other != victim) {
+                self.at(healed, Action::CutPair(lone, *other));
+            }
+        } else {
+            self.at(healed, Action::Heal);
+        }
+        healed += self.ms(0, 400);
+        self.at(healed, Action::Crash(Who::Slot(victim)));
+        let again = healed + self.ms(3_000, 6_000);
+        self.at(again, Action::Heal);
+        self.plan.duration = 16 * SECONDS;
+    }
+
+    /// R3: a small cluster admits a crowd that vanishes.
+    fn joiners_vanish(&mut self) {
+        for slot in 0..self.nodes {
+            self.at(0, Action::Start(slot));
+        }
+        let at = self.ms(4_000, 5_000);
+        for slot in self.nodes..self.plan.slots {
+            self.at(at + 1_000 * (slot as u64 % 3), Action::Start(slot));
+            let count = self.random.below(30) as u32;
+            if self.random.percent(50) {
+                self.at(at + 2_500, Action::CrashAtOutput(Who::Slot(slot), count));
+            } else {
+                let gone = at + self.ms(1, 80);
+                self.at(gone, Action::PowerOff(Who::Slot(slot)));
+            }
+        }
+        self.plan.duration = 14 * SECONDS;
+    }
+
+    /// R4: one of three is cut off and restarted: it must stay forming.
+    fn one_of_three_restarted(&mut self) {
+        self.plan.seeds = self.nodes;
+        for slot in 0..self.nodes {
+            self.at(0, Action::Start(slot));
+        }
+        let lone = self.slot();
+        let cut = self.ms(3_000, 4_000);
+        self.at(cut, Action::Isolate(Who::Slot(lone)));
+        let dead = cut + self.ms(0, 3_000);
+        self.at(dead, Action::Crash(Who::Slot(lone)));
+        let back = dead + self.ms(1, 1_000);
+        self.at(back, Action::Start(lone));
+        let healed = back + self.ms(3_000, 8_000);
+        self.at(healed, Action::Heal);
+        self.plan.duration = 16 * SECONDS;
+    }
+
+    fn merge(&mut self) {
+        self.begin();
+        let mut at = 3 * SECONDS;
+        while at < 17 * SECONDS {
+            let sides = self.random.range(2, 3) as usize;
+            let sides = split(self.random, self.plan.slots, sides);
+            self.at(at, Action::Partition(sides));
+            at += self.ms(500, 5_000);
+            self.at(at, Action::Heal);
+            at += self.ms(200, 4_000);
+        }
+    }
+
+    /// R9: everything about lifelines that is not a proof.
+    fn resets_and_proxies(&mut self) {
+        self.plan.network.proxy_percent = *self.random.pick(&[0, 30, 100]);
+        self.plan.network.keepalive = 4 * SECONDS;
+        if self.random.percent(50) {
+            self.plan.network.lifeline_bytes = 700;
+        }
+        self.begin();
+        for _ in 0..self.random.range(3, 10) {
+            let at = self.ms(2_500, 17_000);
+            let (a, b) = pair(self.random, self.nodes);
+            let action = match self.random.below(5) {
+                0 => Action::ResetLifelines(a, b),
+                1 | 2 => Action::ProxyEnds(a, b),
+                3 => Action::Reject(a, b),
+                _ => Action::Isolate(Who::Slot(a)),
+            };
+            self.at(at, action);
+            let healed = at + self.ms(500, 5_000);
+            self.at(healed, Action::Heal);
+        }
+        if self.random.percent(60) {
+            // A cut, a false proof, and the question who is the primary now.
+            let at = self.ms(4_000, 12_000);
+            let halves = self.halves();
+            let (a, b) = (halves[0][0], halves[1][0]);
+            self.at(at, Action::Partition(halves.clone()));
+            self.at(at + 100, Action::ProxyEnds(a, b));
+            for one in &halves[0] {
+                for other in &halves[1] {
+                    self.at(at + 200, Action::ProxyEnds(*one, *other));
+                    self.at(at + 200, Action::ProxyEnds(*other, *one));
+                }
+            }
+            self.at(at + 5 * SECONDS, Action::Heal);
+        }
+    }
+
+    /// R12: all found the same groups at once while the elder comes and goes.
+    fn founding_race(&mut self) {
+        self.begin();
+        for group in &mut self.plan.groups {
+            group.members = (0..self.nodes).collect();
+        }
+        let at = self.ms(500, 3_000);
+        let count = self.random.below(80) as u32;
+        self.at(at, Action::CrashAfterView(Who::Rank(0), count));
+        for round in 0..4 {
+            let at = (4 + 3 * round) * SECONDS;
+            let rejoin = at + self.ms(200, 900);
+            for slot in 0..self.nodes {
+                for group in 0..self.plan.groups.len() {
+                    self.at(at, Action::LeaveGroup(Who::Slot(slot), group));
+                    let apart = self.random.below(20 * MILLIS);
+                    self.at(rejoin + apart, Action::JoinGroup(Who::Slot(slot), group));
+                }
+            }
+            let (delay, count) = (self.ms(0, 300), self.random.below(40) as u32);
+            if self.random.percent(70) {
+                self.at(rejoin + delay, Action::CrashAtOutput(Who::Rank(0), count));
+            }
+            for slot in 0..self.nodes {
+                self.at(at + 2_800 * MILLIS, Action::Start(slot));
+            }
+        }
+    }
+
+    /// R13: C reports; a frame of the dead A, late in a kernel's buffer, reaches C afterwards.
+    fn late_frame(&mut self) {
+        self.begin();
+        self.plan.load.every = 15 * MILLIS;
+        if self.random.percent(40) {
+            self.one_group(Order::Fifo);
+        }
+        if self.random.percent(50) {
+            self.plan.transport = Transport::Datagram;
+            self.plan.network.reorder_ppm = 100_000;
+            self.plan.network.reorder_within = 2_500_000;
+            self.plan.network.replay_ppm = 50_000;
+            self.plan.network.replay_within = 3_000_000;
+        }
+        for round in 0..3 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 800);
+            let victim = self.slot();
+            for other in 0..self.nodes {
+                if self.random.percent(50) {
+                    let clog = self.ms(100, 2_800);
+                    self.at(at, Action::Clog(victim, other, clog));
+                }
+            }
+            let death = at + self.ms(0, 1_500);
+            self.at(death, Action::Crash(Who::Slot(victim)));
+            self.at(at + 4 * SECONDS, Action::Start(victim));
+        }
+    }
+
+    /// R14: the leader of a flush dies, and the next one too.
+    fn leaders_die(&mut self) {
+        self.begin();
+        self.ragged();
+        self.plan.load.every = 20 * MILLIS;
+        for round in 0..3 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 500);
+            self.at(at, Action::Crash(Who::Youngest));
+            let (one, two) = (self.random.below(60) as u32, self.random.below(60) as u32);
+            let (first, second) = (at + self.ms(0, 100), at + self.ms(0, 700));
+            if self.random.percent(50) {
+                self.at(first, Action::CrashAfterView(Who::Leader, one / 3));
+            } else {
+                self.at(first, Action::CrashAtOutput(Who::Leader, one));
+            }
+            if self.random.percent(50) {
+                self.at(second, Action::CrashAtOutput(Who::Rank(1), two));
+            }
+            if self.random.percent(50) {
+                let (a, b) = pair(self.random, self.nodes);
+                let clog = self.ms(50, 2_000);
+                self.at(at, Action::Clog(a, b, clog));
+            }
+            for slot in 0..self.nodes {
+                self.at(at + 4 * SECONDS, Action::Start(slot));
+            }
+        }
+    }
+
+    /// R16: the sequencer dies with order records on the way.
+    fn sequencer_dies(&mut self) {
+        self.one_group(Order::Total);
+        self.begin();
+        self.ragged();
+        self.plan.load.every = 10 * MILLIS;
+        for round in 0..4 {
+            let at = (3 + 4 * round) * SECONDS + self.ms(0, 500);
+            for _ in 0..self.random.range(1, 4) {
+                let (a, b) = pair(self.random, self.nodes);
+                let clog = self.ms(20, 1_500);
+                self.at(at, Action::Clog(a, b, clog));
+            }
+            let (delay, count) = (self.ms(0, 200), self.random.below(40) as u32);
+            self.at(at + delay, Action::CrashAtOutput(Who::Leader, count));
+            for slot in 0..self.nodes {
+                self.at(at + 3 * SECONDS, Action::Start(slot));
+            }
+        }
+    }
+
+    /// R17: a busy minority is cut off with messages pending.
+    fn receipts(&mut self) {
+        self.begin();
+        self.plan.load.every = 10 * MILLIS;
+        let mut at = 3 * SECONDS;
+        while at < 16 * SECONDS {
+            let slot = self.slot();
+            match self.random.below(3) {
+                0 => self.at(at, Action::Isolate(Who::Slot(slot))),
+                1 => {
+                    let halves = self.halves();
+                    self.at(at, Action::Partition(halves));
+                }
+                _ => {
+                    let length = self.ms(1_600, 4_000);
+                    self.at(at, Action::Pause(Who::Slot(slot), length));
+                }
+            }
+            at += self.ms(1_500, 4_000);
+            self.at(at, Action::Heal);
+            at += self.ms(1_500, 3_500);
+        }
+    }
+
+    /// R18: a member that hears everybody, and whose part in the flush does not come.
+    fn stalled_flush(&mut self) {
+        self.begin();
+        for _ in 0..4 {
+            let at = self.ms(3_000, 15_000);
+            let slot = self.slot();
+            let someone = self.slot();
+            let cost = self.random.range(2_000, 60_000);
+            let length = self.ms(1_000, 6_000);
+            self.at(at, Action::Slow(Who::Slot(slot), cost, length));
+            let delay = self.ms(0, 200);
+            self.at(at + delay, Action::LeaveGroup(Who::Slot(someone), 0));
+            self.at(at + delay + 2 * SECONDS, Action::JoinGroup(Who::Slot(someone), 0));
+            if self.random.percent(50) {
+                self.at(at + delay, Action::Crash(Who::Youngest));
+            }
+        }
+    }
+
+    fn bad_pairs(&mut self) {
+        self.begin();
+        for _ in 0..self.random.range(1, 3) {
+            let at = self.ms(3_000, 10_000);
+            let (a, b) = pair(self.random, self.nodes);
+            let action = match self.random.below(3) {
+                0 => Action::CutPair(a, b),
+                1 => Action::OneWay(vec![a], vec![b]),
+                _ => Action::Reject(a, b),
+            };
+            self.at(at, action);
+            let healed = at + self.ms(2_000, 9_000);
+            self.at(healed, Action::Heal);
+        }
+    }
+
+    /// R21: applications stopped and windows full; a third node's kill is still agreed on.
+    fn stalled_applications(&mut self) {
+        self.begin();
+        self.plan.load.every = 4 * MILLIS;
+        self.plan.load.bytes = 1_000;
+        for group in &mut self.plan.groups {
+            group.options = group.options.window_bytes(64 << 10);
+        }
+        for slot in 0..self.nodes {
+            if slot == 0 || self.random.percent(50) {
+                let (at, length) = (self.ms(2_000, 4_000), self.ms(5_000, 30_000));
+                self.at(at, Action::Stall(Who::Slot(slot), length));
+            }
+        }
+        let at = self.ms(6_000, 9_000);
+        let slot = self.slot();
+        self.at(at, Action::Crash(Who::Slot(slot)));
+        let back = at + self.ms(100, 4_000);
+        self.at(back, Action::Start(slot));
+    }
+
+    fn kill_after_heal(&mut self) {
+        self.begin();
+        let mut at = 3 * SECONDS;
+        while at < 15 * SECONDS {
+            let halves = self.halves();
+            self.at(at, Action::Partition(halves));
+            at += self.ms(300, 4_000);
+            self.at(at, Action::Heal);
+            let delay = if self.random.percent(50) {
+                self.ms(0, 20)
+            } else {
+                self.ms(0, 1_500)
+            };
+            let slot = self.slot();
+            self.at(at + delay, Action::Crash(Who::Slot(slot)));
+            at += self.ms(2_000, 4_000);
+            self.at(at, Action::Start(slot));
+            at += self.ms(1_000, 2_000);
+        }
+    }
+
+    /// A process sleeps while views change; then it wakes, or is killed asleep.
+    fn pause_across_view(&mut self) {
+        self.begin();
+        self.plan.load.every = 20 * MILLIS;
+        for round in 0..3 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 1_000);
+            let (sleeper, other) = pair(self.random, self.nodes);
+            let length = self.ms(300, 4_000);
+            self.at(at, Action::Pause(Who::Slot(sleeper), length));
+            let delay = self.ms(0, 1_000);
+            let change = match self.random.below(3) {
+                0 => Action::Crash(Who::Slot(other)),
+                1 => Action::LeaveGroup(Who::Slot(other), 0),
+                _ => Action::Leave(Who::Slot(other)),
+            };
+            self.at(at + delay, change);
+            if self.random.percent(40) {
+                let killed = at + self.ms(100, 4_000);
+                self.at(killed, Action::Crash(Who::Slot(sleeper)));
+            }
+            for slot in 0..self.nodes {
+                self.at(at + 4_500 * MILLIS, Action::Start(slot));
+            }
+            self.at(at + 4_500 * MILLIS, Action::JoinGroup(Who::Slot(other), 0));
+        }
+    }
+
+    /// Views in quick succession, and deaths right after an install.
+    fn crash_between_installs(&mut self) {
+        self.begin();
+        self.ragged();
+        for round in 0..4 {
+            let at = (3 + 4 * round) * SECONDS;
+            for _ in 0..2 {
+                let (victim, count) = (self.slot(), self.random.below(12) as u32);
+                let delay = self.ms(0, 50);
+                self.at(at + delay, Action::CrashAfterView(Who::Slot(victim), count));
+            }
+            let slot = self.slot();
+            self.at(at + 60 * MILLIS, Action::LeaveGroup(Who::Slot(slot), 0));
+            let (delay, other) = (self.ms(0, 200), self.slot());
+            self.at(at + 60 * MILLIS + delay, Action::Crash(Who::Slot(other)));
+            for slot in 0..self.nodes {
+                self.at(at + 3_500 * MILLIS, Action::Start(slot));
+                self.at(at + 3_600 * MILLIS, Action::JoinGroup(Who::Slot(slot), 0));
+            }
+        }
+    }
+
+    /// One death at each possible place of a view change, a flush, a join or a merge, over the seeds.
+    fn crash_at_every_step(&mut self) {
+        self.begin();
+        let nodes = self.nodes;
+        let trigger_at = self.ms(4_000, 6_000);
+        let victim = match self.random.below(4) {
+            0 => Who::Rank(0),
+            1 => Who::Leader,
+            2 => Who::Youngest,
+            _ => Who::Slot(self.slot()),
+        };
+        let count = self.random.below(80) as u32;
+        match self.random.below(5) {
+            0 => self.at(trigger_at, Action::Crash(Who::Rank(2))),
+            1 => self.at(trigger_at, Action::Start(nodes)),
+            2 => self.at(trigger_at, Action::LeaveGroup(Who::Rank(2), 0)),
+            3 => self.at(trigger_at, Action::Leave(Who::Rank(2))),
+            _ => {
+                let halves = self.halves();
+                self.at(trigger_at, Action::Partition(halves));
+                self.at(trigger_at + 3 * SECONDS, Action::Heal);
+            }
+        }
+        let delay = if self.random.percent(60) {
+            self.ms(0, 30)
+        } else {
+            self.ms(0, 4_000)
+        };
+        if self.random.percent(70) {
+            self.at(trigger_at + delay, Action::CrashAtOutput(victim, count));
+        } else {
+            self.at(trigger_at, Action::CrashAfterView(victim, count / 4));
+        }
+        self.plan.duration = 12 * SECONDS;
+    }
+
+    fn rolling_restart(&mut self) {
+        self.begin();
+        for slot in 0..self.nodes {
+            let at = (3 + 3 * slot as u64) * SECONDS;
+            let gone = if self.random.percent(70) {
+                Action::Leave(Who::Slot(slot))
+            } else {
+                Action::Crash(Who::Slot(slot))
+            };
+            self.at(at, gone);
+            let back = at + self.ms(300, 2_000);
+            self.at(back, Action::Start(slot));
+        }
+    }
+
+    fn joiner_storm(&mut self) {
+        for slot in 0..self.nodes {
+            self.at(0, Action::Start(slot));
+        }
+        let at = self.ms(3_000, 5_000);
+        for slot in self.nodes..self.plan.slots {
+            let apart = self.random.below(100 * MILLIS);
+            self.at(at + apart, Action::Start(slot));
+            if self.random.percent(25) {
+                let gone = at + apart + self.ms(1, 1_000);
+                self.at(gone, Action::Crash(Who::Slot(slot)));
+                let back = gone + self.ms(1, 1_000);
+                self.at(back, Action::Start(slot));
+            }
+        }
+        self.plan.load.every = 100 * MILLIS;
+        self.plan.duration = 12 * SECONDS;
+    }
+
+    fn simultaneous_leave(&mut self) {
+        self.begin();
+        let at = self.ms(4_000, 6_000);
+        let count = self.random.range(2, self.nodes as u64 - 1) as usize;
+        for slot in 0..count {
+            let apart = self.random.below(30 * MILLIS);
+            self.at(at + apart, Action::Leave(Who::Slot(slot)));
+        }
+        if self.random.percent(40) {
+            let victim = self.slot();
+            let delay = self.ms(0, 200);
+            self.at(at + delay, Action::Crash(Who::Slot(victim)));
+        }
+        let back = self.ms(11_000, 13_000);
+        for slot in 0..count {
+            self.at(back, Action::Start(slot));
+        }
+        self.plan.duration = 15 * SECONDS;
+    }
+
+    /// A majority decides by proof of death although most are gone.
+    fn three_to_one(&mut self) {
+        self.begin();
+        self.plan.network.proxy_percent = 0;
+        let mut order: Vec<Slot> = (0..self.nodes).collect();
+        self.random.shuffle(&mut order);
+        let mut at = 5 * SECONDS;
+        for slot in order.into_iter().skip(1) {
+            self.at(at, Action::Crash(Who::Slot(slot)));
+            at += self.ms(1_500, 4_000);
+        }
+        self.plan.duration = at + SECONDS;
+        self.plan.liveness = Liveness::SurvivorsWithin(10 * SECONDS);
+    }
+
+    fn bridge(&mut self) {
+        self.begin();
+        for round in 0..2 {
+            let at = (3 + 8 * round) * SECONDS;
+            let mut halves = self.halves();
+            // The last of the larger side hears both.
+            halves.sort_by_key(Vec::len);
+            if halves[1].len() > 1 {
+                halves[1].pop();
+            }
+            self.at(at, Action::Partition(halves));
+            let healed = at + self.ms(1_000, 7_000);
+            self.at(healed, Action::Heal);
+        }
+    }
+
+    fn group_churn(&mut self) {
+        self.begin();
+        self.plan.load.every = 15 * MILLIS;
+        for _ in 0..self.random.range(10, 30) {
+            let at = self.ms(2_000, 18_000);
+            let (slot, group) = (self.slot(), self.random.index(self.plan.groups.len()));
+            self.at(at, Action::LeaveGroup(Who::Slot(slot), group));
+            let back = at + self.ms(1, 1_500);
+            self.at(back, Action::JoinGroup(Who::Slot(slot), group));
+            if self.random.percent(10) {
+                let victim = self.slot();
+                self.at(at + MILLIS, Action::Crash(Who::Slot(victim)));
+                self.at(at + 2 * SECONDS, Action::Start(victim));
+            }
+        }
+    }
+
+    fn restart_at_the_same_address(&mut self) {
+        self.begin();
+        if self.random.percent(50) {
+            self.plan.network.replay_ppm = 20_000;
+        }
+        for _ in 0..self.random.range(2, 7) {
+            let at = self.ms(3_000, 17_000);
+            let slot = self.slot();
+            match self.random.below(3) {
+                0 => self.at(at, Action::PowerOff(Who::Slot(slot))),
+                1 => {
+                    // Restarted while cut off: its old incarnation's death is not proven to the others.
+                    self.at(at, Action::Isolate(Who::Slot(slot)));
+                    self.at(at + 100 * MILLIS, Action::Crash(Who::Slot(slot)));
+                    self.at(at + 1_500 * MILLIS, Action::Heal);
+                }
+                _ => self.at(at, Action::Crash(Who::Slot(slot))),
+            }
+            let back = at + self.ms(1, 1_400);
+            self.at(back, Action::Start(slot));
+        }
+    }
+
+    /// Hosts vanish without a FIN, some for ever: never a proof, and no majority of the silent.
+    fn power_cut(&mut self) {
+        self.begin();
+        let at = self.ms(3_000, 6_000);
+        let count = self.random.range(1, self.nodes as u64 - 1) as usize;
+        for slot in 0..count {
+            let apart = self.random.below(500 * MILLIS);
+            self.at(at + apart, Action::PowerOff(Who::Slot(slot)));
+        }
+        if self.random.percent(50) {
+            let back = at + self.ms(500, 6_000);
+            for slot in 0..count {
+                self.at(back, Action::Start(slot));
+            }
+        }
+        self.plan.duration = 15 * SECONDS;
+    }
+
+    /// Frames come again seconds later, when other views and other incarnations are there.
+    fn late_replay(&mut self) {
+        self.plan.transport = Transport::Datagram;
+        self.plan.network.replay_ppm = 100_000;
+        self.plan.network.replay_within = 6_000_000;
+        self.plan.network.duplicate_ppm = 50_000;
+        self.begin();
+        for _ in 0..self.random.range(3, 8) {
+            let at = self.ms(3_000, 16_000);
+            let slot = self.slot();
+            let back = at + self.ms(10, 2_000);
+            if self.random.percent(50) {
+                self.at(at, Action::Crash(Who::Slot(slot)));
+                self.at(back, Action::Start(slot));
+            } else {
+                self.at(at, Action::LeaveGroup(Who::Slot(slot), 0));
+                self.at(back, Action::JoinGroup(Who::Slot(slot), 0));
+            }
+        }
+    }
+
+    fn garbage(&mut self) {
+        self.begin();
+        for _ in 0..20 {
+            let (at, slot) = (self.ms(0, 18_000), self.slot());
+            self.at(at, Action::Garbage(Who::Slot(slot), 200));
+        }
+        let (a, at) = (self.slot(), self.ms(4_000, 8_000));
+        self.at(at, Action::Crash(Who::Slot(a)));
+        self.at(at + 100 * MILLIS, Action::Foreign(a, 4 * SECONDS));
+        self.at(at + 5 * SECONDS, Action::Start(a));
+    }
+}

@@ -1,0 +1,272 @@
+//! Plans: what shall happen in a run, as plain data.
+//!
+//! A plan is drawn from a seed by [`named`], or written by hand. Nothing in it is a closure, so that the shrinker
+//! can leave steps out and try again, and a failing run can be shown.
+
+mod library;
+mod swarm;
+
+use antiphon_core::{GroupOptions, Profile};
+
+use crate::agenda::Micros;
+use crate::trace::Slot;
+
+pub use library::{NAMES, named};
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Its name.
+    pub name: &'static str,
+    /// Places where nodes may run. The first `seeds` of them are the configured seeds.
+    pub slots: usize,
+    /// How many of the slots every node is told as seeds.
+    pub seeds: usize,
+    /// Timing of the nodes.
+    pub profile: Profile,
+    /// What carries frames.
+    pub transport: Transport,
+    /// The network as it is between faults.
+    pub network: Network,
+    /// The groups; every node joins those that [`GroupPlan::members`] says.
+    pub groups: Vec<GroupPlan>,
+    /// What the applications do.
+    pub load: Load,
+    /// What happens, by time.
+    pub steps: Vec<Step>,
+    /// When the steps are over and the liveness phase begins.
+    pub duration: Micros,
+    /// What must come true after that.
+    pub liveness: Liveness,
+}
+
+/// What is demanded at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Liveness {
+    /// Nothing.
+    None,
+    /// All faults are taken back; where the rules allow progress, it is demanded within this time.
+    Within(Micros),
+    /// The same, and the dead stay dead: the survivors must be a primary although they may be fewer than half.
+    SurvivorsWithin(Micros),
+}
+
+/// What carries frames between nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// Each frame for itself: lost, doubled, late, damaged.
+    Datagram,
+    /// A connection per pair and class, as two kernels keep it (R25).
+    Stream,
+}
+
+/// The network between two hosts. Chances are in a million.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// The least time a frame takes.
+    pub latency: Micros,
+    /// And up to this much more.
+    pub jitter: Micros,
+    /// Datagram: lost.
+    pub loss_ppm: u32,
+    /// Datagram: arrives twice.
+    pub duplicate_ppm: u32,
+    /// Datagram: held back so that later ones overtake it.
+    pub reorder_ppm: u32,
+    /// How long at most a frame is held back for that.
+    pub reorder_within: Micros,
+    /// Datagram: arrives once more, much later (across views).
+    pub replay_ppm: u32,
+    /// How much later at most.
+    pub replay_within: Micros,
+    /// Datagram: some bits flipped.
+    pub corrupt_ppm: u32,
+    /// Datagram: cut short.
+    pub truncate_ppm: u32,
+    /// Stream: the connection breaks at this frame.
+    pub break_ppm: u32,
+    /// Bytes a second on each path; 0 is unlimited.
+    pub bytes_per_s: u64,
+    /// Bytes a path or a connection holds before it drops or refuses more.
+    pub buffer_bytes: usize,
+    /// Bytes a lifeline's kernel buffers hold.
+    pub lifeline_bytes: usize,
+    /// A connection with unanswered data breaks after this.
+    pub user_timeout: Micros,
+    /// A silent lifeline breaks after this.
+    pub keepalive: Micros,
+    /// A lifeline between these passes a proxy with this chance.
+    pub proxy_percent: u32,
+    /// A datagram to a dead process is answered with ICMP with this chance.
+    pub icmp_percent: u32,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            latency: 100,
+            jitter: 200,
+            loss_ppm: 0,
+            duplicate_ppm: 0,
+            reorder_ppm: 0,
+            reorder_within: 5_000,
+            replay_ppm: 0,
+            replay_within: 8_000_000,
+            corrupt_ppm: 0,
+            truncate_ppm: 0,
+            break_ppm: 0,
+            bytes_per_s: 0,
+            buffer_bytes: 1 << 20,
+            lifeline_bytes: 64 << 10,
+            user_timeout: 10_000_000,
+            keepalive: 30_000_000,
+            proxy_percent: 0,
+            icmp_percent: 50,
+        }
+    }
+}
+
+/// A group of the plan.
+#[derive(Debug, Clone)]
+pub struct GroupPlan {
+    /// Its name.
+    pub name: String,
+    /// Its options.
+    pub options: GroupOptions,
+    /// Which slots join it at their start.
+    pub members: Vec<Slot>,
+}
+
+/// What the applications do.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// The time between two messages of one node; 0 sends nothing.
+    pub every: Micros,
+    /// Bytes of a payload.
+    pub bytes: usize,
+    /// In a hundred: messages of [`Load::large_bytes`].
+    pub large_percent: u32,
+    /// Bytes of the large ones.
+    pub large_bytes: usize,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            every: 50_000,
+            bytes: 200,
+            large_percent: 0,
+            large_bytes: 20_000,
+        }
+    }
+}
+
+/// One thing that happens.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// When.
+    pub at: Micros,
+    /// What.
+    pub action: Action,
+}
+
+/// A node, named when the step happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The one at this slot.
+    Slot(Slot),
+    /// The member of this rank of the latest primary view that any live process has, counted from the elder.
+    Rank(usize),
+    /// The most junior member of that view.
+    Youngest,
+    /// The first member of the latest view of the first group.
+    Leader,
+}
+
+/// What a step does. A step whose node is not there (or is, for a start) does nothing.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// A process starts at the slot.
+    Start(Slot),
+    /// kill −9.
+    Crash(Who),
+    /// kill −9 at its n-th output from now on: between any two steps of a protocol.
+    CrashAtOutput(Who, u32),
+    /// kill −9 at its n-th output after the next node or group view it installs.
+    CrashAfterView(Who, u32),
+    /// The host loses power.
+    PowerOff(Who),
+    /// A graceful leave.
+    Leave(Who),
+    /// The node leaves a group of the plan.
+    LeaveGroup(Who, usize),
+    /// The node joins a group of the plan (again).
+    JoinGroup(Who, usize),
+    /// SIGSTOP, and SIGCONT after this time.
+    Pause(Who, Micros),
+    /// Each input takes this long, for that long.
+    Slow(Who, Micros, Micros),
+    /// The application consumes nothing for this long.
+    Stall(Who, Micros),
+    /// Only slots of one list hear each other; slots in no list keep all their paths.
+    Partition(Vec<Vec<Slot>>),
+    /// Nothing from the first list reaches the second.
+    OneWay(Vec<Slot>, Vec<Slot>),
+    /// Cuts one pair.
+    CutPair(Slot, Slot),
+    /// Cuts one pair as a firewall does that answers with resets.
+    Reject(Slot, Slot),
+    /// Cuts a node off from all others.
+    Isolate(Who),
+    /// All paths work again.
+    Heal,
+    /// The path stops for this long, then all comes at once.
+    Clog(Slot, Slot, Micros),
+    /// The pair is cut and healed by turns of this length, until that time has passed.
+    Flap(Slot, Slot, Micros, Micros),
+    /// All connections between the two break.
+    ResetStreams(Slot, Slot),
+    /// All lifelines between the two break by a reset.
+    ResetLifelines(Slot, Slot),
+    /// A proxy on the lifelines of the two ends: the watcher sees a FIN although the process lives.
+    ProxyEnds(Slot, Slot),
+    /// This many frames of garbage from outside.
+    Garbage(Who, u32),
+    /// A process of a foreign cluster starts at the slot, if it is free, and ends after this time.
+    Foreign(Slot, Micros),
+    /// Another network from now on.
+    Network(Box<Network>),
+}
+
+impl Action {
+    /// The fault's kind, for counting.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Action::Start(_) => "start",
+            Action::Crash(_) => "crash",
+            Action::CrashAtOutput(..) => "crash_at_output",
+            Action::CrashAfterView(..) => "crash_after_view",
+            Action::PowerOff(_) => "power_off",
+            Action::Leave(_) => "leave",
+            Action::LeaveGroup(..) => "leave_group",
+            Action::JoinGroup(..) => "join_group",
+            Action::Pause(..) => "pause",
+            Action::Slow(..) => "slow",
+            Action::Stall(..) => "consumer_stall",
+            Action::Partition(_) => "partition",
+            Action::OneWay(..) => "one_way",
+            Action::CutPair(..) => "cut_pair",
+            Action::Reject(..) => "reject",
+            Action::Isolate(_) => "isolate",
+            Action::Heal => "heal",
+            Action::Clog(..) => "clog",
+            Action::Flap(..) => "flap",
+            Action::ResetStreams(..) => "reset_streams",
+            Action::ResetLifelines(..) => "reset_lifelines",
+            Action::ProxyEnds(..) => "proxy_ends",
+            Action::Garbage(..) => "garbage",
+            Action::Foreign(..) => "foreign_cluster",
+            Action::Network(_) => "network",
+        }
+    }
+}

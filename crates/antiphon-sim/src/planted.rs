@@ -1,0 +1,133 @@
+//! Do the checkers bite? Each planted mistake of the core is armed, and plans are run until a checker fails.
+//!
+//! A failure counts only if the same seed passes with the mistake disarmed.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use antiphon_core::planted::{Bug, arm};
+
+use crate::check::Violation;
+use crate::plan::{NAMES, Plan, named};
+use crate::run::run;
+
+/// How a mistake was caught.
+#[derive(Debug, Clone)]
+pub struct Catch {
+    /// Which.
+    pub bug: Bug,
+    /// By which plan and seed, and what it broke; `None` if it was not.
+    pub by: Option<(&'static str, u64, Violation)>,
+    /// Runs it took.
+    pub runs: u64,
+}
+
+/// Tries to catch all mistakes, each within a bounded time.
+pub fn catch_all(jobs: usize, each: Duration, tell: impl Fn(&Catch) + Sync) -> Vec<Catch> {
+    let next = AtomicUsize::new(0);
+    let caught = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let catch = catch_one(*bug, each);
+                    tell(&catch);
+                    caught
+                        .lock()
+                        .unwrap_or_else(|poisoned| poisoned.into_inner())
+                        .push(catch);
+                }
+            });
+        }
+    });
+    let mut caught = caught
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    caught.sort_by_key(|catch: &Catch| catch.bug);
+    caught
+}
+
+/// Tries to catch one mistake.
+pub fn catch_one(bug: Bug, within: Duration) -> Catch {
+    let deadline = Instant::now() + within;
+    let plans = plans_for(bug);
+    let mut runs = 0;
+    for seed in 0.. {
+        for name in &plans {
+            if Instant::now() > deadline {
+                return Catch { bug, by: None, runs };
+            }
+            let Some(plan) = named(name, seed, None) else {
+                continue;
+            };
+            runs += 1;
+            if let Some(violation) = fails_armed(bug, &plan, seed) {
+                return Catch {
+                    bug,
+                    by: Some((name, seed, violation)),
+                    runs,
+                };
+            }
+        }
+    }
+    Catch { bug, by: None, runs }
+}
+
+fn fails_armed(bug: Bug, plan: &Plan, seed: u64) -> Option<Violation> {
+    arm(Some(bug));
+    let armed = run(plan, seed);
+    arm(None);
+    let violation = armed.report.violations.into_iter().next()?;
+    // What also fails without the mistake says nothing about it.
+    run(plan, seed).report.is_ok().then_some(violation)
+}
+
+/// The plans that most likely show a mistake, then all others.
+fn plans_for(bug: Bug) -> Vec<&'static str> {
+    let name = format!("{bug:?}");
+    let mut plans: Vec<&'static str> = LIKELY
+        .iter()
+        .filter(|(word, _)| name.contains(word))
+        .map(|(_, plan)| *plan)
+        .collect();
+    for plan in NAMES {
+        if !plans.contains(plan) {
+            plans.push(plan);
+        }
+    }
+    plans
+}
+
+/// Words in the names of mistakes, and the plans made for what they mean.
+const LIKELY: &[(&str, &str)] = &[
+    ("Wedge", "r13-late-frame-of-the-dead"),
+    ("Certificate", "r2-cut-heal-kill"),
+    ("Vote", "r2-cut-heal-kill"),
+    ("Proof", "r9-resets-and-proxies"),
+    ("Lifeline", "r9-resets-and-proxies"),
+    ("Tuple", "r9-resets-and-proxies"),
+    ("Ballot", "r1-coordinator-dies-in-the-slot"),
+    ("Accept", "r1-coordinator-dies-in-the-slot"),
+    ("Promise", "r1-coordinator-dies-in-the-slot"),
+    ("Join", "r3-joiners-vanish"),
+    ("Join", "joiner-storm"),
+    ("Found", "r4-one-of-three-restarted"),
+    ("Grant", "r12-founding-race"),
+    ("Directory", "r12-founding-race"),
+    ("Minority", "r6-merge"),
+    ("Primary", "r6-merge"),
+    ("Flush", "r14-leaders-die-in-the-flush"),
+    ("Leader", "r14-leaders-die-in-the-flush"),
+    ("Cut", "r14-leaders-die-in-the-flush"),
+    ("Install", "crash-between-installs"),
+    ("Order", "r16-sequencer-dies"),
+    ("Receipt", "r17-receipts"),
+    ("Resync", "r6-merge"),
+    ("Expel", "pause-across-view"),
+    ("Dedup", "late-replay"),
+    ("Duplicate", "late-replay"),
+    ("Incarnation", "restart-at-the-same-address"),
+    ("Credit", "r21-stalled-applications"),
+    ("Window", "r21-stalled-applications"),
+];

@@ -1,0 +1,329 @@
+//! One run: a plan and a seed, to its end, and what the checkers say.
+//!
+//! ```text
+//!   steps of the plan ──► duration ──► all faults taken back ──► one view, one more message each ──► checkers
+//!   (safety)                           (liveness: within bounded virtual time)
+//! ```
+//! Progress is demanded only where the rules allow it: if the members of the last primary that still live have a
+//! quorum of it, or enough seeds are fresh to found anew. The dead are started again where that is needed; a cluster
+//! that lost a majority for ever rightly stands still.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::agenda::{MILLIS, Micros, SECONDS};
+use crate::check::{Report, check};
+use crate::plan::{Action, Liveness, Plan};
+use crate::random::Random;
+use crate::trace::{Settled, Slot, Trace};
+use crate::world::World;
+
+/// What a run gave.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// What the checkers found.
+    pub report: Report,
+    /// How long it lasted, in virtual time.
+    pub simulated: Micros,
+    /// How often each kind of fault was made.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Over all outputs and events.
+    pub digest: u64,
+    /// Whether progress was demanded at the end.
+    pub liveness: bool,
+    /// What happened; empty if the core panicked.
+    pub trace: Trace,
+}
+
+/// Runs a plan. A panic of the core is a violation like any other.
+pub fn run(plan: &Plan, seed: u64) -> Outcome {
+    let plan = Arc::new(plan.clone());
+    catch_unwind(AssertUnwindSafe(|| run_checked(plan, seed))).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_else(|| "of unknown kind".to_owned());
+        let mut report = Report::default();
+        report.fail("panic", 0, text);
+        Outcome {
+            seed,
+            report,
+            simulated: 0,
+            faults: BTreeMap::new(),
+            digest: 0,
+            liveness: false,
+            trace: Trace::default(),
+        }
+    })
+}
+
+fn run_checked(plan: Arc<Plan>, seed: u64) -> Outcome {
+    let mut world = World::new(plan.clone(), seed);
+    world.run_until(plan.duration);
+    let mut stuck = Vec::new();
+    let mut random = Random::new(seed ^ 0x004c_4956_4553);
+    let liveness = match plan.liveness {
+        Liveness::None => false,
+        Liveness::Within(time) => {
+            world.take_back_faults();
+            let within = time + 2 * plan.profile.leave_within.as_micros() as Micros;
+            let demanded = restart_the_dead(&mut world, &mut random);
+            stuck = if demanded {
+                settle(&mut world, within)
+            } else {
+                linger(&mut world)
+            };
+            demanded
+        }
+        Liveness::SurvivorsWithin(time) => {
+            world.take_back_faults();
+            stuck = settle(&mut world, time);
+            true
+        }
+    };
+    let (faults, digest, simulated) = (world.faults().clone(), world.digest(), world.now());
+    let mut trace = world.into_trace();
+    if liveness && stuck.is_empty() {
+        trace.settled = Settled::AtRest;
+    }
+    let mut report = check(&trace);
+    if liveness {
+        *report.counts.entry("G5").or_default() += 1;
+    }
+    for (guarantee, what) in stuck {
+        report.fail(guarantee, simulated, what);
+    }
+    Outcome {
+        seed,
+        report,
+        simulated,
+        faults,
+        digest,
+        liveness,
+        trace,
+    }
+}
+
+/// Starts dead nodes again, all of them in half of the runs, otherwise only if nothing can go on without. Returns
+/// whether progress can be demanded then.
+fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
+    let dead: Vec<Slot> = (0..world.plan().slots)
+        .filter(|slot| world.process_at(*slot).is_none())
+        .collect();
+    // What is about to be decided is decided; then we look at who has a quorum of it.
+    world.run_until(world.now() + 4 * SECONDS);
+    if random.percent(50) || !can_decide(world) {
+        for slot in dead {
+            world.act(&Action::Start(slot));
+        }
+    }
+    can_decide(world) || can_found(world)
+}
+
+/// Whether the live members of the latest primary view are a majority of it, or half with the elder.
+fn can_decide(world: &World) -> bool {
+    let Some(view) = world.latest_primary() else {
+        return can_found(world);
+    };
+    let alive = |incarnation| {
+        world
+            .live_slots()
+            .into_iter()
+            .any(|slot| world.incarnation(slot) == Some(incarnation) && !world.is_leaving(slot))
+    };
+    let living = view
+        .members
+        .iter()
+        .filter(|member| alive(member.incarnation))
+        .count();
+    2 * living > view.members.len() || (2 * living == view.members.len() && alive(view.elder().incarnation))
+}
+
+/// Whether a majority of the seeds belongs to no primary: they may found a cluster, and the others join it.
+fn can_found(world: &World) -> bool {
+    let fresh = (0..world.plan().seeds)
+        .filter(|slot| world.process_at(*slot).is_some() && world.node_view(*slot).is_none())
+        .count();
+    2 * fresh > world.plan().seeds
+}
+
+/// Nothing can be demanded: let it run a while, for the safety checks alone.
+fn linger(world: &mut World) -> Vec<(&'static str, String)> {
+    world.run_until(world.now() + 5 * SECONDS);
+    Vec::new()
+}
+
+/// Waits until all live nodes are in one primary view and one view of each group, and what is sent then has reached
+/// all. Returns what did not come true.
+fn settle(world: &mut World, within: Micros) -> Vec<(&'static str, String)> {
+    let deadline = world.now() + within;
+    while world.now() < deadline && !at_rest(world) {
+        world.run_until(world.now() + 50 * MILLIS);
+    }
+    if !at_rest(world) {
+        return vec![("G5", describe(world))];
+    }
+    world.set_load(false);
+    world.run_until(world.now() + 300 * MILLIS);
+    let mut wanted = Vec::new();
+    for slot in world.live_slots() {
+        for group in 0..world.plan().groups.len() {
+            if world.wants_group(slot, group) {
+                wanted.push((slot, group));
+            }
+        }
+    }
+    // Windows that were full empty first.
+    let deadline = world.now() + 10 * SECONDS;
+    let mut sent = Vec::new();
+    while !wanted.is_empty() && world.now() < deadline {
+        wanted.retain(|(slot, group)| {
+            let payload = world.payload(64);
+            match world.send(*slot, *group, payload.clone()) {
+                Ok(_) => {
+                    sent.push((*group, crate::trace::hash(&payload, 0)));
+                    false
+                }
+                Err(_) => true,
+            }
+        });
+        world.run_until(world.now() + 20 * MILLIS);
+    }
+    if let Some((slot, group)) = wanted.first() {
+        return vec![(
+            "G13",
+            format!(
+                "n{slot} at rest cannot send to group {group}: {}",
+                describe(world)
+            ),
+        )];
+    }
+    let deadline = world.now() + 10 * SECONDS;
+    loop {
+        let missing = undelivered(world, &sent);
+        if missing.is_empty() && at_rest(world) {
+            break;
+        }
+        if world.now() >= deadline {
+            return vec![(
+                "G13",
+                format!(
+                    "sent at rest and not delivered by all: {missing:?}; {}",
+                    describe(world)
+                ),
+            )];
+        }
+        world.run_until(world.now() + 50 * MILLIS);
+    }
+    // What hangs behind would still move now.
+    world.run_until(world.now() + 500 * MILLIS);
+    Vec::new()
+}
+
+/// Whether all live nodes are in one primary view with nobody else, and each group's users in one view of it.
+pub fn at_rest(world: &World) -> bool {
+    let live = world.live_slots();
+    let Some(first) = live.first() else { return true };
+    let Some(view) = world.node_view(*first).filter(|view| view.is_primary()) else {
+        return false;
+    };
+    if view.members.len() != live.len() {
+        return false;
+    }
+    let agreed = live.iter().all(|slot| {
+        !world.is_leaving(*slot)
+            && world
+                .node_view(*slot)
+                .is_some_and(|other| other.id == view.id && other.lineage == view.lineage)
+            && world
+                .incarnation(*slot)
+                .is_some_and(|incarnation| view.contains(incarnation))
+    });
+    agreed && (0..world.plan().groups.len()).all(|group| group_at_rest(world, &live, group))
+}
+
+fn group_at_rest(world: &World, live: &[Slot], group: usize) -> bool {
+    let users: Vec<Slot> = live
+        .iter()
+        .copied()
+        .filter(|slot| world.wants_group(*slot, group))
+        .collect();
+    let Some(first) = users.first() else { return true };
+    let Some(view) = world.group_view(*first, group) else {
+        return false;
+    };
+    view.members.len() == users.len()
+        && users.iter().all(|slot| {
+            world
+                .group_view(*slot, group)
+                .is_some_and(|other| other.id == view.id && other.group == view.group)
+                && world
+                    .incarnation(*slot)
+                    .is_some_and(|incarnation| view.members.contains(&incarnation))
+        })
+}
+
+/// Which of these messages which users have not delivered.
+fn undelivered(world: &World, sent: &[(usize, u64)]) -> Vec<(Slot, usize)> {
+    use crate::trace::{Heard, Seen};
+    let mut delivered: BTreeMap<(usize, usize, u64), ()> = BTreeMap::new();
+    for line in world.trace().lines.iter().rev().take(50_000) {
+        if let Seen::Group(group, Heard::Message(m)) = &line.what {
+            delivered.insert((line.process, *group, m.payload), ());
+        }
+    }
+    let mut missing = Vec::new();
+    for slot in world.live_slots() {
+        let Some(process) = world.process_at(slot) else {
+            continue;
+        };
+        for (group, payload) in sent {
+            if world.wants_group(slot, *group) && !delivered.contains_key(&(process, *group, *payload)) {
+                missing.push((slot, *group));
+            }
+        }
+    }
+    missing
+}
+
+/// Who sees what, for a message.
+pub fn describe(world: &World) -> String {
+    let mut text = String::new();
+    for slot in world.live_slots() {
+        let incarnation = world
+            .incarnation(slot)
+            .map(|incarnation| incarnation.short())
+            .unwrap_or_default();
+        let view = match world.node_view(slot) {
+            Some(view) => {
+                let kind = if view.is_primary() {
+                    "primary"
+                } else {
+                    "non-primary"
+                };
+                let names: Vec<String> = view
+                    .members
+                    .iter()
+                    .map(|m| format!("{}/{}", m.name, m.incarnation.short()))
+                    .collect();
+                format!("{kind} {} [{}]", view.id, names.join(" "))
+            }
+            None => "no view".to_owned(),
+        };
+        text.push_str(&format!("n{slot}/{incarnation}: {view}"));
+        for group in 0..world.plan().groups.len() {
+            if world.wants_group(slot, group) {
+                match world.group_view(slot, group) {
+                    Some(view) => text.push_str(&format!(", g{group} {} of {}", view.id, view.members.len())),
+                    None => text.push_str(&format!(", g{group} none")),
+                }
+            }
+        }
+        text.push_str("; ");
+    }
+    text
+}

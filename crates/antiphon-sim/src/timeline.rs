@@ -1,0 +1,122 @@
+//! A run as text: faults, views, and deliveries summed up between them.
+
+use std::collections::BTreeMap;
+
+use crate::trace::{Heard, ProcessId, Seen, Trace};
+
+/// The lines of a trace, readable.
+pub fn timeline(trace: &Trace) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut slots: BTreeMap<ProcessId, usize> = BTreeMap::new();
+    let mut deliveries: BTreeMap<(ProcessId, usize), u64> = BTreeMap::new();
+    let mut sends: BTreeMap<(ProcessId, usize), u64> = BTreeMap::new();
+    for line in &trace.lines {
+        if let Seen::Started { slot, .. } = &line.what {
+            slots.insert(line.process, *slot);
+        }
+        let who = match slots.get(&line.process) {
+            Some(slot) => format!("n{slot}/p{}", line.process),
+            None => "world".to_owned(),
+        };
+        let at = format!("{:>4}.{:06}", line.at / 1_000_000, line.at % 1_000_000);
+        match &line.what {
+            Seen::Sent { group, .. } => *sends.entry((line.process, *group)).or_default() += 1,
+            Seen::NotSent { .. } => {}
+            Seen::Group(group, Heard::Message(_)) => {
+                *deliveries.entry((line.process, *group)).or_default() += 1;
+            }
+            what => {
+                if let Seen::Group(group, _) = what {
+                    let delivered = deliveries.remove(&(line.process, *group)).unwrap_or(0);
+                    let sent = sends.remove(&(line.process, *group)).unwrap_or(0);
+                    if delivered + sent > 0 {
+                        lines.push(format!(
+                            "{at} {who:<9} g{group}: delivered {delivered}, sent {sent}"
+                        ));
+                    }
+                }
+                lines.push(format!("{at} {who:<9} {}", show(what)));
+            }
+        }
+    }
+    lines
+}
+
+fn show(what: &Seen) -> String {
+    match what {
+        Seen::Started { slot, foreign, .. } => {
+            format!(
+                "started at {}{}",
+                crate::world::addr_of(*slot),
+                if *foreign { " for another cluster" } else { "" }
+            )
+        }
+        Seen::Ended(ending) => format!("ENDED {ending:?}"),
+        Seen::Fault(text) => format!("FAULT {text}"),
+        Seen::AskedToLeave => "asked to leave".to_owned(),
+        Seen::AskedToJoin { group, name, options } => format!("joins g{group} {name} {:?}", options.order),
+        Seen::AskedToLeaveGroup(group) => format!("leaves g{group}"),
+        Seen::Incarnation(incarnation) => format!("is {}", incarnation.short()),
+        Seen::Forming(missing) => format!("forming, misses {missing:?}"),
+        Seen::NodeView(view) => {
+            let members: Vec<String> = view
+                .members
+                .iter()
+                .map(|m| format!("{}/{}", m.name, m.incarnation.short()))
+                .collect();
+            let gone: Vec<String> = view
+                .departed
+                .iter()
+                .map(|d| {
+                    let evidence: Vec<String> = d
+                        .accusers
+                        .iter()
+                        .map(|a| format!("{:?} by {}", a.evidence, a.accuser.short()))
+                        .collect();
+                    format!("{} {:?} ({})", d.member.name, d.cause, evidence.join(", "))
+                })
+                .collect();
+            let kind = if view.is_primary() {
+                "VIEW"
+            } else {
+                "non-primary view"
+            };
+            format!(
+                "{kind} {} #{} of {:.8} [{}] gone [{}]",
+                view.id,
+                view.number,
+                view.lineage.to_string(),
+                members.join(" "),
+                gone.join("; ")
+            )
+        }
+        Seen::Refused { reason, fatal } => format!("refused (fatal: {fatal}): {reason}"),
+        Seen::Expelled(cause) => format!("EXPELLED {cause}"),
+        Seen::Left => "left".to_owned(),
+        Seen::Contract(text) => format!("CONTRACT {text}"),
+        Seen::Sent { .. } | Seen::NotSent { .. } => String::new(),
+        Seen::Group(group, heard) => match heard {
+            Heard::View(view) => {
+                let short = |list: &[antiphon_core::wire::Incarnation]| {
+                    list.iter().map(|i| i.short()).collect::<Vec<_>>().join(" ")
+                };
+                format!(
+                    "g{group} view {} (made in {}) [{}] joined [{}] left [{}] crashed [{}] with [{}]",
+                    view.id,
+                    view.id.node,
+                    short(&view.members),
+                    short(&view.joined),
+                    short(&view.left),
+                    short(&view.crashed),
+                    short(&view.transitional)
+                )
+            }
+            Heard::Transitional(members) => format!(
+                "g{group} transitional [{}]",
+                members.iter().map(|i| i.short()).collect::<Vec<_>>().join(" ")
+            ),
+            Heard::Message(_) => String::new(),
+            other => format!("g{group} {other:?}"),
+        },
+    }
+}

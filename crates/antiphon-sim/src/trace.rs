@@ -1,0 +1,196 @@
+//! The record of a simulation: what every application saw, and what the simulator itself did.
+//!
+//! The checkers read this and nothing else. It holds no frame and no state of the protocol.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use antiphon_core::wire::{GroupViewId, Incarnation, Member, NodeView};
+use antiphon_core::{GroupOptions, GroupView, Outcome, SendError};
+
+use crate::agenda::Micros;
+
+/// A place where a node may run: an address and a name. One process after another may run there.
+pub type Slot = usize;
+/// One start of one operating-system process. Never reused.
+pub type ProcessId = usize;
+/// The group's place in [`crate::Plan::groups`].
+pub type GroupIndex = usize;
+
+/// Everything that happened, in order.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// The addresses of the configured seeds: the acceptors of the founding slot.
+    pub seeds: Vec<SocketAddr>,
+    /// What the run promised at its end, if it ran a liveness phase.
+    pub settled: Settled,
+}
+
+/// Whether the run ended with a cluster at rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Settled {
+    /// Not asked for: only safety can be checked.
+    #[default]
+    Unknown,
+    /// All faults were taken back, and the cluster came to rest.
+    AtRest,
+}
+
+/// Something that happened to a process.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// When.
+    pub at: Micros,
+    /// To whom.
+    pub process: ProcessId,
+    /// What.
+    pub what: Seen,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    /// The simulator started the process. `member` is how it should appear in views, but for the incarnation.
+    Started {
+        /// Where.
+        slot: Slot,
+        /// Name, address, metadata and weight as configured.
+        member: Member,
+        /// Whether it was told another cluster's name.
+        foreign: bool,
+    },
+    /// The simulator ended the process.
+    Ended(Ending),
+    /// The simulator did something to it, or to the network around it; for people.
+    Fault(String),
+    /// The application asked to leave the cluster.
+    AskedToLeave,
+    /// The application joined a group.
+    AskedToJoin {
+        /// Which.
+        group: GroupIndex,
+        /// Its name.
+        name: String,
+        /// With these options.
+        options: GroupOptions,
+    },
+    /// The application asked to leave a group.
+    AskedToLeaveGroup(GroupIndex),
+    /// The core took a message of the application.
+    Sent {
+        /// To which group.
+        group: GroupIndex,
+        /// The number the core gave it.
+        ticket: u64,
+        /// A hash of its bytes.
+        payload: u64,
+    },
+    /// The core refused a message.
+    NotSent {
+        /// To which group.
+        group: GroupIndex,
+        /// Why.
+        error: SendError,
+    },
+    /// [`antiphon_core::Event::Incarnation`].
+    Incarnation(Incarnation),
+    /// [`antiphon_core::Event::Forming`].
+    Forming(Vec<SocketAddr>),
+    /// [`antiphon_core::Event::NodeView`].
+    NodeView(Arc<NodeView>),
+    /// [`antiphon_core::Event::Refused`].
+    Refused {
+        /// Why.
+        reason: String,
+        /// Whether trying again is pointless.
+        fatal: bool,
+    },
+    /// [`antiphon_core::Event::Expelled`].
+    Expelled(String),
+    /// [`antiphon_core::Event::Left`].
+    Left,
+    /// An event of a group.
+    Group(GroupIndex, Heard),
+    /// A promise of the core to its driver was broken; the text says which.
+    Contract(String),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// kill −9: its kernel goes on.
+    Killed,
+    /// The whole host lost power: nothing more comes from it, not even a FIN.
+    PowerLost,
+    /// It left in order and exited.
+    Exited,
+}
+
+/// What a group told its application; [`antiphon_core::GroupEvent`] with the payload as a hash.
+#[derive(Debug, Clone)]
+pub enum Heard {
+    /// A new view.
+    View(Arc<GroupView>),
+    /// What follows was completed by a flush among these.
+    Transitional(Vec<Incarnation>),
+    /// A message.
+    Message(Delivery),
+    /// The primary was lost.
+    Suspended,
+    /// The state held is void.
+    Resync(String),
+    /// What became of a message.
+    Receipt {
+        /// Which.
+        ticket: u64,
+        /// What.
+        outcome: Outcome,
+    },
+    /// Messages are taken again.
+    Writable,
+    /// The group refused this member.
+    Refused(String),
+    /// This member left in order.
+    Left,
+}
+
+/// A message as it was handed to an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// The view named on it.
+    pub view: GroupViewId,
+    /// The sender named on it.
+    pub sender: Incarnation,
+    /// The sender's number named on it.
+    pub seq: u64,
+    /// A hash of its bytes.
+    pub payload: u64,
+    /// The ticket named on it.
+    pub ticket: Option<u64>,
+}
+
+impl Trace {
+    /// Adds a line.
+    pub fn add(&mut self, at: Micros, process: ProcessId, what: Seen) {
+        self.lines.push(Line { at, process, what });
+    }
+}
+
+/// A fast 64-bit hash, for payloads and for the digest of a run. Not for adversaries.
+pub fn hash(bytes: &[u8], seed: u64) -> u64 {
+    const M: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut state = seed ^ (bytes.len() as u64).wrapping_mul(M);
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes([
+            chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
+        ]);
+        state = (state ^ word).wrapping_mul(M).rotate_left(29);
+    }
+    for byte in chunks.remainder() {
+        state = (state ^ u64::from(*byte)).wrapping_mul(M).rotate_left(29);
+    }
+    state ^ (state >> 31)
+}

@@ -1,0 +1,107 @@
+//! Frames that travel alone: each may be lost, doubled, late, damaged, or come again much later.
+
+use std::net::SocketAddr;
+
+use antiphon_core::PathTrouble;
+use bytes::Bytes;
+
+use super::process::Input;
+use super::{Happening, World, addr_of};
+use crate::trace::{ProcessId, Slot};
+
+impl World {
+    pub(super) fn send_datagram(&mut self, from: ProcessId, to: Slot, bytes: Bytes) {
+        let sender = self.processes[from].slot;
+        if self.is_blocked(sender, to) {
+            if self.path(sender, to).rejecting {
+                let at = self.now + self.network.latency;
+                self.trouble(from, to, PathTrouble::Refused, at);
+            }
+            return;
+        }
+        let network = self.network.clone();
+        let sent = self.line_done(sender, to, bytes.len());
+        if network.bytes_per_s > 0
+            && (sent - self.now) * network.bytes_per_s / 1_000_000 > network.buffer_bytes as u64
+        {
+            self.count("overflow");
+            return;
+        }
+        if self.random.ppm(network.loss_ppm) {
+            self.count("drop");
+            return;
+        }
+        let mut bytes = bytes;
+        if self.random.ppm(network.corrupt_ppm) {
+            self.count("corrupt");
+            let mut damaged = bytes.to_vec();
+            for _ in 0..self.random.range(1, 4) {
+                let at = self.random.index(damaged.len());
+                damaged[at] ^= 1 << self.random.below(8);
+            }
+            bytes = damaged.into();
+        }
+        if self.random.ppm(network.truncate_ppm) {
+            self.count("truncate");
+            bytes = bytes.slice(..self.random.index(bytes.len()));
+        }
+        let from_addr = addr_of(sender);
+        let mut at = sent + self.latency(sender, to);
+        at = at.max(self.path(sender, to).clogged_until);
+        if self.random.ppm(network.reorder_ppm) {
+            self.count("reorder");
+            at += self.random.below(network.reorder_within + 1);
+        }
+        if self.random.ppm(network.duplicate_ppm) {
+            self.count("duplicate");
+            let again = at + self.random.below(network.reorder_within + 1);
+            self.agenda.add(
+                again,
+                Happening::Datagram {
+                    to,
+                    from: from_addr,
+                    bytes: bytes.clone(),
+                },
+            );
+        }
+        if self.random.ppm(network.replay_ppm) {
+            self.count("late_replay");
+            let again = at + self.random.below(network.replay_within + 1);
+            self.agenda.add(
+                again,
+                Happening::Outside {
+                    to,
+                    from: from_addr,
+                    bytes: bytes.clone(),
+                },
+            );
+        }
+        self.agenda.add(
+            at,
+            Happening::Datagram {
+                to,
+                from: from_addr,
+                bytes,
+            },
+        );
+    }
+
+    pub(super) fn datagram_arrived(&mut self, to: Slot, from: SocketAddr, bytes: Bytes) {
+        let sender = super::slot_of(from, self.hosts.len());
+        if sender.is_some_and(|sender| self.is_blocked(sender, to)) {
+            return;
+        }
+        match self.hosts[to].process {
+            Some(process) => self.accept(process, Input::Frame { from, bytes }),
+            // The dead process's kernel may say so; the sender takes it for what it is: a hint.
+            None => {
+                if let Some(sender) = sender.and_then(|slot| self.hosts[slot].process)
+                    && self.random.percent(self.network.icmp_percent)
+                {
+                    let at = self.now + self.network.latency;
+                    self.trouble(sender, to, PathTrouble::Refused, at);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Performs the steps of a plan, and takes all faults back for the liveness phase.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use antiphon_core::wire::frame::MAX_FRAME_BYTES;
+use bytes::Bytes;
+
+use super::{Happening, World};
+use crate::agenda::Micros;
+use crate::plan::{Action, Network, Who};
+use crate::trace::{Ending, ProcessId, Seen, Slot};
+
+impl World {
+    /// Performs one action now. Returns whether it did anything.
+    pub fn act(&mut self, action: &Action) -> bool {
+        let done = self.try_act(action);
+        if done {
+            self.count(action.kind());
+        }
+        done
+    }
+
+    fn try_act(&mut self, action: &Action) -> bool {
+        let slots = self.hosts.len();
+        match action {
+            Action::Start(slot) => *slot < slots && self.start(*slot, false).is_some(),
+            Action::Crash(who) => self.with(*who, action, |world, id| world.end(id, Ending::Killed)),
+            Action::CrashAtOutput(who, count) => {
+                self.with(*who, action, |world, id| world.doom_at_output(id, *count))
+            }
+            Action::CrashAfterView(who, count) => {
+                self.with(*who, action, |world, id| world.doom_after_view(id, *count))
+            }
+            Action::PowerOff(who) => self.with(*who, action, |world, id| {
+                let slot = world.processes[id].slot;
+                world.hosts[slot].powered = false;
+                world.end(id, Ending::PowerLost);
+            }),
+            Action::Leave(who) => self.with(*who, action, |world, id| world.leave(id)),
+            Action::LeaveGroup(who, group) => {
+                self.with(*who, action, |world, id| world.leave_group(id, *group))
+            }
+            Action::JoinGroup(who, group) => {
+                *group < self.plan.groups.len()
+                    && self.with(*who, action, |world, id| world.join_group(id, *group))
+            }
+            Action::Pause(who, length) => self.with(*who, action, |world, id| world.pause(id, *length)),
+            Action::Slow(who, cost, length) => {
+                self.with(*who, action, |world, id| world.slow(id, *cost, *length))
+            }
+            Action::Stall(who, length) => self.with(*who, action, |world, id| world.stall(id, *length)),
+            Action::Partition(sides) => {
+                self.fault_note(action);
+                for (i, one) in sides.iter().enumerate() {
+                    for other in &sides[i + 1..] {
+                        one.iter()
+                            .for_each(|a| other.iter().for_each(|b| self.cut(*a, *b, false)));
+                    }
+                }
+                true
+            }
+            Action::OneWay(from, to) => {
+                self.fault_note(action);
+                from.iter()
+                    .for_each(|a| to.iter().for_each(|b| self.block(*a, *b, false)));
+                true
+            }
+            Action::CutPair(a, b) => {
+                self.fault_note(action);
+                self.cut(*a, *b, false);
+                true
+            }
+            Action::Reject(a, b) => {
+                self.fault_note(action);
+                self.cut(*a, *b, true);
+                self.reset_streams_between(*a, *b);
+                self.reset_lifelines_between(*a, *b);
+                true
+            }
+            Action::Isolate(who) => {
+                let Some(slot) = self.resolve(*who) else {
+                    return false;
+                };
+                self.fault_note(action);
+                (0..slots).for_each(|other| self.cut(slot, other, false));
+                true
+            }
+            Action::Heal => {
+                self.fault_note(action);
+                self.heal();
+                true
+            }
+            Action::Clog(from, to, length) => {
+                self.fault_note(action);
+                let until = self.now + length;
+                self.path_mut(*from, *to).clogged_until = until;
+                true
+            }
+            Action::Flap(a, b, period, length) => {
+                self.fault_note(action);
+                let (until, calm) = (self.now + length, self.calm);
+                self.flap(*a, *b, *period, until, true, calm);
+                true
+            }
+            Action::ResetStreams(a, b) => {
+                self.fault_note(action);
+                self.reset_streams_between(*a, *b);
+                true
+            }
+            Action::ResetLifelines(a, b) => {
+                self.fault_note(action);
+                self.reset_lifelines_between(*a, *b);
+                true
+            }
+            Action::ProxyEnds(a, b) => {
+                self.fault_note(action);
+                self.proxies_end(*a, *b)
+            }
+            Action::Garbage(who, count) => {
+                let Some(slot) = self.resolve(*who) else {
+                    return false;
+                };
+                self.fault_note(action);
+                (0..*count).for_each(|_| self.throw_garbage(slot));
+                true
+            }
+            Action::Foreign(slot, length) => match self.start(*slot, true) {
+                Some(id) => {
+                    self.agenda.add(self.now + length, Happening::EndForeign(id));
+                    true
+                }
+                None => false,
+            },
+            Action::Network(network) => {
+                self.fault_note(action);
+                self.network = (**network).clone();
+                true
+            }
+        }
+    }
+
+    /// Does something to the live process that a step means.
+    fn with(&mut self, who: Who, action: &Action, change: impl FnOnce(&mut Self, ProcessId)) -> bool {
+        let Some(id) = self.resolve(who).and_then(|slot| self.process_at(slot)) else {
+            return false;
+        };
+        self.note(id, Seen::Fault(format!("{action:?}")));
+        change(self, id);
+        true
+    }
+
+    fn fault_note(&mut self, action: &Action) {
+        let text = format!("{action:?}");
+        self.note(ProcessId::MAX, Seen::Fault(text));
+    }
+
+    fn cut(&mut self, a: Slot, b: Slot, rejecting: bool) {
+        if a != b {
+            self.block(a, b, rejecting);
+            self.block(b, a, rejecting);
+        }
+    }
+
+    fn block(&mut self, from: Slot, to: Slot, rejecting: bool) {
+        if from == to {
+            return;
+        }
+        let now = self.now;
+        let path = self.path_mut(from, to);
+        path.rejecting = rejecting;
+        if path.blocked.is_none() {
+            path.blocked = Some(now);
+            self.watch_keepalives(from, to);
+        }
+    }
+
+    fn unblock(&mut self, from: Slot, to: Slot) {
+        let path = self.path_mut(from, to);
+        path.rejecting = false;
+        path.clogged_until = 0;
+        if let Some(since) = path.blocked.take() {
+            let cut_for = self.now - since;
+            self.unstall_streams(from, to);
+            self.unstall_lifelines(from, to, cut_for);
+        }
+    }
+
+    /// All paths work again.
+    pub fn heal(&mut self) {
+        for from in 0..self.hosts.len() {
+            for to in 0..self.hosts.len() {
+                self.unblock(from, to);
+            }
+        }
+    }
+
+    pub(super) fn flap(&mut self, a: Slot, b: Slot, period: Micros, until: Micros, cut: bool, calm: u32) {
+        if calm != self.calm {
+            return;
+        }
+        if cut && self.now < until {
+            self.cut(a, b, false);
+        } else {
+            self.unblock(a, b);
+            self.unblock(b, a);
+        }
+        if self.now < until {
+            let at = self.now + period;
+            self.agenda.add(
+                at,
+                Happening::Flap {
+                    a,
+                    b,
+                    period,
+                    until,
+                    cut: !cut,
+                    calm,
+                },
+            );
+        }
+    }
+
+    /// Takes back every fault that can be: paths, network, stopped and slow processes, stalled applications.
+    pub fn take_back_faults(&mut self) {
+        self.calm += 1;
+        self.note(
+            ProcessId::MAX,
+            Seen::Fault("all faults are taken back".to_owned()),
+        );
+        self.network = Network {
+            proxy_percent: self.network.proxy_percent,
+            ..Network::default()
+        };
+        self.heal();
+        for slot in 0..self.hosts.len() {
+            let Some(id) = self.hosts[slot].process else {
+                continue;
+            };
+            if self.processes[id].foreign {
+                self.end(id, Ending::Killed);
+            } else {
+                self.release(id);
+            }
+        }
+    }
+
+    /// One frame from outside the cluster: noise, a real frame with bytes changed, or a lying length.
+    fn throw_garbage(&mut self, to: Slot) {
+        let from = SocketAddr::new(
+            IpAddr::V4(Ipv4Addr::new(192, 0, 2, self.random.range(1, 9) as u8)),
+            6_000,
+        );
+        let mut bytes: Vec<u8> = match &self.recent {
+            Some(frame) if self.random.percent(60) => frame.to_vec(),
+            _ => {
+                let length = self.random.index(MAX_FRAME_BYTES.min(1_500));
+                (0..length).map(|_| self.random.next_u64() as u8).collect()
+            }
+        };
+        for _ in 0..self.random.range(1, 6) {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = self.random.index(bytes.len());
+            bytes[at] = *self.random.pick(&[0, 1, 0x7f, 0x80, 0xff]);
+        }
+        let at = self.now + self.random.below(50_000);
+        self.agenda.add(
+            at,
+            Happening::Outside {
+                to,
+                from,
+                bytes: Bytes::from(bytes),
+            },
+        );
+    }
+}

@@ -1,0 +1,410 @@
+//! The world: hosts, kernels, a network, and nodes that know nothing of it.
+//!
+//! ```text
+//!                 plan steps (faults)                     trace ──► checkers
+//!                        │                                  ▲
+//!   agenda ──► World ────┼──► Process (one Node, its driver and its application)
+//!   (time,order)         │        │ outputs, performed in order
+//!                        ▼        ▼
+//!                     paths ──► datagram | stream      lifeline
+//! ```
+//! - [`process`]: what a driver and an application do around a `Node`: clocks that drift, inboxes that fill while the
+//!   process is stopped, a crash between any two outputs.
+//! - [`datagram`] and [`stream`]: two ways frames travel; a plan chooses one.
+//! - [`lifeline`]: TCP connections as two kernels keep them, for proof of death (R9, R25).
+//! - [`faults`]: performs the steps of a plan.
+//!
+//! One number decides everything: the same plan and seed give the same run, which [`World::digest`] shows.
+
+mod datagram;
+mod faults;
+mod lifeline;
+mod process;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use antiphon_core::wire::{Incarnation, NodeView};
+use antiphon_core::{GroupView, PathTrouble};
+use bytes::Bytes;
+
+use crate::agenda::{Agenda, Micros};
+use crate::plan::{Network, Plan, Who};
+use crate::random::Random;
+use crate::trace::{Ending, GroupIndex, ProcessId, Seen, Slot, Trace};
+
+use lifeline::Lifelines;
+use process::{Input, Process};
+use stream::Streams;
+
+/// The wall clock at the simulation's start, in seconds since 1970: an afternoon in 2026.
+const UNIX_TIME_S: u64 = 1_780_000_000;
+
+/// The simulated world.
+pub struct World {
+    now: Micros,
+    agenda: Agenda<Happening>,
+    random: Random,
+    plan: Arc<Plan>,
+    network: Network,
+    hosts: Vec<Host>,
+    processes: Vec<Process>,
+    paths: Vec<Path>,
+    streams: Streams,
+    lifelines: Lifelines,
+    loaded: bool,
+    /// Rises when all faults are taken back: what was scheduled before is void.
+    calm: u32,
+    recent: Option<Bytes>,
+    trace: Trace,
+    faults: BTreeMap<&'static str, u64>,
+    digest: u64,
+}
+
+/// A host: at most one process, and a kernel that outlives it.
+struct Host {
+    process: Option<ProcessId>,
+    powered: bool,
+}
+
+/// One direction between two hosts.
+#[derive(Debug, Clone, Default)]
+struct Path {
+    /// Since when nothing passes.
+    blocked: Option<Micros>,
+    /// While blocked, answers are resets instead of silence.
+    rejecting: bool,
+    clogged_until: Micros,
+    /// When the line has sent what it was given.
+    free_at: Micros,
+}
+
+/// What the agenda holds.
+#[derive(Debug)]
+enum Happening {
+    Step(usize),
+    Timer(ProcessId),
+    Run(ProcessId),
+    Tick(ProcessId),
+    Resume(ProcessId, u32),
+    Unslow(ProcessId, u32),
+    Unstall(ProcessId),
+    Input(ProcessId, Input),
+    Datagram {
+        to: Slot,
+        from: SocketAddr,
+        bytes: Bytes,
+    },
+    Outside {
+        to: Slot,
+        from: SocketAddr,
+        bytes: Bytes,
+    },
+    Flap {
+        a: Slot,
+        b: Slot,
+        period: Micros,
+        until: Micros,
+        cut: bool,
+        calm: u32,
+    },
+    EndForeign(ProcessId),
+    StreamDial {
+        id: u64,
+        attempt: u32,
+    },
+    StreamReady(u64),
+    StreamGone(u64),
+    StreamTimeout {
+        id: u64,
+        since: Micros,
+    },
+    LifelineDial {
+        id: u64,
+        attempt: u32,
+    },
+    LifelineReady(u64),
+    LifelineGone(u64),
+    Keepalive {
+        id: u64,
+        since: Micros,
+    },
+}
+
+impl World {
+    /// A world for a plan. Nothing runs in it before the first step.
+    pub fn new(plan: Arc<Plan>, seed: u64) -> Self {
+        let mut agenda = Agenda::default();
+        for (index, step) in plan.steps.iter().enumerate() {
+            agenda.add(step.at, Happening::Step(index));
+        }
+        let mut trace = Trace::default();
+        trace.seeds.extend((0..plan.seeds).map(addr_of));
+        Self {
+            now: 0,
+            agenda,
+            // The plan was drawn from the same seed: another stream for what happens inside it.
+            random: Random::new(seed ^ 0x5157_4f52_4c44),
+            network: plan.network.clone(),
+            hosts: (0..plan.slots)
+                .map(|_| Host {
+                    process: None,
+                    powered: true,
+                })
+                .collect(),
+            processes: Vec::new(),
+            paths: vec![Path::default(); plan.slots * plan.slots],
+            streams: Streams::default(),
+            lifelines: Lifelines::default(),
+            loaded: true,
+            calm: 0,
+            recent: None,
+            trace,
+            faults: BTreeMap::new(),
+            digest: seed,
+            plan,
+        }
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> Micros {
+        self.now
+    }
+
+    /// Lets everything happen up to this time.
+    pub fn run_until(&mut self, until: Micros) {
+        while self.agenda.next_at().is_some_and(|at| at <= until) {
+            let Some((at, happening)) = self.agenda.pop() else {
+                break;
+            };
+            self.now = self.now.max(at);
+            self.perform(happening);
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// What happened so far.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Ends the run.
+    pub fn into_trace(self) -> Trace {
+        self.trace
+    }
+
+    /// How often each kind of fault was really made.
+    pub fn faults(&self) -> &BTreeMap<&'static str, u64> {
+        &self.faults
+    }
+
+    /// A number over all outputs and events: equal runs have equal digests.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The live process at a slot, foreign ones left out.
+    pub fn process_at(&self, slot: Slot) -> Option<ProcessId> {
+        let process = self.hosts.get(slot)?.process?;
+        (!self.processes[process].foreign).then_some(process)
+    }
+
+    /// The slots where a node of ours lives.
+    pub fn live_slots(&self) -> Vec<Slot> {
+        (0..self.hosts.len())
+            .filter(|slot| self.process_at(*slot).is_some())
+            .collect()
+    }
+
+    /// The incarnation of the node at a slot.
+    pub fn incarnation(&self, slot: Slot) -> Option<Incarnation> {
+        self.process_at(slot)
+            .map(|process| self.processes[process].node.incarnation())
+    }
+
+    /// The node view that the application at a slot last heard of in its present incarnation.
+    pub fn node_view(&self, slot: Slot) -> Option<Arc<NodeView>> {
+        self.process_at(slot)
+            .and_then(|process| self.processes[process].view.clone())
+    }
+
+    /// The view of a group that the application at a slot last heard of, unless it is suspended or starting over.
+    pub fn group_view(&self, slot: Slot, group: GroupIndex) -> Option<Arc<GroupView>> {
+        let process = &self.processes[self.process_at(slot)?];
+        process.uses.get(&group).and_then(|usage| usage.view.clone())
+    }
+
+    /// Whether the application at a slot means to be in the group.
+    pub fn wants_group(&self, slot: Slot, group: GroupIndex) -> bool {
+        self.process_at(slot).is_some_and(|process| {
+            let process = &self.processes[process];
+            !process.leaving && process.uses.get(&group).is_some_and(|usage| !usage.left)
+        })
+    }
+
+    /// Whether the process at a slot is on its way out.
+    pub fn is_leaving(&self, slot: Slot) -> bool {
+        self.process_at(slot)
+            .is_some_and(|process| self.processes[process].leaving)
+    }
+
+    /// Whether applications send by themselves.
+    pub fn set_load(&mut self, loaded: bool) {
+        self.loaded = loaded;
+    }
+
+    /// The latest primary view that any live process of ours knows of, by number.
+    pub fn latest_primary(&self) -> Option<Arc<NodeView>> {
+        self.live_slots()
+            .into_iter()
+            .filter_map(|slot| self.processes[self.hosts[slot].process?].primary.clone())
+            .max_by_key(|view| view.number)
+    }
+
+    /// The slot that a step means.
+    fn resolve(&self, who: Who) -> Option<Slot> {
+        let by_incarnation = |incarnation: Incarnation| {
+            self.live_slots()
+                .into_iter()
+                .find(|slot| self.incarnation(*slot) == Some(incarnation))
+        };
+        match who {
+            Who::Slot(slot) => Some(slot),
+            Who::Rank(rank) => {
+                let view = self.latest_primary()?;
+                by_incarnation(view.members.get(rank)?.incarnation)
+            }
+            Who::Youngest => by_incarnation(self.latest_primary()?.members.last()?.incarnation),
+            Who::Leader => {
+                let latest = self
+                    .live_slots()
+                    .into_iter()
+                    .filter_map(|slot| self.group_view(slot, 0))
+                    .max_by_key(|view| (view.id.number, view.id.k))?;
+                by_incarnation(*latest.members.first()?)
+            }
+        }
+    }
+
+    fn perform(&mut self, happening: Happening) {
+        match happening {
+            Happening::Step(index) => {
+                let action = self.plan.steps[index].action.clone();
+                self.act(&action);
+            }
+            Happening::Timer(process) => self.timer_fired(process),
+            Happening::Run(process) => self.run_inbox(process),
+            Happening::Tick(process) => self.tick(process),
+            Happening::Resume(process, pause) => self.resume(process, pause),
+            Happening::Unslow(process, pause) => self.unslow(process, pause),
+            Happening::Unstall(process) => self.unstall(process),
+            Happening::Input(process, input) => self.accept(process, input),
+            Happening::Datagram { to, from, bytes } => self.datagram_arrived(to, from, bytes),
+            Happening::Outside { to, from, bytes } => {
+                if let Some(process) = self.hosts[to].process {
+                    self.accept(process, Input::Frame { from, bytes });
+                }
+            }
+            Happening::Flap {
+                a,
+                b,
+                period,
+                until,
+                cut,
+                calm,
+            } => self.flap(a, b, period, until, cut, calm),
+            Happening::EndForeign(process) => self.end(process, Ending::Killed),
+            Happening::StreamDial { id, attempt } => self.stream_dial(id, attempt),
+            Happening::StreamReady(id) => self.stream_ready(id),
+            Happening::StreamGone(id) => self.stream_gone(id),
+            Happening::StreamTimeout { id, since } => self.stream_timeout(id, since),
+            Happening::LifelineDial { id, attempt } => self.lifeline_dial(id, attempt),
+            Happening::LifelineReady(id) => self.lifeline_ready(id),
+            Happening::LifelineGone(id) => self.lifeline_gone(id),
+            Happening::Keepalive { id, since } => self.lifeline_keepalive(id, since),
+        }
+    }
+
+    /// One fault more of this kind.
+    fn count(&mut self, kind: &'static str) {
+        *self.faults.entry(kind).or_default() += 1;
+    }
+
+    fn note(&mut self, process: ProcessId, what: Seen) {
+        self.trace.add(self.now, process, what);
+    }
+
+    fn path(&self, from: Slot, to: Slot) -> &Path {
+        &self.paths[from * self.hosts.len() + to]
+    }
+
+    fn path_mut(&mut self, from: Slot, to: Slot) -> &mut Path {
+        let width = self.hosts.len();
+        &mut self.paths[from * width + to]
+    }
+
+    /// Whether nothing passes from one host to another: cut, or without power.
+    fn is_blocked(&self, from: Slot, to: Slot) -> bool {
+        from != to && (self.path(from, to).blocked.is_some() || !self.hosts[to].powered)
+    }
+
+    /// Since when the pair is cut in either direction.
+    fn cut_since(&self, a: Slot, b: Slot) -> Option<Micros> {
+        match (self.path(a, b).blocked, self.path(b, a).blocked) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn latency(&mut self, from: Slot, to: Slot) -> Micros {
+        if from == to {
+            return 20;
+        }
+        self.network.latency + self.random.below(self.network.jitter + 1)
+    }
+
+    /// When the last byte leaves a path's sender, with the line's bandwidth and clogs.
+    fn line_done(&mut self, from: Slot, to: Slot, bytes: usize) -> Micros {
+        let (now, rate) = (self.now, self.network.bytes_per_s);
+        let path = self.path_mut(from, to);
+        if rate > 0 {
+            path.free_at = path.free_at.max(now) + (bytes as u64 * 1_000_000) / rate;
+            path.free_at
+        } else {
+            now
+        }
+    }
+
+    fn trouble(&mut self, process: ProcessId, to: Slot, trouble: PathTrouble, at: Micros) {
+        self.agenda.add(
+            at,
+            Happening::Input(
+                process,
+                Input::Trouble {
+                    to: addr_of(to),
+                    trouble,
+                },
+            ),
+        );
+    }
+}
+
+/// A slot's address.
+pub fn addr_of(slot: Slot) -> SocketAddr {
+    SocketAddr::new(
+        IpAddr::V4(Ipv4Addr::new(10, 0, (slot / 200) as u8, (slot % 200) as u8 + 1)),
+        7400,
+    )
+}
+
+/// The slot of an address, if it is one of the plan's.
+fn slot_of(addr: SocketAddr, slots: usize) -> Option<Slot> {
+    (0..slots).find(|slot| addr_of(*slot) == addr)
+}

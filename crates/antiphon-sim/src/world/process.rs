@@ -1,0 +1,764 @@
+//! A process: one `Node`, the driver around it, and the application on top.
+//!
+//! The driver keeps the core's contract: inputs one at a time; then all outputs in order, then the events, then the
+//! timer. A process that is stopped takes no input while its kernel goes on; one that is slow takes its time for
+//! each. A crash may come between any two outputs: what was performed has happened, the rest never does.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use antiphon_core::wire::frame::MAX_FRAME_BYTES;
+use antiphon_core::wire::{Member, NodeView};
+use antiphon_core::{
+    Config, Event, GroupEvent, GroupHandle, GroupOptions, GroupView, LifelineEvent, Message, Node, Output,
+    PathTrouble, SendError, Time,
+};
+use bytes::Bytes;
+
+use super::{Happening, UNIX_TIME_S, World, addr_of, slot_of};
+use crate::agenda::Micros;
+use crate::plan::Transport;
+use crate::trace::{Delivery, Ending, GroupIndex, Heard, ProcessId, Seen, Slot, hash};
+
+/// More outputs or timer calls than this at one instant are a runaway of the core.
+const RUNAWAY: u32 = 100_000;
+
+pub(super) struct Process {
+    pub(super) slot: Slot,
+    pub(super) node: Node,
+    pub(super) foreign: bool,
+    pub(super) ended: Option<Ending>,
+    pub(super) leaving: bool,
+    pub(super) view: Option<Arc<NodeView>>,
+    pub(super) primary: Option<Arc<NodeView>>,
+    pub(super) uses: BTreeMap<GroupIndex, Usage>,
+    handles: BTreeMap<GroupHandle, GroupIndex>,
+    gate: Gate,
+    /// Rises with each pause or slowness: what was scheduled for an earlier one is void.
+    gate_number: u32,
+    inbox: VecDeque<Input>,
+    run_scheduled: bool,
+    clock: Clock,
+    timer_at: Micros,
+    timer_calls: (Micros, u32),
+    doom: Doom,
+    stalled: bool,
+}
+
+/// How inputs get in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    Slow(Micros),
+    Paused,
+}
+
+/// When it will be killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doom {
+    None,
+    /// Before its n-th output from now.
+    AtOutput(u32),
+    /// Before its n-th output after its next view.
+    AfterView(u32),
+}
+
+/// One input of a node.
+#[derive(Debug, Clone)]
+pub(super) enum Input {
+    Frame {
+        from: SocketAddr,
+        bytes: Bytes,
+    },
+    Trouble {
+        to: SocketAddr,
+        trouble: PathTrouble,
+    },
+    Lifeline(LifelineEvent),
+    Timer,
+    /// A connection has something to read.
+    ReadStream(u64),
+    ReadLifeline(u64),
+}
+
+/// An application's use of a group.
+#[derive(Debug)]
+pub(super) struct Usage {
+    pub(super) handle: GroupHandle,
+    pub(super) view: Option<Arc<GroupView>>,
+    pub(super) left: bool,
+    full: bool,
+    unconsumed: u64,
+}
+
+/// A host's clock: starts at zero with the process, and drifts.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    origin: Micros,
+    drift_ppm: i64,
+}
+
+impl Clock {
+    fn local(self, now: Micros) -> Time {
+        let passed = i128::from(now - self.origin);
+        let drifted = passed + passed * i128::from(self.drift_ppm) / 1_000_000;
+        Time::from_micros(drifted as u64)
+    }
+
+    fn global(self, local: Time) -> Micros {
+        let wanted = i128::from(local.as_micros());
+        let guess = wanted * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm));
+        let mut at = self.origin.saturating_add(guess as u64);
+        while self.local(at) < local {
+            at += 1;
+        }
+        at
+    }
+}
+
+impl World {
+    /// Starts a process at a slot, if none is there. `configure` may change what the plan says.
+    pub(super) fn start(&mut self, slot: Slot, foreign: bool) -> Option<ProcessId> {
+        if self.hosts[slot].process.is_some() {
+            return None;
+        }
+        self.hosts[slot].powered = true;
+        let id = self.processes.len();
+        let cluster = if foreign { "foreign" } else { "simulated" };
+        let mut config = Config::new(cluster, format!("n{slot}"), addr_of(slot));
+        config.seeds = (0..self.plan.seeds).map(addr_of).collect();
+        config.found = foreign;
+        if foreign {
+            config.seeds.clear();
+        }
+        config.profile = self.plan.profile.clone();
+        config.unix_time_s = UNIX_TIME_S + self.now / 1_000_000;
+        config.metadata = [
+            ("slot".to_owned(), slot.to_string()),
+            ("start".to_owned(), id.to_string()),
+        ]
+        .into();
+        let clock = Clock {
+            origin: self.now,
+            drift_ppm: self.random.range(0, 400) as i64 - 200,
+        };
+        let seed = self.random.seed();
+        let node = match Node::new(config.clone(), seed, clock.local(self.now)) {
+            Ok(node) => node,
+            Err(error) => {
+                self.note(
+                    id,
+                    Seen::Contract(format!("the configuration was refused: {error}")),
+                );
+                return None;
+            }
+        };
+        let member = Member {
+            incarnation: node.incarnation(),
+            name: config.name,
+            addr: config.addr,
+            metadata: config.metadata,
+            weight: config.weight,
+        };
+        self.note(
+            id,
+            Seen::Started {
+                slot,
+                member,
+                foreign,
+            },
+        );
+        self.hosts[slot].process = Some(id);
+        self.processes.push(Process {
+            slot,
+            node,
+            foreign,
+            ended: None,
+            leaving: false,
+            view: None,
+            primary: None,
+            uses: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            gate: Gate::Open,
+            gate_number: 0,
+            inbox: VecDeque::new(),
+            run_scheduled: false,
+            clock,
+            timer_at: Micros::MAX,
+            timer_calls: (0, 0),
+            doom: Doom::None,
+            stalled: false,
+        });
+        self.drive(id);
+        if !foreign {
+            let groups: Vec<GroupIndex> = (0..self.plan.groups.len())
+                .filter(|group| self.plan.groups[*group].members.contains(&slot))
+                .collect();
+            for group in groups {
+                self.join_group(id, group);
+            }
+            if self.plan.load.every > 0 {
+                let first = self.now + self.random.below(self.plan.load.every) + 1;
+                self.agenda.add(first, Happening::Tick(id));
+            }
+        }
+        Some(id)
+    }
+
+    pub(super) fn join_group(&mut self, id: ProcessId, group: GroupIndex) {
+        let plan = &self.plan.groups[group];
+        let (name, options) = (plan.name.clone(), plan.options);
+        self.join_named(id, group, &name, options);
+    }
+
+    fn join_named(&mut self, id: ProcessId, group: GroupIndex, name: &str, options: GroupOptions) {
+        let process = &mut self.processes[id];
+        if process.ended.is_some()
+            || process.leaving
+            || process.uses.get(&group).is_some_and(|usage| !usage.left)
+        {
+            return;
+        }
+        let now = process.clock.local(self.now);
+        match process.node.join_group(now, name, options) {
+            Ok(handle) => {
+                process.handles.insert(handle, group);
+                process.uses.insert(
+                    group,
+                    Usage {
+                        handle,
+                        view: None,
+                        left: false,
+                        full: false,
+                        unconsumed: 0,
+                    },
+                );
+                self.note(
+                    id,
+                    Seen::AskedToJoin {
+                        group,
+                        name: name.to_owned(),
+                        options,
+                    },
+                );
+            }
+            Err(error) => self.note(id, Seen::Contract(format!("joining {name} was refused: {error}"))),
+        }
+        self.drive(id);
+    }
+
+    pub(super) fn leave_group(&mut self, id: ProcessId, group: GroupIndex) {
+        let process = &mut self.processes[id];
+        let now = process.clock.local(self.now);
+        let Some(usage) = process.uses.get_mut(&group).filter(|usage| !usage.left) else {
+            return;
+        };
+        usage.left = true;
+        process.node.leave_group(now, usage.handle);
+        self.note(id, Seen::AskedToLeaveGroup(group));
+        self.drive(id);
+    }
+
+    pub(super) fn leave(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id];
+        if process.leaving || process.ended.is_some() {
+            return;
+        }
+        process.leaving = true;
+        let now = process.clock.local(self.now);
+        process.node.leave(now);
+        self.note(id, Seen::AskedToLeave);
+        self.drive(id);
+    }
+
+    /// Sends a message of the application at a slot.
+    pub fn send(&mut self, slot: Slot, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
+        let id = self.process_at(slot).ok_or(SendError::NoSuchGroup)?;
+        let process = &mut self.processes[id];
+        let usage = process.uses.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
+        let now = process.clock.local(self.now);
+        let hashed = hash(&payload, 0);
+        let result = process.node.send(now, usage.handle, payload);
+        match result {
+            Ok(ticket) => self.note(
+                id,
+                Seen::Sent {
+                    group,
+                    ticket: ticket.0,
+                    payload: hashed,
+                },
+            ),
+            Err(error) => {
+                usage.full = error == SendError::Full;
+                self.note(id, Seen::NotSent { group, error });
+            }
+        }
+        self.drive(id);
+        result.map(|ticket| ticket.0)
+    }
+
+    /// The application's next message, if it can send one.
+    pub(super) fn tick(&mut self, id: ProcessId) {
+        let every = self.plan.load.every;
+        if self.processes[id].ended.is_some() || every == 0 {
+            return;
+        }
+        let again = self.now + every / 2 + self.random.below(every) + 1;
+        self.agenda.add(again, Happening::Tick(id));
+        let process = &self.processes[id];
+        if process.gate == Gate::Paused || process.leaving || !self.loaded {
+            return;
+        }
+        // A tenth of the tries go to groups that should refuse: that they do is a guarantee too.
+        let eager = self.random.percent(10);
+        let able = |usage: &&Usage| !usage.left && (eager || (usage.view.is_some() && !usage.full));
+        let groups: Vec<GroupIndex> = process
+            .uses
+            .iter()
+            .filter(|(_, usage)| able(usage))
+            .map(|(group, _)| *group)
+            .collect();
+        if groups.is_empty() {
+            return;
+        }
+        let group = *self.random.pick(&groups);
+        let load = &self.plan.load;
+        let bytes = if self.random.percent(load.large_percent) {
+            load.large_bytes
+        } else {
+            load.bytes
+        };
+        let payload = self.payload(bytes);
+        let slot = self.processes[id].slot;
+        // A refusal is on the record; the application gives this message up.
+        let _refused = self.send(slot, group, payload).is_err();
+    }
+
+    /// Random bytes: no two messages are alike.
+    pub(crate) fn payload(&mut self, bytes: usize) -> Bytes {
+        let mut payload = Vec::with_capacity(bytes + 8);
+        while payload.len() < bytes {
+            payload.extend_from_slice(&self.random.next_u64().to_le_bytes());
+        }
+        payload.truncate(bytes.max(8));
+        payload.into()
+    }
+
+    /// Whether a process takes inputs as they come.
+    pub(super) fn reads_now(&self, id: ProcessId) -> bool {
+        let process = &self.processes[id];
+        process.gate == Gate::Open && process.inbox.is_empty()
+    }
+
+    /// An input has arrived at a process's door.
+    pub(super) fn accept(&mut self, id: ProcessId, input: Input) {
+        if self.processes[id].ended.is_some() {
+            return;
+        }
+        if self.reads_now(id) {
+            return self.handle(id, input);
+        }
+        let limit = (self.network.buffer_bytes / 256).max(64);
+        let process = &mut self.processes[id];
+        if matches!(input, Input::Frame { .. }) && process.inbox.len() > limit {
+            self.count("overflow");
+            return;
+        }
+        process.inbox.push_back(input);
+        self.schedule_run(id);
+    }
+
+    fn schedule_run(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id];
+        let cost = match process.gate {
+            Gate::Paused => return,
+            Gate::Slow(cost) => cost,
+            Gate::Open => 0,
+        };
+        if !process.run_scheduled && !process.inbox.is_empty() {
+            process.run_scheduled = true;
+            self.agenda.add(self.now + cost, Happening::Run(id));
+        }
+    }
+
+    pub(super) fn run_inbox(&mut self, id: ProcessId) {
+        self.processes[id].run_scheduled = false;
+        if self.processes[id].gate == Gate::Paused {
+            return;
+        }
+        if let Some(input) = self.processes[id].inbox.pop_front() {
+            match input {
+                Input::ReadStream(stream) => self.read_stream(id, stream),
+                Input::ReadLifeline(lifeline) => self.read_lifeline(id, lifeline),
+                input => self.handle(id, input),
+            }
+        }
+        self.schedule_run(id);
+    }
+
+    /// SIGSTOP.
+    pub(super) fn pause(&mut self, id: ProcessId, length: Micros) {
+        let process = &mut self.processes[id];
+        process.gate = Gate::Paused;
+        process.gate_number += 1;
+        let number = process.gate_number;
+        self.agenda.add(self.now + length, Happening::Resume(id, number));
+    }
+
+    /// SIGCONT: what has gathered is handled in whatever order the process comes to it, the late timer too.
+    pub(super) fn resume(&mut self, id: ProcessId, number: u32) {
+        let process = &mut self.processes[id];
+        if process.ended.is_some() || process.gate != Gate::Paused || process.gate_number != number {
+            return;
+        }
+        process.gate = Gate::Open;
+        process.inbox.push_back(Input::Timer);
+        let mut inbox: Vec<Input> = std::mem::take(&mut process.inbox).into();
+        self.random.shuffle(&mut inbox);
+        self.processes[id].inbox = inbox.into();
+        self.schedule_run(id);
+    }
+
+    pub(super) fn slow(&mut self, id: ProcessId, cost: Micros, length: Micros) {
+        let process = &mut self.processes[id];
+        process.gate = Gate::Slow(cost.max(1));
+        process.gate_number += 1;
+        let number = process.gate_number;
+        self.agenda.add(self.now + length, Happening::Unslow(id, number));
+    }
+
+    pub(super) fn unslow(&mut self, id: ProcessId, number: u32) {
+        let process = &mut self.processes[id];
+        if process.gate_number == number && matches!(process.gate, Gate::Slow(_)) {
+            process.gate = Gate::Open;
+            self.schedule_run(id);
+        }
+    }
+
+    pub(super) fn stall(&mut self, id: ProcessId, length: Micros) {
+        self.processes[id].stalled = true;
+        self.agenda.add(self.now + length, Happening::Unstall(id));
+    }
+
+    pub(super) fn unstall(&mut self, id: ProcessId) {
+        if self.processes[id].ended.is_none() && self.processes[id].stalled {
+            self.processes[id].stalled = false;
+            self.drive(id);
+        }
+    }
+
+    /// Stopped, slow and stalled processes go on, and nobody is doomed any more.
+    pub(super) fn release(&mut self, id: ProcessId) {
+        self.processes[id].doom = Doom::None;
+        let number = self.processes[id].gate_number;
+        self.resume(id, number);
+        self.unslow(id, number);
+        self.unstall(id);
+    }
+
+    pub(super) fn doom_at_output(&mut self, id: ProcessId, count: u32) {
+        self.processes[id].doom = Doom::AtOutput(count);
+    }
+
+    pub(super) fn doom_after_view(&mut self, id: ProcessId, count: u32) {
+        self.processes[id].doom = Doom::AfterView(count);
+    }
+
+    /// One input, and all that follows from it.
+    pub(super) fn handle(&mut self, id: ProcessId, input: Input) {
+        let process = &mut self.processes[id];
+        if process.ended.is_some() {
+            return;
+        }
+        let now = process.clock.local(self.now);
+        match input {
+            Input::Frame { from, bytes } => {
+                if process.node.handle_frame(now, from, bytes).is_err() {
+                    self.count("refused_frame");
+                }
+            }
+            Input::Trouble { to, trouble } => process.node.handle_path_trouble(now, to, trouble),
+            Input::Lifeline(event) => {
+                if process.node.handle_lifeline(now, event).is_err() {
+                    self.count("refused_record");
+                }
+            }
+            Input::Timer => {
+                process.timer_at = Micros::MAX;
+                process.node.handle_timeout(now);
+            }
+            Input::ReadStream(stream) => return self.read_stream(id, stream),
+            Input::ReadLifeline(lifeline) => return self.read_lifeline(id, lifeline),
+        }
+        self.drive(id);
+    }
+
+    pub(super) fn timer_fired(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id];
+        // Another deadline has replaced this one.
+        if process.ended.is_some() || process.timer_at != self.now {
+            return;
+        }
+        process.timer_at = Micros::MAX;
+        if process.gate == Gate::Paused {
+            return;
+        }
+        let (at, calls) = process.timer_calls;
+        process.timer_calls = if at == self.now {
+            (at, calls + 1)
+        } else {
+            (self.now, 1)
+        };
+        if process.timer_calls.1 == RUNAWAY / 100 {
+            self.note(
+                id,
+                Seen::Contract("the timer fires again and again without time passing".to_owned()),
+            );
+            return self.end(id, Ending::Killed);
+        }
+        self.accept(id, Input::Timer);
+    }
+
+    /// Performs what the core wants done, tells the application, and sets the timer.
+    pub(super) fn drive(&mut self, id: ProcessId) {
+        let mut count = 0;
+        loop {
+            while let Some(output) = self.processes[id].node.poll_output() {
+                count += 1;
+                if self.is_doomed(id) {
+                    self.count("killed_between_outputs");
+                    return self.end(id, Ending::Killed);
+                }
+                self.perform_output(id, output);
+            }
+            let mut heard = false;
+            while let Some(event) = self.processes[id].node.poll_event() {
+                heard = true;
+                count += 1;
+                self.hear(id, event);
+            }
+            if self.processes[id].ended.is_some() {
+                return;
+            }
+            let consumed = self.consume(id);
+            if !heard && !consumed {
+                break;
+            }
+            if count > RUNAWAY {
+                self.note(
+                    id,
+                    Seen::Contract(format!("one input made more than {RUNAWAY} outputs and events")),
+                );
+                return self.end(id, Ending::Killed);
+            }
+        }
+        let process = &mut self.processes[id];
+        if let Some(wanted) = process.node.poll_timeout() {
+            let at = process.clock.global(wanted).max(self.now);
+            if at < process.timer_at {
+                process.timer_at = at;
+                self.agenda.add(at, Happening::Timer(id));
+            }
+        }
+    }
+
+    fn is_doomed(&mut self, id: ProcessId) -> bool {
+        let doom = &mut self.processes[id].doom;
+        match doom {
+            Doom::AtOutput(0) => true,
+            Doom::AtOutput(left) => {
+                *left -= 1;
+                false
+            }
+            Doom::None | Doom::AfterView(_) => false,
+        }
+    }
+
+    fn perform_output(&mut self, id: ProcessId, output: Output) {
+        match output {
+            Output::Frame { to, class, bytes } => {
+                self.digest = hash(&bytes, self.digest.rotate_left(5) ^ self.now);
+                if bytes.is_empty() || bytes.len() > MAX_FRAME_BYTES {
+                    self.note(id, Seen::Contract(format!("a frame of {} bytes", bytes.len())));
+                    return;
+                }
+                // Addresses that are nobody's swallow what is sent to them.
+                let Some(slot) = slot_of(to, self.hosts.len()) else {
+                    return;
+                };
+                if self.recent.is_none() || self.digest.is_multiple_of(64) {
+                    self.recent = Some(bytes.clone());
+                }
+                match self.plan.transport {
+                    Transport::Datagram => self.send_datagram(id, slot, bytes),
+                    Transport::Stream => self.send_stream(id, slot, class, bytes),
+                }
+            }
+            Output::Lifeline(command) => {
+                self.digest = self.digest.rotate_left(7) ^ self.now;
+                self.lifeline_command(id, command);
+            }
+        }
+    }
+
+    /// Hands an event to the application.
+    fn hear(&mut self, id: ProcessId, event: Event) {
+        self.digest = self.digest.rotate_left(11).wrapping_add(self.now);
+        let seen = match event {
+            Event::Incarnation(incarnation) => {
+                let process = &mut self.processes[id];
+                process.view = None;
+                process.primary = None;
+                for usage in process.uses.values_mut() {
+                    usage.view = None;
+                }
+                Seen::Incarnation(incarnation)
+            }
+            Event::Forming { missing } => Seen::Forming(missing),
+            Event::NodeView(view) => {
+                let process = &mut self.processes[id];
+                if view.is_primary() {
+                    process.primary = Some(view.clone());
+                }
+                process.view = Some(view.clone());
+                self.view_dooms(id);
+                Seen::NodeView(view)
+            }
+            Event::Refused { reason, fatal } => Seen::Refused { reason, fatal },
+            Event::Expelled { cause } => Seen::Expelled(cause),
+            Event::Left => {
+                self.note(id, Seen::Left);
+                return self.end(id, Ending::Exited);
+            }
+            Event::Group(handle, event) => {
+                let Some(group) = self.processes[id].handles.get(&handle).copied() else {
+                    self.note(
+                        id,
+                        Seen::Contract(format!("an event of a group that was never joined: {event:?}")),
+                    );
+                    return;
+                };
+                Seen::Group(group, self.hear_group(id, group, event))
+            }
+            other => Seen::Contract(format!("an event the simulator does not know: {other:?}")),
+        };
+        self.note(id, seen);
+    }
+
+    fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Heard {
+        if matches!(event, GroupEvent::View(_)) {
+            self.view_dooms(id);
+        }
+        let Some(usage) = self.processes[id].uses.get_mut(&group) else {
+            return Heard::Refused("the simulated application never used this group".to_owned());
+        };
+        match event {
+            GroupEvent::View(view) => {
+                usage.view = Some(view.clone());
+                Heard::View(view)
+            }
+            GroupEvent::Transitional { members } => Heard::Transitional(members),
+            GroupEvent::Message(message) => {
+                usage.unconsumed += 1;
+                Heard::Message(delivery(&message))
+            }
+            GroupEvent::Suspended => {
+                usage.view = None;
+                Heard::Suspended
+            }
+            GroupEvent::Resync { cause } => {
+                usage.view = None;
+                // What was not consumed of the former membership has no credit to give back.
+                usage.unconsumed = 0;
+                Heard::Resync(cause)
+            }
+            GroupEvent::Receipt { ticket, outcome } => Heard::Receipt {
+                ticket: ticket.0,
+                outcome,
+            },
+            GroupEvent::Writable => {
+                usage.full = false;
+                Heard::Writable
+            }
+            GroupEvent::Refused { reason } => Heard::Refused(reason),
+            GroupEvent::Left => {
+                usage.left = true;
+                usage.view = None;
+                Heard::Left
+            }
+            other => Heard::Refused(format!("an event the simulator does not know: {other:?}")),
+        }
+    }
+
+    fn view_dooms(&mut self, id: ProcessId) {
+        let doom = &mut self.processes[id].doom;
+        if let Doom::AfterView(count) = *doom {
+            *doom = Doom::AtOutput(count);
+        }
+    }
+
+    /// The application takes what it was given, unless it is stalled.
+    fn consume(&mut self, id: ProcessId) -> bool {
+        let process = &mut self.processes[id];
+        if process.stalled {
+            return false;
+        }
+        let now = process.clock.local(self.now);
+        let mut any = false;
+        for usage in process.uses.values_mut().filter(|usage| usage.unconsumed > 0) {
+            any = true;
+            process
+                .node
+                .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
+        }
+        any
+    }
+
+    /// The process is gone; its kernel, unless the power is, goes on.
+    pub(super) fn end(&mut self, id: ProcessId, ending: Ending) {
+        let process = &mut self.processes[id];
+        if process.ended.is_some() {
+            return;
+        }
+        process.ended = Some(ending);
+        let slot = process.slot;
+        self.hosts[slot].process = None;
+        self.note(id, Seen::Ended(ending));
+        self.streams_of_ended(id, ending);
+        self.lifelines_of_ended(id, ending);
+        let process = &mut self.processes[id];
+        process.inbox.clear();
+    }
+}
+
+fn delivery(message: &Message) -> Delivery {
+    Delivery {
+        view: message.view,
+        sender: message.sender,
+        seq: message.seq,
+        payload: hash(&message.payload, 0),
+        ticket: message.ticket.map(|ticket| ticket.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drifting_clock_reaches_each_deadline_and_not_earlier() {
+        for drift_ppm in [-200, 0, 137] {
+            let clock = Clock {
+                origin: 5_000,
+                drift_ppm,
+            };
+            for deadline in [0, 1, 999, 1_000_000, 77_777_777] {
+                let deadline = Time::from_micros(deadline);
+                let at = clock.global(deadline);
+                assert!(clock.local(at) >= deadline);
+                assert!(at == clock.origin || clock.local(at - 1) < deadline);
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! Frames on connections, as two kernels keep them (R25).
+//!
+//! One connection per sending process, destination and class. In order, and nothing lost while it stands. What a
+//! process had written before it died still arrives, then the FIN; if it left data unread, a reset instead, and what
+//! was on its way is gone. A cut is silence: after the heal the retransmission comes with its back-off, or the
+//! connection has timed out on one side and is half open on the other. A stopped process's kernel goes on taking
+//! bytes until the buffers are full. Connections of one process progress independently: those of a dead one may still
+//! bring data after its lifeline has proved its death.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use antiphon_core::{Class, PathTrouble};
+use bytes::Bytes;
+
+use super::process::Input;
+use super::{Happening, World, addr_of};
+use crate::agenda::{MILLIS, Micros, SECONDS};
+use crate::trace::{Ending, ProcessId, Slot};
+
+/// What a kernel holds of a connection; what lies behind it is the driver's, and dies with the process.
+const KERNEL_BYTES: usize = 128 << 10;
+/// A driver waits this long before it dials an address again.
+const REDIAL: Micros = 100 * MILLIS;
+/// An idle half-open connection is noticed after this long.
+const KEEPALIVE: Micros = 15 * SECONDS;
+
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    next_id: u64,
+    all: BTreeMap<u64, Stream>,
+    index: BTreeMap<(ProcessId, Slot, Class), u64>,
+    redial: BTreeMap<(ProcessId, Slot, Class), Micros>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    from: ProcessId,
+    from_slot: Slot,
+    to_slot: Slot,
+    class: Class,
+    /// The accepting process, once connected.
+    to: Option<ProcessId>,
+    queue: VecDeque<(Micros, Bytes)>,
+    bytes: usize,
+    last_arrival: Micros,
+    /// The sender is gone: a FIN follows the queue.
+    closing: bool,
+    scheduled: bool,
+    /// The reader has been told that there is something to read, and has not got to it.
+    announced: bool,
+    stalled: Option<Micros>,
+}
+
+impl World {
+    pub(super) fn send_stream(&mut self, from: ProcessId, to: Slot, class: Class, bytes: Bytes) {
+        let key = (from, to, class);
+        let id = match self.streams.index.get(&key) {
+            Some(id) => *id,
+            None => {
+                if self.streams.redial.get(&key).is_some_and(|at| *at > self.now) {
+                    return;
+                }
+                self.dial_stream(key)
+            }
+        };
+        let from_slot = self.processes[from].slot;
+        if self.random.ppm(self.network.break_ppm) {
+            self.count("stream_break");
+            self.break_stream(id, PathTrouble::Lost);
+            return;
+        }
+        let done = self.line_done(from_slot, to, bytes.len());
+        let latency = self.latency(from_slot, to);
+        let (now, limit) = (self.now, self.network.buffer_bytes.max(2 * KERNEL_BYTES));
+        let Some(stream) = self.streams.all.get_mut(&id) else {
+            return;
+        };
+        if stream.bytes + bytes.len() > limit {
+            self.count("overflow");
+            return;
+        }
+        stream.bytes += bytes.len();
+        stream.last_arrival = stream.last_arrival.max(done.max(now) + latency);
+        stream.queue.push_back((stream.last_arrival, bytes));
+        let at = stream.last_arrival;
+        if stream.to.is_some() && !stream.scheduled && stream.stalled.is_none() && !stream.announced {
+            stream.scheduled = true;
+            self.agenda.add(at, Happening::StreamReady(id));
+        }
+    }
+
+    fn dial_stream(&mut self, key: (ProcessId, Slot, Class)) -> u64 {
+        let (from, to_slot, class) = key;
+        let from_slot = self.processes[from].slot;
+        self.streams.next_id += 1;
+        let id = self.streams.next_id;
+        self.streams.all.insert(
+            id,
+            Stream {
+                from,
+                from_slot,
+                to_slot,
+                class,
+                to: None,
+                queue: VecDeque::new(),
+                bytes: 0,
+                last_arrival: 0,
+                closing: false,
+                scheduled: false,
+                announced: false,
+                stalled: None,
+            },
+        );
+        self.streams.index.insert(key, id);
+        let at = self.now + 2 * self.latency(from_slot, to_slot);
+        self.agenda.add(at, Happening::StreamDial { id, attempt: 0 });
+        id
+    }
+
+    pub(super) fn stream_dial(&mut self, id: u64, attempt: u32) {
+        let Some(stream) = self.streams.all.get(&id) else {
+            return;
+        };
+        let (from_slot, to_slot) = (stream.from_slot, stream.to_slot);
+        if self.path(from_slot, to_slot).rejecting {
+            return self.dial_failed(id, PathTrouble::Refused);
+        }
+        if self.is_blocked(from_slot, to_slot) || self.is_blocked(to_slot, from_slot) {
+            // A SYN is sent again after 1 s, then 2 s.
+            return match attempt {
+                0 | 1 => {
+                    let at = self.now + (SECONDS << attempt);
+                    self.agenda.add(
+                        at,
+                        Happening::StreamDial {
+                            id,
+                            attempt: attempt + 1,
+                        },
+                    );
+                }
+                _ => self.dial_failed(id, PathTrouble::TimedOut),
+            };
+        }
+        let Some(reader) = self.hosts[to_slot].process else {
+            return self.dial_failed(id, PathTrouble::Refused);
+        };
+        let now = self.now;
+        let latency = self.latency(from_slot, to_slot);
+        let Some(stream) = self.streams.all.get_mut(&id) else {
+            return;
+        };
+        stream.to = Some(reader);
+        for (at, _) in &mut stream.queue {
+            *at = (*at).max(now + latency);
+        }
+        stream.last_arrival = stream.last_arrival.max(now + latency);
+        stream.scheduled = true;
+        self.agenda.add(now + latency, Happening::StreamReady(id));
+    }
+
+    fn dial_failed(&mut self, id: u64, trouble: PathTrouble) {
+        let Some(stream) = self.remove_stream(id) else {
+            return;
+        };
+        self.streams
+            .redial
+            .insert((stream.from, stream.to_slot, stream.class), self.now + REDIAL);
+        self.trouble(stream.from, stream.to_slot, trouble, self.now);
+    }
+
+    /// Something has arrived, or may go on: hands over what can be.
+    pub(super) fn stream_ready(&mut self, id: u64) {
+        if let Some(stream) = self.streams.all.get_mut(&id) {
+            stream.scheduled = false;
+        }
+        loop {
+            let Some(stream) = self.streams.all.get(&id) else {
+                return;
+            };
+            let Some(reader) = stream.to else { return };
+            let (from_slot, to_slot) = (stream.from_slot, stream.to_slot);
+            let Some(at) = stream.queue.front().map(|(at, _)| *at) else {
+                if stream.closing {
+                    self.fin_arrives(id);
+                }
+                return;
+            };
+            if self.path(from_slot, to_slot).rejecting {
+                return self.break_stream(id, PathTrouble::Lost);
+            }
+            let ready_at = at.max(self.path(from_slot, to_slot).clogged_until);
+            if ready_at > self.now {
+                return self.schedule_stream(id, ready_at);
+            }
+            if self.is_blocked(from_slot, to_slot) {
+                return self.stall_stream(id);
+            }
+            if self.processes[reader].ended.is_some() {
+                // Nobody owns that connection any more: the kernel answers with a reset.
+                let at = self.now + self.network.latency;
+                return self.agenda.add(at, Happening::StreamGone(id));
+            }
+            if !self.reads_now(reader) {
+                return self.announce_stream(id, reader);
+            }
+            let bytes = self.take_frame(id);
+            if let Some(bytes) = bytes {
+                let from = addr_of(from_slot);
+                self.accept(reader, Input::Frame { from, bytes });
+            }
+        }
+    }
+
+    /// A process gets to read one of its connections: a few frames of it.
+    pub(super) fn read_stream(&mut self, reader: ProcessId, id: u64) {
+        let Some(stream) = self.streams.all.get_mut(&id) else {
+            return;
+        };
+        stream.announced = false;
+        let from = addr_of(stream.from_slot);
+        for _ in 0..self.random.range(1, 8) {
+            let arrived = self
+                .streams
+                .all
+                .get(&id)
+                .is_some_and(|stream| stream.queue.front().is_some_and(|(at, _)| *at <= self.now));
+            if !arrived || self.processes[reader].ended.is_some() {
+                break;
+            }
+            if let Some(bytes) = self.take_frame(id) {
+                self.handle(reader, Input::Frame { from, bytes });
+            }
+        }
+        self.schedule_stream(id, self.now);
+    }
+
+    fn take_frame(&mut self, id: u64) -> Option<Bytes> {
+        let stream = self.streams.all.get_mut(&id)?;
+        let (_, bytes) = stream.queue.pop_front()?;
+        stream.bytes -= bytes.len();
+        Some(bytes)
+    }
+
+    fn schedule_stream(&mut self, id: u64, at: Micros) {
+        let Some(stream) = self.streams.all.get_mut(&id) else {
+            return;
+        };
+        if !stream.scheduled {
+            stream.scheduled = true;
+            self.agenda.add(at, Happening::StreamReady(id));
+        }
+    }
+
+    fn announce_stream(&mut self, id: u64, reader: ProcessId) {
+        let Some(stream) = self.streams.all.get_mut(&id) else {
+            return;
+        };
+        if !stream.announced {
+            stream.announced = true;
+            self.accept(reader, Input::ReadStream(id));
+        }
+    }
+
+    fn stall_stream(&mut self, id: u64) {
+        let now = self.now;
+        let Some(stream) = self.streams.all.get_mut(&id) else {
+            return;
+        };
+        if stream.stalled.is_none() {
+            stream.stalled = Some(now);
+            let at = now + self.network.user_timeout;
+            self.agenda.add(at, Happening::StreamTimeout { id, since: now });
+        }
+    }
+
+    /// A path works again: what waited for it goes on when the kernel next tries, which is the later the longer it
+    /// was cut.
+    pub(super) fn unstall_streams(&mut self, from: Slot, to: Slot) {
+        let waiting: Vec<(u64, Micros)> = self
+            .streams
+            .all
+            .iter()
+            .filter(|(_, stream)| stream.from_slot == from && stream.to_slot == to)
+            .filter_map(|(id, stream)| stream.stalled.map(|since| (*id, since)))
+            .collect();
+        for (id, since) in waiting {
+            let backoff = self.random.below((self.now - since).min(1_500 * MILLIS) + 1);
+            if let Some(stream) = self.streams.all.get_mut(&id) {
+                stream.stalled = None;
+            }
+            self.schedule_stream(id, self.now + backoff);
+        }
+    }
+
+    pub(super) fn stream_timeout(&mut self, id: u64, since: Micros) {
+        let Some(stream) = self.streams.all.get(&id) else {
+            return;
+        };
+        if stream.stalled != Some(since) {
+            return;
+        }
+        let (reader, from_slot) = (stream.to, stream.from_slot);
+        let Some(stream) = self.remove_stream(id) else {
+            return;
+        };
+        self.count("stream_timeout");
+        self.trouble(stream.from, stream.to_slot, PathTrouble::TimedOut, self.now);
+        if let Some(reader) = reader {
+            // Half open until its own keepalive notices.
+            self.trouble(reader, from_slot, PathTrouble::Lost, self.now + KEEPALIVE);
+        }
+    }
+
+    /// The sender learns that the other end is gone.
+    pub(super) fn stream_gone(&mut self, id: u64) {
+        let Some(stream) = self.streams.all.get(&id) else {
+            return;
+        };
+        if self.is_blocked(stream.to_slot, stream.from_slot) {
+            return self.stall_stream(id);
+        }
+        let Some(stream) = self.remove_stream(id) else {
+            return;
+        };
+        self.trouble(stream.from, stream.to_slot, PathTrouble::Lost, self.now);
+    }
+
+    fn fin_arrives(&mut self, id: u64) {
+        let Some(stream) = self.streams.all.get(&id) else {
+            return;
+        };
+        if self.is_blocked(stream.from_slot, stream.to_slot) {
+            return self.stall_stream(id);
+        }
+        let Some(stream) = self.remove_stream(id) else {
+            return;
+        };
+        if let Some(reader) = stream.to {
+            self.trouble(reader, stream.from_slot, PathTrouble::Lost, self.now);
+        }
+    }
+
+    /// A reset: both ends learn it, and what was on its way is gone.
+    fn break_stream(&mut self, id: u64, trouble: PathTrouble) {
+        let Some(stream) = self.remove_stream(id) else {
+            return;
+        };
+        self.trouble(stream.from, stream.to_slot, trouble, self.now);
+        if let Some(reader) = stream.to {
+            let at = self.now + self.network.latency;
+            self.trouble(reader, stream.from_slot, trouble, at);
+        }
+    }
+
+    fn remove_stream(&mut self, id: u64) -> Option<Stream> {
+        let stream = self.streams.all.remove(&id)?;
+        let key = (stream.from, stream.to_slot, stream.class);
+        if self.streams.index.get(&key) == Some(&id) {
+            self.streams.index.remove(&key);
+        }
+        Some(stream)
+    }
+
+    pub(super) fn reset_streams_between(&mut self, a: Slot, b: Slot) {
+        let ids: Vec<u64> = self
+            .streams
+            .all
+            .iter()
+            .filter(|(_, s)| (s.from_slot, s.to_slot) == (a, b) || (s.from_slot, s.to_slot) == (b, a))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            self.break_stream(id, PathTrouble::Lost);
+        }
+    }
+
+    /// What a process's connections do when it ends.
+    pub(super) fn streams_of_ended(&mut self, process: ProcessId, ending: Ending) {
+        let ids: Vec<u64> = self
+            .streams
+            .all
+            .iter()
+            .filter(|(_, stream)| stream.from == process || stream.to == Some(process))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            let Some(stream) = self.streams.all.get(&id) else {
+                continue;
+            };
+            let outgoing = stream.from == process;
+            match (outgoing, ending) {
+                (true, Ending::PowerLost) => {
+                    let (reader, slot) = (stream.to, stream.from_slot);
+                    self.remove_stream(id);
+                    if let Some(reader) = reader {
+                        self.trouble(reader, slot, PathTrouble::Lost, self.now + KEEPALIVE);
+                    }
+                }
+                (true, _) => self.close_after_death(id),
+                // The sender's retransmissions meet silence until they time out.
+                (false, Ending::PowerLost) => self.stall_stream(id),
+                (false, _) => {
+                    let at = self.now + self.network.latency;
+                    self.agenda.add(at, Happening::StreamGone(id));
+                }
+            }
+        }
+        self.streams.redial.retain(|(from, ..), _| *from != process);
+    }
+
+    fn close_after_death(&mut self, id: u64) {
+        let Some(stream) = self.streams.all.get(&id) else {
+            return;
+        };
+        let (process, to_slot, connected) = (stream.from, stream.to_slot, stream.to.is_some());
+        let key = (process, to_slot, stream.class);
+        let unread = self.streams.all.values().any(|other| {
+            other.to == Some(process)
+                && other.from_slot == to_slot
+                && other.queue.front().is_some_and(|(at, _)| *at <= self.now)
+        });
+        self.streams.index.remove(&key);
+        if !connected {
+            self.streams.all.remove(&id);
+            return;
+        }
+        if unread {
+            // Unread data turns the close into a reset, and what was written may be lost with it.
+            self.count("stream_rst_at_death");
+            return self.break_stream(id, PathTrouble::Lost);
+        }
+        let now = self.now;
+        let Some(stream) = self.streams.all.get_mut(&id) else {
+            return;
+        };
+        stream.closing = true;
+        while stream.bytes > KERNEL_BYTES {
+            let Some((_, bytes)) = stream.queue.pop_back() else {
+                break;
+            };
+            stream.bytes -= bytes.len();
+        }
+        let idle = stream.queue.is_empty() && !stream.scheduled && stream.stalled.is_none();
+        if idle {
+            let at = now + self.network.latency;
+            self.schedule_stream(id, at);
+        }
+    }
+}
