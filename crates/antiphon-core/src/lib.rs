@@ -33,10 +33,12 @@ macro_rules! planted {
 mod config;
 mod detector;
 mod event;
+mod flush;
 mod group;
 mod link;
 mod membership;
 mod node;
+mod order;
 mod output;
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -49,3 +51,10 @@ pub use event::*;
 pub use node::{Counters, Node};
 pub use output::*;
 pub use time::Time;
+
+/// The group layer and the view slot alone, for exhaustive exploration (R26).
+#[doc(hidden)]
+pub mod explore {
+    pub use crate::group::{Effect, Groups};
+    pub use crate::membership::slot;
+}

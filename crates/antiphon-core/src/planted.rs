@@ -38,4 +38,62 @@ macro_rules! bugs {
 bugs! {
     /// A member delivers old-view messages that arrive after its flush report (R13).
     ReceiveAfterWedge,
+    /// A leader decides a cut from its own report alone (R14).
+    SkipFlush,
+    /// A new leader ignores that someone has already installed a view (R14).
+    SkipInstalledView,
+    /// The flush is led by the survivor of lowest node rank instead of group rank (R12).
+    LeadByNodeRank,
+    /// A message that arrives twice is delivered twice.
+    ForgetDedup,
+    /// A total group delivers a message before its position is known.
+    DeliverBeforeOrder,
+    /// A message is delivered although an earlier one of its sender is missing.
+    DeliverFifoGap,
+    /// The cut is what all survivors hold instead of what any of them holds (R15).
+    CutIsMinimum,
+    /// Of a dead sender, the cut has only what the leader itself holds (R15).
+    ForgetDeadSendersMessages,
+    /// A message is forgotten once any member holds it, not once all do.
+    DropStableTooEarly,
+    /// A member reports to a flush and goes on sending and delivering in the old view (R13).
+    ReportBeforeWedge,
+    /// The elder grants the founding of a group before every member has reported (R12).
+    GrantWithoutReports,
+    /// The transitional set names all members of the new view.
+    TransitionalIsWholeView,
+    /// Messages are delivered under a non-primary view (R17).
+    DeliverWhileSuspended,
+    /// A new group view is given the identity of the previous one.
+    ReuseGroupViewId,
+    /// A joiner gets its first view before the survivors have installed it (R12).
+    JoinerFirst,
+    /// Messages queued during a flush are dropped at the view change.
+    LoseOwnMessages,
+    /// The tail of a total order is delivered in an order of each member's own (R16).
+    TailOrderByArrival,
+    /// In total order, what is left of a dead sender is delivered behind the cut's order (G20).
+    TailOfTheDead,
+    /// A view that removes someone is announced under the id of the view before (R5).
+    ReuseViewId,
+    /// Any voter alone counts as a quorum (R1, R6).
+    PromoteMinority,
+    /// A proposer that changed its mind proposes the new value under the ballot of the old one (R1).
+    TwoValuesPerBallot,
+    /// A proof of death is used as if the dead had never voted (R2).
+    CertificateWithoutLastVote,
+    /// A member votes in a slot whose predecessor it has not installed (R1).
+    VoteBeforeInstalling,
+    /// A proposer ignores the values that its phase 1 found (R1).
+    IgnoreAcceptedValue,
+    /// A lifeline that ended with a reset counts as a proof of death (R9).
+    FinAfterResetIsProof,
+    /// The coordinator sorts the members of a new view by incarnation.
+    ForgetSeniorityOrder,
+    /// A candidate that misses the others founds a cluster alone (R4).
+    FoundAlone,
+    /// A view is decided without a quorum of its own members (R3).
+    SkipJointQuorum,
+    /// A vote travels without having been written to the lifelines (R2).
+    VoteBeforeLifeline,
 }

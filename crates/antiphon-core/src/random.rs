@@ -1,7 +1,7 @@
 //! The core's only randomness: a small generator seeded at creation (xoshiro256**).
 
 /// A deterministic generator. Not for secrets: keys and nonces never come from it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Random {
     state: [u64; 4],
 }

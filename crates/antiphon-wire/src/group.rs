@@ -1,6 +1,12 @@
-//! Messages of the group layer: founding, joins, data, rows, flush.
+//! Messages of the group layer: founding, joins, data, acknowledgements, flush.
+//!
+//! Control messages ([`GroupMessage`]) travel on the reliable ordered channel of a pair; a receiver ignores those
+//! that were sent under another node view than its own, because everything unfinished is begun again at each primary
+//! node view. Data ([`GroupData`]) may be lost, doubled and reordered; the logs make it reliable.
 
-use crate::{ViewId, wire_enum, wire_struct};
+use bytes::Bytes;
+
+use crate::{GroupId, GroupViewId, Incarnation, ViewId, wire_enum, wire_struct};
 
 wire_struct! {
     /// A reliable control message between members of a group (or about to be), with the sender's node view.
@@ -13,20 +19,395 @@ wire_struct! {
     }
 }
 
-wire_enum! {
-    /// What a control message says.
+wire_struct! {
+    /// What a group promises; the same at all its members.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct GroupTerms {
+        /// 0 is fifo, 1 is total.
+        pub order: u8,
+        /// Bytes a member may have sent that some member's application has not consumed.
+        pub window_bytes: u32,
+    }
+}
+
+wire_struct! {
+    /// A member's knowledge of a group, for the elder's directory.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum GroupMessage {
-        /// Placeholder until the group layer defines its messages.
-        Nothing = 0,
+    pub struct GroupReport {
+        /// The group's name.
+        pub name: String,
+        /// The group.
+        pub group: GroupId,
+        /// The group view the reporter has installed.
+        pub view: GroupViewId,
+        /// Its members by group rank.
+        pub members: Vec<Incarnation>,
+    }
+}
+
+wire_struct! {
+    /// A member that a decision adds.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Joiner {
+        /// Who.
+        pub incarnation: Incarnation,
+        /// Its number for this attempt to join: an answer to an earlier attempt is void.
+        pub nonce: u64,
+        /// The number its next message will have.
+        pub first: u64,
+    }
+}
+
+wire_struct! {
+    /// How far the messages of a departed member were delivered.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct DepartedSender {
+        /// The departed member.
+        pub incarnation: Incarnation,
+        /// Its last message that was delivered; 0 is none.
+        pub last: u64,
+        /// The `k` of the first view without it.
+        pub k: u32,
+    }
+}
+
+wire_struct! {
+    /// The end of one group view and the beginning of the next.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Decision {
+        /// The next view.
+        pub id: GroupViewId,
+        /// The view it follows.
+        pub from: GroupViewId,
+        /// Per rank of the old view, the last message that is delivered there.
+        pub cut: Vec<u64>,
+        /// Per rank of the old view, ranks of survivors that hold all of that prefix.
+        pub holders: Vec<Vec<u16>>,
+        /// How many positions of the old view's order count.
+        pub ordered: u64,
+        /// Ranks of survivors that hold all those order records.
+        pub order_holders: Vec<u16>,
+        /// The members of the next view by rank.
+        pub members: Vec<Incarnation>,
+        /// Per member of the next view, the number of its first message there.
+        pub start: Vec<u64>,
+        /// Those the old view did not have.
+        pub joined: Vec<Joiner>,
+        /// Members of the old view that left in order.
+        pub left: Vec<Incarnation>,
+        /// Members of the old view that a node view or the leader removed.
+        pub crashed: Vec<Incarnation>,
     }
 }
 
 wire_enum! {
-    /// Unreliable records of a group: data batches, marks, rows, negative acknowledgements.
+    /// Where a participant of a flush stands.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Standing {
+        /// It waits for its first view.
+        Joining = 0,
+        /// It has installed this view and accepts nothing more in it except repairs.
+        At = 1 {
+            /// The installed view.
+            view: GroupViewId,
+            /// Per rank, the last message up to which it holds all.
+            held: Vec<u64>,
+            /// Up to which position it holds all order records.
+            ordered: u64,
+            /// The decision that made the view, until every member is known to have installed it.
+            decision: Option<Box<Decision>>,
+        },
+        /// It is no member, and does not want to be one of the view asked about.
+        Gone = 2,
+    }
+}
+
+wire_enum! {
+    /// What a control message says.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum GroupMessage {
+        /// To the elder, at each primary node view: all groups of the sender.
+        Report = 1 {
+            /// Its groups.
+            groups: Vec<GroupReport>,
+        },
+        /// To the elder, by a group's leader: the group has a new view.
+        Announce = 2 (GroupReport),
+        /// To the elder: the last member has left.
+        Dissolved = 3 {
+            /// The group.
+            group: GroupId,
+            /// Its name.
+            name: String,
+        },
+        /// To the elder: where is this group?
+        Lookup = 4 {
+            /// Its name.
+            name: String,
+        },
+        /// From the elder: this member leads the group (or was granted its founding).
+        Located = 5 {
+            /// The group's name.
+            name: String,
+            /// Its leader.
+            leader: Incarnation,
+        },
+        /// From the elder: found it. Void under any later node view.
+        Grant = 6 {
+            /// The group's name.
+            name: String,
+        },
+        /// To the elder: the grant is not used.
+        Declined = 7 {
+            /// The group's name.
+            name: String,
+        },
+        /// To a group's leader.
+        Join = 8 {
+            /// The group's name.
+            name: String,
+            /// What the joiner expects of it.
+            terms: GroupTerms,
+            /// The attempt's number.
+            nonce: u64,
+            /// The number the joiner's next message will have.
+            first: u64,
+        },
+        /// To a joiner: ask this one, or the elder again.
+        Moved = 9 {
+            /// The group's name.
+            name: String,
+            /// The leader, if the sender knows it.
+            leader: Option<Incarnation>,
+        },
+        /// To a joiner: its options differ, or there is no room.
+        Refused = 10 {
+            /// The group's name.
+            name: String,
+            /// Both sides of the difference.
+            reason: String,
+        },
+        /// To a group's leader: the sender wants to leave.
+        Leave = 11 {
+            /// The group.
+            group: GroupId,
+        },
+        /// To a group's leader: the sender waits for a flush (it was suspended, or it was asked and nothing followed).
+        Resume = 12 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender has installed.
+            view: GroupViewId,
+        },
+        /// From the flush's leader: stop, and say what you hold.
+        FlushStart = 13 {
+            /// The group.
+            group: GroupId,
+            /// Its name.
+            name: String,
+            /// The view the leader has installed.
+            view: GroupViewId,
+            /// The view the flush is to install; its node view is the ballot.
+            target: GroupViewId,
+        },
+        /// To the flush's leader.
+        FlushReport = 14 {
+            /// The group.
+            group: GroupId,
+            /// The flush.
+            target: GroupViewId,
+            /// Where the sender stands.
+            standing: Standing,
+        },
+        /// To a flush's leader: the sender has answered a later one.
+        FlushRefused = 15 {
+            /// The group.
+            group: GroupId,
+            /// The later one.
+            promised: GroupViewId,
+        },
+        /// From the flush's leader: deliver this, install that.
+        FlushCut = 16 {
+            /// The group.
+            group: GroupId,
+            /// What and that.
+            decision: Box<Decision>,
+        },
+        /// From the flush's leader: before anything else, complete a view that someone has already installed.
+        Complete = 17 {
+            /// The group.
+            group: GroupId,
+            /// The flush.
+            target: GroupViewId,
+            /// The decision that made that view.
+            decision: Box<Decision>,
+        },
+        /// To a joiner, once every old member has installed the view.
+        FirstView = 18 {
+            /// The group.
+            group: GroupId,
+            /// Its name.
+            name: String,
+            /// What it promises.
+            terms: GroupTerms,
+            /// The view.
+            decision: Box<Decision>,
+            /// How far the messages of departed members were delivered.
+            departed: Vec<DepartedSender>,
+        },
+        /// To the new view's leader: the sender has installed it (or has left with it).
+        Installed = 19 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+        },
+        /// From the leader: everyone has installed the view; what came before it is not needed any more.
+        Settled = 20 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+        },
+        /// To one that the group's members have removed while it was alive.
+        Removed = 21 {
+            /// The group.
+            group: GroupId,
+            /// The view from which on it is out.
+            view: GroupViewId,
+            /// Why.
+            cause: String,
+        },
+    }
+}
+
+wire_struct! {
+    /// The next positions of a total order: the next `count` messages of the member with this rank.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Run {
+        /// The sender's rank in the view.
+        pub sender: u16,
+        /// How many of its messages.
+        pub count: u32,
+    }
+}
+
+wire_enum! {
+    /// Unreliable records of a group.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum GroupData {
-        /// Placeholder until the group layer defines its messages.
-        Nothing = 0,
+        /// Consecutive messages of one sender; with none, a mark that says how far its log reaches.
+        Batch = 1 {
+            /// The group.
+            group: GroupId,
+            /// The view they were sent in.
+            view: GroupViewId,
+            /// The sender's rank.
+            sender: u16,
+            /// The number of the first message.
+            first: u64,
+            /// Every member holds all messages before this one.
+            stable: u64,
+            /// The sender wants an acknowledgement at once.
+            ask: bool,
+            /// The messages.
+            messages: Vec<Bytes>,
+        },
+        /// Consecutive positions of the total order, from the sequencer; with none, a mark.
+        Orders = 2 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+            /// The first position.
+            first: u64,
+            /// Every member holds all positions before this one.
+            stable: u64,
+            /// The sender wants an acknowledgement at once.
+            ask: bool,
+            /// The positions.
+            runs: Vec<Run>,
+        },
+        /// How far the sender of this has come in the log of the member it goes to.
+        Ack = 3 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+            /// The first message it does not hold.
+            held: u64,
+            /// The first message its application has not consumed.
+            consumed: u64,
+            /// The first order position it does not hold.
+            ordered: u64,
+        },
+        /// Please send these messages of yours again.
+        Nak = 4 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+            /// The first one missed.
+            first: u64,
+            /// The first one after the gap.
+            end: u64,
+        },
+        /// Please send these order records again.
+        OrderNak = 5 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+            /// The first position missed.
+            first: u64,
+        },
+        /// In a flush: send me these messages of that sender.
+        Pull = 6 {
+            /// The group.
+            group: GroupId,
+            /// The view that ends.
+            view: GroupViewId,
+            /// The messages' sender's rank in it.
+            sender: u16,
+            /// The first message missed.
+            first: u64,
+            /// The first one not wanted.
+            end: u64,
+        },
+        /// In a flush: messages that were pulled.
+        Repair = 7 {
+            /// The group.
+            group: GroupId,
+            /// The view that ends.
+            view: GroupViewId,
+            /// The messages' sender's rank in it.
+            sender: u16,
+            /// The number of the first message.
+            first: u64,
+            /// Nothing more follows without another pull.
+            last: bool,
+            /// The messages.
+            messages: Vec<Bytes>,
+        },
+        /// In a flush: send me the order records from this position on.
+        PullOrders = 8 {
+            /// The group.
+            group: GroupId,
+            /// The view that ends.
+            view: GroupViewId,
+            /// The first position missed.
+            first: u64,
+        },
+        /// In a flush: order records that were pulled.
+        RepairOrders = 9 {
+            /// The group.
+            group: GroupId,
+            /// The view that ends.
+            view: GroupViewId,
+            /// The first position.
+            first: u64,
+            /// The positions.
+            runs: Vec<Run>,
+        },
     }
 }

@@ -26,6 +26,9 @@ pub enum Refusal {
     Icmp,
 }
 
+#[cfg(test)]
+mod tests;
+
 /// The namespaces of one story.
 #[derive(Debug)]
 pub struct Network {

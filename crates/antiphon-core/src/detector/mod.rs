@@ -1,1 +1,392 @@
-//! Failure detection.
+//! Failure detection: who was heard when, who doubts whom, and on what evidence.
+//!
+//! ```text
+//!   heard ───────────────► last heard ──┐  silent for suspect_after
+//!   connection lost ─────► trouble ─────┤  silent for suspect_after_loss since
+//!   lifeline FIN ────────► proven ──────┼─► suspicion ──► heartbeats to all members ──► their accusations
+//!   flush stalled ───────► accused ─────┘  withdrawn when heard again (but never if proven)
+//! ```
+//!
+//! A suspicion removes nobody. It is an opinion that the members exchange; membership turns opinions into proposals, and
+//! acceptors who hear the accused well refuse them.
+//!
+//! Invariants: a node that was itself not running accuses nobody for it (the time it missed is given to every peer);
+//! a proven death is never withdrawn; what a peer's heartbeat does not list any more is withdrawn.
+//!
+//! This module does not decide who is removed, and does not send anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use antiphon_wire::membership::Suspicion;
+use antiphon_wire::{Accusation, Evidence, Incarnation};
+
+use crate::{Profile, Time};
+
+/// What this node knows of one member's life.
+#[derive(Debug, Clone)]
+struct Watch {
+    last_heard: Time,
+    /// A connection was lost or refused then, and nothing was heard since.
+    trouble: Option<Time>,
+    suspected: Option<Doubt>,
+}
+
+/// An opinion and its age.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) evidence: Evidence,
+    pub(crate) since: Time,
+}
+
+/// The failure detector of one incarnation, over the members of its primary view.
+#[derive(Debug)]
+pub(crate) struct Detector {
+    me: Incarnation,
+    heartbeat: Duration,
+    suspect_after: Duration,
+    suspect_after_loss: Duration,
+    /// An accusation by the group layer lapses after this, unless it is repeated.
+    stall_lapses: Duration,
+    watches: BTreeMap<Incarnation, Watch>,
+    /// What the others think: accuser, accused.
+    told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
+    last_active: Option<Time>,
+}
+
+impl Detector {
+    pub(crate) fn new(me: Incarnation, profile: &Profile) -> Self {
+        Self {
+            me,
+            heartbeat: profile.heartbeat,
+            suspect_after: profile.suspect_after,
+            suspect_after_loss: profile.suspect_after_loss,
+            stall_lapses: profile.flush_stall * 2,
+            watches: BTreeMap::new(),
+            told: BTreeMap::new(),
+            last_active: None,
+        }
+    }
+
+    /// The members of a new primary view. Those watched already keep their record.
+    pub(crate) fn watch(&mut self, now: Time, members: impl Iterator<Item = Incarnation>) {
+        let members: BTreeSet<Incarnation> = members.collect();
+        self.watches.retain(|member, _| members.contains(member));
+        self.told.retain(|accuser, _| members.contains(accuser));
+        for doubts in self.told.values_mut() {
+            doubts.retain(|accused, _| members.contains(accused));
+        }
+        for member in members {
+            if member != self.me {
+                self.watches.entry(member).or_insert(Watch {
+                    last_heard: now,
+                    trouble: None,
+                    suspected: None,
+                });
+            }
+        }
+    }
+
+    /// To be called with every input: notices that this node itself was not running. A driver wakes it at least once
+    /// per heartbeat; what it missed beyond that, it could not have heard.
+    pub(crate) fn awake(&mut self, now: Time) {
+        let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
+        self.last_active = Some(now);
+        if gap > self.heartbeat * 2 {
+            let missed = gap - self.heartbeat;
+            for watch in self.watches.values_mut() {
+                watch.last_heard = (watch.last_heard + missed).min(now);
+                watch.trouble = watch.trouble.map(|at| (at + missed).min(now));
+            }
+        }
+    }
+
+    /// Any authentic frame arrived. True if a suspicion was withdrawn by it.
+    pub(crate) fn heard(&mut self, now: Time, peer: Incarnation) -> bool {
+        let Some(watch) = self.watches.get_mut(&peer) else {
+            return false;
+        };
+        watch.last_heard = now;
+        watch.trouble = None;
+        let withdrawn = watch.suspected.as_ref().is_some_and(|doubt| {
+            matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
+        });
+        if withdrawn {
+            watch.suspected = None;
+        }
+        withdrawn
+    }
+
+    /// The path to a member broke, or its lifeline did.
+    pub(crate) fn trouble(&mut self, now: Time, peer: Incarnation) {
+        if let Some(watch) = self.watches.get_mut(&peer) {
+            watch.trouble.get_or_insert(now);
+        }
+    }
+
+    /// Suspects a member at once. True if that is news.
+    pub(crate) fn accuse(&mut self, now: Time, peer: Incarnation, evidence: Evidence) -> bool {
+        let Some(watch) = self.watches.get_mut(&peer) else {
+            return false;
+        };
+        match &mut watch.suspected {
+            Some(doubt) if doubt.evidence == Evidence::ProofOfDeath => false,
+            Some(doubt) if doubt.evidence == evidence => {
+                doubt.since = now;
+                false
+            }
+            suspected => {
+                *suspected = Some(Doubt { evidence, since: now });
+                true
+            }
+        }
+    }
+
+    /// Looks at the clock. True if someone is suspected now who was not before, or no longer.
+    pub(crate) fn tick(&mut self, now: Time) -> bool {
+        let mut news = false;
+        for watch in self.watches.values_mut() {
+            match &watch.suspected {
+                Some(doubt) => {
+                    if doubt.evidence == Evidence::FlushStalled && now.since(doubt.since) >= self.stall_lapses
+                    {
+                        watch.suspected = None;
+                        news = true;
+                    }
+                }
+                None => {
+                    let silent = now.since(watch.last_heard);
+                    let lost = watch
+                        .trouble
+                        .is_some_and(|trouble| now.since(trouble) >= self.suspect_after_loss);
+                    let evidence = if lost {
+                        Evidence::ConnectionLost
+                    } else if silent >= self.suspect_after {
+                        Evidence::Silent {
+                            for_ms: millis(silent),
+                        }
+                    } else {
+                        continue;
+                    };
+                    watch.suspected = Some(Doubt { evidence, since: now });
+                    news = true;
+                }
+            }
+        }
+        news
+    }
+
+    /// When [`Detector::tick`] may find something.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.watches
+            .values()
+            .map(|watch| match &watch.suspected {
+                Some(doubt) if doubt.evidence == Evidence::FlushStalled => doubt.since + self.stall_lapses,
+                Some(_) => Time::from_micros(u64::MAX),
+                None => {
+                    let silent = watch.last_heard + self.suspect_after;
+                    watch
+                        .trouble
+                        .map_or(silent, |at| silent.min(at + self.suspect_after_loss))
+                }
+            })
+            .min()
+    }
+
+    /// A peer's whole opinion, replacing what it said before. True if it changed whom it accuses.
+    pub(crate) fn told(&mut self, now: Time, accuser: Incarnation, suspicions: &[Suspicion]) -> bool {
+        if !self.watches.contains_key(&accuser) {
+            return false;
+        }
+        let old = self.told.remove(&accuser).unwrap_or_default();
+        let mut new = BTreeMap::new();
+        for suspicion in suspicions {
+            let known = suspicion.member == self.me || self.watches.contains_key(&suspicion.member);
+            if known && suspicion.member != accuser {
+                let since = now - Duration::from_millis(suspicion.for_ms.into());
+                let since = old
+                    .get(&suspicion.member)
+                    .map_or(since, |doubt| doubt.since.min(since));
+                new.insert(
+                    suspicion.member,
+                    Doubt {
+                        evidence: suspicion.evidence.clone(),
+                        since,
+                    },
+                );
+            }
+        }
+        let changed = !new.keys().eq(old.keys());
+        self.told.insert(accuser, new);
+        changed
+    }
+
+    /// Whether this node suspects the member.
+    pub(crate) fn suspects(&self, member: Incarnation) -> bool {
+        self.watches
+            .get(&member)
+            .is_some_and(|watch| watch.suspected.is_some())
+    }
+
+    /// Whether this node hears the member so well that it would object to its removal.
+    pub(crate) fn hears_well(&self, now: Time, member: Incarnation) -> bool {
+        self.watches.get(&member).is_some_and(|watch| {
+            watch.suspected.is_none()
+                && watch.trouble.is_none()
+                && now.since(watch.last_heard) <= self.heartbeat * 3
+        })
+    }
+
+    /// Since when `accuser` doubts `accused`, as far as this node knows.
+    pub(crate) fn doubt(&self, accuser: Incarnation, accused: Incarnation) -> Option<&Doubt> {
+        if accuser == self.me {
+            self.watches.get(&accused)?.suspected.as_ref()
+        } else {
+            self.told.get(&accuser)?.get(&accused)
+        }
+    }
+
+    /// Everyone who accuses this member.
+    pub(crate) fn accusers(&self, now: Time, accused: Incarnation) -> Vec<Accusation> {
+        let others = self.told.keys().copied();
+        std::iter::once(self.me)
+            .chain(others)
+            .filter_map(|accuser| {
+                let doubt = self.doubt(accuser, accused)?;
+                let before_ms = millis(now.since(doubt.since));
+                Some(Accusation {
+                    accuser,
+                    evidence: doubt.evidence.clone(),
+                    before_ms,
+                })
+            })
+            .collect()
+    }
+
+    /// Every pair of which one doubts the other because it does not hear it: accuser, accused, since when.
+    pub(crate) fn deaf_pairs(&self) -> Vec<(Incarnation, Incarnation, Time)> {
+        let mine = self
+            .watches
+            .iter()
+            .filter_map(|(accused, watch)| watch.suspected.as_ref().map(|doubt| (self.me, *accused, doubt)));
+        let theirs = self
+            .told
+            .iter()
+            .flat_map(|(accuser, doubts)| doubts.iter().map(|(accused, doubt)| (*accuser, *accused, doubt)));
+        mine.chain(theirs)
+            .filter(|(_, _, doubt)| {
+                matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
+            })
+            .map(|(accuser, accused, doubt)| (accuser, accused, doubt.since))
+            .collect()
+    }
+
+    /// This node's whole opinion, for its heartbeats.
+    pub(crate) fn opinion(&self, now: Time) -> Vec<Suspicion> {
+        self.watches
+            .iter()
+            .filter_map(|(member, watch)| {
+                let doubt = watch.suspected.as_ref()?;
+                let for_ms = millis(now.since(doubt.since));
+                Some(Suspicion {
+                    member: *member,
+                    evidence: doubt.evidence.clone(),
+                    for_ms,
+                })
+            })
+            .collect()
+    }
+
+    /// When the member was last heard.
+    pub(crate) fn last_heard(&self, member: Incarnation) -> Option<Time> {
+        self.watches.get(&member).map(|watch| watch.last_heard)
+    }
+}
+
+fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: Incarnation = Incarnation(1);
+    const PEER: Incarnation = Incarnation(2);
+
+    fn at(ms: u64) -> Time {
+        Time::from_micros(ms * 1000)
+    }
+
+    fn detector() -> Detector {
+        let mut detector = Detector::new(ME, &Profile::lan());
+        detector.watch(at(0), [ME, PEER].into_iter());
+        detector.awake(at(0));
+        detector
+    }
+
+    fn run(detector: &mut Detector, from: u64, to: u64) {
+        for ms in (from..=to).step_by(50) {
+            detector.awake(at(ms));
+            detector.tick(at(ms));
+        }
+    }
+
+    #[test]
+    fn a_silent_member_is_suspected_and_forgiven_when_heard_again() {
+        let mut detector = detector();
+        run(&mut detector, 0, 1450);
+        assert!(!detector.suspects(PEER));
+        run(&mut detector, 1500, 1500);
+        assert!(detector.suspects(PEER));
+        assert!(detector.heard(at(1550), PEER));
+        assert!(!detector.suspects(PEER));
+    }
+
+    #[test]
+    fn an_observer_that_was_paused_accuses_nobody() {
+        let mut detector = detector();
+        run(&mut detector, 0, 200);
+        detector.awake(at(60_000));
+        detector.tick(at(60_000));
+        assert!(!detector.suspects(PEER));
+        run(&mut detector, 60_050, 62_000);
+        assert!(detector.suspects(PEER), "silence while awake still counts");
+    }
+
+    #[test]
+    fn a_lost_connection_shortens_the_wait() {
+        let mut detector = detector();
+        detector.trouble(at(100), PEER);
+        run(&mut detector, 100, 550);
+        assert!(!detector.suspects(PEER));
+        run(&mut detector, 600, 600);
+        assert_eq!(
+            detector.doubt(ME, PEER).unwrap().evidence,
+            Evidence::ConnectionLost
+        );
+    }
+
+    #[test]
+    fn a_proven_death_is_never_withdrawn() {
+        let mut detector = detector();
+        assert!(detector.accuse(at(1), PEER, Evidence::ProofOfDeath));
+        assert!(!detector.heard(at(2), PEER));
+        assert!(detector.suspects(PEER));
+    }
+
+    #[test]
+    fn an_accusation_not_repeated_is_withdrawn() {
+        let mut detector = detector();
+        detector.watch(at(0), [ME, PEER, Incarnation(3)].into_iter());
+        let suspicion = Suspicion {
+            member: Incarnation(3),
+            evidence: Evidence::ConnectionLost,
+            for_ms: 10,
+        };
+        assert!(detector.told(at(100), PEER, &[suspicion]));
+        assert_eq!(detector.accusers(at(100), Incarnation(3)).len(), 1);
+        assert!(detector.told(at(200), PEER, &[]));
+        assert!(detector.accusers(at(200), Incarnation(3)).is_empty());
+    }
+}

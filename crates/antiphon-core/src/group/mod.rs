@@ -1,112 +1,679 @@
 //! Groups: named closed sets of members with their own views and ordered messages.
 //!
-//! BOUNDARY (kept stable while the layers are built in parallel; `node.rs` is the only caller):
-//! inputs are methods of [`Groups`], everything it wants done is an [`Effect`], drained in order after each call.
+//! A group derives from node views and needs no agreement of its own: the elder of the node view says where a group is
+//! or who founds it ([`directory`]), the group's leader takes in joins and leaves, and a [flush](crate::flush) carries
+//! everyone from one view to the next. Between flushes each member has a [log](log) per sender; a
+//! [stream](stream) keeps them complete, acknowledged and bounded, and an [order engine](crate::order) says what is
+//! delivered next. [`credit`] counts bytes from a sender to the applications of all others.
+//!
+//! ```text
+//!             join                    view k                        view k+1
+//!  you ──────► elder: where? ──► leader: join ──► │ messages │ flush │ messages │ …
+//!              or: found it           (batched)   │ own, others'     │
+//! ```
+//!
+//! # What a group relies on
+//! - Every primary node view is handed in, in order; a non-primary one suspends all groups (R17).
+//! - Control messages are reliable and ordered per pair, and come with the node view they were sent under. One that was
+//!   sent under another view than the present one is dropped: at each primary view everyone reports, asks, or begins
+//!   again, so nothing from before is needed, and no ballot rule besides "this view" is either.
+//! - Data records may be lost, doubled, reordered and late.
+//!
+//! # What it never does
+//! It delivers nothing under a non-primary view, forgets nothing that a survivor may still miss, and sends nothing again
+//! under another view: what was accepted during a flush goes out in the next view, once.
+
+pub(crate) mod credit;
+pub(crate) mod directory;
+pub(crate) mod log;
+pub(crate) mod member;
+pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Evidence, Incarnation};
+use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
+use bytes::Bytes;
 
-use crate::{Class, GroupEvent, GroupHandle};
+use self::directory::Directory;
+use self::member::{Group, Phase};
+use crate::random::Random;
+use crate::{Class, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
+
+/// The most members of a group: every message goes to each of them directly.
+pub(crate) const MAX_GROUP_MEMBERS: usize = 64;
+/// The windows a group may ask for.
+const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 1 << 16..=64 << 20;
+/// The most groups of a node.
+const MAX_GROUPS: usize = 4096;
+/// Data held while a first view is under way.
+const MAX_STRAYS: usize = 256;
+/// The most groups whose last view is remembered.
+const MAX_FLOORS: usize = 4096;
 
 /// What the group layer wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// Reliable and ordered per peer, control class. The node adds the installed primary view's id; the receiver
     /// handles it only once it has installed that view.
-    Send { to: Incarnation, message: GroupMessage },
+    Send {
+        /// To whom.
+        to: Incarnation,
+        /// What.
+        message: GroupMessage,
+    },
     /// Unreliable records, encoded and sealed once for all targets. Together below `frame::MAX_RECORDS_BYTES`.
     Data {
+        /// To whom.
         to: Vec<Incarnation>,
+        /// On which connection.
         class: Class,
+        /// What.
         records: Vec<GroupData>,
     },
     /// This peer holds up a flush.
-    Accuse { peer: Incarnation, evidence: Evidence },
+    Accuse {
+        /// Who.
+        peer: Incarnation,
+        /// What it did.
+        evidence: Evidence,
+    },
     /// For the application.
     Event(GroupHandle, GroupEvent),
 }
 
-// Methods that `node.rs` calls:
-//   Groups::new(profile: Profile, random: Random) -> Self
-//   handle_new_incarnation(now, me: Incarnation, cause: Option<String>)   -- all group membership is void; joined groups
-//                                             emit Resync (if they had been joined) and join again under the next primary view
-//   handle_node_view(now, view: &Arc<NodeView>)   -- primary: each one, in order. non-primary: suspends
-//   handle_message(now, from: Incarnation, view: ViewId, message: GroupMessage)  -- `view` <= the installed primary view
-//   handle_data(now, from: Incarnation, record: GroupData)
-//   join(now, name: &str, options: GroupOptions) -> Result<GroupHandle, String>
-//   send(now, group: GroupHandle, payload: Bytes) -> Result<Ticket, SendError>
-//   consumed(now, group: GroupHandle, messages: u64)    -- the application has taken that many more messages
-//   leave_group(now, group: GroupHandle)
-//   leave_all(now) ; is_idle() -> bool            -- for the node's graceful leave: all groups left
-//   handle_timeout(now); next_timeout() -> Option<Time>
-//   poll_effect() -> Option<Effect>
-
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use antiphon_wire::{NodeView, ViewId};
-use bytes::Bytes;
-
-use crate::random::Random;
-use crate::{GroupOptions, Profile, SendError, Ticket, Time};
-
-/// All groups of one node.
-#[derive(Debug, Clone)]
-pub(crate) struct Groups {
-    profile: Profile,
-    random: Random,
-    effects: VecDeque<Effect>,
+/// What the group layer needs of the last primary node view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    pub(crate) id: ViewId,
+    pub(crate) number: u32,
+    pub(crate) members: Vec<Incarnation>,
 }
 
-#[allow(unused_variables)]
+/// What a group sees of its node while it handles an input.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Time,
+    pub(crate) me: Incarnation,
+    pub(crate) node: &'a Nodes,
+    pub(crate) suspended: bool,
+    pub(crate) profile: &'a Profile,
+    pub(crate) random: &'a mut Random,
+    pub(crate) effects: &'a mut VecDeque<Effect>,
+    loopback: &'a mut VecDeque<GroupMessage>,
+    /// Per group, the last view that this incarnation has installed or that is void for it.
+    pub(crate) floors: &'a mut BTreeMap<GroupId, GroupViewId>,
+    nonsense: &'a mut u64,
+}
+
+impl Context<'_> {
+    /// Sends a control message; to itself by a queue of its own.
+    pub(crate) fn send(&mut self, to: Incarnation, message: GroupMessage) {
+        if to == self.me {
+            self.loopback.push_back(message);
+        } else {
+            self.effects.push_back(Effect::Send { to, message });
+        }
+    }
+
+    /// Whether the last primary view has this member.
+    pub(crate) fn present(&self, incarnation: Incarnation) -> bool {
+        self.node.members.contains(&incarnation)
+    }
+
+    /// The elder, under a primary view.
+    pub(crate) fn elder(&self) -> Option<Incarnation> {
+        if self.suspended {
+            None
+        } else {
+            self.node.members.first().copied()
+        }
+    }
+
+    /// A peer sent something that cannot be right.
+    pub(crate) fn nonsense(&mut self) {
+        *self.nonsense += 1;
+    }
+}
+
+/// All groups of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Groups {
+    profile: Profile,
+    random: Random,
+    now: Time,
+    me: Incarnation,
+    nodes: Nodes,
+    suspended: bool,
+    directory: Directory,
+    groups: BTreeMap<GroupHandle, Group>,
+    next_handle: u32,
+    by_id: BTreeMap<GroupId, GroupHandle>,
+    floors: BTreeMap<GroupId, GroupViewId>,
+    strays: VecDeque<(Incarnation, GroupData)>,
+    effects: VecDeque<Effect>,
+    loopback: VecDeque<GroupMessage>,
+    packed: bool,
+    nonsense: u64,
+}
+
+/// Lends a context and one group at a time.
+macro_rules! context {
+    ($groups:ident) => {
+        Context {
+            now: $groups.now,
+            me: $groups.me,
+            node: &$groups.nodes,
+            suspended: $groups.suspended,
+            profile: &$groups.profile,
+            random: &mut $groups.random,
+            effects: &mut $groups.effects,
+            loopback: &mut $groups.loopback,
+            floors: &mut $groups.floors,
+            nonsense: &mut $groups.nonsense,
+        }
+    };
+}
+
 impl Groups {
+    /// No groups yet, and no incarnation: [`Groups::handle_new_incarnation`] comes first.
     pub(crate) fn new(profile: Profile, random: Random) -> Self {
+        let nodes = Nodes {
+            id: ViewId { epoch: 0, counter: 0 },
+            number: 0,
+            members: Vec::new(),
+        };
         Self {
             profile,
             random,
+            now: Time::ZERO,
+            me: Incarnation(0),
+            nodes,
+            suspended: true,
+            directory: Directory::default(),
+            groups: BTreeMap::new(),
+            next_handle: 0,
+            by_id: BTreeMap::new(),
+            floors: BTreeMap::new(),
+            strays: VecDeque::new(),
             effects: VecDeque::new(),
+            loopback: VecDeque::new(),
+            packed: true,
+            nonsense: 0,
         }
     }
-    pub(crate) fn handle_new_incarnation(&mut self, now: Time, me: Incarnation, cause: Option<String>) {}
-    pub(crate) fn handle_node_view(&mut self, now: Time, view: &Arc<NodeView>) {}
-    pub(crate) fn handle_message(
-        &mut self,
-        now: Time,
-        from: Incarnation,
-        view: ViewId,
-        message: GroupMessage,
-    ) {
+
+    /// The same from a seed, for exploration outside the crate.
+    pub fn seeded(profile: Profile, seed: [u64; 4]) -> Self {
+        Self::new(profile, Random::new(seed))
     }
-    pub(crate) fn handle_data(&mut self, now: Time, from: Incarnation, record: GroupData) {}
-    pub(crate) fn join(
-        &mut self,
-        now: Time,
-        name: &str,
-        options: GroupOptions,
-    ) -> Result<GroupHandle, String> {
-        Ok(GroupHandle(0))
+
+    /// This node goes by another incarnation: all membership in groups is void. Groups that had been joined say so and
+    /// are joined again under the next primary view.
+    pub fn handle_new_incarnation(&mut self, now: Time, me: Incarnation, cause: Option<String>) {
+        self.begin(now);
+        let old = (self.me != Incarnation(0)).then_some(self.me);
+        self.me = me;
+        self.nodes.members.clear();
+        self.suspended = true;
+        self.directory = Directory::default();
+        self.floors.clear();
+        self.strays.clear();
+        self.loopback.clear();
+        self.by_id.clear();
+        let mut ctx = context!(self);
+        self.groups
+            .retain(|_, group| group.start_over(&mut ctx, old, cause.as_deref()));
     }
-    pub(crate) fn send(
-        &mut self,
-        now: Time,
-        group: GroupHandle,
-        payload: Bytes,
-    ) -> Result<Ticket, SendError> {
-        Err(SendError::NoSuchGroup)
+
+    /// A node view was installed: each primary one, in order; a non-primary one suspends.
+    pub fn handle_node_view(&mut self, now: Time, view: &Arc<NodeView>) {
+        self.begin(now);
+        if !view.is_primary() {
+            self.suspended = true;
+            self.directory = Directory::default();
+            self.loopback.clear();
+            let mut ctx = context!(self);
+            for group in self.groups.values_mut() {
+                group.handle_non_primary(&mut ctx);
+            }
+            return;
+        }
+        let members: Vec<_> = view.members.iter().map(|member| member.incarnation).collect();
+        self.directory = Directory::new(&members);
+        self.nodes = Nodes {
+            id: view.primary_id(),
+            number: view.number,
+            members,
+        };
+        let was_suspended = std::mem::replace(&mut self.suspended, false);
+        self.loopback.clear();
+        // R12: every member tells the elder its groups before the elder grants anything.
+        let groups = self.groups.values().filter_map(Group::report).collect();
+        let mut ctx = context!(self);
+        if let Some(elder) = ctx.elder() {
+            ctx.send(elder, GroupMessage::Report { groups });
+        }
+        for group in self.groups.values_mut() {
+            group.handle_primary(&mut ctx, was_suspended);
+        }
+        self.finish();
     }
-    pub(crate) fn consumed(&mut self, now: Time, group: GroupHandle, messages: u64) {}
-    pub(crate) fn leave_group(&mut self, now: Time, group: GroupHandle) {}
-    pub(crate) fn leave_all(&mut self, now: Time) {}
-    pub(crate) fn is_idle(&self) -> bool {
-        true
+
+    /// A control message of a peer, sent under its primary view `view`, which is not later than this node's.
+    pub fn handle_message(&mut self, now: Time, from: Incarnation, view: ViewId, message: GroupMessage) {
+        self.begin(now);
+        // R13: what was sent under another node view than the present one belongs to a ballot that is over (or, for a
+        // grant, is void, R12): its sender begins again as soon as it has the present view.
+        if self.suspended || view != self.nodes.id || !self.nodes.members.contains(&from) {
+            return;
+        }
+        self.dispatch(from, message);
+        self.finish();
     }
-    pub(crate) fn handle_timeout(&mut self, now: Time) {}
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
-        None
+
+    /// An unreliable record of a peer.
+    pub fn handle_data(&mut self, now: Time, from: Incarnation, record: GroupData) {
+        self.begin(now);
+        let group = data_group(&record);
+        if let Some(handle) = self.find(group) {
+            let mut ctx = context!(self);
+            if let Some(group) = self.groups.get_mut(&handle) {
+                group.handle_data(&mut ctx, from, record);
+            }
+            self.finish();
+        } else if self
+            .groups
+            .values()
+            .any(|group| matches!(group.phase, Phase::Joining { .. }))
+        {
+            // Survivors may use a view before this joiner has it.
+            if self.strays.len() >= MAX_STRAYS {
+                self.strays.pop_front();
+            }
+            self.strays.push_back((from, record));
+        }
     }
-    /// `&mut self`, and to be drained only when a batch of inputs is over: what was sent meanwhile is packed into
-    /// full frames here.
-    pub(crate) fn poll_effect(&mut self) -> Option<Effect> {
+
+    /// Joins or founds a group. An error says what is wrong with the name or the options.
+    pub fn join(&mut self, now: Time, name: &str, options: GroupOptions) -> Result<GroupHandle, String> {
+        self.begin(now);
+        let bad_name = name.is_empty()
+            || name.len() > antiphon_wire::MAX_NAME_BYTES
+            || name.chars().any(char::is_control);
+        if bad_name {
+            return Err(format!(
+                "the group name {name:?} must have 1 to 64 bytes and no control characters"
+            ));
+        }
+        if !WINDOW_BYTES.contains(&options.window_bytes) {
+            return Err(format!(
+                "window_bytes is {}; it must be 65536 to 67108864",
+                options.window_bytes
+            ));
+        }
+        if self.groups.values().any(|group| group.name == name) {
+            return Err(format!(
+                "this node is in the group {name:?} already, or is leaving it"
+            ));
+        }
+        if self.groups.len() >= MAX_GROUPS {
+            return Err(format!(
+                "this node is in {MAX_GROUPS} groups, the most it can be in"
+            ));
+        }
+        let handle = GroupHandle(self.next_handle);
+        self.next_handle += 1;
+        let nonce = self.random.next_u64();
+        let mut group = Group::new(handle, name.to_owned(), options, now, nonce);
+        if !self.suspended {
+            let mut ctx = context!(self);
+            group.locate(&mut ctx);
+        }
+        self.groups.insert(handle, group);
+        self.finish();
+        Ok(handle)
+    }
+
+    /// Sends a message to a group.
+    pub fn send(&mut self, now: Time, group: GroupHandle, payload: Bytes) -> Result<Ticket, SendError> {
+        self.begin(now);
+        let mut ctx = context!(self);
+        let group = self.groups.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
+        let ticket = group.send(&mut ctx, payload);
+        self.finish();
+        ticket
+    }
+
+    /// The application has taken this many more messages of the group.
+    pub fn consumed(&mut self, now: Time, group: GroupHandle, messages: u64) {
+        self.begin(now);
+        let mut ctx = context!(self);
+        if let Some(group) = self.groups.get_mut(&group) {
+            group.consumed(&mut ctx, messages);
+        }
+        self.finish();
+    }
+
+    /// Leaves a group in order.
+    pub fn leave_group(&mut self, now: Time, handle: GroupHandle) {
+        self.begin(now);
+        let mut ctx = context!(self);
+        let Some(group) = self.groups.get_mut(&handle) else {
+            return;
+        };
+        if group.leave(&mut ctx) {
+            group.event(&mut ctx, GroupEvent::Left);
+            self.groups.remove(&handle);
+        }
+        self.finish();
+    }
+
+    /// Leaves all groups, for the node's own leave.
+    pub fn leave_all(&mut self, now: Time) {
+        let handles: Vec<_> = self.groups.keys().copied().collect();
+        for handle in handles {
+            self.leave_group(now, handle);
+        }
+    }
+
+    /// Whether this node is in no group, and none needs anything of it.
+    pub fn is_idle(&self) -> bool {
+        self.groups
+            .values()
+            .all(|group| matches!(group.phase, Phase::Refused))
+    }
+
+    /// A deadline given by [`Groups::next_timeout`] has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.begin(now);
+        self.groups
+            .retain(|_, group| !matches!(&group.phase, Phase::Ghost { until, .. } if *until <= now));
+        let mut ctx = context!(self);
+        for group in self.groups.values_mut() {
+            if group.next_timeout().is_some_and(|at| at <= now) {
+                group.timeout(&mut ctx);
+            }
+        }
+        self.finish();
+    }
+
+    /// When [`Groups::handle_timeout`] wants to be called.
+    pub fn next_timeout(&self) -> Option<Time> {
+        // Under a non-primary view nothing is due: the next primary view begins everything again.
+        if self.suspended {
+            return None;
+        }
+        self.groups.values().filter_map(Group::next_timeout).min()
+    }
+
+    /// The next thing to do. Drain it when a batch of inputs is over: what was sent meanwhile is packed into frames.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        if self.effects.is_empty() && !std::mem::replace(&mut self.packed, true) {
+            let mut ctx = context!(self);
+            for group in self.groups.values_mut() {
+                group.pack(&mut ctx);
+            }
+        }
         self.effects.pop_front()
+    }
+
+    /// How many control messages of peers made no sense.
+    pub fn nonsense(&self) -> u64 {
+        self.nonsense
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.packed = false;
+    }
+
+    /// Handles what this node has sent to itself.
+    fn finish(&mut self) {
+        while let Some(message) = self.loopback.pop_front() {
+            self.dispatch(self.me, message);
+        }
+        if self.floors.len() > MAX_FLOORS {
+            self.floors.pop_first();
+        }
+    }
+
+    fn find(&mut self, id: GroupId) -> Option<GroupHandle> {
+        if let Some(handle) = self.by_id.get(&id)
+            && self
+                .groups
+                .get(handle)
+                .is_some_and(|group| group.id() == Some(id))
+        {
+            return Some(*handle);
+        }
+        self.by_id.remove(&id);
+        let handle = self.groups.values().find(|group| group.id() == Some(id))?.handle;
+        self.by_id.insert(id, handle);
+        Some(handle)
+    }
+
+    fn named(&self, name: &str) -> Option<GroupHandle> {
+        self.groups
+            .values()
+            .find(|group| group.name == name)
+            .map(|group| group.handle)
+    }
+
+    fn dispatch(&mut self, from: Incarnation, message: GroupMessage) {
+        match message {
+            GroupMessage::Report { .. }
+            | GroupMessage::Announce(_)
+            | GroupMessage::Dissolved { .. }
+            | GroupMessage::Lookup { .. }
+            | GroupMessage::Declined { .. } => self.handle_directory(from, message),
+            GroupMessage::Located { .. }
+            | GroupMessage::Grant { .. }
+            | GroupMessage::Join { .. }
+            | GroupMessage::Moved { .. }
+            | GroupMessage::Refused { .. }
+            | GroupMessage::FirstView { .. } => self.handle_joining(from, message),
+            GroupMessage::FlushStart { .. } => self.handle_start(from, message),
+            other => self.handle_by_id(from, other),
+        }
+    }
+
+    /// As the elder.
+    fn handle_directory(&mut self, from: Incarnation, message: GroupMessage) {
+        if self.nodes.members.first() != Some(&self.me) {
+            return;
+        }
+        let directory = &mut self.directory;
+        let answers = match message {
+            GroupMessage::Report { groups } => directory.report(from, groups),
+            GroupMessage::Lookup { name } => directory.lookup(from, name),
+            GroupMessage::Announce(report) => {
+                directory.announce(report);
+                Vec::new()
+            }
+            GroupMessage::Dissolved { group, name } => {
+                directory.dissolved(group, &name);
+                Vec::new()
+            }
+            GroupMessage::Declined { name } => {
+                directory.declined(from, &name);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        let mut ctx = context!(self);
+        for (to, answer) in answers {
+            ctx.send(to, answer);
+        }
+    }
+
+    /// Messages that name a group: to joiners, and joins.
+    fn handle_joining(&mut self, from: Incarnation, message: GroupMessage) {
+        let name = match &message {
+            GroupMessage::Located { name, .. }
+            | GroupMessage::Grant { name }
+            | GroupMessage::Join { name, .. }
+            | GroupMessage::Moved { name, .. }
+            | GroupMessage::Refused { name, .. }
+            | GroupMessage::FirstView { name, .. } => name.clone(),
+            _ => return,
+        };
+        let handle = self.named(&name);
+        let mut ctx = context!(self);
+        let group = handle.and_then(|handle| self.groups.get_mut(&handle));
+        let Some(group) = group else {
+            match message {
+                GroupMessage::Grant { name } => ctx.send(from, GroupMessage::Declined { name }),
+                GroupMessage::Join { name, .. } => ctx.send(from, GroupMessage::Moved { name, leader: None }),
+                // Whoever counts on this node learns that it does not take part.
+                GroupMessage::FirstView { group, .. } => ctx.send(from, GroupMessage::Leave { group }),
+                _ => {}
+            }
+            return;
+        };
+        match message {
+            GroupMessage::Located { leader, .. } => group.located(&mut ctx, leader),
+            GroupMessage::Moved {
+                leader: Some(leader), ..
+            } => group.located(&mut ctx, leader),
+            GroupMessage::Moved { leader: None, .. } => {}
+            GroupMessage::Grant { .. } => {
+                if group.found(&mut ctx) {
+                    return;
+                }
+                ctx.send(from, GroupMessage::Declined { name });
+                // Nobody has the group: a member that wanted to leave it has nothing to wait for.
+                let waits = matches!(group.phase, Phase::Locating { .. } | Phase::Joining { .. });
+                if waits && group.leaving.is_some() {
+                    group.event(&mut ctx, GroupEvent::Left);
+                    let handle = group.handle;
+                    self.groups.remove(&handle);
+                }
+            }
+            GroupMessage::Join {
+                terms, nonce, first, ..
+            } => group.handle_join(&mut ctx, from, terms, nonce, first),
+            GroupMessage::Refused { reason, .. } => {
+                if matches!(group.phase, Phase::Joining { .. }) {
+                    group.phase = Phase::Refused;
+                    group.event(&mut ctx, GroupEvent::Refused { reason });
+                }
+            }
+            GroupMessage::FirstView {
+                group: id,
+                terms,
+                decision,
+                departed,
+                ..
+            } => {
+                group.handle_first_view(&mut ctx, from, id, terms, *decision, departed);
+                self.replay_strays();
+            }
+            _ => {}
+        }
+    }
+
+    fn replay_strays(&mut self) {
+        for (from, record) in std::mem::take(&mut self.strays) {
+            self.handle_data(self.now, from, record);
+        }
+    }
+
+    fn handle_start(&mut self, from: Incarnation, message: GroupMessage) {
+        let GroupMessage::FlushStart {
+            group,
+            name,
+            view,
+            target,
+        } = message
+        else {
+            return;
+        };
+        // The ballot of a flush is the node view it is led under.
+        if target.node != self.nodes.id {
+            self.nonsense += 1;
+            return;
+        }
+        let handle = self.find(group).or_else(|| self.named(&name));
+        let mut ctx = context!(self);
+        match handle.and_then(|handle| self.groups.get_mut(&handle)) {
+            Some(local) if local.id().is_none_or(|id| id == group) => {
+                local.handle_flush_start(&mut ctx, from, group, view, target);
+            }
+            _ => {
+                let standing = antiphon_wire::group::Standing::Gone;
+                ctx.send(
+                    from,
+                    GroupMessage::FlushReport {
+                        group,
+                        target,
+                        standing,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Messages between members.
+    fn handle_by_id(&mut self, from: Incarnation, message: GroupMessage) {
+        let id = match &message {
+            GroupMessage::Leave { group }
+            | GroupMessage::Resume { group, .. }
+            | GroupMessage::FlushReport { group, .. }
+            | GroupMessage::FlushRefused { group, .. }
+            | GroupMessage::FlushCut { group, .. }
+            | GroupMessage::Complete { group, .. }
+            | GroupMessage::Installed { group, .. }
+            | GroupMessage::Settled { group, .. }
+            | GroupMessage::Removed { group, .. } => *group,
+            _ => return,
+        };
+        let Some(handle) = self.find(id) else { return };
+        let mut ctx = context!(self);
+        let Some(group) = self.groups.get_mut(&handle) else {
+            return;
+        };
+        let forget = match message {
+            GroupMessage::Settled { view, .. } => group.handle_settled(view),
+            GroupMessage::Removed { view, cause, .. } => group.handle_removed(&mut ctx, view, cause),
+            message => {
+                match message {
+                    GroupMessage::Leave { group: id } => group.handle_leave(&mut ctx, from, id),
+                    GroupMessage::Resume { group: id, view } => group.handle_resume(&mut ctx, from, id, view),
+                    GroupMessage::FlushReport { target, standing, .. } => {
+                        group.handle_report(&mut ctx, from, target, standing);
+                    }
+                    GroupMessage::FlushRefused { promised, .. } => {
+                        group.handle_flush_refused(&mut ctx, promised)
+                    }
+                    GroupMessage::FlushCut { decision, .. } => group.handle_cut(&mut ctx, from, *decision),
+                    GroupMessage::Complete { target, decision, .. } => {
+                        group.handle_complete(&mut ctx, from, target, *decision);
+                    }
+                    GroupMessage::Installed { view, .. } => group.handle_installed(&mut ctx, from, view),
+                    _ => {}
+                }
+                false
+            }
+        };
+        if forget {
+            self.groups.remove(&handle);
+        }
+    }
+}
+
+fn data_group(record: &GroupData) -> GroupId {
+    match record {
+        GroupData::Batch { group, .. }
+        | GroupData::Orders { group, .. }
+        | GroupData::Ack { group, .. }
+        | GroupData::Nak { group, .. }
+        | GroupData::OrderNak { group, .. }
+        | GroupData::Pull { group, .. }
+        | GroupData::Repair { group, .. }
+        | GroupData::PullOrders { group, .. }
+        | GroupData::RepairOrders { group, .. } => *group,
     }
 }

@@ -1,16 +1,75 @@
 //! Membership: which nodes there are.
 //!
-//! BOUNDARY (kept stable while the layers are built in parallel; `node.rs` is the only caller):
-//! inputs are methods of [`Membership`], everything it wants done is a [`Effect`], drained in order after each call.
+//! ```text
+//!            Seeking ──────── founded, or admitted ───────► Seat ──── left ────► Stopped
+//!   (founding, seeking)                                      │ view n ─► view n+1 ─► …
+//!               ▲                                            │ (engine: slot; non-primary views on top)
+//!               └── removed, merged: a fresh incarnation ────┘
+//! ```
+//!
+//! - [`founding`]: slot 0, whose acceptors are the seeds' addresses; [`seeking`]: a node without a view;
+//! - [`seat`]: a member; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
+//! - [`engine`], [`coordinator`], [`slot`]: how the next primary view is decided;
+//! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
+//! - [`lifeline`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all.
+//!
+//! # Messages
+//!
+//! Discovery is unreliable and goes to addresses. Heartbeats are unreliable and carry each member's view and doubts.
+//! Everything else travels on the reliable control channel, and what depends on the present view says which.
+//!
+//! # Invariants
+//!
+//! Each primary view is one Paxos slot among the members of the one before (R1). A vote is on every lifeline before it is
+//! anywhere else (R2). Views are installed in order, none is skipped. An incarnation that was removed never returns (R6).
+//! No timeout ever promotes a minority.
+//!
+//! # When participants die
+//!
+//! - the elder, before it proposed: the next senior proposes its removal; after some accepted: the next senior finds the
+//!   value and decides it first; after the decision: whoever installed it tells the others (heartbeats carry view ids);
+//! - a voter: with proof it leaves the denominator, without it its vote is missing for good;
+//! - a joiner: before the proposal it is left out, after it, it is removed by the next view;
+//! - half of a cluster that cannot be heard: the other half goes on only with a quorum, and otherwise installs
+//!   non-primary views.
+//!
+//! # Boundary
+//!
+//! Inputs are the methods of [`Membership`]; everything it wants done is an [`Effect`], drained in order after each
+//! call. `node.rs` is the only caller.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 
+use self::context::{Context, Fate};
+use self::history::History;
+use self::lifeline::Lifelines;
+use self::seat::Seat;
+use self::seeking::Seeking;
+use crate::detector::Detector;
 use crate::random::Random;
-use crate::{Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
+use crate::{Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyEntry, WhyReport};
+
+mod check;
+mod context;
+mod coordinator;
+mod engine;
+mod founding;
+mod history;
+mod joining;
+mod leaving;
+mod lifeline;
+mod lineage;
+mod nonprimary;
+mod seat;
+mod seeking;
+pub mod slot;
+mod wish;
 
 /// What membership wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,15 +104,53 @@ pub(crate) enum Effect {
     Stopped,
 }
 
+/// Where this node is in its life.
+#[derive(Debug)]
+enum Phase {
+    /// Without a view.
+    Seeking(Seeking),
+    /// A member.
+    Seated(Box<Seat>),
+    /// Nothing more is done.
+    Stopped,
+}
+
 /// Everything this node knows and decides about who is a member.
 #[derive(Debug)]
-pub(crate) struct Membership {}
+pub(crate) struct Membership {
+    cx: Context,
+    phase: Phase,
+    /// How often this process was removed in a row, and when it became a member last: the back-off of rejoining.
+    removals: u32,
+    seated: Time,
+}
 
 impl Membership {
     /// A fresh node: it begins to look for its seeds at once.
-    pub(crate) fn new(config: Arc<Config>, random: Random, now: Time) -> Self {
-        let _ = (config, random, now);
-        Self {}
+    pub(crate) fn new(config: Arc<Config>, mut random: Random, now: Time) -> Self {
+        let me = Incarnation(random.next_u128());
+        let mut cx = Context {
+            detector: Detector::new(me, &config.profile),
+            config,
+            random,
+            me,
+            effects: VecDeque::new(),
+            peers: BTreeMap::new(),
+            lifelines: Lifelines::default(),
+            history: History::default(),
+            past: None,
+            fate: None,
+        };
+        cx.effects.push_back(Effect::NewIncarnation { me, cause: None });
+        let phase = Phase::Seeking(Seeking::new(&cx, now));
+        let mut membership = Self {
+            cx,
+            phase,
+            removals: 0,
+            seated: now,
+        };
+        membership.handle_timeout(now);
+        membership
     }
 
     /// Something came from an address, from whoever is there.
@@ -64,75 +161,218 @@ impl Membership {
         sender: Incarnation,
         message: Discovery,
     ) {
-        let _ = (now, from, sender, message);
+        // Answers go to the advertised address: the connection's own need not be listened on.
+        let _ = from;
+        self.cx.detector.awake(now);
+        match &mut self.phase {
+            Phase::Seeking(seeking) => seeking.handle_discovery(&mut self.cx, now, sender, message),
+            Phase::Seated(seat) => seat.handle_discovery(&mut self.cx, now, sender, message),
+            Phase::Stopped => {}
+        }
+        self.settle(now);
     }
 
     /// A heartbeat; also to be called when the sender is no known peer.
     pub(crate) fn handle_heartbeat(&mut self, now: Time, sender: Incarnation, heartbeat: Heartbeat) {
-        let _ = (now, sender, heartbeat);
+        self.cx.detector.awake(now);
+        if let Phase::Seated(seat) = &mut self.phase {
+            seat.handle_heartbeat(&mut self.cx, now, sender, heartbeat);
+        }
+        self.settle(now);
     }
 
     /// A message of the control channel.
     pub(crate) fn handle_message(&mut self, now: Time, sender: Incarnation, message: MembershipMessage) {
-        let _ = (now, sender, message);
+        self.cx.detector.awake(now);
+        match &mut self.phase {
+            Phase::Seeking(seeking) => seeking.handle_message(&mut self.cx, now, sender, message),
+            Phase::Seated(seat) => seat.handle_message(&mut self.cx, now, sender, message),
+            Phase::Stopped => {}
+        }
+        self.settle(now);
     }
 
     /// Any authentic frame of that incarnation arrived.
     pub(crate) fn heard(&mut self, now: Time, sender: Incarnation) {
-        let _ = (now, sender);
+        self.cx.detector.awake(now);
+        let withdrawn = self.cx.detector.heard(now, sender);
+        if let (Phase::Seated(seat), true) = (&mut self.phase, withdrawn) {
+            seat.beat(&mut self.cx, now);
+            seat.evaluate(&mut self.cx, now);
+            self.settle(now);
+        }
     }
 
     /// The transport noticed something about the path to an address.
     pub(crate) fn handle_path_trouble(&mut self, now: Time, addr: SocketAddr, trouble: PathTrouble) {
-        let _ = (now, addr, trouble);
+        // Lost, refused or timed out: the path does not work, and hearing the peer again is the only cure.
+        let _ = trouble;
+        self.cx.detector.awake(now);
+        if let Phase::Seated(seat) = &self.phase {
+            for member in seat.view.members.iter().filter(|member| member.addr == addr) {
+                self.cx.detector.trouble(now, member.incarnation);
+            }
+        }
     }
 
     /// A lifeline event; a record is already opened, and `sender` is the incarnation that sealed it.
     pub(crate) fn handle_lifeline(&mut self, now: Time, event: LifelineEvent, sender: Option<Incarnation>) {
-        let _ = (now, event, sender);
+        self.cx.detector.awake(now);
+        if let Phase::Seated(seat) = &mut self.phase {
+            seat.handle_lifeline(&mut self.cx, now, event, sender);
+        } else if let LifelineEvent::Record {
+            connection,
+            local,
+            remote,
+            record,
+        } = event
+        {
+            // Whoever watches may be admitted a moment later than the watched.
+            if let Some(sender) = sender {
+                self.cx
+                    .lifelines
+                    .record(connection, local, remote, sender, record);
+            }
+        } else if let LifelineEvent::Ended { connection, end } = event {
+            self.cx.lifelines.ended(connection, end);
+        }
+        self.settle(now);
     }
 
     /// The group layer or a link doubts a peer.
     pub(crate) fn accuse(&mut self, now: Time, peer: Incarnation, evidence: Evidence) {
-        let _ = (now, peer, evidence);
+        self.cx.detector.awake(now);
+        // Only a lifeline proves a death.
+        if evidence == Evidence::ProofOfDeath {
+            return;
+        }
+        if let Phase::Seated(seat) = &mut self.phase {
+            if self.cx.detector.accuse(now, peer, evidence) {
+                seat.beat(&mut self.cx, now);
+                seat.evaluate(&mut self.cx, now);
+            }
+        }
+        self.settle(now);
     }
 
     /// A peer spoke of a primary view that is not installed here: pull it.
     pub(crate) fn behind(&mut self, now: Time, view: ViewId, peer: Incarnation) {
-        let _ = (now, view, peer);
+        if let Phase::Seated(seat) = &mut self.phase {
+            if view > seat.view.primary_id() && seat.view.contains(peer) {
+                seat.pull(&mut self.cx, now, peer);
+            }
+        }
     }
 
     /// Leave the cluster in order.
     pub(crate) fn leave(&mut self, now: Time) {
-        let _ = now;
+        match &mut self.phase {
+            Phase::Seeking(_) => self.cx.fate = Some(Fate::Left),
+            Phase::Seated(seat) => seat.leave(&mut self.cx, now),
+            Phase::Stopped => {}
+        }
+        self.settle(now);
     }
 
     /// A deadline passed, or may have.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        let _ = now;
+        self.cx.detector.awake(now);
+        match &mut self.phase {
+            Phase::Seeking(seeking) => seeking.tick(&mut self.cx, now),
+            Phase::Seated(seat) => seat.tick(&mut self.cx, now),
+            Phase::Stopped => {}
+        }
+        self.settle(now);
     }
 
     /// When [`Membership::handle_timeout`] wants to be called.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        None
+        match &self.phase {
+            Phase::Seeking(seeking) => Some(seeking.next_deadline()),
+            Phase::Seated(seat) => Some(seat.next_deadline(&self.cx)),
+            Phase::Stopped => None,
+        }
     }
 
     /// The next thing to do.
     pub(crate) fn poll_effect(&mut self) -> Option<Effect> {
-        None
+        self.cx.effects.pop_front()
     }
 
     /// The installed view, primary or not.
     pub(crate) fn view(&self) -> Option<&Arc<NodeView>> {
-        None
+        match &self.phase {
+            Phase::Seated(seat) => Some(seat.nonprimary.view().unwrap_or(&seat.view)),
+            Phase::Seeking(_) | Phase::Stopped => None,
+        }
     }
 
     /// What is known about why a named node is or is not a member.
     pub(crate) fn why(&self, now: Time, name: &str) -> WhyReport {
-        let _ = (now, name);
+        let mut entries = self.cx.history.why(now, name);
+        if let Phase::Seated(seat) = &self.phase {
+            if let Some(member) = seat.view.members.iter().find(|member| member.name == name) {
+                let heard = self.cx.detector.last_heard(member.incarnation).unwrap_or(now);
+                entries.push(WhyEntry::Member {
+                    incarnation: member.incarnation,
+                    last_heard_ms: u64::try_from(now.since(heard).as_millis()).unwrap_or(u64::MAX),
+                    accusers: self.cx.detector.accusers(now, member.incarnation),
+                });
+            }
+        }
         WhyReport {
             name: name.to_owned(),
-            entries: Vec::new(),
+            entries,
         }
     }
+
+    /// Carries out what became of this incarnation.
+    fn settle(&mut self, now: Time) {
+        while let Some(fate) = self.cx.fate.take() {
+            match fate {
+                Fate::Seated(view) => {
+                    self.seated = now;
+                    let mut seat = Seat::new(&mut self.cx, now, *view);
+                    seat.tick(&mut self.cx, now);
+                    self.phase = Phase::Seated(Box::new(seat));
+                }
+                Fate::Over { cause } if self.cx.config.rejoin => self.start_over(now, cause),
+                Fate::Left => {
+                    self.cx.event(Event::Left);
+                    self.stop();
+                }
+                Fate::Over { .. } | Fate::GiveUp => self.stop(),
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.cx.effects.push_back(Effect::Stopped);
+        self.phase = Phase::Stopped;
+    }
+
+    /// R6, R8: a fresh incarnation of the same process looks for the cluster again.
+    fn start_over(&mut self, now: Time, cause: String) {
+        let resets = self.cx.lifelines.reset_all();
+        self.cx.lifeline_commands(resets);
+        let me = Incarnation(self.cx.random.next_u128());
+        self.cx.me = me;
+        self.cx.peers.clear();
+        self.cx.detector = Detector::new(me, &self.cx.config.profile);
+        self.cx.effects.push_back(Effect::NewIncarnation {
+            me,
+            cause: Some(cause),
+        });
+        // Removed again and again, the node slows down.
+        let quick = now.since(self.seated) < self.cx.config.profile.suspect_after * 8;
+        self.removals = if quick { (self.removals + 1).min(5) } else { 0 };
+        let pause = match self.removals {
+            0 => Duration::ZERO,
+            removals => self.cx.config.profile.heartbeat * (1 << removals),
+        };
+        self.phase = Phase::Seeking(Seeking::new(&self.cx, now + pause));
+    }
 }
+
+#[cfg(test)]
+mod tests;

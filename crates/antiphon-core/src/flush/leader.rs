@@ -1,0 +1,693 @@
+//! The leader's side: gather, read everyone, complete or decide, confirm.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::group::{Decision, GroupMessage, Joiner, Standing};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+
+use super::{Collect, Confirm, Flow, Lead};
+use crate::group::member::{Group, Membership, Phase};
+use crate::group::{Context, MAX_GROUP_MEMBERS};
+
+/// How many holders of a prefix a decision names.
+const MAX_HOLDERS: usize = 3;
+/// Why a member was removed that did not answer.
+const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
+
+/// What the reports of all participants amount to.
+enum Verdict {
+    /// Someone has installed a later view than the leader.
+    Adopt(Decision, Incarnation),
+    /// These have not installed the leader's view: survivors, joiners.
+    Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
+    /// These do not fit at all: they are removed.
+    Drop(Vec<Incarnation>),
+    /// All stand where the leader stands.
+    Decide(Box<Decision>, Vec<Incarnation>),
+}
+
+impl Membership {
+    /// Whether the present view should not stay.
+    fn wants_flush(&self, ctx: &Context<'_>) -> bool {
+        let outdated = |member: &Incarnation| !ctx.present(*member) || self.dropped.contains_key(member);
+        self.resume
+            || !self.joins.is_empty()
+            || !self.leaves.is_empty()
+            || self.stream.members.iter().any(outdated)
+    }
+
+    fn am_leader(&self, ctx: &Context<'_>) -> bool {
+        self.leader(ctx) == Some(ctx.me)
+    }
+
+    /// Everyone the leader must read: the members of its view, and those who left with it while that is not settled.
+    fn participants(&self, ctx: &Context<'_>) -> BTreeSet<Incarnation> {
+        let leavers = self.retained.iter().flat_map(|retained| &retained.decision.left);
+        let all = self.stream.members.iter().chain(leavers).copied();
+        all.filter(|member| ctx.present(*member) && !self.dropped.contains_key(member))
+            .collect()
+    }
+
+    fn judge(
+        &self,
+        ctx: &Context<'_>,
+        target: GroupViewId,
+        reports: &BTreeMap<Incarnation, Standing>,
+    ) -> Verdict {
+        let mine = self.stream.id;
+        let mut behind = BTreeSet::new();
+        let mut joining = BTreeSet::new();
+        let mut misfits = Vec::new();
+        for (&from, standing) in reports {
+            match standing {
+                Standing::Gone => {}
+                Standing::Joining if self.retained.is_some() => drop(joining.insert(from)),
+                Standing::Joining => misfits.push(from),
+                Standing::At { view, held, .. } if *view == mine => {
+                    if held.len() != self.stream.members.len() || self.stream.rank(from).is_none() {
+                        misfits.push(from);
+                    }
+                }
+                Standing::At { view, decision, .. } if *view > mine => match decision {
+                    // R14: planted, the leader overlooks that someone has installed a view already.
+                    _ if planted!(SkipInstalledView) => {}
+                    Some(decision) if decision.from == mine && decision.id == *view => {
+                        return Verdict::Adopt((**decision).clone(), from);
+                    }
+                    _ => misfits.push(from),
+                },
+                Standing::At { view, .. } => match &self.retained {
+                    Some(retained) if retained.decision.from == *view => drop(behind.insert(from)),
+                    _ => misfits.push(from),
+                },
+            }
+        }
+        if !misfits.is_empty() {
+            return Verdict::Drop(misfits);
+        }
+        if !(behind.is_empty() && joining.is_empty()) {
+            return Verdict::Complete(behind, joining);
+        }
+        let (decision, survivors) = self.decide(ctx, target, reports);
+        Verdict::Decide(Box::new(decision), survivors)
+    }
+
+    /// The cut and the next view, from the reports of all survivors. None has delivered more than it reported.
+    fn decide(
+        &self,
+        ctx: &Context<'_>,
+        target: GroupViewId,
+        reports: &BTreeMap<Incarnation, Standing>,
+    ) -> (Decision, Vec<Incarnation>) {
+        let old = &self.stream.members;
+        let rows: Vec<(usize, &Vec<u64>, u64)> = old
+            .iter()
+            .enumerate()
+            .filter_map(|(rank, member)| match reports.get(member) {
+                Some(Standing::At {
+                    held, ordered, view, ..
+                }) if *view == self.stream.id => Some((rank, held, *ordered)),
+                _ => None,
+            })
+            .collect();
+        let survives = |rank: usize| {
+            reports
+                .get(&old[rank])
+                .is_some_and(|standing| *standing != Standing::Gone)
+        };
+        let mut cut = Vec::new();
+        let mut holders = Vec::new();
+        for sender in 0..old.len() {
+            let held = rows.iter().map(|(_, held, _)| held[sender]);
+            // R15: whatever any survivor holds contiguously is delivered by all.
+            let end = if planted!(CutIsMinimum) {
+                held.min()
+            } else {
+                held.max()
+            };
+            let mut end = end.unwrap_or(0);
+            if planted!(ForgetDeadSendersMessages) && !survives(sender) {
+                end = self.stream.held()[sender];
+            }
+            let holds = rows
+                .iter()
+                .filter(|(_, held, _)| held[sender] >= end)
+                .map(|(rank, ..)| *rank);
+            // The sender itself has all it ever sent; asking it spreads the load.
+            let sender_first = holds.clone().filter(|rank| *rank == sender);
+            let others = holds.filter(|rank| *rank != sender);
+            holders.push(
+                sender_first
+                    .chain(others)
+                    .take(MAX_HOLDERS)
+                    .map(|rank| rank as u16)
+                    .collect(),
+            );
+            cut.push(end);
+        }
+        let ordered = rows.iter().map(|(_, _, ordered)| *ordered).max().unwrap_or(0);
+        let order_holders = rows.iter().filter(|(_, _, held)| *held >= ordered);
+        let order_holders = order_holders
+            .take(MAX_HOLDERS)
+            .map(|(rank, ..)| *rank as u16)
+            .collect();
+
+        let survivors: Vec<_> = (0..old.len()).filter(|rank| survives(*rank)).collect();
+        let mut leaves = |rank: &usize| self.leaves.contains(&old[*rank]);
+        // The leader leaves last: until then it answers for the group.
+        let leader_stays = survivors.len() > 1 && survivors.iter().all(&mut leaves);
+        let stays = |rank: &usize| !leaves(rank) || leader_stays && old[*rank] == ctx.me;
+        let staying: Vec<usize> = survivors.iter().copied().filter(stays).collect();
+        let room = MAX_GROUP_MEMBERS.saturating_sub(staying.len());
+        let admissible =
+            |joiner: &&Joiner| ctx.present(joiner.incarnation) && !old.contains(&joiner.incarnation);
+        let joined: Vec<Joiner> = if staying.is_empty() {
+            Vec::new()
+        } else {
+            self.joins.iter().filter(admissible).take(room).copied().collect()
+        };
+        let members: Vec<_> = staying
+            .iter()
+            .map(|rank| (old[*rank], cut[*rank] + 1))
+            .chain(joined.iter().map(|joiner| (joiner.incarnation, joiner.first)))
+            .collect();
+        let gone = |member: &Incarnation| reports.get(member) == Some(&Standing::Gone);
+        let left: Vec<_> = old
+            .iter()
+            .enumerate()
+            .filter(|(rank, member)| gone(member) || survives(*rank) && !staying.contains(rank))
+            .map(|(_, member)| *member)
+            .collect();
+        let crashed = old
+            .iter()
+            .enumerate()
+            .filter(|(rank, member)| !survives(*rank) && !gone(member));
+        let decision = Decision {
+            id: target,
+            from: self.stream.id,
+            crashed: crashed.map(|(_, member)| *member).collect(),
+            cut,
+            holders,
+            ordered,
+            order_holders,
+            start: members.iter().map(|(_, start)| *start).collect(),
+            members: members.into_iter().map(|(member, _)| member).collect(),
+            joined,
+            left,
+        };
+        (decision, survivors.into_iter().map(|rank| old[rank]).collect())
+    }
+}
+
+impl Group {
+    fn leading(&mut self, ctx: &Context<'_>) -> Option<&mut Membership> {
+        let Phase::Member(membership) = &mut self.phase else {
+            return None;
+        };
+        membership.am_leader(ctx).then_some(&mut **membership)
+    }
+
+    /// A joiner with the right options.
+    pub(crate) fn admit(&mut self, ctx: &mut Context<'_>, joiner: Joiner, name: String) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if !membership.am_leader(ctx) {
+            let leader = membership.leader(ctx);
+            return ctx.send(joiner.incarnation, GroupMessage::Moved { name, leader });
+        }
+        let from = joiner.incarnation;
+        if membership.stream.members.len() + membership.joins.len() >= MAX_GROUP_MEMBERS {
+            let reason =
+                format!("the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have");
+            return ctx.send(from, GroupMessage::Refused { name, reason });
+        }
+        // R12: joins are idempotent: one that is on its way into the group is not admitted twice.
+        membership.joins.retain(|other| other.incarnation != from);
+        let unconfirmed =
+            matches!(&membership.lead, Lead::Confirming(confirm) if confirm.joiners.contains(&from));
+        let deciding = matches!(
+            (&membership.lead, &membership.flow),
+            (Lead::Deciding { .. }, Flow::Catching(catch_up)) if catch_up.decision.members.contains(&from)
+        );
+        if unconfirmed || deciding {
+            return;
+        }
+        membership.joins.push(joiner);
+        if membership.stream.rank(from).is_some() {
+            // It was removed by a leader this one has not heard of, and says so by joining again.
+            membership.dropped.insert(from, "it joins again".to_owned());
+        }
+        self.gather(ctx);
+    }
+
+    /// A member wants to leave.
+    pub(crate) fn handle_leave(&mut self, ctx: &mut Context<'_>, from: Incarnation, group: GroupId) {
+        let Some(membership) = self.leading(ctx) else {
+            return self.tell_removed(ctx, from, group);
+        };
+        membership.joins.retain(|joiner| joiner.incarnation != from);
+        if let Lead::Confirming(confirm) = &mut membership.lead {
+            confirm.joiners.remove(&from);
+        }
+        if membership.stream.rank(from).is_none() {
+            return self.tell_removed(ctx, from, group);
+        }
+        membership.leaves.insert(from);
+        self.confirmed(ctx);
+        self.gather(ctx);
+    }
+
+    /// A member waits for a flush.
+    pub(crate) fn handle_resume(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        view: GroupViewId,
+    ) {
+        let Some(membership) = self.leading(ctx) else {
+            return self.tell_removed(ctx, from, group);
+        };
+        if membership.stream.rank(from).is_none() || membership.dropped.contains_key(&from) {
+            return self.tell_removed(ctx, from, group);
+        }
+        match membership.lead {
+            Lead::Idle | Lead::Batching { .. } => {
+                if view != membership.stream.id {
+                    membership
+                        .dropped
+                        .insert(from, "it is in another view than the group".to_owned());
+                }
+                membership.resume = true;
+                self.collect(ctx);
+            }
+            Lead::Confirming(_) => membership.resume |= view == membership.stream.id,
+            Lead::Collecting(_) | Lead::Deciding { .. } => {}
+        }
+    }
+
+    /// Tells one that speaks of this group that it is no member; silent if it may well be one.
+    fn tell_removed(&mut self, ctx: &mut Context<'_>, to: Incarnation, group: GroupId) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        let settled = membership.retained.is_none();
+        let known = membership.stream.rank(to).is_some() && !membership.dropped.contains_key(&to);
+        if settled && !known {
+            let cause = "the group's members have removed it".to_owned();
+            let view = membership.stream.id;
+            ctx.send(to, GroupMessage::Removed { group, view, cause });
+        }
+    }
+
+    /// Gathers for a moment, then flushes.
+    fn gather(&mut self, ctx: &mut Context<'_>) {
+        if let Some(membership) = self.leading(ctx)
+            && membership.lead == Lead::Idle
+        {
+            membership.lead = Lead::Batching {
+                at: ctx.now + ctx.profile.batch,
+            };
+        }
+    }
+
+    /// Begins a flush, or begins it again: reads every participant.
+    pub(crate) fn collect(&mut self, ctx: &mut Context<'_>) {
+        let name = self.name.clone();
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let promised = membership.promise.map_or(0, |promise| promise.target.k);
+        let tried = match &membership.lead {
+            Lead::Collecting(collect) => collect.target.k,
+            _ => 0,
+        };
+        // R5: no view id is used twice: `k` rises above everything this leader has seen, the ballot tells leaders apart.
+        let k = membership.stream.id.k.max(promised).max(tried).saturating_add(1);
+        let target = GroupViewId {
+            node: ctx.node.id,
+            number: ctx.node.number,
+            k,
+        };
+        let (group, view) = (membership.id, membership.stream.id);
+        if let Flow::Catching(_) = membership.flow {
+            membership.flow = Flow::Wedged;
+        }
+        let participants = membership.participants(ctx);
+        // R14: every survivor is read, not a quorum of them.
+        let waiting = if planted!(SkipFlush) {
+            BTreeSet::from([ctx.me])
+        } else {
+            participants.clone()
+        };
+        membership.lead = Lead::Collecting(Collect {
+            target,
+            waiting,
+            reports: BTreeMap::new(),
+            stall_at: ctx.now + ctx.profile.flush_stall,
+        });
+        for to in participants {
+            ctx.send(
+                to,
+                GroupMessage::FlushStart {
+                    group,
+                    name: name.clone(),
+                    view,
+                    target,
+                },
+            );
+        }
+    }
+
+    pub(crate) fn handle_report(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        target: GroupViewId,
+        standing: Standing,
+    ) {
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let Lead::Collecting(collect) = &mut membership.lead else {
+            return;
+        };
+        if collect.target != target || !collect.waiting.remove(&from) {
+            return;
+        }
+        collect.reports.insert(from, standing);
+        collect.stall_at = ctx.now + ctx.profile.flush_stall;
+        if collect.waiting.is_empty() {
+            self.conclude(ctx);
+        }
+    }
+
+    /// A participant has answered a later flush than this leader's: go above it.
+    pub(crate) fn handle_flush_refused(&mut self, ctx: &mut Context<'_>, promised: GroupViewId) {
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let Lead::Collecting(collect) = &mut membership.lead else {
+            return;
+        };
+        if promised.node == ctx.node.id && promised >= collect.target && promised.k < u32::MAX / 2 {
+            collect.target.k = promised.k;
+            self.collect(ctx);
+        }
+    }
+
+    /// All have reported.
+    fn conclude(&mut self, ctx: &mut Context<'_>) {
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let Lead::Collecting(collect) = &mut membership.lead else {
+            return;
+        };
+        let target = collect.target;
+        let reports = std::mem::take(&mut collect.reports);
+        let stall_at = ctx.now + ctx.profile.flush_stall;
+        let group = membership.id;
+        match membership.judge(ctx, target, &reports) {
+            Verdict::Adopt(decision, source) => {
+                membership.lead = Lead::Deciding {
+                    adopted: true,
+                    stall_at,
+                };
+                self.catch_up(ctx, decision, Some(source));
+            }
+            Verdict::Complete(survivors, joiners) => {
+                let Some(retained) = &membership.retained else {
+                    return;
+                };
+                let decision = Box::new(retained.decision.clone());
+                for to in &survivors {
+                    let decision = decision.clone();
+                    ctx.send(
+                        *to,
+                        GroupMessage::Complete {
+                            group,
+                            target,
+                            decision,
+                        },
+                    );
+                }
+                let confirm = Confirm {
+                    survivors,
+                    joiners,
+                    joiners_told: false,
+                    completing: true,
+                    stall_at,
+                };
+                membership.lead = Lead::Confirming(confirm);
+                self.confirmed(ctx);
+            }
+            Verdict::Drop(misfits) => {
+                self.remove(ctx, misfits, "it is in another view than the group");
+                self.collect(ctx);
+            }
+            Verdict::Decide(decision, survivors) => {
+                // R15: the cut contains whatever this member has delivered; anything else is our own mistake.
+                let delivered = membership
+                    .stream
+                    .logs
+                    .iter()
+                    .map(crate::group::log::Log::delivered);
+                let covered = delivered
+                    .zip(&decision.cut)
+                    .all(|(delivered, cut)| delivered <= cut + 1);
+                assert!(
+                    covered || cfg!(feature = "planted"),
+                    "a cut without delivered messages"
+                );
+                membership.lead = Lead::Deciding {
+                    adopted: false,
+                    stall_at,
+                };
+                let me = ctx.me;
+                for to in survivors.into_iter().filter(|to| *to != me) {
+                    ctx.send(
+                        to,
+                        GroupMessage::FlushCut {
+                            group,
+                            decision: decision.clone(),
+                        },
+                    );
+                }
+                if planted!(JoinerFirst) {
+                    self.welcome(ctx, &decision);
+                }
+                self.catch_up(ctx, *decision, None);
+            }
+        }
+    }
+
+    /// Sends the joiners of a decision their first view.
+    fn welcome(&mut self, ctx: &mut Context<'_>, decision: &Decision) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        let departed: Vec<_> = membership.departed.iter().copied().collect();
+        for joiner in &decision.joined {
+            let confirmed = match &membership.lead {
+                Lead::Confirming(confirm) => !confirm.joiners.contains(&joiner.incarnation),
+                _ => false,
+            };
+            if confirmed {
+                continue;
+            }
+            ctx.send(
+                joiner.incarnation,
+                GroupMessage::FirstView {
+                    group: membership.id,
+                    name: self.name.clone(),
+                    terms: self.terms(),
+                    decision: Box::new(decision.clone()),
+                    departed: departed.clone(),
+                },
+            );
+        }
+    }
+
+    /// The leader itself has installed its own decision: now everyone else.
+    pub(crate) fn begin_confirming(&mut self, ctx: &mut Context<'_>, old_members: &[Incarnation]) {
+        let stall_at = ctx.now + ctx.profile.flush_stall;
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let Some(retained) = &membership.retained else {
+            return;
+        };
+        let decision = &retained.decision;
+        let takes_part = |member: &&Incarnation| {
+            **member != ctx.me
+                && ctx.present(**member)
+                && (decision.members.contains(member) || decision.left.contains(member))
+                && membership.confirmations.get(member) != Some(&decision.id)
+        };
+        let survivors = old_members.iter().filter(takes_part).copied().collect();
+        let joiners = decision.joined.iter().map(|joiner| joiner.incarnation);
+        let joiners = joiners.filter(|joiner| ctx.present(*joiner)).collect();
+        let confirm = Confirm {
+            survivors,
+            joiners,
+            joiners_told: false,
+            completing: false,
+            stall_at,
+        };
+        membership.lead = Lead::Confirming(confirm);
+        self.confirmed(ctx);
+    }
+
+    pub(crate) fn handle_installed(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if let Lead::Confirming(confirm) = &mut membership.lead
+            && view == membership.stream.id
+        {
+            let news = confirm.survivors.remove(&from) | confirm.joiners.remove(&from);
+            if news {
+                confirm.stall_at = ctx.now + ctx.profile.flush_stall;
+                self.confirmed(ctx);
+            }
+        } else if ctx.present(from) && view > membership.stream.id {
+            membership.confirmations.insert(from, view);
+        }
+    }
+
+    /// Goes on as far as the confirmations allow: survivors first, then joiners, then the next flush.
+    fn confirmed(&mut self, ctx: &mut Context<'_>) {
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let Lead::Confirming(confirm) = &mut membership.lead else {
+            return;
+        };
+        if !confirm.survivors.is_empty() {
+            return;
+        }
+        if !confirm.joiners.is_empty() {
+            // R12: every survivor has it, so whoever leads next will not undo it: the joiners may have it too.
+            if !std::mem::replace(&mut confirm.joiners_told, true)
+                && let Some(retained) = &membership.retained
+            {
+                let decision = retained.decision.clone();
+                self.welcome(ctx, &decision);
+            }
+            return;
+        }
+        let completing = confirm.completing;
+        let (group, view) = (membership.id, membership.stream.id);
+        let everyone = membership.participants(ctx);
+        membership.retained = None;
+        membership.lead = Lead::Idle;
+        let me = ctx.me;
+        for to in everyone.into_iter().filter(|to| *to != me) {
+            ctx.send(to, GroupMessage::Settled { group, view });
+        }
+        let urgent = membership
+            .stream
+            .members
+            .iter()
+            .any(|member| !ctx.present(*member))
+            || membership.resume;
+        if completing || urgent {
+            self.collect(ctx);
+        } else if membership.wants_flush(ctx) {
+            self.gather(ctx);
+        }
+    }
+
+    /// Removes members that are alive from the group alone, and tells them.
+    fn remove(&mut self, ctx: &mut Context<'_>, members: Vec<Incarnation>, cause: &str) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        // The removed one must not take an earlier view for a later one should it come back.
+        let k = membership
+            .promise
+            .map_or(0, |promise| promise.target.k)
+            .max(membership.stream.id.k);
+        let view = GroupViewId {
+            node: ctx.node.id,
+            number: ctx.node.number,
+            k,
+        };
+        let me = ctx.me;
+        for member in members.into_iter().filter(|member| *member != me) {
+            membership.dropped.insert(member, cause.to_owned());
+            membership.leaves.remove(&member);
+            let (group, cause) = (membership.id, cause.to_owned());
+            ctx.send(member, GroupMessage::Removed { group, view, cause });
+        }
+    }
+
+    /// The leader's part of a new primary view: whatever is unfinished begins again under the new ballot.
+    pub(crate) fn restart_lead(&mut self, ctx: &mut Context<'_>, resumed: bool) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let present = |member: &Incarnation| ctx.present(*member);
+        membership.joins.retain(|joiner| present(&joiner.incarnation));
+        membership.leaves.retain(present);
+        membership.confirmations.clear();
+        if !membership.am_leader(ctx) {
+            membership.lead = Lead::Idle;
+            membership.joins.clear();
+            membership.leaves.clear();
+            membership.dropped.clear();
+            membership.resume = false;
+            let (group, view) = (membership.id, membership.stream.id);
+            if (resumed || membership.flow != Flow::Open)
+                && let Some(leader) = membership.leader(ctx)
+            {
+                ctx.send(leader, GroupMessage::Resume { group, view });
+            }
+            return;
+        }
+        membership.resume |= resumed;
+        let idle = matches!(membership.lead, Lead::Idle | Lead::Batching { .. });
+        let departures = membership.stream.members.iter().any(|member| !present(member));
+        let unfinished = !idle || membership.flow != Flow::Open || membership.retained.is_some();
+        if unfinished || departures || membership.resume {
+            self.collect(ctx);
+        }
+    }
+
+    /// R18: a flush ends. Whoever holds it up is removed from the group.
+    pub(crate) fn lead_timeout(&mut self, ctx: &mut Context<'_>) {
+        let now = ctx.now;
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        match &mut membership.lead {
+            Lead::Idle => {}
+            Lead::Batching { at } if *at <= now => {
+                membership.lead = Lead::Idle;
+                if membership.wants_flush(ctx) {
+                    self.collect(ctx);
+                }
+            }
+            Lead::Collecting(collect) if collect.stall_at <= now => {
+                let stalled: Vec<_> = collect.waiting.iter().copied().collect();
+                self.remove(ctx, stalled, STALLED);
+                self.collect(ctx);
+            }
+            Lead::Deciding { stall_at, .. } if *stall_at <= now => self.collect(ctx),
+            Lead::Confirming(confirm) if confirm.stall_at <= now => {
+                let late = if confirm.survivors.is_empty() {
+                    &mut confirm.joiners
+                } else {
+                    &mut confirm.survivors
+                };
+                let stalled = std::mem::take(late).into_iter().collect();
+                confirm.stall_at = now + ctx.profile.flush_stall;
+                self.remove(ctx, stalled, STALLED);
+                self.confirmed(ctx);
+            }
+            Lead::Batching { .. } | Lead::Collecting(_) | Lead::Deciding { .. } | Lead::Confirming(_) => {}
+        }
+    }
+}

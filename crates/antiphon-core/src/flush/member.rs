@@ -1,0 +1,658 @@
+//! Every participant's side: wedge and report, fetch the cut, install.
+
+use std::collections::BTreeSet;
+
+use antiphon_wire::group::{Decision, DepartedSender, GroupData, GroupMessage, GroupTerms, Standing};
+use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
+
+use super::{CatchUp, Flow, Lead, Promise, Retained};
+use crate::group::member::{Group, Membership, Phase};
+use crate::group::stream::Stream;
+use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
+use crate::{Class, GroupEvent};
+
+/// No log reaches further in one view than this beyond what a member has delivered.
+const MAX_CUT_AHEAD: u64 = 1 << 32;
+
+impl Membership {
+    fn standing(&self) -> Standing {
+        Standing::At {
+            view: self.stream.id,
+            held: self.stream.held(),
+            ordered: self.stream.engine.ordered(),
+            decision: self
+                .retained
+                .as_ref()
+                .map(|retained| Box::new(retained.decision.clone())),
+        }
+    }
+
+    /// Whether this member can follow a decision at all.
+    fn fits(&self, decision: &Decision) -> bool {
+        let old = self.stream.members.len();
+        let distinct: BTreeSet<_> = decision.members.iter().collect();
+        let shape = decision.cut.len() == old
+            && decision.holders.len() == old
+            && decision.start.len() == decision.members.len()
+            && decision.members.len() <= MAX_GROUP_MEMBERS
+            && distinct.len() == decision.members.len()
+            && decision.id > decision.from
+            && decision
+                .start
+                .iter()
+                .all(|start| (1..u64::MAX / 2).contains(start));
+        // What was delivered here is in every cut (R15); a cut without it is not a leader's.
+        let reach = self.stream.logs.iter().zip(&decision.cut).all(|(log, cut)| {
+            (log.delivered() <= cut.saturating_add(1) || cfg!(feature = "planted"))
+                && *cut <= log.next().saturating_add(MAX_CUT_AHEAD)
+        });
+        shape && reach && decision.from == self.stream.id
+    }
+
+    /// Takes what a holder supplies, while a cut says what is missing.
+    pub(crate) fn take_repair(&mut self, ctx: &mut Context<'_>, record: GroupData) {
+        let Flow::Catching(catch_up) = &mut self.flow else {
+            return;
+        };
+        match record {
+            GroupData::Repair {
+                view,
+                sender,
+                first,
+                last,
+                messages,
+                ..
+            } if view == self.stream.id => {
+                let rank = usize::from(sender);
+                let Some(end) = catch_up.decision.cut.get(rank).copied() else {
+                    return;
+                };
+                self.stream.repair(rank, first, messages, end);
+                if last {
+                    // The rest is not on its way: ask for it at once.
+                    catch_up.pull_at = ctx.now;
+                }
+            }
+            GroupData::RepairOrders {
+                view,
+                first,
+                ref runs,
+                ..
+            } if view == self.stream.id => {
+                self.stream.repair_orders(first, runs);
+                catch_up.pull_at = ctx.now;
+            }
+            _ => return,
+        }
+        if let Some((at, _)) = &mut self.watch {
+            *at = ctx.now + ctx.profile.flush_stall;
+        }
+    }
+
+    /// Asks holders for what is missing of the cut. True if nothing is.
+    fn pull(&mut self, ctx: &mut Context<'_>) -> bool {
+        let Flow::Catching(catch_up) = &mut self.flow else {
+            return false;
+        };
+        let stream = &self.stream;
+        let decision = &catch_up.decision;
+        let missing: Vec<_> = (0..stream.logs.len())
+            .map(|rank| {
+                (
+                    rank,
+                    stream.logs[rank].next(),
+                    decision.cut[rank].saturating_add(1),
+                )
+            })
+            .filter(|(_, next, end)| next < end)
+            .collect();
+        let order_missing = stream.engine.ordered() < decision.ordered;
+        if missing.is_empty() && !order_missing {
+            return true;
+        }
+        if catch_up.pull_at > ctx.now {
+            return false;
+        }
+        let attempt = catch_up.attempt;
+        let holder = |named: &[u16]| {
+            let named = named
+                .iter()
+                .filter_map(|rank| stream.members.get(usize::from(*rank)).copied());
+            let all: Vec<_> = catch_up.source.into_iter().chain(named).collect();
+            let live: Vec<_> = all
+                .into_iter()
+                .filter(|who| *who != ctx.me && ctx.present(*who))
+                .collect();
+            live.get(attempt % live.len().max(1)).copied()
+        };
+        let (group, view) = (self.id, stream.id);
+        let mut pulls = Vec::new();
+        for (rank, first, end) in missing {
+            let sender = rank as u16;
+            pulls.push((
+                holder(&decision.holders[rank]),
+                GroupData::Pull {
+                    group,
+                    view,
+                    sender,
+                    first,
+                    end,
+                },
+            ));
+        }
+        if order_missing {
+            let first = stream.engine.ordered();
+            pulls.push((
+                holder(&decision.order_holders),
+                GroupData::PullOrders { group, view, first },
+            ));
+        }
+        for (to, pull) in pulls {
+            if let Some(to) = to {
+                ctx.effects.push_back(Effect::Data {
+                    to: vec![to],
+                    class: Class::Control,
+                    records: vec![pull],
+                });
+            }
+        }
+        catch_up.attempt += 1;
+        catch_up.pull_at = ctx.now + ctx.profile.retransmit * 2;
+        false
+    }
+}
+
+impl Group {
+    /// A new primary view: flushes of earlier node views are void, and so are promises to their leaders.
+    pub(crate) fn restart_flush(&mut self, ctx: &mut Context<'_>, was_suspended: bool) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        membership.promise = None;
+        if let Flow::Catching(_) = membership.flow {
+            membership.flow = Flow::Wedged;
+        }
+        if membership.flow != Flow::Open {
+            membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
+        }
+        let resumed = was_suspended && membership.suspended;
+        if resumed {
+            // The application waits for a view; if the request for it comes to nothing, ask again.
+            membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
+        }
+        self.restart_lead(ctx, resumed);
+    }
+
+    /// A leader asks where this member stands; `view` is what the leader has installed.
+    pub(crate) fn handle_flush_start(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        view: GroupViewId,
+        target: GroupViewId,
+    ) {
+        let answer = |standing| GroupMessage::FlushReport {
+            group,
+            target,
+            standing,
+        };
+        match &mut self.phase {
+            Phase::Locating { .. } | Phase::Joining { .. } => {
+                // A member that was removed and asks to join again is not waiting for a view it had before.
+                let floor = ctx.floors.get(&group);
+                let joining = self.asked && floor.is_none_or(|floor| *floor < view);
+                ctx.send(
+                    from,
+                    answer(if joining {
+                        Standing::Joining
+                    } else {
+                        Standing::Gone
+                    }),
+                );
+            }
+            Phase::Ghost { .. } | Phase::Refused => ctx.send(from, answer(Standing::Gone)),
+            Phase::Member(membership) => {
+                let mine = &membership.stream;
+                let left_with_mine = membership
+                    .retained
+                    .as_ref()
+                    .is_some_and(|retained| retained.decision.left.contains(&from));
+                if view < mine.id && mine.rank(from).is_none() && !left_with_mine {
+                    let (view, cause) = (mine.id, "the group's members have removed it".to_owned());
+                    return ctx.send(from, GroupMessage::Removed { group, view, cause });
+                }
+                if let Some(promise) = membership.promise
+                    && (target < promise.target || target == promise.target && from != promise.leader)
+                {
+                    return ctx.send(
+                        from,
+                        GroupMessage::FlushRefused {
+                            group,
+                            promised: promise.target,
+                        },
+                    );
+                }
+                membership.promise = Some(Promise { target, leader: from });
+                membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
+                // R13: nothing more is accepted in this view, except what the cut of this flush names.
+                if !planted!(ReportBeforeWedge) || membership.flow != Flow::Open {
+                    membership.flow = Flow::Wedged;
+                }
+                let standing = membership.standing();
+                ctx.send(from, answer(standing));
+            }
+        }
+    }
+
+    /// The leader's decision.
+    pub(crate) fn handle_cut(&mut self, ctx: &mut Context<'_>, from: Incarnation, decision: Decision) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        if membership.promise
+            == Some(Promise {
+                target: decision.id,
+                leader: from,
+            })
+        {
+            self.catch_up(ctx, decision, None);
+        }
+    }
+
+    /// The leader completes a view that it has installed already.
+    pub(crate) fn handle_complete(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        target: GroupViewId,
+        decision: Decision,
+    ) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        if membership.promise != Some(Promise { target, leader: from }) {
+            return;
+        }
+        if membership.stream.id == decision.id {
+            let (group, view) = (membership.id, decision.id);
+            return ctx.send(from, GroupMessage::Installed { group, view });
+        }
+        self.catch_up(ctx, decision, Some(from));
+    }
+
+    /// From here on this member knows the cut.
+    pub(crate) fn catch_up(
+        &mut self,
+        ctx: &mut Context<'_>,
+        decision: Decision,
+        source: Option<Incarnation>,
+    ) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if planted!(SkipInstalledView) && decision.from < membership.stream.id {
+            return self.install(ctx, decision);
+        }
+        if !membership.fits(&decision) {
+            ctx.nonsense();
+            return;
+        }
+        let pull_at = ctx.now;
+        membership.flow = Flow::Catching(Box::new(CatchUp {
+            decision,
+            source,
+            attempt: 0,
+            pull_at,
+        }));
+        if membership.leader(ctx) != Some(ctx.me) {
+            membership.watch = Some((ctx.now + ctx.profile.flush_stall, 0));
+        }
+        self.try_install(ctx);
+    }
+
+    /// Installs the decided view if all of the cut is here, and asks for what is not.
+    pub(crate) fn try_install(&mut self, ctx: &mut Context<'_>) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if !membership.pull(ctx) {
+            return;
+        }
+        let Flow::Catching(catch_up) = std::mem::replace(&mut membership.flow, Flow::Wedged) else {
+            return;
+        };
+        self.install(ctx, catch_up.decision);
+    }
+
+    /// Delivers the rest of the cut and installs the view, in one step: nobody has delivered without installing.
+    fn install(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        self.deliver_cut(ctx, &decision);
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        membership.remember_departed(&decision);
+        ctx.floors.insert(membership.id, decision.id);
+        if planted!(LoseOwnMessages) {
+            self.lose_queue();
+        }
+        if decision.members.contains(&ctx.me) {
+            self.install_next(ctx, decision);
+        } else {
+            self.install_without_me(ctx, decision);
+        }
+    }
+
+    fn deliver_cut(&mut self, ctx: &mut Context<'_>, decision: &Decision) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if decision.from != membership.stream.id {
+            return;
+        }
+        let stream = &membership.stream;
+        let takes_part =
+            |member: &Incarnation| decision.members.contains(member) || decision.left.contains(member);
+        let survives: Vec<_> = stream.members.iter().map(takes_part).collect();
+        let tail = stream.engine.tail(
+            &stream.logs,
+            &decision.cut,
+            decision.ordered,
+            stream.me,
+            &survives,
+        );
+        if tail.iter().all(|(_, count)| *count == 0) {
+            return;
+        }
+        let members = stream
+            .members
+            .iter()
+            .filter(|member| takes_part(member))
+            .copied()
+            .collect();
+        self.event(ctx, GroupEvent::Transitional { members });
+        for (rank, count) in tail {
+            for _ in 0..count {
+                let Phase::Member(membership) = &mut self.phase else {
+                    return;
+                };
+                let (view, sender) = (membership.stream.id, membership.stream.members[rank]);
+                let Some(message) = membership.stream.logs[rank].deliver() else {
+                    break;
+                };
+                self.deliver_of_cut(ctx, view, sender, message);
+            }
+        }
+    }
+
+    fn install_next(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        let consumed = self.consumed_positions(&decision);
+        let (order, window) = (self.options.order, self.options.window_bytes as usize);
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let Some(me) = decision.members.iter().position(|member| *member == ctx.me) else {
+            return;
+        };
+        let old = &membership.stream;
+        let first = decision.start[me];
+        let credit: Vec<_> = decision
+            .members
+            .iter()
+            .map(|member| old.consumed_by(*member).unwrap_or(first))
+            .collect();
+        // G15: the transitional set is those that come along from the same view.
+        let comes_along =
+            |member: &&Incarnation| planted!(TransitionalIsWholeView) || old.rank(**member).is_some();
+        let transitional = decision.members.iter().filter(comes_along).copied().collect();
+        let (id, members) = (decision.id, decision.members.clone());
+        let stream = Stream::new(
+            membership.id,
+            id,
+            members,
+            me,
+            &decision.start,
+            consumed,
+            &credit,
+            order,
+            window,
+        );
+        let old = std::mem::replace(&mut membership.stream, stream);
+        let old_members = old.members.clone();
+        membership.flow = Flow::Open;
+        membership.watch = None;
+        membership.suspended = false;
+        membership.resume = false;
+        let stays = |member: &Incarnation| decision.members.contains(member);
+        let old_joins = std::mem::take(&mut membership.joins);
+        // One that was removed and joins again is admitted once it is out.
+        let joined = |who: Incarnation| decision.joined.iter().any(|joiner| joiner.incarnation == who);
+        membership.joins = old_joins
+            .into_iter()
+            .filter(|joiner| !joined(joiner.incarnation))
+            .collect();
+        membership.leaves.retain(stays);
+        membership.dropped.retain(|member, _| stays(member));
+        let adopted = matches!(membership.lead, Lead::Deciding { adopted: true, .. });
+        let group = membership.id;
+        let view = self.view_event(group, &decision, transitional);
+        let current_ballot = decision.id.node == ctx.node.id;
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        membership.retained = Some(Retained {
+            decision,
+            stream: Some(old),
+        });
+        let early = membership.take_early();
+        self.event(ctx, view);
+        self.announce(ctx);
+        self.report_installed(ctx, group, id);
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if membership.leader(ctx) == Some(ctx.me) {
+            if adopted || !current_ballot {
+                // R14: someone else's view is installed; now everyone is read again.
+                self.collect(ctx);
+            } else {
+                self.begin_confirming(ctx, &old_members);
+            }
+        } else {
+            membership.lead = Lead::Idle;
+        }
+        for (from, record) in early {
+            self.handle_data(ctx, from, record);
+        }
+        self.pump(ctx);
+    }
+
+    fn report_installed(&mut self, ctx: &mut Context<'_>, group: GroupId, view: GroupViewId) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if let Some(leader) = membership.leader(ctx).filter(|leader| *leader != ctx.me) {
+            ctx.send(leader, GroupMessage::Installed { group, view });
+        }
+    }
+
+    /// The decided view is without this member.
+    fn install_without_me(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        if !decision.left.contains(&ctx.me) {
+            self.removed(ctx, "the group's members have removed it".to_owned());
+            return;
+        }
+        let name = self.name.clone();
+        self.abandon_queue(ctx);
+        self.event(ctx, GroupEvent::Left);
+        let elder = ctx.elder();
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let (group, view) = (membership.id, decision.id);
+        let next_leader = decision
+            .members
+            .iter()
+            .find(|member| ctx.present(**member))
+            .copied();
+        match (next_leader, elder) {
+            (Some(leader), _) => ctx.send(leader, GroupMessage::Installed { group, view }),
+            (None, Some(elder)) => ctx.send(elder, GroupMessage::Dissolved { group, name }),
+            (None, None) => {}
+        }
+        // Others may still need what it holds; without anyone left it is forgotten at the next opportunity.
+        let until = if next_leader.is_some() {
+            ctx.now + ctx.profile.flush_stall
+        } else {
+            ctx.now
+        };
+        let placeholder = Retained {
+            decision,
+            stream: None,
+        };
+        let stream = match std::mem::replace(&mut self.phase, Phase::Refused) {
+            Phase::Member(membership) => Some(membership.stream),
+            _ => None,
+        };
+        self.phase = Phase::Ghost {
+            group,
+            retained: Box::new(Retained {
+                stream,
+                ..placeholder
+            }),
+            until,
+        };
+    }
+
+    /// The group's members removed this one while it was alive.
+    fn removed(&mut self, ctx: &mut Context<'_>, cause: String) {
+        if !self.resync(ctx, cause) {
+            self.abandon_queue(ctx);
+            self.event(ctx, GroupEvent::Left);
+            self.phase = Phase::Refused;
+        }
+    }
+
+    /// This joiner's first view.
+    pub(crate) fn handle_first_view(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        terms: GroupTerms,
+        decision: Decision,
+        departed: Vec<DepartedSender>,
+    ) {
+        let view = decision.id;
+        match &self.phase {
+            Phase::Member(membership) if membership.stream.id == view => {}
+            Phase::Locating { .. } | Phase::Joining { .. } => {
+                let nonce = self.nonce;
+                let me = |joiner: &antiphon_wire::group::Joiner| {
+                    joiner.incarnation == ctx.me && joiner.nonce == nonce
+                };
+                let floor = ctx.floors.get(&group);
+                let acceptable = terms == self.terms()
+                    && decision.joined.iter().any(me)
+                    && decision.members.contains(&ctx.me)
+                    && decision.start.len() == decision.members.len()
+                    && decision.members.len() <= MAX_GROUP_MEMBERS
+                    && decision
+                        .start
+                        .iter()
+                        .all(|start| (1..u64::MAX / 2).contains(start))
+                    && floor.is_none_or(|floor| *floor < view);
+                if !acceptable {
+                    ctx.nonsense();
+                    return;
+                }
+                self.enter(ctx, group, decision, departed, false);
+            }
+            Phase::Member(_) | Phase::Ghost { .. } | Phase::Refused => return,
+        }
+        ctx.send(from, GroupMessage::Installed { group, view });
+    }
+
+    /// Everyone has the view: what came before is not needed any more. True if this group is to be forgotten.
+    pub(crate) fn handle_settled(&mut self, view: GroupViewId) -> bool {
+        match &mut self.phase {
+            Phase::Member(membership) => {
+                if membership.stream.id == view && !matches!(membership.lead, Lead::Confirming(_)) {
+                    membership.retained = None;
+                }
+                false
+            }
+            Phase::Ghost { retained, .. } => retained.decision.id <= view,
+            Phase::Locating { .. } | Phase::Joining { .. } | Phase::Refused => false,
+        }
+    }
+
+    /// Someone says that this node is no member any more.
+    pub(crate) fn handle_removed(&mut self, ctx: &mut Context<'_>, view: GroupViewId, cause: String) -> bool {
+        let Phase::Member(membership) = &self.phase else {
+            return false;
+        };
+        if view < membership.stream.id {
+            return false;
+        }
+        self.removed(ctx, cause);
+        self.leaving.is_some()
+    }
+
+    pub(crate) fn flush_timeout(&mut self, ctx: &mut Context<'_>) {
+        if ctx.suspended {
+            if let Phase::Member(membership) = &mut self.phase {
+                // Nothing is due before there is a primary again; do not ask to be called at once.
+                membership.delay(ctx);
+            }
+            return;
+        }
+        self.try_install(ctx);
+        self.lead_timeout(ctx);
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let Some((at, doubts)) = membership.watch else {
+            return;
+        };
+        if at > ctx.now {
+            return;
+        }
+        let waiting = membership.flow != Flow::Open || membership.suspended;
+        let leader = membership.leader(ctx).filter(|leader| *leader != ctx.me);
+        let (true, Some(leader)) = (waiting, leader) else {
+            membership.watch = None;
+            return;
+        };
+        membership.watch = Some((ctx.now + ctx.profile.flush_stall, doubts.saturating_add(1)));
+        let (group, view) = (membership.id, membership.stream.id);
+        ctx.send(leader, GroupMessage::Resume { group, view });
+        // R18: a stalled leader is replaced by a node view only.
+        if doubts > 0 {
+            ctx.effects.push_back(Effect::Accuse {
+                peer: leader,
+                evidence: Evidence::FlushStalled,
+            });
+        }
+    }
+}
+
+impl Membership {
+    /// Pushes all deadlines of the flush past now.
+    fn delay(&mut self, ctx: &Context<'_>) {
+        let later = ctx.now + ctx.profile.flush_stall;
+        if let Some((at, _)) = &mut self.watch {
+            *at = later;
+        }
+        if let Flow::Catching(catch_up) = &mut self.flow {
+            catch_up.pull_at = later;
+        }
+        match &mut self.lead {
+            Lead::Idle => {}
+            Lead::Batching { at } => *at = later,
+            Lead::Collecting(super::Collect { stall_at, .. })
+            | Lead::Deciding { stall_at, .. }
+            | Lead::Confirming(super::Confirm { stall_at, .. }) => *stall_at = later,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Byte credit from end to end: what a member may still send, and what its own application has not taken yet.
+//!
+//! Every member reserves one window for every other. A sender counts what it has sent and some member's application
+//! has not consumed; when that fills the window, it waits. Both counts go on across views, as the messages do.
+
+use std::collections::VecDeque;
+
+use antiphon_wire::Incarnation;
+
+/// What this member has sent that some member's application has not consumed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Credit {
+    first: u64,
+    charges: VecDeque<usize>,
+    outstanding: usize,
+}
+
+impl Credit {
+    /// Nothing outstanding; the next message has this number.
+    pub(crate) fn new(first: u64) -> Self {
+        Self {
+            first,
+            charges: VecDeque::new(),
+            outstanding: 0,
+        }
+    }
+
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Whether a message of this charge fits now. One always fits in an empty window.
+    pub(crate) fn admits(&self, charge: usize, window: usize) -> bool {
+        self.outstanding == 0 || self.outstanding + charge <= window
+    }
+
+    pub(crate) fn spend(&mut self, charge: usize) {
+        self.charges.push_back(charge);
+        self.outstanding += charge;
+    }
+
+    /// All members' applications have consumed what comes before `position`.
+    pub(crate) fn release(&mut self, position: u64) {
+        while self.first < position {
+            let Some(charge) = self.charges.pop_front() else {
+                break;
+            };
+            self.outstanding -= charge;
+            self.first += 1;
+        }
+    }
+}
+
+/// What was delivered here and not consumed yet: runs of one sender's consecutive messages.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Backlog {
+    runs: VecDeque<(Incarnation, u64, u64)>,
+}
+
+impl Backlog {
+    /// A message was handed to the application.
+    pub(crate) fn delivered(&mut self, sender: Incarnation, seq: u64) {
+        match self.runs.back_mut() {
+            Some((last, first, count)) if *last == sender && *first + *count == seq => *count += 1,
+            _ => self.runs.push_back((sender, seq, 1)),
+        }
+    }
+
+    /// The application has taken this many more. Gives each sender's new position.
+    pub(crate) fn consume(&mut self, mut messages: u64) -> Vec<(Incarnation, u64)> {
+        let mut positions = Vec::new();
+        while messages > 0 {
+            let Some((sender, first, count)) = self.runs.front_mut() else {
+                break;
+            };
+            let taken = messages.min(*count);
+            *first += taken;
+            *count -= taken;
+            messages -= taken;
+            positions.push((*sender, *first));
+            if *count == 0 {
+                self.runs.pop_front();
+            }
+        }
+        positions
+    }
+
+    /// The first message of this sender that was not consumed, if any waits.
+    pub(crate) fn first_of(&self, sender: Incarnation) -> Option<u64> {
+        self.runs
+            .iter()
+            .find(|(who, _, _)| *who == sender)
+            .map(|(_, first, _)| *first)
+    }
+}

@@ -1,0 +1,124 @@
+//! The elder's directory: which group exists and who leads it (R12).
+//!
+//! Membership of a group is decided inside it; the elder of the node view only says where a group is, and who may
+//! found one that does not exist. It keeps nothing from one node view to the next: at each primary view every member
+//! reports its groups, and before all reports have come nothing is granted. A grant names the node view it was made
+//! under and is void under any later one.
+//!
+//! | who dies | what happens |
+//! |---|---|
+//! | the elder, before it answers | the next elder rebuilds the directory; the joiner asks it |
+//! | the elder, after a grant | the grant is void if the next view came first; otherwise the founder reports the group |
+//! | the grantee, before it founds | it departs with a node view, and the grant with it |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::group::{GroupMessage, GroupReport};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+
+/// The most names and the most waiting questions the elder keeps.
+const MAX_ENTRIES: usize = 16_384;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    group: GroupId,
+    view: GroupViewId,
+    members: Vec<Incarnation>,
+}
+
+/// What the elder knows under the present node view.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Directory {
+    missing: BTreeSet<Incarnation>,
+    present: Vec<Incarnation>,
+    entries: BTreeMap<String, Entry>,
+    grants: BTreeMap<String, Incarnation>,
+    waiting: BTreeSet<(Incarnation, String)>,
+}
+
+/// Answers to send.
+pub(crate) type Answers = Vec<(Incarnation, GroupMessage)>;
+
+impl Directory {
+    /// A directory that waits for the report of every member.
+    pub(crate) fn new(members: &[Incarnation]) -> Self {
+        Self {
+            missing: members.iter().copied().collect(),
+            present: members.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn report(&mut self, from: Incarnation, groups: Vec<GroupReport>) -> Answers {
+        for group in groups {
+            self.announce(group);
+        }
+        self.missing.remove(&from);
+        let waiting = std::mem::take(&mut self.waiting);
+        waiting
+            .into_iter()
+            .flat_map(|(joiner, name)| self.lookup(joiner, name))
+            .collect()
+    }
+
+    pub(crate) fn announce(&mut self, report: GroupReport) {
+        let GroupReport {
+            name,
+            group,
+            view,
+            members,
+        } = report;
+        let newer = self.entries.get(&name).is_none_or(|entry| entry.view < view);
+        if newer && (self.entries.len() < MAX_ENTRIES || self.entries.contains_key(&name)) {
+            self.grants.remove(&name);
+            self.entries.insert(name, Entry { group, view, members });
+        }
+    }
+
+    pub(crate) fn dissolved(&mut self, group: GroupId, name: &str) {
+        if self.entries.get(name).is_some_and(|entry| entry.group == group) {
+            self.entries.remove(name);
+        }
+    }
+
+    pub(crate) fn declined(&mut self, from: Incarnation, name: &str) {
+        if self.grants.get(name) == Some(&from) {
+            self.grants.remove(name);
+        }
+    }
+
+    pub(crate) fn lookup(&mut self, joiner: Incarnation, name: String) -> Answers {
+        let leader = self.entries.get(&name).and_then(|entry| {
+            entry
+                .members
+                .iter()
+                .find(|member| self.present.contains(member))
+                .copied()
+        });
+        if let Some(leader) = leader {
+            return vec![(joiner, GroupMessage::Located { name, leader })];
+        }
+        // R12: a group that nobody has reported may exist at a member that has not reported yet.
+        if !self.missing.is_empty() && !planted!(GrantWithoutReports) {
+            if self.waiting.len() < MAX_ENTRIES {
+                self.waiting.insert((joiner, name));
+            }
+            return Vec::new();
+        }
+        if self.grants.len() >= MAX_ENTRIES {
+            return Vec::new();
+        }
+        let grantee = *self.grants.entry(name.clone()).or_insert(joiner);
+        vec![(
+            joiner,
+            if grantee == joiner {
+                GroupMessage::Grant { name }
+            } else {
+                GroupMessage::Located {
+                    name,
+                    leader: grantee,
+                }
+            },
+        )]
+    }
+}

@@ -1,0 +1,770 @@
+//! The messages of one group in one view: a log per sender, the order, acknowledgements and repairs.
+//!
+//! What a message costs: its sender encodes it once for all members, in a frame with as many others as fit. A receiver
+//! tells each sender two numbers (what it holds, what its application has consumed) at the end of a receive batch if
+//! asked or if much came in, otherwise by a short timer. A gap is asked for at once; a lost tail is noticed by its
+//! sender, which shows how far its log reaches to those that lag. Everything here is per view; a flush ends it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use antiphon_wire::group::{GroupData, Run};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+use bytes::Bytes;
+
+use super::Effect;
+use super::log::{Inserted, Log};
+use crate::order::{Engine, MAX_RUNS, Sequencer};
+use crate::{Class, Order, Profile, Time};
+
+/// Messages of a frame, together; one larger message has a frame of its own.
+const BATCH_BYTES: usize = 58_000;
+/// Order records ride on a data frame only below this.
+const PIGGYBACK_BYTES: usize = 50_000;
+/// How much one request for repair is answered with.
+const REPAIR_BYTES: usize = 128 * 1024;
+/// The largest record of a repair, if it holds more than one message.
+const REPAIR_RECORD_BYTES: usize = 32 * 1024;
+
+/// How far a member has come in this member's log, as it said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Row {
+    held: u64,
+    consumed: u64,
+    ordered: u64,
+}
+
+/// What a sender was last told about its log here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    held: u64,
+    consumed: u64,
+    ordered: u64,
+    /// Bytes that came in since.
+    bytes: usize,
+    /// To be told at the end of this batch.
+    now: bool,
+    /// The sender waits for credit: tell it as soon as a fair part is consumed.
+    eager: bool,
+    /// Gaps up to here were asked for.
+    asked: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stream {
+    pub(crate) group: GroupId,
+    pub(crate) id: GroupViewId,
+    pub(crate) members: Vec<Incarnation>,
+    pub(crate) me: usize,
+    pub(crate) logs: Vec<Log>,
+    pub(crate) engine: Engine,
+    window: usize,
+    rows: Vec<Row>,
+    /// Per sender, the first message that this member's application has not consumed.
+    consumed: Vec<u64>,
+    told: Vec<Told>,
+    unsent: u64,
+    published: u64,
+    /// Messages wait for credit.
+    starved: bool,
+    backoff: u32,
+    ack_at: Option<Time>,
+    nak_at: Option<Time>,
+    probe_at: Option<Time>,
+    mark_at: Option<Time>,
+    order_asked: u64,
+    /// Records that made no sense or found no room.
+    pub(crate) dropped: u64,
+}
+
+impl Stream {
+    /// `start` and `consumed` per rank; `credit` is what each member was known to have consumed of this member's log.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        group: GroupId,
+        id: GroupViewId,
+        members: Vec<Incarnation>,
+        me: usize,
+        start: &[u64],
+        consumed: Vec<u64>,
+        credit: &[u64],
+        order: Order,
+        window: usize,
+    ) -> Self {
+        let engine = match order {
+            Order::Fifo => Engine::Fifo,
+            Order::Total => Engine::Sequencer(Sequencer::new(start, me == 0)),
+        };
+        let told = start.iter().zip(&consumed).map(|(&held, &consumed)| Told {
+            held,
+            consumed,
+            ordered: 0,
+            bytes: 0,
+            now: false,
+            eager: false,
+            asked: held,
+        });
+        Self {
+            group,
+            id,
+            me,
+            logs: start.iter().map(|&start| Log::new(start)).collect(),
+            engine,
+            window,
+            rows: credit
+                .iter()
+                .map(|&consumed| Row {
+                    held: start[me],
+                    consumed,
+                    ordered: 0,
+                })
+                .collect(),
+            told: told.collect(),
+            unsent: start[me],
+            published: start[me],
+            consumed,
+            members,
+            starved: false,
+            backoff: 0,
+            ack_at: None,
+            nak_at: None,
+            probe_at: None,
+            mark_at: None,
+            order_asked: 0,
+            dropped: 0,
+        }
+    }
+
+    pub(crate) fn rank(&self, incarnation: Incarnation) -> Option<usize> {
+        self.members.iter().position(|member| *member == incarnation)
+    }
+
+    pub(crate) fn others(&self) -> Vec<Incarnation> {
+        self.members
+            .iter()
+            .copied()
+            .filter(|member| *member != self.members[self.me])
+            .collect()
+    }
+
+    /// Adds a message of this member.
+    pub(crate) fn append(&mut self, payload: Bytes) -> u64 {
+        let seq = self.logs[self.me].append(payload);
+        self.rows[self.me].held = seq + 1;
+        self.engine.held(self.me, &self.logs[self.me]);
+        self.refresh_stable();
+        seq
+    }
+
+    /// The next message to deliver.
+    pub(crate) fn deliver(&mut self) -> Option<(usize, u64, Bytes)> {
+        let rank = self.engine.next(&self.logs)?;
+        let (seq, payload) = self.logs[rank].deliver()?;
+        Some((rank, seq, payload))
+    }
+
+    /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less.
+    fn limit(&self) -> usize {
+        self.window * 2 + (1 << 17)
+    }
+
+    /// A sender's messages or mark arrived.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn batch(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        sender: usize,
+        first: u64,
+        stable: u64,
+        ask: bool,
+        messages: Vec<Bytes>,
+        out: &mut VecDeque<Effect>,
+    ) {
+        let limit = self.limit();
+        if sender == self.me || sender >= self.logs.len() || first.checked_add(MAX_LOG).is_none() {
+            self.dropped += 1;
+            return;
+        }
+        let mut bytes = 0;
+        for (seq, payload) in (first..).zip(messages) {
+            bytes += super::log::charge(&payload);
+            if planted!(DeliverFifoGap) && seq > self.logs[sender].next() {
+                self.logs[sender].skip_to(seq);
+            }
+            if self.logs[sender].insert(seq, payload, limit) == Inserted::Refused {
+                self.dropped += 1;
+            }
+        }
+        let log = &mut self.logs[sender];
+        log.heard_of(first);
+        log.set_stable(stable);
+        self.engine.held(sender, log);
+        if self.am_sequencer() {
+            self.rows[self.me].ordered = self.engine.ordered();
+        }
+        self.ask_for_gap(now, profile, sender, out);
+        let told = &mut self.told[sender];
+        told.bytes += bytes;
+        told.eager |= ask;
+        if ask || told.bytes >= self.window / 2 {
+            told.now = true;
+        } else {
+            self.ack_later(now, profile);
+        }
+    }
+
+    /// The sequencer's records or mark arrived.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn orders(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        from: usize,
+        first: u64,
+        stable: u64,
+        ask: bool,
+        runs: &[Run],
+        out: &mut VecDeque<Effect>,
+    ) {
+        let Engine::Sequencer(sequencer) = &mut self.engine else {
+            self.dropped += 1;
+            return;
+        };
+        if from != 0 || sequencer.am_sequencer() || !sequencer.insert(first, runs) {
+            self.dropped += 1;
+            return;
+        }
+        sequencer.heard_of(first);
+        sequencer.set_stable(stable);
+        if sequencer.has_gap() && sequencer.next_position() >= self.order_asked {
+            self.order_asked = sequencer.next_position() + 1;
+            let first = sequencer.next_position();
+            self.send_to(
+                0,
+                Class::Control,
+                GroupData::OrderNak {
+                    group: self.group,
+                    view: self.id,
+                    first,
+                },
+                out,
+            );
+            self.nak_at.get_or_insert(now + profile.retransmit);
+        }
+        self.told[0].now |= ask;
+        self.ack_later(now, profile);
+    }
+
+    fn ack_later(&mut self, now: Time, profile: &Profile) {
+        self.ack_at
+            .get_or_insert(now + Duration::from_millis(25).min(profile.retransmit / 4));
+    }
+
+    fn ask_for_gap(&mut self, now: Time, profile: &Profile, sender: usize, out: &mut VecDeque<Effect>) {
+        let Some((first, end)) = self.logs[sender].gap() else {
+            return;
+        };
+        if end > self.told[sender].asked {
+            self.told[sender].asked = end;
+            self.send_to(
+                sender,
+                Class::Control,
+                GroupData::Nak {
+                    group: self.group,
+                    view: self.id,
+                    first,
+                    end,
+                },
+                out,
+            );
+        }
+        self.nak_at.get_or_insert(now + profile.retransmit);
+    }
+
+    fn send_to(&self, rank: usize, class: Class, record: GroupData, out: &mut VecDeque<Effect>) {
+        out.push_back(Effect::Data {
+            to: vec![self.members[rank]],
+            class,
+            records: vec![record],
+        });
+    }
+
+    /// A member said how far it has come in this member's log. True if that makes room.
+    pub(crate) fn ack(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        from: usize,
+        held: u64,
+        consumed: u64,
+        ordered: u64,
+    ) -> bool {
+        let next = self.logs[self.me].next();
+        if from == self.me
+            || held > next
+            || consumed > next
+            || ordered > self.engine.ordered() && self.am_sequencer()
+        {
+            self.dropped += 1;
+            return false;
+        }
+        let row = &mut self.rows[from];
+        let before = *row;
+        row.held = row.held.max(held);
+        row.consumed = row.consumed.max(consumed);
+        row.ordered = row.ordered.max(ordered);
+        let (progress, room) = (*row != before, row.consumed > before.consumed);
+        if progress {
+            self.backoff = 0;
+            self.probe_at = self.waits_for_rows().then_some(now + self.patience(profile));
+            self.refresh_stable();
+            if self.logs[self.me].stable() > self.published {
+                self.mark_at.get_or_insert(now + profile.retransmit * 2);
+            }
+        }
+        room
+    }
+
+    fn am_sequencer(&self) -> bool {
+        matches!(&self.engine, Engine::Sequencer(sequencer) if sequencer.am_sequencer())
+    }
+
+    fn refresh_stable(&mut self) {
+        let held = self.rows.iter().map(|row| row.held);
+        // G14: a message may be forgotten only when no survivor can miss it: the minimum, over all members.
+        let stable = if planted!(DropStableTooEarly) {
+            held.max()
+        } else {
+            held.min()
+        };
+        self.logs[self.me].set_stable(stable.unwrap_or(0));
+        let ordered = self.rows.iter().map(|row| row.ordered).min().unwrap_or(0);
+        if let Engine::Sequencer(sequencer) = &mut self.engine
+            && sequencer.am_sequencer()
+        {
+            sequencer.set_stable(ordered);
+        }
+    }
+
+    /// The first message of this member that some member's application has not consumed.
+    pub(crate) fn consumed_by_all(&self) -> u64 {
+        self.rows.iter().map(|row| row.consumed).min().unwrap_or(0)
+    }
+
+    /// Per member, what it was known to have consumed of this member's log.
+    pub(crate) fn consumed_by(&self, member: Incarnation) -> Option<u64> {
+        Some(self.rows[self.rank(member)?].consumed)
+    }
+
+    /// This member's application has consumed this sender's messages before `position`.
+    pub(crate) fn set_consumed(&mut self, now: Time, profile: &Profile, rank: usize, position: u64) {
+        self.consumed[rank] = self.consumed[rank].max(position);
+        if rank == self.me {
+            self.rows[rank].consumed = self.consumed[rank];
+            return;
+        }
+        let told = &mut self.told[rank];
+        let open = self.logs[rank].next().saturating_sub(told.consumed);
+        if told.eager && (self.consumed[rank] - told.consumed) * 4 >= open {
+            told.now = true;
+        }
+        self.ack_later(now, profile);
+    }
+
+    /// Messages wait for credit: those that hold it back are asked, should their acknowledgement have been lost.
+    pub(crate) fn set_starved(&mut self, now: Time, profile: &Profile, starved: bool) {
+        self.starved = starved;
+        if starved && self.probe_at.is_none() {
+            self.probe_at = Some(now + self.patience(profile));
+        }
+    }
+
+    fn patience(&self, profile: &Profile) -> Duration {
+        profile.retransmit * 2 * (1 << self.backoff.min(3))
+    }
+
+    fn lags(&self, row: &Row) -> bool {
+        row.held < self.unsent || self.starved && row.consumed < self.unsent
+    }
+
+    fn lags_in_order(&self, row: &Row) -> bool {
+        self.am_sequencer() && row.ordered < self.engine.ordered()
+    }
+
+    fn waits_for_rows(&self) -> bool {
+        let others = self.rows.iter().enumerate().filter(|(rank, _)| *rank != self.me);
+        others
+            .map(|(_, row)| row)
+            .any(|row| self.lags(row) || self.lags_in_order(row))
+    }
+
+    /// Packs what was sent, ordered and received since the last time into frames.
+    pub(crate) fn pack(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        outstanding: usize,
+        out: &mut VecDeque<Effect>,
+    ) {
+        let others = self.others();
+        let (group, view) = (self.group, self.id);
+        if others.is_empty() {
+            self.unsent = self.logs[self.me].next();
+            if let Engine::Sequencer(sequencer) = &mut self.engine {
+                while sequencer.take_unsent().is_some() {}
+                self.rows[self.me].ordered = self.engine.ordered();
+            }
+            self.refresh_stable();
+            return;
+        }
+        let mut sent = false;
+        while self.unsent < self.logs[self.me].next() {
+            let log = &self.logs[self.me];
+            let messages = log.slice(self.unsent, u64::MAX, BATCH_BYTES);
+            let bytes: usize = messages.iter().map(|message| message.len() + 3).sum();
+            let first = self.unsent;
+            self.unsent += messages.len().max(1) as u64;
+            self.published = log.stable();
+            let ask = outstanding * 2 >= self.window || self.starved;
+            let sender = self.me as u16;
+            let batch = GroupData::Batch {
+                group,
+                view,
+                sender,
+                first,
+                stable: self.published,
+                ask,
+                messages,
+            };
+            let mut records = vec![batch];
+            if bytes < PIGGYBACK_BYTES {
+                records.extend(self.take_orders());
+            }
+            out.push_back(Effect::Data {
+                to: others.clone(),
+                class: Class::Bulk,
+                records,
+            });
+            sent = true;
+        }
+        while let Some(orders) = self.take_orders() {
+            out.push_back(Effect::Data {
+                to: others.clone(),
+                class: Class::Control,
+                records: vec![orders],
+            });
+            sent = true;
+        }
+        if sent {
+            self.mark_at = None;
+            self.probe_at.get_or_insert(now + self.patience(profile));
+        }
+        for rank in 0..self.members.len() {
+            if self.told[rank].now {
+                self.tell(rank, out);
+            }
+        }
+    }
+
+    fn take_orders(&mut self) -> Option<GroupData> {
+        let Engine::Sequencer(sequencer) = &mut self.engine else {
+            return None;
+        };
+        let (first, runs) = sequencer.take_unsent()?;
+        self.rows[self.me].ordered = sequencer.next_position();
+        let stable = sequencer.stable();
+        Some(GroupData::Orders {
+            group: self.group,
+            view: self.id,
+            first,
+            stable,
+            ask: false,
+            runs,
+        })
+    }
+
+    fn tell(&mut self, rank: usize, out: &mut VecDeque<Effect>) {
+        let (held, consumed) = (self.logs[rank].next(), self.consumed[rank]);
+        let ordered = self.engine.ordered();
+        let told = &mut self.told[rank];
+        // Credit was waited for and has come: back to the timer until the sender asks again.
+        let eager = told.eager && consumed < held;
+        *told = Told {
+            held,
+            consumed,
+            ordered,
+            bytes: 0,
+            now: false,
+            eager,
+            asked: told.asked,
+        };
+        let ack = GroupData::Ack {
+            group: self.group,
+            view: self.id,
+            held,
+            consumed,
+            ordered,
+        };
+        self.send_to(rank, Class::Control, ack, out);
+    }
+
+    /// Answers a request for this member's own messages.
+    pub(crate) fn nak(&mut self, from: usize, first: u64, end: u64, out: &mut VecDeque<Effect>) {
+        let (group, view, sender) = (self.group, self.id, self.me as u16);
+        let end = end.min(self.unsent);
+        for (first, messages) in chunks(&self.logs[self.me], first, end) {
+            let stable = self.published;
+            let record = GroupData::Batch {
+                group,
+                view,
+                sender,
+                first,
+                stable,
+                ask: false,
+                messages,
+            };
+            self.send_to(from, Class::Bulk, record, out);
+        }
+    }
+
+    /// Answers a request for order records.
+    pub(crate) fn order_nak(&mut self, from: usize, first: u64, out: &mut VecDeque<Effect>) {
+        let Engine::Sequencer(sequencer) = &self.engine else {
+            return;
+        };
+        if !sequencer.am_sequencer() {
+            return;
+        }
+        if let Some((first, runs)) = sequencer.slice(first) {
+            let stable = sequencer.stable();
+            let record = GroupData::Orders {
+                group: self.group,
+                view: self.id,
+                first,
+                stable,
+                ask: false,
+                runs,
+            };
+            self.send_to(from, Class::Control, record, out);
+        }
+    }
+
+    /// Answers a pull of a flush with what is held of a sender's log.
+    pub(crate) fn pull(
+        &self,
+        to: Incarnation,
+        sender: usize,
+        first: u64,
+        end: u64,
+        out: &mut VecDeque<Effect>,
+    ) {
+        let (group, view) = (self.group, self.id);
+        let Some(log) = self.logs.get(sender) else { return };
+        let chunks = chunks(log, first, end);
+        let count = chunks.len();
+        for (index, (first, messages)) in chunks.into_iter().enumerate() {
+            let last = index + 1 == count;
+            let record = GroupData::Repair {
+                group,
+                view,
+                sender: sender as u16,
+                first,
+                last,
+                messages,
+            };
+            out.push_back(Effect::Data {
+                to: vec![to],
+                class: Class::Bulk,
+                records: vec![record],
+            });
+        }
+    }
+
+    /// Answers a pull of a flush with order records.
+    pub(crate) fn pull_orders(&self, to: Incarnation, first: u64, out: &mut VecDeque<Effect>) {
+        let Engine::Sequencer(sequencer) = &self.engine else {
+            return;
+        };
+        if let Some((first, runs)) = sequencer.slice(first) {
+            let record = GroupData::RepairOrders {
+                group: self.group,
+                view: self.id,
+                first,
+                runs,
+            };
+            out.push_back(Effect::Data {
+                to: vec![to],
+                class: Class::Control,
+                records: vec![record],
+            });
+        }
+    }
+
+    /// Takes what a flush's holder supplied, up to the cut.
+    pub(crate) fn repair(&mut self, sender: usize, first: u64, messages: Vec<Bytes>, last_of_cut: u64) {
+        let limit = self.limit();
+        if first.checked_add(MAX_LOG).is_none() {
+            return;
+        }
+        for (seq, payload) in (first..=last_of_cut).zip(messages) {
+            if self.logs[sender].insert(seq, payload, limit) == Inserted::Refused {
+                self.dropped += 1;
+            }
+        }
+    }
+
+    /// Takes order records that a flush's holder supplied.
+    pub(crate) fn repair_orders(&mut self, first: u64, runs: &[Run]) {
+        if let Engine::Sequencer(sequencer) = &mut self.engine
+            && !sequencer.insert(first, runs)
+        {
+            self.dropped += 1;
+        }
+    }
+
+    /// Per rank, the last message up to which all are held.
+    pub(crate) fn held(&self) -> Vec<u64> {
+        self.logs.iter().map(|log| log.next() - 1).collect()
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        [self.ack_at, self.nak_at, self.probe_at, self.mark_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(crate) fn timeout(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if due(self.ack_at) {
+            self.ack_at = None;
+            let ordered = self.engine.ordered();
+            let me = self.me;
+            for rank in (0..self.members.len()).filter(|rank| *rank != me) {
+                let told = self.told[rank];
+                let order_news = rank == 0 && ordered != told.ordered;
+                if self.logs[rank].next() != told.held || self.consumed[rank] != told.consumed || order_news {
+                    self.tell(rank, out);
+                }
+            }
+        }
+        if due(self.nak_at) {
+            self.nak_at = None;
+            self.ask_again(now, profile, out);
+        }
+        if due(self.probe_at) {
+            self.probe_at = None;
+            self.probe(now, profile, out);
+        }
+        if due(self.mark_at) {
+            self.mark_at = None;
+            self.published = self.logs[self.me].stable();
+            let marks = self.marks(false);
+            out.push_back(Effect::Data {
+                to: self.others(),
+                class: Class::Control,
+                records: marks,
+            });
+        }
+    }
+
+    fn ask_again(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
+        for rank in 0..self.members.len() {
+            self.told[rank].asked = 0;
+            if rank != self.me {
+                self.ask_for_gap(now, profile, rank, out);
+            }
+        }
+        if let Engine::Sequencer(sequencer) = &self.engine
+            && sequencer.has_gap()
+        {
+            let first = sequencer.next_position();
+            self.send_to(
+                0,
+                Class::Control,
+                GroupData::OrderNak {
+                    group: self.group,
+                    view: self.id,
+                    first,
+                },
+                out,
+            );
+            self.nak_at.get_or_insert(now + profile.retransmit);
+        }
+    }
+
+    /// Shows those that lag how far the log reaches: a lost tail leaves no gap that they could see.
+    fn probe(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
+        let lagging =
+            |(rank, row): &(usize, &Row)| *rank != self.me && (self.lags(row) || self.lags_in_order(row));
+        let to: Vec<_> = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(lagging)
+            .map(|(rank, _)| self.members[rank])
+            .collect();
+        if to.is_empty() {
+            return;
+        }
+        let records = self.marks(true);
+        out.push_back(Effect::Data {
+            to,
+            class: Class::Control,
+            records,
+        });
+        self.backoff = (self.backoff + 1).min(3);
+        self.probe_at = Some(now + self.patience(profile));
+    }
+
+    fn marks(&self, ask: bool) -> Vec<GroupData> {
+        let (group, view, stable) = (self.group, self.id, self.published);
+        let sender = self.me as u16;
+        let mut marks = vec![GroupData::Batch {
+            group,
+            view,
+            sender,
+            first: self.unsent,
+            stable,
+            ask,
+            messages: Vec::new(),
+        }];
+        if let Engine::Sequencer(sequencer) = &self.engine
+            && sequencer.am_sequencer()
+        {
+            let (first, stable) = (sequencer.next_position(), sequencer.stable());
+            marks.push(GroupData::Orders {
+                group,
+                view,
+                first,
+                stable,
+                ask,
+                runs: Vec::new(),
+            });
+        }
+        marks
+    }
+}
+
+/// Numbers this close to the end of their type are no sender's.
+const MAX_LOG: u64 = 1 << 33;
+
+/// What is held of `first..end`, in records for a repair.
+fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Vec<Bytes>)> {
+    let mut chunks = Vec::new();
+    let mut bytes = 0;
+    while first < end && bytes < REPAIR_BYTES {
+        let messages = log.slice(first, end, REPAIR_RECORD_BYTES);
+        if messages.is_empty() {
+            break;
+        }
+        bytes += messages.iter().map(|message| message.len() + 3).sum::<usize>();
+        let count = messages.len() as u64;
+        chunks.push((first, messages));
+        first += count;
+    }
+    chunks
+}
+
+const _: () = assert!(MAX_RUNS * 6 + PIGGYBACK_BYTES + 256 < antiphon_wire::frame::MAX_RECORDS_BYTES);

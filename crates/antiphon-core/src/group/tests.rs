@@ -1,0 +1,1 @@
+//! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.

@@ -1,0 +1,135 @@
+//! What every part of membership shares: the identity, the effects, the peers, and what became of the incarnation.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_wire::membership::{Discovery, LifelineRecord, MembershipMessage, NodeRecord, WIRE_LEVEL};
+use antiphon_wire::{Incarnation, Lineage, Member, NodeView};
+
+use super::Effect;
+use super::history::History;
+use super::lifeline::Lifelines;
+use crate::detector::Detector;
+use crate::random::Random;
+use crate::{Config, Event, LifelineCommand};
+
+/// What an incarnation that was a member leaves to its successor in the same process.
+#[derive(Debug, Clone)]
+pub(crate) struct Past {
+    pub(crate) lineage: Lineage,
+    /// Where members were reached.
+    pub(crate) contacts: BTreeSet<SocketAddr>,
+}
+
+/// A change that ends the present phase of the node. Carried out once the input was handled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The node's first view.
+    Seated(Box<NodeView>),
+    /// This incarnation is over; the process goes on with a fresh one.
+    Over { cause: String },
+    /// The node left.
+    Left,
+    /// Nothing more can be done.
+    GiveUp,
+}
+
+/// Shared by all phases.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) config: Arc<Config>,
+    pub(crate) random: Random,
+    pub(crate) me: Incarnation,
+    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) peers: BTreeMap<Incarnation, SocketAddr>,
+    pub(crate) detector: Detector,
+    pub(crate) lifelines: Lifelines,
+    pub(crate) history: History,
+    pub(crate) past: Option<Past>,
+    pub(crate) fate: Option<Fate>,
+}
+
+/// More peers than this are not spoken to at the same time: members, joiners and candidates together.
+const MAX_PEERS: usize = 1024;
+
+impl Context {
+    pub(crate) fn send(&mut self, to: Incarnation, message: MembershipMessage) {
+        if to != self.me && self.peers.contains_key(&to) {
+            self.effects.push_back(Effect::Send { to, message });
+        }
+    }
+
+    pub(crate) fn discover(&mut self, to: SocketAddr, message: Discovery) {
+        if to != self.config.addr {
+            self.effects.push_back(Effect::Discovery { to, message });
+        }
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.effects.push_back(Effect::Event(event));
+    }
+
+    /// Makes an incarnation reachable by messages.
+    pub(crate) fn know_peer(&mut self, peer: Incarnation, addr: SocketAddr) {
+        let known = self.peers.get(&peer) == Some(&addr);
+        if peer != self.me && !known && self.peers.len() < MAX_PEERS {
+            self.peers.insert(peer, addr);
+            self.effects.push_back(Effect::Peer { peer, addr });
+        }
+    }
+
+    pub(crate) fn forget_peer(&mut self, peer: Incarnation) {
+        if self.peers.remove(&peer).is_some() {
+            self.effects.push_back(Effect::ForgetPeer { peer });
+        }
+    }
+
+    /// Forgets everyone who is not to be kept.
+    pub(crate) fn keep_peers(&mut self, keep: impl Fn(Incarnation) -> bool) {
+        let gone: Vec<Incarnation> = self.peers.keys().filter(|peer| !keep(**peer)).copied().collect();
+        for peer in gone {
+            self.forget_peer(peer);
+        }
+    }
+
+    pub(crate) fn lifeline_commands(&mut self, commands: impl IntoIterator<Item = LifelineCommand>) {
+        self.effects.extend(commands.into_iter().map(Effect::Lifeline));
+    }
+
+    pub(crate) fn write_lifelines(&mut self, record: &LifelineRecord) {
+        let commands = self.lifelines.write_all(record);
+        self.lifeline_commands(commands);
+    }
+
+    /// This node as it presents itself.
+    pub(crate) fn record(&self) -> NodeRecord {
+        NodeRecord {
+            name: self.config.name.clone(),
+            addr: self.config.addr,
+            metadata: self.config.metadata.clone(),
+            weight: self.config.weight,
+            wire_level: WIRE_LEVEL,
+            engine: 0,
+            policy: 0,
+        }
+    }
+
+    /// A duration between `base` and twice that.
+    pub(crate) fn jitter(&mut self, base: Duration) -> Duration {
+        let micros = u64::try_from(base.as_micros()).unwrap_or(u64::MAX).max(1);
+        base + Duration::from_micros(self.random.below(micros))
+    }
+}
+
+/// The record of a node as a member.
+pub(crate) fn member_of(incarnation: Incarnation, record: &NodeRecord) -> Member {
+    Member {
+        incarnation,
+        name: record.name.clone(),
+        addr: record.addr,
+        metadata: record.metadata.clone(),
+        weight: record.weight,
+    }
+}

@@ -1,0 +1,470 @@
+//! The coordinator engine: the most senior member that is not doubted proposes, the members of the last view vote.
+//!
+//! ```text
+//!   wish ──batch──► joins, leaves, proven deaths, nothing prepared yet, and I am the elder?
+//!                     yes: Accept in round 0, one round trip
+//!                     no:  Prepare (naming whom it would remove) ──► objections? wait, retry without them
+//!                          promises of a quorum ──► forced value unchanged, or the wish
+//! ```
+//!
+//! When participants die: a dead voter is a missing answer until it is doubted, then the retry leaves it out. A dead
+//! proposer is succeeded by the next senior, whose phase 1 finds what it left. A joiner that dies counts only in the
+//! quorum of the view that would contain it. Without an answer the proposer retries in a higher round after a random
+//! while, so that two who both think it is their turn do not outbid each other for ever.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_wire::membership::{AcceptedValue, Ballot, Proof, SlotMessage, VoteState};
+use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
+
+use super::check;
+use super::engine::{EngineEffect, Surroundings, Wish};
+use super::slot::{Acceptance, LastVote, Proposal, Slot, Step, Used, Value};
+use crate::{Profile, Time};
+
+/// The engine's state for the slot after `view`.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    me: Incarnation,
+    view: Arc<NodeView>,
+    slot: Slot<Incarnation, NodeView>,
+    batch: Duration,
+    patience: Duration,
+    outbid_pause: Duration,
+    /// The present wish, and since when there is one.
+    wish: Option<(Time, Wish)>,
+    /// Whom the current ballot said it would remove against possible objections.
+    announced: BTreeSet<Incarnation>,
+    /// Members that someone hears well: left out of the wish until then.
+    objections: BTreeMap<Incarnation, Time>,
+    /// When the ballot under way is given up for a higher one.
+    retry: Option<Time>,
+    /// When to look at the wish again.
+    wake: Option<Time>,
+    effects: VecDeque<EngineEffect>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
+        // R1: the elder of the previous view owns round 0.
+        let slot = Slot::new(me, view.voters(), Some(view.elder().incarnation));
+        Self {
+            me,
+            view,
+            slot,
+            batch: profile.batch,
+            patience: profile.heartbeat,
+            outbid_pause: profile.retransmit,
+            wish: None,
+            announced: BTreeSet::new(),
+            objections: BTreeMap::new(),
+            retry: None,
+            wake: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn vote_state(&self) -> VoteState {
+        let vote = self.slot.vote();
+        VoteState {
+            view: Box::new((*self.view).clone()),
+            promised: vote.promised,
+            accepted: vote.accepted.as_ref().map(to_wire),
+        }
+    }
+
+    pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
+        self.slot.could_decide(reachable)
+    }
+
+    pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
+        self.slot.certified().contains(&member)
+    }
+
+    pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
+        // A last vote given under an earlier view shows that the dead never voted in this slot: nobody votes in a
+        // slot before installing its predecessor (R1). One given under a later view says nothing about this slot.
+        let last = match vote.view.primary_id().cmp(&self.view.primary_id()) {
+            std::cmp::Ordering::Less => LastVote::default(),
+            std::cmp::Ordering::Equal => LastVote {
+                promised: vote.promised,
+                accepted: vote.accepted.clone().map(from_wire),
+            },
+            std::cmp::Ordering::Greater => return,
+        };
+        let step = self.slot.certify(dead, last);
+        self.perform(around, step);
+    }
+
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
+        let now = around.now;
+        let Some(wish) = wish else {
+            self.wish = None;
+            self.wake = None;
+            return;
+        };
+        let since = self.wish.as_ref().map_or(now, |(since, _)| *since);
+        self.wish = Some((since, wish));
+        self.objections.retain(|_, until| *until > now);
+        if now < since + self.batch {
+            self.wake = Some(since + self.batch);
+            return;
+        }
+        self.proceed(around);
+        self.wake = match self.slot.proposal() {
+            Proposal::Idle | Proposal::Choosing { .. } => {
+                self.retry = None;
+                Some(now + self.patience)
+            }
+            Proposal::Preparing { .. } | Proposal::Accepting { .. } => self.retry,
+            Proposal::Decided { .. } => None,
+        };
+    }
+
+    fn proceed(&mut self, around: &mut Surroundings<'_>) {
+        match self.slot.proposal() {
+            Proposal::Decided { .. } => {}
+            Proposal::Choosing { .. } => self.choose(around),
+            Proposal::Accepting { .. } if planted!(TwoValuesPerBallot) => self.choose(around),
+            Proposal::Idle => self.start(around),
+            Proposal::Preparing { .. } | Proposal::Accepting { .. } => {
+                if self.retry.is_none_or(|retry| retry <= around.now) {
+                    self.start(around);
+                }
+            }
+        }
+    }
+
+    /// Opens round 0 or prepares a higher ballot, if there is something to propose.
+    fn start(&mut self, around: &mut Surroundings<'_>) {
+        let stalled = !matches!(self.slot.proposal(), Proposal::Idle);
+        let Some((value, announced)) = self.desired(None) else {
+            // Everything wished for was objected to; but a value may be under way, and it must come to its end.
+            if stalled {
+                self.announced = BTreeSet::new();
+                let step = self.slot.prepare(self.me);
+                self.perform(around, step);
+            }
+            return;
+        };
+        if announced.is_empty() && self.slot.may_open(self.me) {
+            let step = self.slot.open(self.me, value);
+            self.perform(around, step);
+        } else {
+            self.announced = announced;
+            let step = self.slot.prepare(self.me);
+            self.perform(around, step);
+        }
+    }
+
+    /// Phase 1 left the choice free.
+    fn choose(&mut self, around: &mut Surroundings<'_>) {
+        let announced = self.announced.clone();
+        if let Some((value, _)) = self.desired(Some(&announced)) {
+            let step = self.slot.choose(value);
+            self.perform(around, step);
+        } else if self.desired(None).is_some() {
+            // What is wished for now was not announced to the acceptors in phase 1.
+            self.start(around);
+        }
+    }
+
+    /// The wish as a view, and whom it removes against possible objections: all, or only those announced.
+    fn desired(&self, only: Option<&BTreeSet<Incarnation>>) -> Option<(NodeView, BTreeSet<Incarnation>)> {
+        let (_, wish) = self.wish.as_ref()?;
+        let may_remove = |member: &Incarnation| {
+            !wish.objectionable.contains(member)
+                || (!self.objections.contains_key(member) && only.is_none_or(|only| only.contains(member)))
+        };
+        let remove: Vec<Departure> = wish
+            .remove
+            .iter()
+            .filter(|departure| may_remove(&departure.member.incarnation))
+            .cloned()
+            .collect();
+        let announced = remove
+            .iter()
+            .map(|departure| departure.member.incarnation)
+            .filter(|member| wish.objectionable.contains(member))
+            .collect();
+        let unchanged = remove.is_empty() && wish.join.is_empty() && !wish.renew;
+        let value = compose(&self.view, remove, wish);
+        (!unchanged && check::is_successor(&self.view, &value)).then_some((value, announced))
+    }
+
+    pub(crate) fn handle(&mut self, around: &mut Surroundings<'_>, from: Incarnation, message: SlotMessage) {
+        if !self.slot.voters().contains(&from) && !matches!(message, SlotMessage::Accepted { .. }) {
+            return;
+        }
+        match message {
+            SlotMessage::Prepare {
+                ballot,
+                proofs,
+                removing,
+            } if ballot.proposer == from => {
+                self.on_prepare(around, ballot, &used(&proofs), &removing);
+            }
+            SlotMessage::Accept {
+                ballot,
+                value,
+                proofs,
+            } if ballot.proposer == from => {
+                self.on_accept(ballot, *value, &used(&proofs));
+            }
+            SlotMessage::Promise { ballot, accepted } => {
+                let sound = accepted
+                    .as_ref()
+                    .is_none_or(|accepted| check::acceptance_is_sound(&self.view, accepted));
+                if sound {
+                    let step = self.slot.on_promise(&from, ballot, accepted.map(from_wire));
+                    self.perform(around, step);
+                }
+            }
+            SlotMessage::Accepted { ballot } => {
+                let step = self.slot.on_accepted(&from, ballot);
+                self.perform(around, step);
+            }
+            SlotMessage::Nack {
+                ballot,
+                promised,
+                hears,
+            } => self.on_nack(around, ballot, promised, &hears),
+            SlotMessage::Prepare { .. } | SlotMessage::Accept { .. } => {}
+        }
+    }
+
+    fn on_prepare(
+        &mut self,
+        around: &Surroundings<'_>,
+        ballot: Ballot,
+        used: &[Used<Incarnation>],
+        removing: &[Incarnation],
+    ) {
+        let certified = self.slot.certified();
+        let hears: Vec<Incarnation> = removing
+            .iter()
+            .copied()
+            .filter(|member| !certified.contains(member) && (*member == self.me || (around.objects)(*member)))
+            .collect();
+        let answer = if hears.is_empty() {
+            self.slot.on_prepare(ballot, used)
+        } else {
+            Err(None)
+        };
+        let message = match answer {
+            Ok(accepted) => SlotMessage::Promise {
+                ballot,
+                accepted: accepted.as_ref().map(to_wire),
+            },
+            Err(promised) => {
+                self.send(
+                    ballot.proposer,
+                    SlotMessage::Nack {
+                        ballot,
+                        promised,
+                        hears,
+                    },
+                );
+                return;
+            }
+        };
+        self.vote(ballot.proposer, message);
+    }
+
+    fn on_accept(&mut self, ballot: Ballot, value: NodeView, used: &[Used<Incarnation>]) {
+        if !check::is_successor(&self.view, &value) {
+            return;
+        }
+        match self.slot.on_accept(ballot, value, used) {
+            Ok(()) => self.vote(ballot.proposer, SlotMessage::Accepted { ballot }),
+            Err(promised) => {
+                self.send(
+                    ballot.proposer,
+                    SlotMessage::Nack {
+                        ballot,
+                        promised,
+                        hears: Vec::new(),
+                    },
+                );
+            }
+        }
+    }
+
+    /// R2: the lifelines show a vote before it goes anywhere.
+    fn vote(&mut self, to: Incarnation, message: SlotMessage) {
+        if planted!(VoteBeforeLifeline) {
+            self.send(to, message);
+            return;
+        }
+        self.effects.push_back(EngineEffect::Voted);
+        self.send(to, message);
+    }
+
+    fn on_nack(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        ballot: Ballot,
+        promised: Option<Ballot>,
+        hears: &[Incarnation],
+    ) {
+        self.slot.on_nack(promised);
+        let mine = match self.slot.proposal() {
+            Proposal::Preparing { ballot, .. } | Proposal::Accepting { ballot, .. } => *ballot,
+            Proposal::Idle | Proposal::Choosing { .. } | Proposal::Decided { .. } => return,
+        };
+        if ballot != mine {
+            return;
+        }
+        for member in hears.iter().filter(|member| self.announced.contains(member)) {
+            self.objections.insert(*member, around.now + self.patience * 2);
+        }
+        if promised.is_some() {
+            let pause = self.outbid_pause + random_part(around, self.outbid_pause * 2);
+            self.retry = Some(around.now + pause);
+        }
+    }
+
+    fn perform(&mut self, around: &mut Surroundings<'_>, step: Step<Incarnation, NodeView>) {
+        match step {
+            Step::Wait => {}
+            Step::Choose => self.choose(around),
+            Step::Prepare { ballot, used } => {
+                self.retry = Some(around.now + self.patience + random_part(around, self.patience));
+                if let Ok(accepted) = self.slot.on_prepare(ballot, &used) {
+                    self.effects.push_back(EngineEffect::Voted);
+                    let removing = self.announced.iter().copied().collect();
+                    self.broadcast(
+                        &[],
+                        &SlotMessage::Prepare {
+                            ballot,
+                            proofs: proofs(&used),
+                            removing,
+                        },
+                    );
+                    let step = self.slot.on_promise(&self.me.clone(), ballot, accepted);
+                    self.perform(around, step);
+                }
+            }
+            Step::Accept { ballot, value, used } => {
+                self.retry = Some(around.now + self.patience + random_part(around, self.patience));
+                let joiners = value.joined.clone();
+                if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {
+                    self.effects.push_back(EngineEffect::Voted);
+                    let message = SlotMessage::Accept {
+                        ballot,
+                        value: Box::new(value),
+                        proofs: proofs(&used),
+                    };
+                    self.broadcast(&joiners, &message);
+                    let step = self.slot.on_accepted(&self.me.clone(), ballot);
+                    self.perform(around, step);
+                }
+            }
+            Step::Decided { value } => {
+                self.retry = None;
+                self.effects.push_back(EngineEffect::Decided(Box::new(value)));
+            }
+        }
+    }
+
+    fn broadcast(&mut self, joiners: &[Incarnation], message: &SlotMessage) {
+        let certified = self.slot.certified();
+        let voters = self.view.members.iter().map(|member| member.incarnation);
+        let to: Vec<Incarnation> = voters
+            .chain(joiners.iter().copied())
+            .filter(|to| *to != self.me && !certified.contains(to))
+            .collect();
+        for to in to {
+            self.send(to, message.clone());
+        }
+    }
+
+    fn send(&mut self, to: Incarnation, message: SlotMessage) {
+        self.effects.push_back(EngineEffect::Send { to, message });
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        // A refusal may have brought the retry forward since.
+        let retry = self.wish.as_ref().and(self.retry);
+        [self.wake, retry].into_iter().flatten().min()
+    }
+
+    pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {
+        self.effects.pop_front()
+    }
+}
+
+/// The view after `view` without those removed and with the joiners of the wish.
+fn compose(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
+    let gone = |incarnation| {
+        remove
+            .iter()
+            .any(|departure| departure.member.incarnation == incarnation)
+    };
+    let mut members: Vec<_> = view
+        .members
+        .iter()
+        .filter(|member| !gone(member.incarnation))
+        .cloned()
+        .collect();
+    let mut joiners = wish.join.clone();
+    joiners.retain(|joiner| !members.iter().any(|member| member.name == joiner.name));
+    joiners.sort_by_key(|joiner| joiner.addr);
+    let joined = joiners.iter().map(|joiner| joiner.incarnation).collect();
+    members.extend(joiners);
+    if planted!(ForgetSeniorityOrder) {
+        members.sort_by_key(|member| member.incarnation);
+    }
+    let mut next = NodeView {
+        lineage: view.lineage,
+        id: NodeViewId::Primary {
+            id: check::next_id(view.primary_id()),
+        },
+        number: view.number.saturating_add(1),
+        members,
+        joined,
+        departed: remove,
+        wire_level: wish.wire_level,
+    };
+    // A vote must fit one lifeline record; who accused whom is the first to go.
+    if !check::fits(&next) {
+        for departure in &mut next.departed {
+            departure.accusers.clear();
+        }
+    }
+    next
+}
+
+fn random_part(around: &mut Surroundings<'_>, bound: Duration) -> Duration {
+    let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX).max(1);
+    Duration::from_micros(around.random.below(micros))
+}
+
+pub(crate) fn to_wire(accepted: &Acceptance<NodeView>) -> AcceptedValue {
+    AcceptedValue {
+        ballot: accepted.ballot,
+        value: Box::new(accepted.value.clone()),
+    }
+}
+
+pub(crate) fn from_wire(accepted: AcceptedValue) -> Acceptance<NodeView> {
+    Acceptance {
+        ballot: accepted.ballot,
+        value: *accepted.value,
+    }
+}
+
+pub(crate) fn used(proofs: &[Proof]) -> Vec<Used<Incarnation>> {
+    proofs.iter().map(|proof| (proof.dead, proof.promised)).collect()
+}
+
+fn proofs(used: &[Used<Incarnation>]) -> Vec<Proof> {
+    used.iter()
+        .map(|(dead, promised)| Proof {
+            dead: *dead,
+            promised: *promised,
+        })
+        .collect()
+}

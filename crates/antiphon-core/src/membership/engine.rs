@@ -1,0 +1,120 @@
+//! The engine interface: who decides the next primary view, and how.
+//!
+//! Membership knows what it would like to change and whom it hears; an engine turns that into one agreed view. An
+//! engine lives for one view: each installed view starts a fresh one. There is one engine now, the coordinator; an
+//! engine for large clusters fits beside it as another variant.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use antiphon_wire::membership::{SlotMessage, VoteState};
+use antiphon_wire::{Departure, Incarnation, Member, NodeView};
+
+use super::coordinator::Coordinator;
+use crate::random::Random;
+use crate::{EngineKind, Profile, Time};
+
+/// What this node would change in the view if it were up to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// Members to remove.
+    pub(crate) remove: Vec<Departure>,
+    /// Of those, the ones that others may object to: neither proven dead, nor leaving, nor accused by a majority.
+    pub(crate) objectionable: BTreeSet<Incarnation>,
+    /// Nodes to admit, all ready right now.
+    pub(crate) join: Vec<Member>,
+    /// Whether a view with the same members is wanted: someone has lost the primary and must be brought back.
+    pub(crate) renew: bool,
+    /// The wire level that all speak.
+    pub(crate) wire_level: u8,
+}
+
+/// What an engine wants done, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EngineEffect {
+    /// This node promised or accepted something: its lifelines must show it before anything that follows.
+    Voted,
+    /// To a voter, or a joiner of the view proposed.
+    Send { to: Incarnation, message: SlotMessage },
+    /// The next view is decided.
+    Decided(Box<NodeView>),
+}
+
+/// What an engine may know of the world outside.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) now: Time,
+    pub(crate) random: &'a mut Random,
+    /// Whether this node objects to the removal of a member.
+    pub(crate) objects: &'a dyn Fn(Incarnation) -> bool,
+}
+
+/// A membership engine, for the slot after one installed view.
+#[derive(Debug)]
+pub(crate) enum Engine {
+    /// The elder proposes, each view is one Paxos slot.
+    Coordinator(Coordinator),
+}
+
+impl Engine {
+    pub(crate) fn new(kind: EngineKind, me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
+        match kind {
+            EngineKind::Coordinator => Engine::Coordinator(Coordinator::new(me, view, profile)),
+        }
+    }
+
+    /// All votes of this node since it installed the view.
+    pub(crate) fn vote_state(&self) -> VoteState {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.vote_state(),
+        }
+    }
+
+    /// Whether these members could decide the next view, given the proofs of death held.
+    pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.could_decide(reachable),
+        }
+    }
+
+    /// A member is proven dead, and this was its last vote.
+    pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.certify(around, dead, vote),
+        }
+    }
+
+    /// Whether the member is proven dead.
+    pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.is_certified(member),
+        }
+    }
+
+    /// This node is the one to propose, and this is what it wishes; `None`: it is not, or all is well.
+    pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.pursue(around, wish),
+        }
+    }
+
+    /// A message about the slot.
+    pub(crate) fn handle(&mut self, around: &mut Surroundings<'_>, from: Incarnation, message: SlotMessage) {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.handle(around, from, message),
+        }
+    }
+
+    /// When [`Engine::pursue`] should be called again.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.next_deadline(),
+        }
+    }
+
+    /// The next thing to do.
+    pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.poll_effect(),
+        }
+    }
+}

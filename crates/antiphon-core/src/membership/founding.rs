@@ -1,0 +1,386 @@
+//! Founding: slot 0, whose acceptors are the configured seeds, named by their addresses (R4).
+//!
+//! ```text
+//!   Seek ──► all seeds, again and again          candidates answer with their own Seek, members with Here
+//!   all seeds present: at once ─┐
+//!   a majority, after a while ──┴─► lowest address prepares ──► promises ──► accepts ──► Decide
+//! ```
+//!
+//! A seed's present incarnation speaks for its address. Round 0 belongs to nobody here: after a restart the same
+//! address would own it twice. Whoever hears of a primary view joins it instead of founding. A node that was ever a
+//! member of a cluster in this process does not found, and neither does one that its own seed list does not name.
+//!
+//! When a candidate dies before phase 2, the next in order of address takes over after a while. If it dies with its
+//! value accepted somewhere, phase 1 finds the value. If it dies after a decision, any candidate that retries the slot
+//! arrives at the same view.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_wire::membership::{MembershipMessage, NodeRecord, SlotMessage};
+use antiphon_wire::{Incarnation, Lineage, NodeView, NodeViewId, ViewId};
+
+use super::check;
+use super::context::{Context, Fate, member_of};
+use super::coordinator::{from_wire, to_wire};
+use super::slot::{Acceptance, Proposal, Slot, Step, Value, Voters};
+use crate::{Config, Time};
+
+/// Another node that has no view either.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) record: NodeRecord,
+    pub(crate) heard: Time,
+}
+
+/// A founding view: its voters are addresses.
+#[derive(Debug, Clone, PartialEq)]
+struct FoundingView(NodeView);
+
+impl Value<SocketAddr> for FoundingView {
+    fn voters(&self) -> Voters<SocketAddr> {
+        Voters {
+            members: self
+                .0
+                .members
+                .iter()
+                .map(|member| (member.addr, u32::from(member.weight)))
+                .collect(),
+            senior_breaks_tie: true,
+        }
+    }
+}
+
+/// This node's part in the founding slot.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    seeds: BTreeSet<SocketAddr>,
+    digest: u64,
+    slot: Slot<SocketAddr, FoundingView>,
+    /// Since when enough candidates are there.
+    ready: Option<Time>,
+    retry: Option<Time>,
+}
+
+/// The configured seeds, each once, in order.
+pub(crate) fn seeds_of(config: &Config) -> BTreeSet<SocketAddr> {
+    config.seeds.iter().copied().collect()
+}
+
+/// What candidates compare: the seeds and the number expected.
+pub(crate) fn digest_of(config: &Config) -> u64 {
+    // FNV-1a: it only has to tell configurations apart, not resist anyone.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut feed = |text: &str| {
+        for byte in text.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    for seed in seeds_of(config) {
+        feed(&seed.to_string());
+    }
+    feed(&config.expect.unwrap_or(0).to_string());
+    hash
+}
+
+/// Whether this node founds without asking anyone.
+pub(crate) fn founds_at_once(config: &Config) -> bool {
+    config.found || (config.expect.unwrap_or(0) <= 1 && config.seeds.iter().all(|seed| *seed == config.addr))
+}
+
+/// Whether this node is an acceptor of the founding slot.
+pub(crate) fn is_founder(config: &Config) -> bool {
+    config.expect.is_some() || config.seeds.contains(&config.addr)
+}
+
+/// The founding view of these nodes, by address.
+fn compose(cx: &mut Context, now: Time, nodes: &BTreeMap<SocketAddr, (Incarnation, NodeRecord)>) -> NodeView {
+    let mut names = BTreeSet::new();
+    let members: Vec<_> = nodes
+        .values()
+        .filter(|(_, record)| names.insert(record.name.clone()))
+        .map(|(incarnation, record)| member_of(*incarnation, record))
+        .collect();
+    NodeView {
+        lineage: Lineage(cx.random.next_u128()),
+        id: NodeViewId::Primary {
+            id: ViewId { epoch: 1, counter: 1 },
+        },
+        number: founding_number(cx, now),
+        joined: members.iter().map(|member| member.incarnation).collect(),
+        members,
+        departed: Vec::new(),
+        wire_level: nodes
+            .values()
+            .map(|(_, record)| record.wire_level)
+            .min()
+            .unwrap_or(1),
+    }
+}
+
+/// R5: seconds since 2025-01-01, so that numbers rise across foundings without a disk.
+fn founding_number(cx: &Context, now: Time) -> u32 {
+    const YEAR_2025_S: u64 = 1_735_689_600;
+    let unix_s = cx.config.unix_time_s + now.as_micros() / 1_000_000;
+    u32::try_from(unix_s.saturating_sub(YEAR_2025_S))
+        .unwrap_or(1)
+        .clamp(1, i32::MAX as u32)
+}
+
+/// A cluster of this node alone.
+pub(crate) fn found_alone(cx: &mut Context, now: Time) -> NodeView {
+    let nodes = BTreeMap::from([(cx.config.addr, (cx.me, cx.record()))]);
+    compose(cx, now, &nodes)
+}
+
+impl Founding {
+    pub(crate) fn new(config: &Config) -> Self {
+        let seeds = seeds_of(config);
+        let slot = Slot::new(config.addr, voters(&seeds), None);
+        Self {
+            seeds,
+            digest: digest_of(config),
+            slot,
+            ready: None,
+            retry: None,
+        }
+    }
+
+    /// Looks whether it is time to found, and proposes.
+    pub(crate) fn tick(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        candidates: &BTreeMap<SocketAddr, Candidate>,
+        fresh: Duration,
+    ) {
+        let mut present: BTreeSet<SocketAddr> = candidates
+            .iter()
+            .filter(|(_, candidate)| now.since(candidate.heard) <= fresh)
+            .map(|(addr, _)| *addr)
+            .collect();
+        present.insert(cx.config.addr);
+        if !self.seeds.contains(&cx.config.addr) {
+            return;
+        }
+        let (enough, all) = match cx.config.expect {
+            Some(expected) => {
+                let all = present.len() >= usize::from(expected);
+                if all {
+                    self.slot.set_voters(voters(&present));
+                }
+                (all, all)
+            }
+            None => {
+                let seeds = present.intersection(&self.seeds).count();
+                (seeds * 2 > self.seeds.len(), seeds == self.seeds.len())
+            }
+        };
+        if !enough && !planted!(FoundAlone) {
+            self.ready = None;
+            return;
+        }
+        let ready = *self.ready.get_or_insert(now);
+        if !all && now < ready + cx.config.profile.founding_wait {
+            return;
+        }
+        if planted!(FoundAlone) && !enough {
+            cx.fate = Some(Fate::Seated(Box::new(found_alone(cx, now))));
+            return;
+        }
+        // One proposer at a time: the next in order takes over only if nothing came of it.
+        let rank = u32::try_from(present.range(..cx.config.addr).count())
+            .unwrap_or(u32::MAX)
+            .min(64);
+        let base = if all {
+            ready
+        } else {
+            ready + cx.config.profile.founding_wait
+        };
+        let turn = base + (cx.config.profile.founding_wait / 2) * rank;
+        let due = self.retry.is_none_or(|retry| retry <= now);
+        match self.slot.proposal() {
+            Proposal::Decided { .. } => {}
+            Proposal::Choosing { .. } => self.perform(cx, now, candidates, fresh, Step::Choose),
+            _ if now >= turn && due => {
+                let step = self.slot.prepare(cx.me);
+                self.perform(cx, now, candidates, fresh, step);
+            }
+            _ => {}
+        }
+    }
+
+    /// A message of the founding slot, from a candidate.
+    pub(crate) fn handle(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        candidates: &BTreeMap<SocketAddr, Candidate>,
+        fresh: Duration,
+        from: (Incarnation, SocketAddr),
+        message: SlotMessage,
+    ) {
+        let (sender, addr) = from;
+        let answer = match message {
+            SlotMessage::Prepare { ballot, .. } => match self.slot.on_prepare(ballot, &[]) {
+                Ok(accepted) => {
+                    let accepted = accepted.map(|accepted| to_wire(&plain(accepted)));
+                    SlotMessage::Promise { ballot, accepted }
+                }
+                Err(promised) => SlotMessage::Nack {
+                    ballot,
+                    promised,
+                    hears: Vec::new(),
+                },
+            },
+            SlotMessage::Accept { ballot, value, .. } => {
+                if !check::primary_is_sound(&value) {
+                    return;
+                }
+                match self.slot.on_accept(ballot, FoundingView(*value), &[]) {
+                    Ok(()) => SlotMessage::Accepted { ballot },
+                    Err(promised) => SlotMessage::Nack {
+                        ballot,
+                        promised,
+                        hears: Vec::new(),
+                    },
+                }
+            }
+            SlotMessage::Promise { ballot, accepted } => {
+                if accepted
+                    .as_ref()
+                    .is_none_or(|accepted| check::primary_is_sound(&accepted.value))
+                {
+                    let accepted = accepted.map(from_wire).map(founding);
+                    let step = self.slot.on_promise(&addr, ballot, accepted);
+                    self.perform(cx, now, candidates, fresh, step);
+                }
+                return;
+            }
+            SlotMessage::Accepted { ballot } => {
+                let step = self.slot.on_accepted(&addr, ballot);
+                self.perform(cx, now, candidates, fresh, step);
+                return;
+            }
+            SlotMessage::Nack { promised, .. } => {
+                self.slot.on_nack(promised);
+                let pause = cx.jitter(cx.config.profile.retransmit);
+                self.retry = Some(now + pause);
+                return;
+            }
+        };
+        cx.send(
+            sender,
+            MembershipMessage::Founding {
+                seeds: self.digest,
+                message: answer,
+            },
+        );
+    }
+
+    fn perform(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        candidates: &BTreeMap<SocketAddr, Candidate>,
+        fresh: Duration,
+        step: Step<SocketAddr, FoundingView>,
+    ) {
+        let me = cx.config.addr;
+        match step {
+            Step::Wait => {}
+            Step::Prepare { ballot, used } => {
+                let patience = cx.jitter(cx.config.profile.retransmit * 4);
+                self.retry = Some(now + patience);
+                if let Ok(accepted) = self.slot.on_prepare(ballot, &used) {
+                    let message = SlotMessage::Prepare {
+                        ballot,
+                        proofs: Vec::new(),
+                        removing: Vec::new(),
+                    };
+                    self.broadcast(cx, candidates, &message);
+                    let step = self.slot.on_promise(&me, ballot, accepted);
+                    self.perform(cx, now, candidates, fresh, step);
+                }
+            }
+            Step::Choose => {
+                let mut nodes: BTreeMap<SocketAddr, (Incarnation, NodeRecord)> = candidates
+                    .iter()
+                    .filter(|(_, candidate)| now.since(candidate.heard) <= fresh)
+                    .map(|(addr, candidate)| (*addr, (candidate.incarnation, candidate.record.clone())))
+                    .collect();
+                nodes.insert(me, (cx.me, cx.record()));
+                let value = compose(cx, now, &nodes);
+                let step = self.slot.choose(FoundingView(value));
+                self.perform(cx, now, candidates, fresh, step);
+            }
+            Step::Accept { ballot, value, used } => {
+                let patience = cx.jitter(cx.config.profile.retransmit * 4);
+                self.retry = Some(now + patience);
+                if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {
+                    let message = SlotMessage::Accept {
+                        ballot,
+                        value: Box::new(value.0),
+                        proofs: Vec::new(),
+                    };
+                    self.broadcast(cx, candidates, &message);
+                    let step = self.slot.on_accepted(&me, ballot);
+                    self.perform(cx, now, candidates, fresh, step);
+                }
+            }
+            Step::Decided { value } => {
+                let own = cx.me;
+                for member in value.0.members.iter().filter(|member| member.incarnation != own) {
+                    cx.know_peer(member.incarnation, member.addr);
+                    cx.send(
+                        member.incarnation,
+                        MembershipMessage::Decide(Box::new(value.0.clone())),
+                    );
+                }
+                // A value left by another proposer may hold a former incarnation of this node: then it joins.
+                if value.0.contains(cx.me) {
+                    cx.fate = Some(Fate::Seated(Box::new(value.0)));
+                }
+            }
+        }
+    }
+
+    fn broadcast(
+        &self,
+        cx: &mut Context,
+        candidates: &BTreeMap<SocketAddr, Candidate>,
+        message: &SlotMessage,
+    ) {
+        for candidate in candidates.values() {
+            let message = MembershipMessage::Founding {
+                seeds: self.digest,
+                message: message.clone(),
+            };
+            cx.send(candidate.incarnation, message);
+        }
+    }
+}
+
+fn voters(addrs: &BTreeSet<SocketAddr>) -> Voters<SocketAddr> {
+    // R4: a majority of the seeds, never half of them.
+    Voters {
+        members: addrs.iter().map(|addr| (*addr, 1)).collect(),
+        senior_breaks_tie: false,
+    }
+}
+
+fn plain(accepted: Acceptance<FoundingView>) -> Acceptance<NodeView> {
+    Acceptance {
+        ballot: accepted.ballot,
+        value: accepted.value.0,
+    }
+}
+
+fn founding(accepted: Acceptance<NodeView>) -> Acceptance<FoundingView> {
+    Acceptance {
+        ballot: accepted.ballot,
+        value: FoundingView(accepted.value),
+    }
+}

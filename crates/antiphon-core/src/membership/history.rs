@@ -1,0 +1,102 @@
+//! The last primary views, with causes and accusers: what members that fell behind pull, and what answers *why*.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, ViewId};
+
+use crate::{Time, WhyEntry};
+
+/// How many primary views are kept in full.
+pub(crate) const KEPT_VIEWS: usize = 100;
+/// How many views answer one pull.
+const VIEWS_PER_PULL: usize = 16;
+
+/// The last primary views that this process installed, across its incarnations.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    views: VecDeque<(Time, Arc<NodeView>)>,
+}
+
+impl History {
+    pub(crate) fn push(&mut self, now: Time, view: Arc<NodeView>) {
+        if self.views.len() == KEPT_VIEWS {
+            self.views.pop_front();
+        }
+        self.views.push_back((now, view));
+    }
+
+    /// The view with this id.
+    pub(crate) fn get(&self, lineage: Lineage, id: ViewId) -> Option<&Arc<NodeView>> {
+        self.of(lineage).find(|view| view.primary_id() == id)
+    }
+
+    /// The views after this one, in order and without a gap; `None` if they are not kept any more.
+    pub(crate) fn after(&self, lineage: Lineage, after: ViewId) -> Option<Vec<Arc<NodeView>>> {
+        let later: Vec<_> = self
+            .of(lineage)
+            .filter(|view| view.primary_id() > after)
+            .take(VIEWS_PER_PULL)
+            .cloned()
+            .collect();
+        let gap = later
+            .first()
+            .is_some_and(|view| view.primary_id() != super::check::next_id(after));
+        (!gap).then_some(later)
+    }
+
+    /// The view in which this incarnation joined.
+    pub(crate) fn admission(&self, lineage: Lineage, incarnation: Incarnation) -> Option<&Arc<NodeView>> {
+        self.of(lineage).find(|view| view.joined.contains(&incarnation))
+    }
+
+    /// How this incarnation departed.
+    pub(crate) fn departure(&self, incarnation: Incarnation) -> Option<&Departure> {
+        self.views
+            .iter()
+            .rev()
+            .flat_map(|(_, view)| &view.departed)
+            .find(|departure| departure.member.incarnation == incarnation)
+    }
+
+    /// What the views say about nodes of this name, oldest first.
+    pub(crate) fn why(&self, now: Time, name: &str) -> Vec<WhyEntry> {
+        let mut entries = Vec::new();
+        for (installed, view) in &self.views {
+            let ago_ms = u64::try_from(now.since(*installed).as_millis()).unwrap_or(u64::MAX);
+            let shown = format!("{} ({})", view.number, view.id);
+            for departure in view
+                .departed
+                .iter()
+                .filter(|departure| departure.member.name == name)
+            {
+                entries.push(WhyEntry::Departed {
+                    incarnation: departure.member.incarnation,
+                    view: shown.clone(),
+                    cause: super::check::cause_text(&departure.cause),
+                    accusers: departure.accusers.clone(),
+                    ago_ms,
+                });
+            }
+            let joined = view
+                .members
+                .iter()
+                .filter(|member| view.joined.contains(&member.incarnation));
+            for member in joined.filter(|member| member.name == name) {
+                entries.push(WhyEntry::Joined {
+                    incarnation: member.incarnation,
+                    view: shown.clone(),
+                    ago_ms,
+                });
+            }
+        }
+        entries
+    }
+
+    fn of(&self, lineage: Lineage) -> impl Iterator<Item = &Arc<NodeView>> {
+        self.views
+            .iter()
+            .map(|(_, view)| view)
+            .filter(move |view| view.lineage == lineage)
+    }
+}

@@ -1,0 +1,263 @@
+//! Admitting nodes: the coordinator's queue of joiners.
+//!
+//! A joiner is proposed only right after it answered a probe: a proposal that someone accepted cannot be changed any
+//! more, so a joiner that is gone must not be in it. Those that do not answer wait for a later view.
+//!
+//! A node with the name and address of a member is that member started again: the old incarnation is superseded in the
+//! same view. Another name clash is refused while the member lives.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord};
+use antiphon_wire::{Incarnation, MAX_MEMBERS, Member, NodeView};
+
+use super::check;
+use super::context::{Context, member_of};
+use crate::{Config, Time};
+
+/// More joiners than this are not queued; they ask again.
+const MAX_JOINERS: usize = 64;
+/// The records of all members together are at most this large.
+const MAX_MEMBERS_BYTES: usize = 18_000;
+/// One view admits joiners with at most this many bytes of records.
+const MAX_JOINED_BYTES: usize = 6_000;
+
+#[derive(Debug)]
+struct Joiner {
+    incarnation: Incarnation,
+    record: NodeRecord,
+    heard: Time,
+    probe: Option<(u64, Time)>,
+    ready: Option<Time>,
+}
+
+/// Who waits to be admitted.
+#[derive(Debug, Default)]
+pub(crate) struct Joiners {
+    by_addr: BTreeMap<SocketAddr, Joiner>,
+}
+
+/// Whether this build can work with the node at all. The answer names the side at fault.
+fn incompatible(config: &Config, node: &NodeRecord) -> Option<String> {
+    let name = &config.name;
+    if !check::record_is_sound(node) {
+        Some(format!(
+            "{name} refuses a name or metadata over the limits: shorten them"
+        ))
+    } else if node.engine != 0 {
+        Some(format!(
+            "this cluster runs the coordinator engine, {} another one: change its configuration",
+            node.name
+        ))
+    } else if node.policy != 0 {
+        Some(format!(
+            "this cluster's policy is majority, that of {} is not: change its configuration",
+            node.name
+        ))
+    } else if node.wire_level == 0 {
+        Some(format!(
+            "{} speaks no wire level that this cluster speaks: upgrade it",
+            node.name
+        ))
+    } else {
+        None
+    }
+}
+
+/// Why the node cannot be a member beside those of the view, and whether that is for good.
+fn refusal(
+    config: &Config,
+    view: &NodeView,
+    node: &NodeRecord,
+    alive: impl Fn(Incarnation) -> bool,
+) -> Option<(String, bool)> {
+    if let Some(reason) = incompatible(config, node) {
+        return Some((reason, true));
+    }
+    // A vote, with the view it was given in, must fit one record (R2).
+    let bytes: usize = view
+        .members
+        .iter()
+        .map(|member| encode_to_vec(member).len())
+        .sum();
+    if view.members.len() >= MAX_MEMBERS || bytes + encode_to_vec(node).len() > MAX_MEMBERS_BYTES {
+        let count = view.members.len();
+        return Some((
+            format!("the cluster is full with {count} members and {bytes} bytes of their records"),
+            false,
+        ));
+    }
+    let same_name = view
+        .members
+        .iter()
+        .find(|member| member.name == node.name && member.addr != node.addr);
+    if let Some(member) = same_name.filter(|member| alive(member.incarnation)) {
+        let reason = format!(
+            "the name {} is taken by a live member at {}: give this node another name",
+            member.name, member.addr
+        );
+        return Some((reason, false));
+    }
+    let same_addr = view
+        .members
+        .iter()
+        .find(|member| member.addr == node.addr && member.name != node.name);
+    if let Some(member) = same_addr.filter(|member| alive(member.incarnation)) {
+        let reason = format!(
+            "the address {} is taken by the live member {}: give this node another address",
+            member.addr, member.name
+        );
+        return Some((reason, false));
+    }
+    None
+}
+
+impl Joiners {
+    /// A node asks to be admitted.
+    pub(crate) fn ask(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        view: &NodeView,
+        sender: Incarnation,
+        node: NodeRecord,
+        alive: impl Fn(&Context, Incarnation) -> bool,
+    ) {
+        let addr = node.addr;
+        if let Some((reason, fatal)) = refusal(&cx.config, view, &node, |member| alive(cx, member)) {
+            cx.discover(
+                addr,
+                Discovery::Refused {
+                    to: sender,
+                    reason,
+                    fatal,
+                },
+            );
+            return;
+        }
+        let twin = self
+            .by_addr
+            .values()
+            .any(|other| other.record.name == node.name && other.record.addr != addr);
+        let known = self.by_addr.contains_key(&addr);
+        if twin || (!known && self.by_addr.len() >= MAX_JOINERS) {
+            let reason = if twin {
+                format!(
+                    "another node called {} is joining from another address",
+                    node.name
+                )
+            } else {
+                "too many nodes are joining at the same time".to_owned()
+            };
+            cx.discover(
+                addr,
+                Discovery::Refused {
+                    to: sender,
+                    reason,
+                    fatal: false,
+                },
+            );
+            return;
+        }
+        match self.by_addr.get_mut(&addr) {
+            Some(joiner) if joiner.incarnation == sender => {
+                joiner.heard = now;
+                joiner.record = node;
+            }
+            other => {
+                if let Some(stale) = other {
+                    cx.forget_peer(stale.incarnation);
+                }
+                let joiner = Joiner {
+                    incarnation: sender,
+                    record: node,
+                    heard: now,
+                    probe: None,
+                    ready: None,
+                };
+                self.by_addr.insert(addr, joiner);
+            }
+        }
+        cx.know_peer(sender, addr);
+        self.probe(cx, now);
+    }
+
+    /// Probes all who have not answered lately. Called with each request, and while a view is wanted.
+    pub(crate) fn probe(&mut self, cx: &mut Context, now: Time) {
+        let interval = cx.config.profile.heartbeat;
+        for joiner in self.by_addr.values_mut() {
+            if joiner.probe.is_none_or(|(_, sent)| now.since(sent) >= interval) {
+                let nonce = cx.random.next_u64();
+                joiner.probe = Some((nonce, now));
+                cx.send(joiner.incarnation, MembershipMessage::JoinProbe { nonce });
+            }
+        }
+    }
+
+    /// A joiner answered a probe.
+    pub(crate) fn ready(&mut self, now: Time, sender: Incarnation, nonce: u64) {
+        let joiner = self
+            .by_addr
+            .values_mut()
+            .find(|joiner| joiner.incarnation == sender);
+        if let Some(joiner) = joiner.filter(|joiner| joiner.probe.is_some_and(|(sent, _)| sent == nonce)) {
+            joiner.ready = Some(now);
+        }
+    }
+
+    /// Those that answered within a probe interval, as members, with the lowest wire level among them.
+    pub(crate) fn admissible(&self, now: Time, interval: Duration) -> (Vec<Member>, u8) {
+        let mut bytes = 0;
+        let admitted: Vec<&Joiner> = self
+            .by_addr
+            .values()
+            .filter(|joiner| joiner.ready.is_some_and(|ready| now.since(ready) <= interval))
+            .take_while(|joiner| {
+                bytes += encode_to_vec(&joiner.record).len();
+                bytes <= MAX_JOINED_BYTES
+            })
+            .collect();
+        let level = admitted
+            .iter()
+            .map(|joiner| joiner.record.wire_level)
+            .min()
+            .unwrap_or(u8::MAX);
+        let members = admitted
+            .iter()
+            .map(|joiner| member_of(joiner.incarnation, &joiner.record))
+            .collect();
+        (members, level)
+    }
+
+    /// Forgets those who gave up, and those who were admitted.
+    pub(crate) fn expire(&mut self, cx: &mut Context, now: Time, view: &NodeView, patience: Duration) {
+        let done: Vec<SocketAddr> = self
+            .by_addr
+            .iter()
+            .filter(|(_, joiner)| view.contains(joiner.incarnation) || now.since(joiner.heard) > patience)
+            .map(|(addr, _)| *addr)
+            .collect();
+        for addr in done {
+            if let Some(joiner) = self
+                .by_addr
+                .remove(&addr)
+                .filter(|joiner| !view.contains(joiner.incarnation))
+            {
+                cx.forget_peer(joiner.incarnation);
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, incarnation: Incarnation) -> bool {
+        self.by_addr
+            .values()
+            .any(|joiner| joiner.incarnation == incarnation)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_addr.is_empty()
+    }
+}

@@ -1,0 +1,267 @@
+//! Meeting others: nodes that seek, members that were removed, and other lineages of the same cluster.
+//!
+//! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it starts over
+//! as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior one dissolves: lower
+//! total weight; equal: founded later; equal: lower lineage. Its nodes join the other as fresh incarnations.
+//!
+//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the seeds that are
+//! no members, and without a primary at all the addresses it knows.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use antiphon_wire::membership::{Discovery, MembershipMessage, Standing};
+use antiphon_wire::{Evidence, Incarnation};
+
+use super::check;
+use super::context::{Context, Past};
+use super::founding;
+use super::seat::Seat;
+use crate::Time;
+
+/// Members seek this many heartbeats apart while they are primary.
+const SLOW_SEEK: u32 = 8;
+
+/// Which of two lineages gives way: `Less` is the junior.
+fn seniority(one: &Standing, other: &Standing) -> Ordering {
+    let founded = |standing: &Standing| standing.number.saturating_sub(standing.view.counter);
+    one.weight
+        .cmp(&other.weight)
+        .then(founded(other).cmp(&founded(one)))
+        .then(one.lineage.cmp(&other.lineage))
+}
+
+impl Seat {
+    pub(crate) fn standing(&self) -> Standing {
+        Standing {
+            lineage: self.view.lineage,
+            view: self.view.primary_id(),
+            number: self.view.number,
+            weight: self.weight(),
+            primary: self.is_primary(),
+        }
+    }
+
+    pub(crate) fn seek_others(&mut self, cx: &mut Context, now: Time) {
+        if now < self.next_seek {
+            return;
+        }
+        let pace = if self.is_primary() { SLOW_SEEK } else { 1 };
+        self.next_seek = now + cx.jitter(cx.config.profile.heartbeat * pace);
+        let mut to: BTreeSet<SocketAddr> = founding::seeds_of(&cx.config);
+        if self.is_primary() {
+            for member in &self.view.members {
+                to.remove(&member.addr);
+            }
+        } else {
+            to.extend(self.view.members.iter().map(|member| member.addr));
+        }
+        for addr in to {
+            let message = Discovery::Seek {
+                node: cx.record(),
+                seeds: founding::digest_of(&cx.config),
+                expect: cx.config.expect.unwrap_or(0),
+                founder: false,
+                standing: Some(self.standing()),
+                others: Vec::new(),
+                reply: false,
+            };
+            cx.discover(addr, message);
+        }
+    }
+
+    pub(crate) fn handle_discovery(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        message: Discovery,
+    ) {
+        match message {
+            Discovery::Seek { node, standing, .. } => {
+                if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
+                    return;
+                }
+                match standing {
+                    Some(standing) if standing.lineage == self.view.lineage => {
+                        if standing.view <= self.view.primary_id() && !self.view.contains(sender) {
+                            self.removed_notice(cx, sender, node.addr);
+                        }
+                    }
+                    Some(standing) => self.meet(cx, standing, node.addr),
+                    None => self.sought(cx, now, sender, &node.name, node.addr),
+                }
+            }
+            Discovery::Join { node, .. } => {
+                if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
+                    return;
+                }
+                self.sought(cx, now, sender, &node.name, node.addr);
+                let reachable = self.reachable(cx);
+                let coordinates = self.coordinator(cx, &reachable) == cx.me && self.is_primary();
+                if coordinates && !self.view.contains(sender) && !self.leaving.is_departing() {
+                    let view = self.view.clone();
+                    self.joiners.ask(cx, now, &view, sender, node, |cx, member| {
+                        member == cx.me || cx.detector.hears_well(now, member)
+                    });
+                }
+            }
+            Discovery::Here { addr, standing, .. } => {
+                if standing.lineage != self.view.lineage {
+                    self.meet(cx, standing, addr);
+                } else if standing.view > self.view.primary_id() && self.view.contains(sender) {
+                    self.pull(cx, now, sender);
+                }
+            }
+            Discovery::Removed { who, standing, cause } => {
+                let later = standing.lineage == self.view.lineage && standing.view > self.view.primary_id();
+                if who == cx.me && later && !self.leaving.is_departing() {
+                    self.expelled(cx, cause);
+                    return;
+                }
+            }
+            Discovery::Refused { .. } => {}
+        }
+        self.evaluate(cx, now);
+    }
+
+    /// A node without a view asks who is there.
+    fn sought(&mut self, cx: &mut Context, now: Time, sender: Incarnation, name: &str, addr: SocketAddr) {
+        if self.view.contains(sender) {
+            // Its admission was decided, and the news got lost.
+            let due = self
+                .told
+                .get(&sender)
+                .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat);
+            if due {
+                self.told.insert(sender, now);
+                let view = self.view.clone();
+                let admitted = view.joined.contains(&sender);
+                self.here(cx, addr);
+                if admitted {
+                    cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));
+                } else if let Some(first) = cx.history.admission(view.lineage, sender).cloned() {
+                    cx.send(sender, MembershipMessage::Decide(Box::new((*first).clone())));
+                }
+            }
+            return;
+        }
+        let former = self
+            .view
+            .members
+            .iter()
+            .find(|member| member.addr == addr && member.name == name);
+        if let Some(former) = former.map(|member| member.incarnation) {
+            if !cx.detector.suspects(former) {
+                // Its process was started again: what ran there before has lost its connections at least.
+                cx.detector.accuse(now, former, Evidence::ConnectionLost);
+                self.next_heartbeat = now;
+            }
+        }
+        self.here(cx, addr);
+    }
+
+    fn here(&self, cx: &mut Context, addr: SocketAddr) {
+        let reachable = self.reachable(cx);
+        let coordinator = self.coordinator(cx, &reachable);
+        let coordinator_addr = self
+            .view
+            .member(coordinator)
+            .map_or(cx.config.addr, |coordinator| coordinator.addr);
+        let standing = self.standing();
+        cx.discover(
+            addr,
+            Discovery::Here {
+                addr: cx.config.addr,
+                standing,
+                coordinator,
+                coordinator_addr,
+            },
+        );
+    }
+
+    /// Another lineage of this cluster.
+    fn meet(&mut self, cx: &mut Context, other: Standing, addr: SocketAddr) {
+        let mine = self.standing();
+        match (mine.primary, other.primary) {
+            (_, true) if !mine.primary || seniority(&mine, &other) == Ordering::Less => {
+                self.dissolve(cx, other, addr, mine.primary);
+            }
+            (true, _) => self.here(cx, addr),
+            _ => {}
+        }
+    }
+
+    /// This node's lineage gives way to another one.
+    pub(crate) fn dissolve(&mut self, cx: &mut Context, into: Standing, addr: SocketAddr, tell: bool) {
+        let yields = !self.is_primary() || seniority(&self.standing(), &into) == Ordering::Less;
+        if into.lineage == self.view.lineage || !into.primary || !yields {
+            return;
+        }
+        if tell {
+            let me = cx.me;
+            for member in self.view.members.iter().filter(|member| member.incarnation != me) {
+                cx.send(member.incarnation, MembershipMessage::Dissolve { into, addr });
+            }
+        }
+        let mut contacts: BTreeSet<SocketAddr> = self.view.members.iter().map(|member| member.addr).collect();
+        contacts.insert(addr);
+        cx.past = Some(Past {
+            lineage: into.lineage,
+            contacts,
+        });
+        self.expelled(
+            cx,
+            format!("lineage {} gave way to {}", self.view.lineage, into.lineage),
+        );
+    }
+
+    /// R8: a member that was removed while alive is told, when it speaks.
+    pub(crate) fn tell_removed(&mut self, cx: &mut Context, now: Time, who: Incarnation) {
+        let due = self
+            .told
+            .get(&who)
+            .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat / 2);
+        let addr = cx.history.departure(who).map(|departure| departure.member.addr);
+        let addr = addr.or_else(|| cx.peers.get(&who).copied());
+        if let Some(addr) = addr.filter(|_| due) {
+            if self.told.len() >= antiphon_wire::MAX_MEMBERS * 2 {
+                self.told.clear();
+            }
+            self.told.insert(who, now);
+            self.removed_notice(cx, who, addr);
+        }
+    }
+
+    fn removed_notice(&self, cx: &mut Context, who: Incarnation, addr: SocketAddr) {
+        let cause = match cx.history.departure(who) {
+            Some(departure) => {
+                let names: Vec<String> = departure
+                    .accusers
+                    .iter()
+                    .map(|accusation| {
+                        self.view
+                            .member(accusation.accuser)
+                            .map_or_else(|| accusation.accuser.short(), |member| member.name.clone())
+                    })
+                    .collect();
+                let by = if names.is_empty() {
+                    String::new()
+                } else {
+                    format!(", accused by {}", names.join(", "))
+                };
+                format!("{}{by}", check::cause_text(&departure.cause))
+            }
+            None => "the cluster went on without it long ago".to_owned(),
+        };
+        cx.discover(
+            addr,
+            Discovery::Removed {
+                who,
+                standing: self.standing(),
+                cause,
+            },
+        );
+    }
+}

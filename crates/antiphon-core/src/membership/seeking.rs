@@ -1,0 +1,372 @@
+//! Without a view: looking for a cluster to join, or for others to found one with.
+//!
+//! ```text
+//!   Seek ──► seeds ──► Here (a member: whom to ask) ──► Join ──► JoinProbe ──► JoinReady ──► Accept ──► Decide
+//!        └─► Seek    (a candidate) ──► founding
+//! ```
+//!
+//! Everything here is repeated by a timer and idempotent. If the coordinator dies at any step, the Seeks that go on
+//! find out who is the coordinator now. If the decision that admits this node is lost with its author, any member that
+//! installed the view sends it when this node seeks again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
+use antiphon_wire::{Incarnation, NodeView, ViewId};
+
+use super::check;
+use super::context::{Context, Fate};
+use super::founding::{self, Candidate, Founding};
+use crate::{Event, Time};
+
+/// More candidates than this are not listened to.
+const MAX_CANDIDATES: usize = 64;
+/// After this many tries the pace slows down.
+const EAGER_SEEKS: u32 = 200;
+/// What is still missing is said again after this long.
+const FORMING_REPEATS: Duration = Duration::from_secs(5);
+/// The same refusal is told again after this long.
+const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+struct Target {
+    coordinator: Incarnation,
+    addr: SocketAddr,
+    heard: Time,
+}
+
+/// The state of a node without a view.
+#[derive(Debug)]
+pub(crate) struct Seeking {
+    next_seek: Time,
+    seeks: u32,
+    candidates: BTreeMap<SocketAddr, Candidate>,
+    rumoured: BTreeSet<SocketAddr>,
+    target: Option<Target>,
+    founding: Option<Founding>,
+    /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
+    remnant: Option<Time>,
+    missing: Option<(Time, Vec<SocketAddr>)>,
+    refused: Option<(Time, String)>,
+}
+
+impl Seeking {
+    /// Starts to seek at `start`.
+    pub(crate) fn new(cx: &Context, start: Time) -> Self {
+        // R4; and a node that has been a member knows of a primary that may live on without it.
+        let founder = founding::is_founder(&cx.config) && cx.past.is_none();
+        Self {
+            next_seek: start,
+            seeks: 0,
+            candidates: BTreeMap::new(),
+            rumoured: BTreeSet::new(),
+            target: None,
+            founding: founder.then(|| Founding::new(&cx.config)),
+            remnant: None,
+            missing: None,
+            refused: None,
+        }
+    }
+
+    pub(crate) fn tick(&mut self, cx: &mut Context, now: Time) {
+        if now < self.next_seek {
+            return;
+        }
+        if self.seeks == 0 && cx.past.is_none() && founding::founds_at_once(&cx.config) {
+            cx.fate = Some(Fate::Seated(Box::new(founding::found_alone(cx, now))));
+            return;
+        }
+        self.seeks = self.seeks.saturating_add(1);
+        let slow = if self.seeks > EAGER_SEEKS { 4 } else { 1 };
+        self.next_seek = now + cx.jitter(cx.config.profile.retransmit * slow);
+        self.seek(cx, now);
+        self.found(cx, now);
+        self.report_missing(cx, now);
+    }
+
+    pub(crate) fn next_deadline(&self) -> Time {
+        self.next_seek
+    }
+
+    fn seek(&mut self, cx: &mut Context, now: Time) {
+        let gone = now - self.fresh(cx) * 4;
+        let silent: Vec<SocketAddr> = self
+            .candidates
+            .iter()
+            .filter(|(_, candidate)| candidate.heard < gone)
+            .map(|(addr, _)| *addr)
+            .collect();
+        for addr in silent {
+            if let Some(candidate) = self.candidates.remove(&addr) {
+                cx.forget_peer(candidate.incarnation);
+            }
+        }
+        let mut to = founding::seeds_of(&cx.config);
+        to.extend(cx.past.iter().flat_map(|past| past.contacts.iter()).copied());
+        if cx.config.expect.is_some() {
+            to.extend(self.rumoured.iter().copied());
+        }
+        for addr in to {
+            let message = self.seek_message(cx, false);
+            cx.discover(addr, message);
+        }
+        if self
+            .target
+            .as_ref()
+            .is_some_and(|target| now.since(target.heard) > cx.config.profile.suspect_after)
+        {
+            self.target = None;
+        }
+        self.ask(cx);
+    }
+
+    fn ask(&self, cx: &mut Context) {
+        if let Some(target) = &self.target {
+            let lineage = cx.past.as_ref().map(|past| past.lineage);
+            let message = Discovery::Join {
+                node: cx.record(),
+                lineage,
+            };
+            cx.discover(target.addr, message);
+        }
+    }
+
+    fn seek_message(&self, cx: &Context, reply: bool) -> Discovery {
+        Discovery::Seek {
+            node: cx.record(),
+            seeds: founding::digest_of(&cx.config),
+            expect: cx.config.expect.unwrap_or(0),
+            founder: self.founding.is_some(),
+            standing: None,
+            others: self.candidates.keys().copied().collect(),
+            reply,
+        }
+    }
+
+    /// A candidate heard within this long is present.
+    fn fresh(&self, cx: &Context) -> Duration {
+        cx.config.profile.retransmit * 10
+    }
+
+    fn found(&mut self, cx: &mut Context, now: Time) {
+        // Whoever is in a primary view wins over founding. Members that lost theirs get time to find it again.
+        let patience = cx.config.profile.unreachable_after;
+        let wait = self.remnant.is_some_and(|since| now.since(since) < patience);
+        let fresh = self.fresh(cx);
+        if let (Some(founding), None, false) = (&mut self.founding, &self.target, wait) {
+            founding.tick(cx, now, &self.candidates, fresh);
+        }
+    }
+
+    fn report_missing(&mut self, cx: &mut Context, now: Time) {
+        let missing: Vec<SocketAddr> = founding::seeds_of(&cx.config)
+            .into_iter()
+            .filter(|seed| *seed != cx.config.addr && !self.candidates.contains_key(seed))
+            .collect();
+        let news = match &self.missing {
+            None => true,
+            Some((told, known)) => *known != missing || now.since(*told) >= FORMING_REPEATS,
+        };
+        if news && self.target.is_none() {
+            self.missing = Some((now, missing.clone()));
+            cx.event(Event::Forming { missing });
+        }
+    }
+
+    pub(crate) fn handle_discovery(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        message: Discovery,
+    ) {
+        match message {
+            Discovery::Seek {
+                node,
+                seeds,
+                expect,
+                founder,
+                standing,
+                others,
+                reply,
+            } => {
+                if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
+                    return;
+                }
+                if !reply {
+                    let answer = self.seek_message(cx, true);
+                    cx.discover(node.addr, answer);
+                }
+                if standing.is_some() {
+                    return;
+                }
+                let room = MAX_CANDIDATES - self.rumoured.len().min(MAX_CANDIDATES);
+                self.rumoured
+                    .extend(others.into_iter().chain([node.addr]).take(room));
+                if founder && self.founding.is_some() {
+                    if seeds == founding::digest_of(&cx.config) {
+                        self.candidate(cx, now, sender, node);
+                    } else {
+                        let reason = seed_lists_differ(&node, expect);
+                        self.refused(cx, now, reason, false);
+                    }
+                }
+            }
+            Discovery::Here {
+                addr,
+                standing,
+                coordinator,
+                coordinator_addr,
+            } => {
+                self.here(cx, now, sender, addr, standing, (coordinator, coordinator_addr));
+            }
+            Discovery::Refused { to, reason, fatal } if to == cx.me => self.refused(cx, now, reason, fatal),
+            // A joining node has nothing to admit or to be removed from.
+            Discovery::Join { .. } | Discovery::Refused { .. } | Discovery::Removed { .. } => {}
+        }
+    }
+
+    fn candidate(&mut self, cx: &mut Context, now: Time, sender: Incarnation, node: NodeRecord) {
+        let addr = node.addr;
+        if let Some(known) = self.candidates.get(&addr) {
+            if known.incarnation != sender {
+                cx.forget_peer(known.incarnation);
+            }
+        } else if self.candidates.len() >= MAX_CANDIDATES {
+            return;
+        }
+        cx.know_peer(sender, addr);
+        let news = self
+            .candidates
+            .insert(
+                addr,
+                Candidate {
+                    incarnation: sender,
+                    record: node,
+                    heard: now,
+                },
+            )
+            .is_none();
+        if news {
+            self.found(cx, now);
+        }
+    }
+
+    fn here(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        addr: SocketAddr,
+        standing: Standing,
+        coordinator: (Incarnation, SocketAddr),
+    ) {
+        cx.know_peer(sender, addr);
+        if !standing.primary {
+            self.remnant.get_or_insert(now);
+            return;
+        }
+        // A coordinator at this node's own address is what ran here before: the member that answered must notice.
+        let (coordinator, addr) = if coordinator.1 == cx.config.addr {
+            (sender, addr)
+        } else {
+            coordinator
+        };
+        let news = self
+            .target
+            .as_ref()
+            .is_none_or(|target| target.coordinator != coordinator);
+        self.target = Some(Target {
+            coordinator,
+            addr,
+            heard: now,
+        });
+        cx.know_peer(coordinator, addr);
+        if news {
+            self.ask(cx);
+        }
+    }
+
+    fn refused(&mut self, cx: &mut Context, now: Time, reason: String, fatal: bool) {
+        let known = self
+            .refused
+            .as_ref()
+            .is_some_and(|(told, known)| *known == reason && now.since(*told) < REFUSAL_REPEATS);
+        if !known {
+            self.refused = Some((now, reason.clone()));
+            cx.event(Event::Refused { reason, fatal });
+        }
+        if fatal {
+            cx.fate = Some(Fate::GiveUp);
+        }
+    }
+
+    pub(crate) fn handle_message(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        message: MembershipMessage,
+    ) {
+        match message {
+            MembershipMessage::Founding { seeds, message } if seeds == founding::digest_of(&cx.config) => {
+                let addr = self
+                    .candidates
+                    .values()
+                    .find(|candidate| candidate.incarnation == sender)
+                    .map(|candidate| candidate.record.addr);
+                let fresh = self.fresh(cx);
+                if let (Some(founding), Some(addr)) = (&mut self.founding, addr) {
+                    founding.handle(cx, now, &self.candidates, fresh, (sender, addr), message);
+                }
+            }
+            MembershipMessage::JoinProbe { nonce } => {
+                cx.send(sender, MembershipMessage::JoinReady { nonce });
+            }
+            MembershipMessage::Slot {
+                slot,
+                message: SlotMessage::Accept { ballot, value, .. },
+            } => {
+                // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that admits it.
+                if check::primary_is_sound(&value) && value.joined.contains(&cx.me) {
+                    let message = SlotMessage::Accepted { ballot };
+                    cx.send(sender, MembershipMessage::Slot { slot, message });
+                }
+            }
+            MembershipMessage::Decide(view) => self.decided(cx, sender, view),
+            _ => {}
+        }
+    }
+
+    fn decided(&mut self, cx: &mut Context, sender: Incarnation, view: Box<NodeView>) {
+        if !check::primary_is_sound(&view) || !view.contains(cx.me) {
+            return;
+        }
+        let (lineage, id) = (view.lineage, view.primary_id());
+        if view.joined.contains(&cx.me) {
+            cx.send(sender, MembershipMessage::Confirm { lineage, view: id });
+            cx.fate = Some(Fate::Seated(view));
+        } else {
+            // The view that admitted this node is missing: views are never skipped.
+            let after = ViewId {
+                epoch: id.epoch,
+                counter: id.counter.saturating_sub(2),
+            };
+            cx.send(sender, MembershipMessage::Pull { lineage, after });
+        }
+    }
+}
+
+fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {
+    let expect = if expect > 0 {
+        format!(" or its expected number, {expect},")
+    } else {
+        String::new()
+    };
+    format!(
+        "{} at {} has another seed list{expect} than this node; give all founding nodes the same",
+        node.name, node.addr
+    )
+}

@@ -1,0 +1,629 @@
+//! The slot: how one primary view is decided, as a pure state machine.
+//!
+//! One [`Slot`] is one node's whole part in deciding one view: its votes as an acceptor, its own proposal if it makes
+//! one, and the proofs of death it holds. It knows no messages, timers or peers; callers carry its answers about.
+//!
+//! ```text
+//!   proposer                        acceptors (members of view n, joiners of n+1 echo phase 2)
+//!   Idle ──prepare──► Preparing ──── Prepare ───►  promise: nothing lower from now on
+//!     │                  │ ◄──────── Promise ────  with the last accepted value
+//!     │ open             ▼ quorum
+//!     │ (elder,       Choosing / forced value
+//!     │  round 0)        │
+//!     └──────────────► Accepting ─── Accept ────►  accepted
+//!                        │ ◄──────── Accepted ──
+//!                        ▼ quorum of n and quorum of n+1
+//!                     Decided
+//! ```
+//!
+//! Invariants:
+//! - one value per ballot, also when the proposer has changed its mind (R1);
+//! - the accepted value of the highest ballot among the answers is proposed unchanged (R1);
+//! - a quorum is a majority of the weight, or exactly half of it with the most senior member that has weight, of all
+//!   voters or of those left without the proposer's certified dead (R2);
+//! - a certificate counts as an answer to phase 1, and only if its last promise is not above the ballot (R2);
+//! - a decision needs a quorum of the view it makes as well (R3).
+//!
+//! When a participant dies: a dead acceptor is a missing answer, or an answer by certificate. A dead proposer leaves at
+//! most one value per ballot behind; whoever prepares next finds it if it may have been decided.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use antiphon_wire::membership::Ballot;
+use antiphon_wire::{Incarnation, NodeView};
+
+/// Who votes in a slot, in seniority order, with their weights.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Voters<A> {
+    /// Each voter and its weight; the most senior first.
+    pub members: Vec<(A, u32)>,
+    /// Whether exactly half of the weight suffices if the most senior voter with weight is in it.
+    pub senior_breaks_tie: bool,
+}
+
+impl<A: Ord + Clone> Voters<A> {
+    /// Whether `voted` is enough to bind all voters, `dead` being out of the count.
+    pub fn is_quorum(&self, voted: &BTreeSet<A>, dead: &BTreeSet<A>) -> bool {
+        let alive = || {
+            self.members
+                .iter()
+                .filter(|(voter, weight)| *weight > 0 && !dead.contains(voter))
+        };
+        let total: u64 = alive().map(|(_, weight)| u64::from(*weight)).sum();
+        let have: u64 = alive()
+            .filter(|(voter, _)| voted.contains(voter))
+            .map(|(_, weight)| u64::from(*weight))
+            .sum();
+        let senior_voted = || alive().next().is_some_and(|(senior, _)| voted.contains(senior));
+        (planted!(PromoteMinority) && have > 0)
+            || have * 2 > total
+            || (self.senior_breaks_tie && total > 0 && have * 2 == total && senior_voted())
+    }
+
+    /// Whether this is one of the voters.
+    pub fn contains(&self, voter: &A) -> bool {
+        self.members.iter().any(|(member, _)| member == voter)
+    }
+}
+
+/// What a slot can decide on.
+pub trait Value<A>: Clone + PartialEq + Debug {
+    /// Who votes in the next slot once this is decided.
+    fn voters(&self) -> Voters<A>;
+}
+
+impl Value<Incarnation> for NodeView {
+    fn voters(&self) -> Voters<Incarnation> {
+        Voters {
+            members: self
+                .members
+                .iter()
+                .map(|member| (member.incarnation, u32::from(member.weight)))
+                .collect(),
+            senior_breaks_tie: true,
+        }
+    }
+}
+
+/// A value accepted in a ballot.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Acceptance<V> {
+    /// The ballot.
+    pub ballot: Ballot,
+    /// The value.
+    pub value: V,
+}
+
+/// All that an acceptor has voted in a slot.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LastVote<V> {
+    /// The highest ballot promised.
+    pub promised: Option<Ballot>,
+    /// The last value accepted.
+    pub accepted: Option<Acceptance<V>>,
+}
+
+impl<V> Default for LastVote<V> {
+    fn default() -> Self {
+        Self {
+            promised: None,
+            accepted: None,
+        }
+    }
+}
+
+/// A certificate as a ballot uses it: who is dead, and its last promise in this slot.
+pub type Used<A> = (A, Option<Ballot>);
+
+/// Where the node's own proposal stands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Proposal<A, V> {
+    /// Nothing proposed.
+    Idle,
+    /// Phase 1.
+    Preparing {
+        /// The ballot.
+        ballot: Ballot,
+        /// The answers: what each had accepted.
+        promises: BTreeMap<A, Option<Acceptance<V>>>,
+    },
+    /// Phase 1 is over and found no value: the proposer may choose.
+    Choosing {
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// Phase 2.
+    Accepting {
+        /// The ballot.
+        ballot: Ballot,
+        /// The ballot's only value.
+        value: V,
+        /// Who accepted it, joiners included.
+        accepted: BTreeSet<A>,
+    },
+    /// This node knows the value decided.
+    Decided {
+        /// The value.
+        value: V,
+    },
+}
+
+/// What the proposer has to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step<A, V> {
+    /// Wait for answers, or nothing changed.
+    Wait,
+    /// Ask all voters to promise.
+    Prepare {
+        /// The ballot.
+        ballot: Ballot,
+        /// The certificates used.
+        used: Vec<Used<A>>,
+    },
+    /// Choose a value freely with [`Slot::choose`].
+    Choose,
+    /// Ask all voters, and the joiners of the value, to accept.
+    Accept {
+        /// The ballot.
+        ballot: Ballot,
+        /// The value.
+        value: V,
+        /// The certificates used.
+        used: Vec<Used<A>>,
+    },
+    /// The value is decided.
+    Decided {
+        /// The value.
+        value: V,
+    },
+}
+
+/// One node's part in deciding one view.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot<A, V> {
+    me: A,
+    voters: Voters<A>,
+    owner: Option<Incarnation>,
+    vote: LastVote<V>,
+    certificates: BTreeMap<A, LastVote<V>>,
+    proposal: Proposal<A, V>,
+    highest_round: u32,
+    opened: bool,
+}
+
+impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
+    /// A fresh slot. `owner` may propose in round 0 without phase 1: nobody else can have proposed below it.
+    pub fn new(me: A, voters: Voters<A>, owner: Option<Incarnation>) -> Self {
+        Self {
+            me,
+            voters,
+            owner,
+            vote: LastVote::default(),
+            certificates: BTreeMap::new(),
+            proposal: Proposal::Idle,
+            highest_round: 0,
+            opened: false,
+        }
+    }
+
+    /// What this node has voted: what its lifelines must show before the vote goes anywhere.
+    pub fn vote(&self) -> &LastVote<V> {
+        &self.vote
+    }
+
+    /// Where the node's own proposal stands.
+    pub fn proposal(&self) -> &Proposal<A, V> {
+        &self.proposal
+    }
+
+    /// Who votes.
+    pub fn voters(&self) -> &Voters<A> {
+        &self.voters
+    }
+
+    /// Founding by number: the voters are known only once enough nodes are present. Ignored while proposing.
+    pub fn set_voters(&mut self, voters: Voters<A>) {
+        if matches!(self.proposal, Proposal::Idle) {
+            self.voters = voters;
+        }
+    }
+
+    /// Whether `proposer` may propose now without phase 1.
+    pub fn may_open(&self, proposer: Incarnation) -> bool {
+        self.owner == Some(proposer)
+            && !self.opened
+            && self.vote.promised.is_none()
+            && self.highest_round == 0
+    }
+
+    /// Round 0: the owner proposes without phase 1, once.
+    pub fn open(&mut self, proposer: Incarnation, value: V) -> Step<A, V> {
+        if !self.may_open(proposer) {
+            return Step::Wait;
+        }
+        self.opened = true;
+        self.accept_with(Ballot { round: 0, proposer }, value)
+    }
+
+    /// Starts phase 1 of a ballot above all that this node has seen.
+    pub fn prepare(&mut self, proposer: Incarnation) -> Step<A, V> {
+        if matches!(self.proposal, Proposal::Decided { .. }) {
+            return Step::Wait;
+        }
+        self.opened = true;
+        self.highest_round = self.highest_round.saturating_add(1);
+        let ballot = Ballot {
+            round: self.highest_round,
+            proposer,
+        };
+        self.proposal = Proposal::Preparing {
+            ballot,
+            promises: BTreeMap::new(),
+        };
+        Step::Prepare {
+            ballot,
+            used: self.used(ballot),
+        }
+    }
+
+    /// Proposes a value of one's own after phase 1 found none.
+    pub fn choose(&mut self, value: V) -> Step<A, V> {
+        match &self.proposal {
+            Proposal::Choosing { ballot } => {
+                let ballot = *ballot;
+                self.accept_with(ballot, value)
+            }
+            // R1: the same ballot once more with what the proposer would rather have now.
+            Proposal::Accepting { ballot, .. } if planted!(TwoValuesPerBallot) => {
+                let ballot = *ballot;
+                self.accept_with(ballot, value)
+            }
+            _ => Step::Wait,
+        }
+    }
+
+    /// An acceptor promised.
+    pub fn on_promise(&mut self, from: &A, ballot: Ballot, accepted: Option<Acceptance<V>>) -> Step<A, V> {
+        match &mut self.proposal {
+            Proposal::Preparing {
+                ballot: mine,
+                promises,
+            } if *mine == ballot && self.voters.contains(from) => {
+                promises.insert(from.clone(), accepted);
+                self.conclude()
+            }
+            _ => Step::Wait,
+        }
+    }
+
+    /// An acceptor, or a joiner of the value, accepted.
+    pub fn on_accepted(&mut self, from: &A, ballot: Ballot) -> Step<A, V> {
+        match &mut self.proposal {
+            Proposal::Accepting {
+                ballot: mine,
+                accepted,
+                ..
+            } if *mine == ballot => {
+                accepted.insert(from.clone());
+                self.conclude()
+            }
+            _ => Step::Wait,
+        }
+    }
+
+    /// An acceptor refused because of a higher promise: the next ballot must be above it.
+    pub fn on_nack(&mut self, promised: Option<Ballot>) {
+        if let Some(promised) = promised {
+            self.highest_round = self.highest_round.max(promised.round);
+        }
+    }
+
+    /// A voter's process is provably gone, and this is what it voted last in this slot.
+    pub fn certify(&mut self, dead: A, last: LastVote<V>) -> Step<A, V> {
+        if !self.voters.contains(&dead) || dead == self.me {
+            return Step::Wait;
+        }
+        let last = if planted!(CertificateWithoutLastVote) {
+            LastVote::default()
+        } else {
+            last
+        };
+        if let Some(promised) = last.promised {
+            self.highest_round = self.highest_round.max(promised.round);
+        }
+        // Two lifelines may end one record apart. The vote that only one of them shows went nowhere, but the later
+        // one is the safer to use.
+        match self.certificates.get(&dead) {
+            Some(known) if known.promised >= last.promised => return Step::Wait,
+            _ => self.certificates.insert(dead, last),
+        };
+        self.conclude()
+    }
+
+    /// The voters that this node can prove dead.
+    pub fn certified(&self) -> BTreeSet<A> {
+        self.certificates.keys().cloned().collect()
+    }
+
+    /// Whether these voters could decide, given the certificates held, in a ballot above all seen.
+    pub fn could_decide(&self, reachable: &BTreeSet<A>) -> bool {
+        self.voters.is_quorum(reachable, &self.certified())
+    }
+
+    /// As acceptor: a proposer asks to promise. The answer is what was accepted last, or the higher promise.
+    pub fn on_prepare(
+        &mut self,
+        ballot: Ballot,
+        used: &[Used<A>],
+    ) -> Result<Option<Acceptance<V>>, Option<Ballot>> {
+        self.highest_round = self.highest_round.max(ballot.round);
+        if self.vote.promised > Some(ballot) || !self.may_use(ballot, used) {
+            return Err(self.vote.promised);
+        }
+        self.vote.promised = Some(ballot);
+        Ok(self.vote.accepted.clone())
+    }
+
+    /// As acceptor: a proposer asks to accept.
+    pub fn on_accept(&mut self, ballot: Ballot, value: V, used: &[Used<A>]) -> Result<(), Option<Ballot>> {
+        self.highest_round = self.highest_round.max(ballot.round);
+        let foreign_zero = ballot.round == 0 && self.owner != Some(ballot.proposer);
+        // R1: a second value of one ballot would make the two indistinguishable to whoever prepares next.
+        let second_value = !planted!(TwoValuesPerBallot)
+            && self
+                .vote
+                .accepted
+                .as_ref()
+                .is_some_and(|last| last.ballot == ballot && last.value != value);
+        if self.vote.promised > Some(ballot) || foreign_zero || second_value || !self.may_use(ballot, used) {
+            return Err(self.vote.promised);
+        }
+        self.vote.promised = Some(ballot);
+        self.vote.accepted = Some(Acceptance { ballot, value });
+        Ok(())
+    }
+
+    /// R2: a proposal is refused if it counts a dead voter that may have promised a higher ballot.
+    fn may_use(&self, ballot: Ballot, used: &[Used<A>]) -> bool {
+        planted!(CertificateWithoutLastVote)
+            || used.iter().all(|(dead, promised)| {
+                *dead != self.me
+                    && *promised <= Some(ballot)
+                    && self
+                        .certificates
+                        .get(dead)
+                        .is_none_or(|own| own.promised <= Some(ballot))
+            })
+    }
+
+    fn used(&self, ballot: Ballot) -> Vec<Used<A>> {
+        self.usable(ballot)
+            .map(|(dead, last)| (dead.clone(), last.promised))
+            .collect()
+    }
+
+    /// R2: only certificates whose last promise is not above the ballot.
+    fn usable(&self, ballot: Ballot) -> impl Iterator<Item = (&A, &LastVote<V>)> {
+        self.certificates
+            .iter()
+            .filter(move |(_, last)| last.promised <= Some(ballot))
+    }
+
+    fn is_quorum_of(&self, voters: &Voters<A>, voted: &BTreeSet<A>, ballot: Ballot) -> bool {
+        let dead: BTreeSet<A> = self.usable(ballot).map(|(dead, _)| dead.clone()).collect();
+        // A proposer may use any of its certificates, also none: a dead voter's vote that arrived counts as well.
+        voters.is_quorum(voted, &dead) || voters.is_quorum(voted, &BTreeSet::new())
+    }
+
+    fn accept_with(&mut self, ballot: Ballot, value: V) -> Step<A, V> {
+        self.proposal = Proposal::Accepting {
+            ballot,
+            value: value.clone(),
+            accepted: BTreeSet::new(),
+        };
+        Step::Accept {
+            ballot,
+            value,
+            used: self.used(ballot),
+        }
+    }
+
+    fn conclude(&mut self) -> Step<A, V> {
+        match &self.proposal {
+            Proposal::Preparing { ballot, promises } => {
+                let ballot = *ballot;
+                let voted = promises.keys().cloned().collect();
+                if !self.is_quorum_of(&self.voters, &voted, ballot) {
+                    return Step::Wait;
+                }
+                // R1, R2: the highest acceptance, told by the living or left by the dead, is proposed unchanged.
+                let told = promises.values().flatten();
+                let left = self.usable(ballot).filter_map(|(_, last)| last.accepted.as_ref());
+                let forced = told.chain(left).max_by_key(|accepted| accepted.ballot).cloned();
+                match forced {
+                    Some(accepted) if !planted!(IgnoreAcceptedValue) => {
+                        self.accept_with(ballot, accepted.value)
+                    }
+                    _ => {
+                        self.proposal = Proposal::Choosing { ballot };
+                        Step::Choose
+                    }
+                }
+            }
+            Proposal::Accepting {
+                ballot,
+                value,
+                accepted,
+            } => {
+                let decided = self.is_quorum_of(&self.voters, accepted, *ballot)
+                    && (planted!(SkipJointQuorum) || self.is_quorum_of(&value.voters(), accepted, *ballot));
+                if !decided {
+                    return Step::Wait;
+                }
+                let value = value.clone();
+                self.proposal = Proposal::Decided { value: value.clone() };
+                Step::Decided { value }
+            }
+            Proposal::Idle | Proposal::Choosing { .. } | Proposal::Decided { .. } => Step::Wait,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A view in these tests: the voters it makes.
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    struct View(Vec<u8>);
+
+    impl Value<u8> for View {
+        fn voters(&self) -> Voters<u8> {
+            Voters {
+                members: self.0.iter().map(|id| (*id, 1)).collect(),
+                senior_breaks_tie: true,
+            }
+        }
+    }
+
+    fn view(ids: &[u8]) -> View {
+        View(ids.to_vec())
+    }
+
+    fn inc(id: u8) -> Incarnation {
+        Incarnation(id.into())
+    }
+
+    fn slot(me: u8, members: &[u8]) -> Slot<u8, View> {
+        Slot::new(me, view(members).voters(), Some(inc(members[0])))
+    }
+
+    fn ballot(round: u32, proposer: u8) -> Ballot {
+        Ballot {
+            round,
+            proposer: inc(proposer),
+        }
+    }
+
+    #[test]
+    fn half_of_the_weight_decides_only_with_its_most_senior_member() {
+        let voters = view(&[1, 2, 3, 4]).voters();
+        let none = BTreeSet::new();
+        assert!(voters.is_quorum(&BTreeSet::from([1, 4]), &none));
+        assert!(!voters.is_quorum(&BTreeSet::from([2, 3]), &none));
+        assert!(voters.is_quorum(&BTreeSet::from([2, 3]), &BTreeSet::from([1])));
+        assert!(voters.is_quorum(&BTreeSet::from([2]), &BTreeSet::from([1, 4])));
+        assert!(!voters.is_quorum(&BTreeSet::from([3]), &BTreeSet::from([1, 4])));
+        let weighted = Voters {
+            members: vec![(1, 0), (2, 2), (3, 1), (4, 1)],
+            senior_breaks_tie: true,
+        };
+        assert!(
+            weighted.is_quorum(&BTreeSet::from([2]), &none),
+            "a senior without weight breaks no tie"
+        );
+        assert!(!weighted.is_quorum(&BTreeSet::from([1, 3, 4]), &none));
+    }
+
+    #[test]
+    fn a_second_value_under_the_same_ballot_is_refused() {
+        // R1: E prepares X (A, B accept), proposes X' under the same ballot, A would accept, E commits X' and dies.
+        let mut a = slot(2, &[1, 2, 3]);
+        assert_eq!(a.on_accept(ballot(0, 1), view(&[1, 2]), &[]), Ok(()));
+        assert!(a.on_accept(ballot(0, 1), view(&[1, 3]), &[]).is_err());
+        let mut elder = slot(1, &[1, 2, 3]);
+        assert!(matches!(elder.open(inc(1), view(&[1, 2])), Step::Accept { .. }));
+        assert_eq!(elder.open(inc(1), view(&[1, 3])), Step::Wait);
+        assert_eq!(elder.choose(view(&[1, 3])), Step::Wait);
+    }
+
+    #[test]
+    fn the_value_a_dead_elder_left_with_one_acceptor_is_proposed_unchanged() {
+        let (mut b, mut c) = (slot(2, &[1, 2, 3]), slot(3, &[1, 2, 3]));
+        c.on_accept(ballot(0, 1), view(&[1, 2, 3, 4]), &[]).unwrap();
+        let Step::Prepare { ballot, used } = b.prepare(inc(2)) else {
+            panic!()
+        };
+        let own = b.on_prepare(ballot, &used).unwrap();
+        assert_eq!(b.on_promise(&2, ballot, own), Step::Wait);
+        let theirs = c.on_prepare(ballot, &used).unwrap();
+        let step = b.on_promise(&3, ballot, theirs);
+        assert!(matches!(step, Step::Accept { value, .. } if value == view(&[1, 2, 3, 4])));
+    }
+
+    #[test]
+    fn an_acceptance_left_on_a_lifeline_is_an_answer_to_phase_one() {
+        let mut b = slot(2, &[1, 2, 3]);
+        let left = Acceptance {
+            ballot: ballot(0, 1),
+            value: view(&[1, 2, 3, 4]),
+        };
+        b.certify(
+            1,
+            LastVote {
+                promised: Some(ballot(0, 1)),
+                accepted: Some(left),
+            },
+        );
+        let Step::Prepare { ballot, used } = b.prepare(inc(2)) else {
+            panic!()
+        };
+        assert_eq!(used.len(), 1);
+        let own = b.on_prepare(ballot, &used).unwrap();
+        let step = b.on_promise(&2, ballot, own);
+        assert!(
+            matches!(step, Step::Accept { value, .. } if value == view(&[1, 2, 3, 4])),
+            "half with the senior"
+        );
+    }
+
+    #[test]
+    fn a_certificate_with_a_higher_promise_cannot_be_used() {
+        // R2: the dead voter may have helped a higher ballot to a decision.
+        let mut one = slot(1, &[1, 2, 3]);
+        one.certify(
+            2,
+            LastVote {
+                promised: Some(ballot(7, 3)),
+                accepted: None,
+            },
+        );
+        assert!(
+            matches!(one.open(inc(1), view(&[1, 3])), Step::Wait),
+            "round 0 is gone"
+        );
+        let Step::Prepare { ballot, .. } = one.prepare(inc(1)) else {
+            panic!()
+        };
+        assert_eq!(ballot.round, 8);
+        let mut acceptor = slot(3, &[1, 2, 3]);
+        assert!(
+            acceptor
+                .on_prepare(
+                    Ballot {
+                        round: 6,
+                        proposer: inc(1)
+                    },
+                    &[(2, Some(ballot))]
+                )
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn ten_joiners_that_vanish_cannot_be_admitted() {
+        // R3: 3 members would become 3 of 13 and be stuck for ever.
+        let mut elder = slot(1, &[1, 2, 3]);
+        let Step::Accept { ballot, .. } = elder.open(inc(1), View((1..=13).collect())) else {
+            panic!()
+        };
+        assert_eq!(elder.on_accepted(&1, ballot), Step::Wait);
+        assert_eq!(elder.on_accepted(&2, ballot), Step::Wait);
+        assert_eq!(elder.on_accepted(&3, ballot), Step::Wait);
+        for joiner in 4..7 {
+            assert_eq!(elder.on_accepted(&joiner, ballot), Step::Wait);
+        }
+        assert!(matches!(elder.on_accepted(&7, ballot), Step::Decided { .. }));
+    }
+}

@@ -1,0 +1,91 @@
+//! Order: which held message is delivered next.
+//!
+//! Every member holds every sender's log in that sender's order; an engine decides how the logs are interleaved.
+//! It is told what is held and what the others say about the order, and answers with the rank whose next message
+//! may be delivered. It belongs to one group view: the next view begins with a fresh engine.
+//!
+//! - [`Engine::Fifo`]: any held message. Nothing to agree on.
+//! - [`Engine::Sequencer`]: the view's first member numbers the messages; see [`sequencer`].
+//!
+//! # At the cut
+//! A flush ends the view with a cut: a prefix per sender and a prefix of the order. The rest is delivered by one
+//! rule on that same data, so it has one order everywhere. In fifo order that is all of the cut, by (rank, number).
+//! In total order: walk the agreed order up to the first message that is not in the cut, then what is left of the
+//! *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a dead member may
+//! have sent it after delivering, by a record that died with it, a message that this rule would put behind it.
+
+mod sequencer;
+
+pub(crate) use sequencer::{MAX_RUNS, Sequencer};
+
+use crate::group::log::Log;
+
+/// The interleaving of the logs of one group view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Fifo,
+    Sequencer(Sequencer),
+}
+
+impl Engine {
+    /// Messages may have been added to the log of this rank.
+    pub(crate) fn held(&mut self, rank: usize, log: &Log) {
+        match self {
+            Engine::Fifo => {}
+            Engine::Sequencer(sequencer) => sequencer.held(rank, log.next()),
+        }
+    }
+
+    /// The rank whose next message may be delivered now. The caller delivers it.
+    pub(crate) fn next(&mut self, logs: &[Log]) -> Option<usize> {
+        match self {
+            Engine::Fifo => logs.iter().position(Log::has_undelivered),
+            // G21 agreed order: nothing is delivered before its position is known.
+            Engine::Sequencer(_) if planted!(DeliverBeforeOrder) => {
+                logs.iter().position(Log::has_undelivered)
+            }
+            Engine::Sequencer(sequencer) => sequencer.next(logs),
+        }
+    }
+
+    /// The first order position not held; 0 without an order log.
+    pub(crate) fn ordered(&self) -> u64 {
+        match self {
+            Engine::Fifo => 0,
+            Engine::Sequencer(sequencer) => sequencer.next_position(),
+        }
+    }
+
+    /// The ranks to deliver, one entry per run, for everything that the cut still brings. `survives` says per rank
+    /// whether the sender takes part in the flush.
+    pub(crate) fn tail(
+        &self,
+        logs: &[Log],
+        cut: &[u64],
+        ordered: u64,
+        me: usize,
+        survives: &[bool],
+    ) -> Vec<(usize, u64)> {
+        let mut delivered: Vec<u64> = logs.iter().map(Log::delivered).collect();
+        let mut tail = Vec::new();
+        if let Engine::Sequencer(sequencer) = self {
+            for (rank, count) in sequencer.undelivered(ordered) {
+                let in_cut = (cut[rank] + 1).saturating_sub(delivered[rank]).min(count);
+                tail.push((rank, in_cut));
+                delivered[rank] += in_cut;
+                if in_cut < count {
+                    break;
+                }
+            }
+        }
+        let ranks = 0..logs.len();
+        let first = if planted!(TailOrderByArrival) { me } else { 0 };
+        for rank in ranks.clone().map(|rank| (rank + first) % ranks.len()) {
+            // G20 causal order: only a survivor's messages are known to come after nothing that is missing here.
+            if survives[rank] || *self == Engine::Fifo || planted!(TailOfTheDead) {
+                tail.push((rank, (cut[rank] + 1).saturating_sub(delivered[rank])));
+            }
+        }
+        tail
+    }
+}

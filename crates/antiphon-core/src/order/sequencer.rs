@@ -1,0 +1,236 @@
+//! The sequencer: the view's first member multicasts order records, runs of (sender, count).
+//!
+//! Position p of the view's order is the p-th message in the concatenation of all runs. The sequencer appends a run
+//! for whatever it newly holds and sends all new runs at the end of a receive batch, in its own data frames where it
+//! has some. Records are acknowledged, repaired and kept like messages: until every member holds them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use antiphon_wire::group::Run;
+
+use crate::group::log::Log;
+
+/// The most runs in one record.
+pub(crate) const MAX_RUNS: usize = 1024;
+/// The most records kept behind a gap.
+const MAX_AHEAD: usize = 256;
+/// No run is longer.
+const MAX_COUNT: u32 = 1 << 24;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sequencer {
+    members: usize,
+    /// The sequencer's own: per rank, the first message without a position. `None` at all other members.
+    unordered: Option<Vec<u64>>,
+    /// Kept runs with the position of their first message, for repairs.
+    kept: VecDeque<(u64, Run)>,
+    /// The first position not held.
+    next: u64,
+    /// Runs whose messages are still to be delivered; the front one shrinks.
+    pending: VecDeque<(usize, u64)>,
+    /// The first position not delivered.
+    delivered: u64,
+    ahead: BTreeMap<u64, Vec<Run>>,
+    /// Positions are known to reach up to here, exclusive.
+    end: u64,
+    stable: u64,
+    /// The sequencer's own: the first position not sent yet.
+    unsent: u64,
+}
+
+impl Sequencer {
+    /// `start` is the first message number per rank.
+    pub(crate) fn new(start: &[u64], am_sequencer: bool) -> Self {
+        Self {
+            members: start.len(),
+            unordered: am_sequencer.then(|| start.to_vec()),
+            kept: VecDeque::new(),
+            next: 0,
+            pending: VecDeque::new(),
+            delivered: 0,
+            ahead: BTreeMap::new(),
+            end: 0,
+            stable: 0,
+            unsent: 0,
+        }
+    }
+
+    pub(crate) fn am_sequencer(&self) -> bool {
+        self.unordered.is_some()
+    }
+
+    pub(crate) fn next_position(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn stable(&self) -> u64 {
+        self.stable
+    }
+
+    /// The sequencer gives positions to what it newly holds; the others wait for its records.
+    pub(crate) fn held(&mut self, rank: usize, next_message: u64) {
+        let Some(unordered) = &mut self.unordered else {
+            return;
+        };
+        let count = next_message.saturating_sub(unordered[rank]);
+        if count == 0 {
+            return;
+        }
+        unordered[rank] = next_message;
+        let mut left = count;
+        while left > 0 {
+            let count = left.min(u64::from(MAX_COUNT)) as u32;
+            self.append(Run {
+                sender: rank as u16,
+                count,
+            });
+            left -= u64::from(count);
+        }
+    }
+
+    /// Takes runs that begin at position `first`. False if they cannot be right.
+    pub(crate) fn insert(&mut self, first: u64, runs: &[Run]) -> bool {
+        let sane = runs
+            .iter()
+            .all(|run| usize::from(run.sender) < self.members && run.count > 0 && run.count <= MAX_COUNT);
+        if !sane || runs.len() > MAX_RUNS || first > self.next.saturating_add(1 << 40) {
+            return false;
+        }
+        let length: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+        self.end = self.end.max(first + length);
+        if first > self.next {
+            if self.ahead.len() < MAX_AHEAD {
+                self.ahead.insert(first, runs.to_vec());
+            }
+            return true;
+        }
+        self.extend(first, runs);
+        while let Some(entry) = self.ahead.first_entry() {
+            if *entry.key() > self.next {
+                break;
+            }
+            let (first, runs) = entry.remove_entry();
+            self.extend(first, &runs);
+        }
+        true
+    }
+
+    fn extend(&mut self, mut first: u64, runs: &[Run]) {
+        for run in runs {
+            let end = first + u64::from(run.count);
+            if end > self.next {
+                // A repeated record may begin in the middle of what is held.
+                let known = self.next.saturating_sub(first) as u32;
+                self.append(Run {
+                    sender: run.sender,
+                    count: run.count - known,
+                });
+            }
+            first = end;
+        }
+    }
+
+    fn append(&mut self, run: Run) {
+        let position = self.next;
+        self.next += u64::from(run.count);
+        self.end = self.end.max(self.next);
+        match self.kept.back_mut() {
+            // Runs that were not sent yet grow; a sent record never changes.
+            Some((first, last))
+                if last.sender == run.sender
+                    && *first >= self.unsent
+                    && last.count + run.count <= MAX_COUNT =>
+            {
+                last.count += run.count;
+            }
+            _ => self.kept.push_back((position, run)),
+        }
+        match self.pending.back_mut() {
+            Some((rank, count)) if *rank == usize::from(run.sender) => *count += u64::from(run.count),
+            _ => self
+                .pending
+                .push_back((usize::from(run.sender), u64::from(run.count))),
+        }
+    }
+
+    pub(crate) fn next(&mut self, logs: &[Log]) -> Option<usize> {
+        let (rank, count) = self.pending.front_mut()?;
+        let rank = *rank;
+        if !logs[rank].has_undelivered() {
+            return None;
+        }
+        *count -= 1;
+        if *count == 0 {
+            self.pending.pop_front();
+        }
+        self.delivered += 1;
+        Some(rank)
+    }
+
+    /// The undelivered runs before position `ordered`.
+    pub(crate) fn undelivered(&self, ordered: u64) -> Vec<(usize, u64)> {
+        let mut position = self.delivered;
+        let mut runs = Vec::new();
+        for (rank, count) in &self.pending {
+            let count = (*count).min(ordered.saturating_sub(position));
+            if count == 0 {
+                break;
+            }
+            runs.push((*rank, count));
+            position += count;
+        }
+        runs
+    }
+
+    /// Whether positions are known to exist that are not held.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.next < self.end
+    }
+
+    pub(crate) fn heard_of(&mut self, end: u64) {
+        if end <= self.next.saturating_add(1 << 40) {
+            self.end = self.end.max(end);
+        }
+    }
+
+    /// Runs from `first` on, with the position of the first of them (which may lie before `first`).
+    pub(crate) fn slice(&self, first: u64) -> Option<(u64, Vec<Run>)> {
+        let index = self
+            .kept
+            .partition_point(|(position, run)| position + u64::from(run.count) <= first);
+        let (position, _) = self.kept.get(index)?;
+        Some((
+            *position,
+            self.kept
+                .iter()
+                .skip(index)
+                .take(MAX_RUNS)
+                .map(|(_, run)| *run)
+                .collect(),
+        ))
+    }
+
+    /// The runs not sent yet, once.
+    pub(crate) fn take_unsent(&mut self) -> Option<(u64, Vec<Run>)> {
+        if !self.am_sequencer() || self.unsent >= self.next {
+            return None;
+        }
+        let (first, runs) = self.slice(self.unsent)?;
+        self.unsent = first + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
+        Some((first, runs))
+    }
+
+    pub(crate) fn set_stable(&mut self, stable: u64) {
+        self.stable = self.stable.max(stable.min(self.next));
+        let keep_from = self
+            .stable
+            .min(self.unsent.max(if self.am_sequencer() { 0 } else { u64::MAX }));
+        while self
+            .kept
+            .front()
+            .is_some_and(|(first, run)| first + u64::from(run.count) <= keep_from)
+        {
+            self.kept.pop_front();
+        }
+    }
+}
