@@ -1,0 +1,138 @@
+//! Stories about whole nodes: a cluster forms, orders, loses members and goes on.
+
+mod cluster;
+
+use std::time::Duration;
+
+use antiphon_core::{Event, GroupEvent, GroupOptions, Order, SendError};
+use cluster::Cluster;
+
+const SOON: Duration = Duration::from_secs(5);
+
+fn formed(cluster: &Cluster, hosts: &[usize]) -> bool {
+    hosts.iter().all(|host| {
+        let (names, primary) = cluster.log(*host).view();
+        primary && names.len() == hosts.len() && cluster.log(*host).view().0 == cluster.log(hosts[0]).view().0
+    })
+}
+
+fn grouped(cluster: &Cluster, hosts: &[usize], group: antiphon_core::GroupHandle) -> bool {
+    hosts.iter().all(|host| {
+        cluster
+            .log(*host)
+            .group_view(group)
+            .is_some_and(|view| view.members.len() == hosts.len())
+    })
+}
+
+#[test]
+fn five_nodes_started_at_once_form_one_cluster_within_a_second() {
+    let mut cluster = Cluster::start(5);
+    assert!(cluster.run_until(Duration::from_secs(1), |cluster| formed(
+        cluster,
+        &[1, 2, 3, 4, 5]
+    )));
+}
+
+#[test]
+fn messages_of_all_are_delivered_by_all_in_one_order() {
+    let mut cluster = Cluster::start(3);
+    let hosts = [1, 2, 3];
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &hosts)));
+    let group = hosts.map(|host| cluster.join(host, "orders", GroupOptions::default()))[0];
+    assert!(cluster.run_until(SOON, |cluster| grouped(cluster, &hosts, group)));
+    for i in 0..100 {
+        for host in hosts {
+            cluster.send(host, group, &format!("{host}:{i}")).unwrap();
+        }
+        cluster.run_for(Duration::from_micros(150));
+    }
+    let all = |cluster: &Cluster| {
+        hosts
+            .iter()
+            .all(|host| cluster.log(*host).messages(group).len() == 300)
+    };
+    assert!(cluster.run_until(SOON, all));
+    let order = cluster.log(1).payloads(group);
+    assert_eq!(cluster.log(2).payloads(group), order);
+    assert_eq!(cluster.log(3).payloads(group), order);
+}
+
+#[test]
+fn the_elder_is_killed_and_the_others_go_on_within_a_tenth_of_a_second() {
+    let mut cluster = Cluster::start(3);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 2, 3])));
+    let group = [1, 2, 3].map(|host| cluster.join(host, "g", GroupOptions::default()))[0];
+    assert!(cluster.run_until(SOON, |cluster| grouped(cluster, &[1, 2, 3], group)));
+    let elder: usize = cluster.log(1).view().0[0][1..].parse().unwrap();
+    let others: Vec<usize> = (1..=3).filter(|host| *host != elder).collect();
+    cluster.kill(elder);
+    assert!(
+        cluster.run_until(Duration::from_millis(100), |cluster| formed(cluster, &others)
+            && grouped(cluster, &others, group))
+    );
+}
+
+#[test]
+fn three_shrink_to_one_by_kills_and_stay_primary() {
+    let mut cluster = Cluster::start(3);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 2, 3])));
+    cluster.kill(1);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[2, 3])));
+    cluster.kill(2);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[3])));
+}
+
+#[test]
+fn the_minority_of_a_cut_cluster_is_not_primary_and_comes_back_with_a_resync() {
+    let mut cluster = Cluster::start(5);
+    let hosts = [1, 2, 3, 4, 5];
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &hosts)));
+    let options = GroupOptions::default().order(Order::Total);
+    let group = hosts.map(|host| cluster.join(host, "g", options))[0];
+    assert!(cluster.run_until(SOON, |cluster| grouped(cluster, &hosts, group)));
+    cluster.partition(&[1, 2], &[3, 4, 5]);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[3, 4, 5])));
+    assert!(cluster.run_until(SOON, |cluster| !cluster.log(1).view().1
+        && !cluster.log(2).view().1));
+    assert_eq!(cluster.send(1, group, "lost?"), Err(SendError::NotPrimary));
+    cluster.send(3, group, "the primary goes on").unwrap();
+    cluster.run_for(Duration::from_secs(20));
+    assert!(!cluster.log(1).view().1, "no timeout promotes a minority");
+    cluster.heal();
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &hosts)
+        && grouped(cluster, &hosts, group)));
+    for host in [1, 2] {
+        let resynced = |event: &GroupEvent| matches!(event, GroupEvent::Resync { .. });
+        assert!(cluster.log(host).group_events(group).any(resynced));
+    }
+}
+
+#[test]
+fn a_restarted_node_supersedes_its_old_incarnation_at_once() {
+    let mut cluster = Cluster::start(3);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 2, 3])));
+    cluster.kill(2);
+    cluster.start_host(2, &[1, 2, 3]);
+    assert!(cluster.run_until(Duration::from_secs(1), |cluster| formed(cluster, &[1, 2, 3])));
+}
+
+#[test]
+fn a_node_that_leaves_is_gone_at_once_and_not_called_crashed() {
+    let mut cluster = Cluster::start(3);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 2, 3])));
+    let group = [1, 2, 3].map(|host| cluster.join(host, "g", GroupOptions::default()))[0];
+    assert!(cluster.run_until(SOON, |cluster| grouped(cluster, &[1, 2, 3], group)));
+    cluster.send(2, group, "last words").unwrap();
+    cluster.leave(2);
+    assert!(cluster.run_until(Duration::from_millis(500), |cluster| formed(cluster, &[1, 3])));
+    assert!(
+        cluster
+            .log(2)
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Left))
+    );
+    assert_eq!(cluster.log(1).payloads(group), ["last words"]);
+    assert_eq!(cluster.log(3).payloads(group), ["last words"]);
+}
