@@ -1,0 +1,214 @@
+//! The command line. Every setting of `node` is an `Option` here: what is not given falls back to the configuration
+//! file, then to the default (see `settings`). clap reads the environment, below flags and above the file.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::exit;
+
+/// Nodes that find each other, agree on who is there, and deliver messages in one order.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon", version, propagate_version = true, after_help = exit::HELP, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a cluster of real processes on this machine, break it in every way, and check what it delivered
+    #[command(after_help = exit::HELP)]
+    Demo(DemoArgs),
+    /// Run one node of a cluster until it is told to leave
+    #[command(after_help = node_help())]
+    Node(Box<NodeArgs>),
+    /// Make a new cluster key in a file that only you can read
+    Key(KeyArgs),
+    /// Measure how fast views change, with real processes on this machine
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How many nodes, 3 to 9
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]
+    pub(crate) nodes: u8,
+    /// Tell the story as JSON lines; the last one is the summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// The file to write; it must not exist yet
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    #[arg(value_enum, value_name = "WHAT")]
+    pub(crate) what: BenchWhat,
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) runs: u16,
+    /// How many nodes; 5 unless said otherwise, 10 for `join`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=50))]
+    pub(crate) nodes: Option<u16>,
+    /// Timing of the nodes
+    #[arg(long, value_enum, value_name = "NAME", default_value = "lan")]
+    pub(crate) profile: ProfileName,
+    /// One JSON object per run; the last line is the summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchWhat {
+    /// Start all within 1 s of each other: until the last one started sees all
+    Formation,
+    /// Start one more beside a running cluster: until it and all others have it in their view
+    Join,
+    /// kill -9 of a member, the elder every other time: until all survivors have the next view
+    Kill,
+    /// SIGSTOP of a member, as a silent host: until all others have the next view
+    Silent,
+}
+
+const BENCH_HELP: &str = "\
+Times are in milliseconds, taken where the lines of the nodes arrive at this program. The last line (of --json) is an
+object with median, p99, min, max and standard deviation of each figure.
+
+Examples:
+  antiphon bench formation --runs 20
+  antiphon bench kill --json | tail -n 1";
+
+/// Settings of a node. Flags win over the environment, the environment over the file.
+#[derive(Debug, Default, Args)]
+pub(crate) struct NodeArgs {
+    /// Name of the cluster, 1 to 64 bytes: nodes of clusters with other names are refused [required]
+    #[arg(long, env = "ANTIPHON_CLUSTER", value_name = "C")]
+    pub(crate) cluster: Option<String>,
+
+    /// Name of this node, 1 to 64 bytes, unique in the cluster [required]
+    #[arg(long, env = "ANTIPHON_NAME", value_name = "N")]
+    pub(crate) name: Option<String>,
+
+    /// Address to listen at; the port is 7400 if left out, any free one if 0 [default: 127.0.0.1:7400]
+    #[arg(long, env = "ANTIPHON_BIND", value_name = "ADDR:PORT")]
+    pub(crate) bind: Option<String>,
+
+    /// Address the others reach this node at, where it differs from --bind (0.0.0.0, NAT) [default: --bind]
+    #[arg(long, env = "ANTIPHON_ADVERTISE", value_name = "ADDR:PORT")]
+    pub(crate) advertise: Option<String>,
+
+    /// Addresses of the nodes that may found the cluster, the same list at each; a majority of them founds it.
+    /// Without seeds, or with only its own address, a node founds a cluster at once
+    #[arg(long, env = "ANTIPHON_SEEDS", value_name = "A,B,…", value_delimiter = ',')]
+    pub(crate) seeds: Option<Vec<String>>,
+
+    /// Group to join; give it again for more [default: main]
+    #[arg(long, env = "ANTIPHON_GROUP", value_name = "G", value_delimiter = ',')]
+    pub(crate) group: Option<Vec<String>>,
+
+    /// Order of delivery in the groups, the same at each member: `fifo` per sender, `total` one sequence for all
+    /// [default: total]
+    #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]
+    pub(crate) order: Option<OrderName>,
+
+    /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in all)
+    #[arg(long, env = "ANTIPHON_METADATA", value_name = "K=V", value_delimiter = ',')]
+    pub(crate) metadata: Option<Vec<String>>,
+
+    /// Found the cluster only when a majority of this many nodes is present [default: a majority of the seeds]
+    #[arg(long, env = "ANTIPHON_EXPECT", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) expect: Option<u16>,
+
+    /// Found a cluster at once, alone if need be; two nodes started so never become one cluster by themselves
+    #[arg(long, env = "ANTIPHON_FOUND", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) found: Option<bool>,
+
+    /// Timing: `local` one host (a silent process is out in 0.6 s), `lan` one site (1.5 s), `wan` sites apart (8 s)
+    /// [default: lan]
+    #[arg(long, env = "ANTIPHON_PROFILE", value_enum, value_name = "NAME")]
+    pub(crate) profile: Option<ProfileName>,
+
+    /// Votes this node has in majorities; 0 never counts [default: 1]
+    #[arg(long, env = "ANTIPHON_WEIGHT", value_name = "N")]
+    pub(crate) weight: Option<u16>,
+
+    /// File with the cluster key, 64 hex digits (see `antiphon key`): everything is encrypted and authenticated
+    #[arg(long, env = "ANTIPHON_KEY_FILE", value_name = "F")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Without a key, allow addresses that are not loopback: whoever reaches the port may join and forge
+    #[arg(long, env = "ANTIPHON_INSECURE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) insecure: Option<bool>,
+
+    /// Take {"fault":…} commands on stdin: for tests
+    #[arg(long, env = "ANTIPHON_ALLOW_FAULTS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) allow_faults: Option<bool>,
+
+    /// File with settings (TOML): the same names as the flags, without the dashes in front
+    #[arg(long, env = "ANTIPHON_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Speak JSON: one object a line on stdout and stdin, for programs; logs go to stderr
+    #[arg(long, env = "ANTIPHON_JSON", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) json: Option<bool>,
+
+    /// Check the settings, print what is in force as a configuration file, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
+    /// End when this process ends: set by the demo and the benchmark for their children
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) die_with: Option<i32>,
+}
+
+/// `--order`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OrderName {
+    /// Per sender.
+    Fifo,
+    /// One sequence for all, views included.
+    Total,
+}
+
+/// `--profile`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ProfileName {
+    /// Processes of one host.
+    Local,
+    /// Hosts of one site.
+    Lan,
+    /// Sites apart.
+    Wan,
+}
+
+fn node_help() -> String {
+    format!(
+        "\
+Every setting can also stand in the file given with --config (the same name, such as `key-file = \"/etc/antiphon.key\"`)
+or in the environment (ANTIPHON_KEY_FILE): file < environment < flag.
+
+Examples:
+  Three terminals, one cluster:
+    antiphon node --cluster shop --name a --bind 127.0.0.1:7401 --seeds 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403
+    antiphon node --cluster shop --name b --bind 127.0.0.1:7402 --seeds 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403
+    antiphon node --cluster shop --name c --bind 127.0.0.1:7403 --seeds 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403
+  Between hosts, with a key that was copied to each:
+    antiphon node --cluster shop --name a --bind 10.0.0.1:7400 --seeds 10.0.0.1,10.0.0.2,10.0.0.3 --key-file shop.key
+  Under a program that reads and writes JSON lines:
+    antiphon node --config node.toml --json
+
+{}",
+        exit::HELP
+    )
+}

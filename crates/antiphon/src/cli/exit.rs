@@ -1,0 +1,69 @@
+//! What the exit codes mean. They are a promise to service managers and scripts.
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The node left in order; the demo's sheet holds; the benchmark ran.
+    Success,
+    /// Something failed at run time: the address is taken, the demo's sheet does not hold.
+    Failure,
+    /// The command line, environment or configuration file makes no sense. Nothing was started.
+    Usage,
+    /// The cluster refused the node, and trying again is pointless until the configuration changes.
+    Refused,
+    /// Nobody reads stdout any more: the node left in order.
+    StdoutClosed,
+    /// A second signal arrived while the node was leaving: it ended at once.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The number for the operating system.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Exit::Success => 0,
+            Exit::Failure => 1,
+            Exit::Usage => 2,
+            Exit::Refused => 3,
+            Exit::StdoutClosed => 4,
+            Exit::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// The table of `--help`.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0    the node left in order (command, SIGTERM or SIGINT); the demo's sheet holds
+  1    failed at run time: the address is in use, the demo's sheet does not hold
+  2    command line, environment or configuration file are wrong; nothing was started
+  3    the cluster refused the node for good: other key, other configuration, name taken
+  4    stdout was closed by its reader; the node left in order
+  130  a second SIGINT arrived while leaving: ended at once (143 for SIGTERM)";
+
+/// An error that ends the program: what happened and what to do, for the person at the terminal.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// How the program ends.
+    pub(crate) exit: Exit,
+    /// Cause and remedy.
+    pub(crate) message: String,
+}
+
+impl Failed {
+    /// A wrong setting.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            message: message.into(),
+        }
+    }
+
+    /// A failure at run time.
+    pub(crate) fn run(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Failure,
+            message: message.into(),
+        }
+    }
+}

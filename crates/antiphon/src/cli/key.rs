@@ -1,0 +1,135 @@
+//! Key files: 64 hex digits, for the eyes of their owner only.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use super::exit::Failed;
+
+/// More than any key file with spaces and a comment-free end has; guards against `--key-file /dev/zero`.
+const MAX_KEY_FILE_BYTES: u64 = 4096;
+
+/// A key as read, and what its owner should hear about the file.
+#[derive(Debug)]
+pub(crate) struct KeyFile {
+    /// The 256-bit secret.
+    pub(crate) key: [u8; 32],
+    /// Set if others can read the file.
+    pub(crate) warning: Option<String>,
+}
+
+/// Reads a key file.
+pub(crate) fn read(path: &Path) -> Result<KeyFile, Failed> {
+    let shown = path.display();
+    let make_one = format!("make one with `antiphon key {shown}` and copy it to every node");
+    let read = || -> std::io::Result<(Vec<u8>, u32)> {
+        use std::io::Read as _;
+        let file = fs::File::open(path)?;
+        let mode = file.metadata()?.permissions().mode();
+        let mut text = Vec::new();
+        file.take(MAX_KEY_FILE_BYTES).read_to_end(&mut text)?;
+        Ok((text, mode))
+    };
+    let (text, mode) = read()
+        .map_err(|error| Failed::usage(format!("cannot read key file {shown}: {error}; {make_one}")))?;
+    let key = parse(&text).map_err(|what| {
+        Failed::usage(format!(
+            "key file {shown} must hold 64 hex digits, {what}; {make_one}"
+        ))
+    })?;
+    let warning = (mode & 0o077 != 0).then(|| {
+        format!(
+            "key file {shown} can be read by others (mode {:03o}); `chmod 600 {shown}` keeps it yours",
+            mode & 0o777
+        )
+    });
+    Ok(KeyFile { key, warning })
+}
+
+/// 64 hex digits with white space around them. The error never shows what was read.
+fn parse(text: &[u8]) -> Result<[u8; 32], String> {
+    let digits = text.trim_ascii();
+    if digits.len() != 64 {
+        return Err(format!("it has {} characters", digits.len()));
+    }
+    let mut key = [0; 32];
+    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+        let value = |digit: u8| (digit as char).to_digit(16).ok_or("it has other characters");
+        // Two hex digits are below 256.
+        *byte = (value(pair[0])? * 16 + value(pair[1])?) as u8;
+    }
+    Ok(key)
+}
+
+/// Makes a fresh key in a new file with mode 0600.
+pub(crate) fn generate(path: &Path) -> Result<(), Failed> {
+    let shown = path.display();
+    let mut key = [0u8; 32];
+    fs::File::open("/dev/urandom")
+        .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut key))
+        .map_err(|error| Failed::run(format!("cannot read random bytes from /dev/urandom: {error}")))?;
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => Failed::run(format!(
+                "{shown} exists already and may hold a key in use; remove it first if it does not"
+            )),
+            _ => Failed::run(format!("cannot create {shown}: {error}")),
+        })?;
+    writeln!(file, "{hex}")
+        .and_then(|()| file.sync_all())
+        .map_err(|error| Failed::run(format!("cannot write {shown}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("antiphon-key-{}-{name}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        path
+    }
+
+    #[test]
+    fn a_generated_key_is_read_back_without_a_warning_and_is_never_overwritten() {
+        let path = scratch("generated");
+        generate(&path).unwrap();
+        let first = read(&path).unwrap();
+        assert!(first.warning.is_none());
+        assert_ne!(first.key, [0; 32]);
+        assert!(generate(&path).unwrap_err().message.contains("exists already"));
+        assert_eq!(read(&path).unwrap().key, first.key);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_key_file_that_others_can_read_is_warned_about() {
+        let path = scratch("open");
+        generate(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(read(&path).unwrap().warning.unwrap().contains("mode 640"));
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_key_file_with_anything_else_in_it_is_refused_without_showing_it() {
+        assert!(parse(b" 00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF\n").is_ok());
+        for text in [
+            &b""[..],
+            b"secret",
+            &[b'0'; 63],
+            &[b'0'; 65],
+            &[b'g'; 64],
+            &[0xff; 64],
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(!error.contains("secret") && !error.contains('g'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,574 @@
+//! The JSON lines a node speaks: what it prints on stdout and what it takes on stdin.
+//!
+//! One type per direction, both readable and writable, so that the demo and the benchmark read what the node wrote with
+//! the very types that wrote it. Shapes are a promise to programs in any language; the golden tests below pin them.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The longest line taken on stdin, in bytes, without its end.
+pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
+
+/// One line of stdout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Line {
+    /// The node listens. Always the first line.
+    Ready {
+        /// The configured name.
+        name: String,
+        /// Where others reach it.
+        addr: String,
+        /// 32 hex digits.
+        incarnation: String,
+    },
+    /// The node goes on as a fresh incarnation (after `expelled` or a merge).
+    Incarnation {
+        /// 32 hex digits.
+        incarnation: String,
+    },
+    /// No cluster yet.
+    Forming {
+        /// The seeds that have not answered or are not ready.
+        missing: Vec<String>,
+    },
+    /// A view of the cluster.
+    NodeView {
+        /// The number of a primary view, a string such as "57301-1@ab12cd34" for a non-primary one.
+        id: ViewName,
+        /// Strictly increasing from primary view to primary view; a non-primary view repeats its base's.
+        number: u32,
+        /// Whether this component may go on.
+        primary: bool,
+        /// By seniority: the first is the elder.
+        members: Vec<MemberLine>,
+        /// Names the previous primary view did not have.
+        joined: Vec<String>,
+        /// Names that left in order.
+        left: Vec<String>,
+        /// Those removed, with the reason.
+        crashed: Vec<CrashLine>,
+    },
+    /// A view of a group; messages that follow are delivered in it.
+    View {
+        /// The group's name.
+        group: String,
+        /// "number.k".
+        id: String,
+        /// Names by seniority in the group.
+        members: Vec<String>,
+        /// Names the previous view did not have.
+        joined: Vec<String>,
+        /// Names that left in order.
+        left: Vec<String>,
+        /// Names that were removed.
+        crashed: Vec<String>,
+        /// Those that come from the same previous view as this node: they delivered the same messages in it.
+        transitional: Vec<String>,
+        /// Always true: groups are suspended in a non-primary component and install no view there.
+        primary: bool,
+    },
+    /// What follows until the group's next `view` was completed among these members only.
+    Transitional {
+        /// The group's name.
+        group: String,
+        /// Names.
+        members: Vec<String>,
+    },
+    /// A message, in the group's order.
+    Message {
+        /// The group's name.
+        group: String,
+        /// The view it was sent and is delivered in.
+        view: String,
+        /// The sender's name.
+        sender: String,
+        /// The sender's number for it in this group, from 1 for each of its incarnations.
+        seq: u64,
+        /// What it says.
+        payload: Payload,
+    },
+    /// This component lost the majority: the group delivers nothing and takes no message until its next event.
+    Suspended {
+        /// The group's name.
+        group: String,
+    },
+    /// The state held for the group is void; the next `view` is this node's first.
+    Resync {
+        /// The group's name.
+        group: String,
+        /// Why.
+        cause: String,
+    },
+    /// What became of a message whose sending was pending when the majority was lost or this node removed.
+    Receipt {
+        /// The group's name.
+        group: String,
+        /// The how-manieth accepted send of this node to the group it was, from 1.
+        ticket: u64,
+        /// `delivered`, `not_delivered` or `unknown`.
+        outcome: String,
+    },
+    /// This node was removed while it was alive.
+    Expelled {
+        /// Why, and who said so.
+        cause: String,
+    },
+    /// The cluster or a group refused this node.
+    Refused {
+        /// The group's name; null if the cluster refused.
+        group: Option<String>,
+        /// Which side must change what.
+        reason: String,
+        /// Whether trying again is pointless until the configuration changes: the node then ends.
+        fatal: bool,
+    },
+    /// The node left the group in order.
+    GroupLeft {
+        /// The group's name.
+        group: String,
+    },
+    /// The node left in order. Always the last line.
+    Left,
+    /// The answer to `{"why":{"node":NAME}}`.
+    Why {
+        /// The name asked for.
+        node: String,
+        /// What this node knows, latest last, one readable sentence each.
+        facts: Vec<String>,
+    },
+    /// A line of stdin was not carried out.
+    Error {
+        /// Why not.
+        reason: String,
+        /// The request as it came; a string if it was no JSON.
+        request: serde_json::Value,
+    },
+}
+
+/// A member of a node view.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MemberLine {
+    /// Its name.
+    pub(crate) name: String,
+    /// 32 hex digits.
+    pub(crate) incarnation: String,
+    /// Where others reach it.
+    pub(crate) addr: String,
+    /// As configured at that node.
+    pub(crate) metadata: BTreeMap<String, String>,
+}
+
+/// A member that was removed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CrashLine {
+    /// Its name.
+    pub(crate) name: String,
+    /// `crashed`, `unreachable from NAME` or `superseded by a new start`.
+    pub(crate) cause: String,
+    /// The names of those that said so.
+    pub(crate) accusers: Vec<String>,
+    /// What each of them saw, for people.
+    pub(crate) evidence: String,
+    /// How long before the view was proposed the first of them said so, in milliseconds.
+    pub(crate) before_ms: u32,
+}
+
+/// How a node view is called.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ViewName {
+    /// A primary view: its number.
+    Primary(u32),
+    /// A non-primary view: the number it is based on, the attempt, the proposer.
+    NonPrimary(String),
+}
+
+/// A message's bytes: a JSON string if they are UTF-8, `{"base64":"…"}` if not. Either form is taken on stdin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[serde(expecting = "payload must be a string or {\"base64\": \"…\"}")]
+pub(crate) enum Payload {
+    /// UTF-8.
+    Text(String),
+    /// Anything else.
+    Binary {
+        /// Standard alphabet, padded.
+        base64: String,
+    },
+}
+
+impl Payload {
+    /// The bytes as a payload.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Payload::Text(text.to_owned()),
+            Err(_) => Payload::Binary {
+                base64: BASE64.encode(bytes),
+            },
+        }
+    }
+
+    /// The payload as bytes.
+    pub(crate) fn into_bytes(self) -> Result<Bytes, String> {
+        match self {
+            Payload::Text(text) => Ok(Bytes::from(text)),
+            Payload::Binary { base64 } => BASE64
+                .decode(base64.as_bytes())
+                .map(Bytes::from)
+                .map_err(|error| format!("the payload is no base64 (standard alphabet, padded): {error}")),
+        }
+    }
+}
+
+/// One line of stdin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// Send a message.
+    Send(SendRequest),
+    /// Cut this node off from others, or heal it (with `--allow-faults`).
+    Fault(FaultRequest),
+    /// Tell what is known about a node.
+    Why(WhyRequest),
+    /// Leave in order and end.
+    Leave(LeaveRequest),
+}
+
+/// `{"send":{"group":G,"payload":P}}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SendRequest {
+    /// The group's name; the first group if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<String>,
+    /// What to say.
+    pub(crate) payload: Payload,
+}
+
+/// `{"fault":{"block":[NAME,…]}}`; without names it clears all faults.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FaultRequest {
+    /// Nothing is sent to or taken from these nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) block: Vec<String>,
+}
+
+/// `{"why":{"node":NAME}}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WhyRequest {
+    /// The name asked for.
+    pub(crate) node: String,
+}
+
+/// `{"leave":{}}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeaveRequest {}
+
+impl Line {
+    /// The line without its end.
+    pub(crate) fn to_json(&self) -> String {
+        // Strings, numbers and string-keyed maps only: nothing in a `Line` can fail to serialise.
+        serde_json::to_string(self).expect("a line has only string keys")
+    }
+}
+
+impl Request {
+    /// Reads a line of stdin. The error says what was expected.
+    pub(crate) fn parse(line: &str) -> Result<Self, Line> {
+        let value: serde_json::Value = serde_json::from_str(line).map_err(|error| Line::Error {
+            reason: format!(
+                "not JSON ({error}); expected one object, such as {{\"send\":{{\"group\":\"chat\",\"payload\":\"hello\"}}}}"
+            ),
+            request: serde_json::Value::String(shortened(line)),
+        })?;
+        serde_json::from_value(value.clone()).map_err(|error| Line::Error {
+            reason: format!(
+                "{error}; expected {{\"send\":{{\"group\",\"payload\"}}}}, {{\"fault\":{{\"block\":[names]}}}}, {{\"fault\":{{}}}}, \
+                 {{\"why\":{{\"node\"}}}} or {{\"leave\":{{}}}}"
+            ),
+            request: value,
+        })
+    }
+
+    /// The request as it is echoed in an error.
+    pub(crate) fn to_value(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("a request has only string keys")
+    }
+
+    /// The line without its end.
+    pub(crate) fn to_json(&self) -> String {
+        self.to_value().to_string()
+    }
+}
+
+/// The beginning of a text that may be long, for echoing.
+pub(crate) fn shortened(text: &str) -> String {
+    const SHOWN_CHARS: usize = 200;
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks that the line is written as the text and read back as itself.
+    #[track_caller]
+    fn golden(line: Line, text: &str) {
+        assert_eq!(line.to_json(), text);
+        assert_eq!(serde_json::from_str::<Line>(text).unwrap(), line);
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_shapes_that_programs_in_other_languages_rely_on_do_not_change() {
+        golden(
+            Line::Ready {
+                name: "a".into(),
+                addr: "127.0.0.1:7400".into(),
+                incarnation: "00ff".into(),
+            },
+            r#"{"event":"ready","name":"a","addr":"127.0.0.1:7400","incarnation":"00ff"}"#,
+        );
+        golden(
+            Line::NodeView {
+                id: ViewName::Primary(57301),
+                number: 57301,
+                primary: true,
+                members: vec![MemberLine {
+                    name: "b".into(),
+                    incarnation: "0a".into(),
+                    addr: "[::1]:1".into(),
+                    metadata: BTreeMap::from([("role".into(), "db".into())]),
+                }],
+                joined: names(&["b"]),
+                left: names(&["c"]),
+                crashed: vec![CrashLine {
+                    name: "a".into(),
+                    cause: "crashed".into(),
+                    accusers: names(&["b"]),
+                    evidence: "b: its process ended".into(),
+                    before_ms: 3,
+                }],
+            },
+            r#"{"event":"node_view","id":57301,"number":57301,"primary":true,"members":[{"name":"b","incarnation":"0a","addr":"[::1]:1","metadata":{"role":"db"}}],"joined":["b"],"left":["c"],"crashed":[{"name":"a","cause":"crashed","accusers":["b"],"evidence":"b: its process ended","before_ms":3}]}"#,
+        );
+        golden(
+            Line::NodeView {
+                id: ViewName::NonPrimary("57301-1@ab12cd34".into()),
+                number: 57301,
+                primary: false,
+                members: vec![],
+                joined: vec![],
+                left: vec![],
+                crashed: vec![],
+            },
+            r#"{"event":"node_view","id":"57301-1@ab12cd34","number":57301,"primary":false,"members":[],"joined":[],"left":[],"crashed":[]}"#,
+        );
+        golden(
+            Line::View {
+                group: "g".into(),
+                id: "57301.2".into(),
+                members: names(&["a", "b"]),
+                joined: names(&["b"]),
+                left: vec![],
+                crashed: names(&["c"]),
+                transitional: names(&["a"]),
+                primary: true,
+            },
+            r#"{"event":"view","group":"g","id":"57301.2","members":["a","b"],"joined":["b"],"left":[],"crashed":["c"],"transitional":["a"],"primary":true}"#,
+        );
+        golden(
+            Line::Message {
+                group: "g".into(),
+                view: "57301.2".into(),
+                sender: "a".into(),
+                seq: 7,
+                payload: Payload::Text("hi".into()),
+            },
+            r#"{"event":"message","group":"g","view":"57301.2","sender":"a","seq":7,"payload":"hi"}"#,
+        );
+        golden(
+            Line::Resync {
+                group: "g".into(),
+                cause: "merged".into(),
+            },
+            r#"{"event":"resync","group":"g","cause":"merged"}"#,
+        );
+        golden(
+            Line::Expelled {
+                cause: "silent".into(),
+            },
+            r#"{"event":"expelled","cause":"silent"}"#,
+        );
+        golden(
+            Line::Forming {
+                missing: names(&["127.0.0.1:1"]),
+            },
+            r#"{"event":"forming","missing":["127.0.0.1:1"]}"#,
+        );
+        golden(
+            Line::Refused {
+                group: Some("g".into()),
+                reason: "order differs".into(),
+                fatal: false,
+            },
+            r#"{"event":"refused","group":"g","reason":"order differs","fatal":false}"#,
+        );
+        golden(
+            Line::Refused {
+                group: None,
+                reason: "the name is taken".into(),
+                fatal: true,
+            },
+            r#"{"event":"refused","group":null,"reason":"the name is taken","fatal":true}"#,
+        );
+        golden(Line::Left, r#"{"event":"left"}"#);
+    }
+
+    #[test]
+    fn the_extra_events_keep_their_shapes_too() {
+        golden(
+            Line::Incarnation {
+                incarnation: "0b".into(),
+            },
+            r#"{"event":"incarnation","incarnation":"0b"}"#,
+        );
+        golden(
+            Line::Suspended { group: "g".into() },
+            r#"{"event":"suspended","group":"g"}"#,
+        );
+        golden(
+            Line::Transitional {
+                group: "g".into(),
+                members: names(&["a"]),
+            },
+            r#"{"event":"transitional","group":"g","members":["a"]}"#,
+        );
+        golden(
+            Line::Receipt {
+                group: "g".into(),
+                ticket: 3,
+                outcome: "not_delivered".into(),
+            },
+            r#"{"event":"receipt","group":"g","ticket":3,"outcome":"not_delivered"}"#,
+        );
+        golden(
+            Line::GroupLeft { group: "g".into() },
+            r#"{"event":"group_left","group":"g"}"#,
+        );
+        golden(
+            Line::Why {
+                node: "a".into(),
+                facts: names(&["joined"]),
+            },
+            r#"{"event":"why","node":"a","facts":["joined"]}"#,
+        );
+        golden(
+            Line::Error {
+                reason: "no".into(),
+                request: serde_json::json!({"leave": {}}),
+            },
+            r#"{"event":"error","reason":"no","request":{"leave":{}}}"#,
+        );
+    }
+
+    #[test]
+    fn payloads_that_are_not_utf8_survive_both_ways() {
+        let bytes = [0xff, 0x00, 0xfe];
+        let payload = Payload::from_bytes(&bytes);
+        assert_eq!(serde_json::to_string(&payload).unwrap(), r#"{"base64":"/wD+"}"#);
+        assert_eq!(&payload.into_bytes().unwrap()[..], &bytes);
+        assert_eq!(
+            Payload::from_bytes("grüße".as_bytes()),
+            Payload::Text("grüße".into())
+        );
+    }
+
+    #[test]
+    fn every_request_of_the_documentation_is_understood() {
+        let send = Request::parse(r#"{"send":{"group":"g","payload":"x"}}"#).unwrap();
+        assert_eq!(
+            send,
+            Request::Send(SendRequest {
+                group: Some("g".into()),
+                payload: Payload::Text("x".into())
+            })
+        );
+        assert_eq!(send.to_json(), r#"{"send":{"group":"g","payload":"x"}}"#);
+        assert!(matches!(
+            Request::parse(r#"{"send":{"payload":{"base64":"AA=="}}}"#).unwrap(),
+            Request::Send(SendRequest {
+                group: None,
+                payload: Payload::Binary { .. }
+            })
+        ));
+        assert_eq!(
+            Request::parse(r#"{"fault":{"block":["a","b"]}}"#).unwrap(),
+            Request::Fault(FaultRequest {
+                block: names(&["a", "b"])
+            })
+        );
+        assert_eq!(
+            Request::parse(r#"{"fault":{}}"#).unwrap(),
+            Request::Fault(FaultRequest::default())
+        );
+        assert_eq!(
+            Request::parse(r#"{"why":{"node":"a"}}"#).unwrap(),
+            Request::Why(WhyRequest { node: "a".into() })
+        );
+        assert_eq!(
+            Request::parse(r#" {"leave":{}} "#).unwrap(),
+            Request::Leave(LeaveRequest {})
+        );
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_answered_with_the_reason_and_the_line() {
+        for (line, expected) in [
+            ("hello", "not JSON"),
+            (r#"{"send":{"grp":"g","payload":"x"}}"#, "grp"),
+            (r#"{"send":{"group":"g"}}"#, "payload"),
+            (
+                r#"{"send":{"group":"g","payload":7}}"#,
+                "payload must be a string",
+            ),
+            (r#"{"sned":{}}"#, "sned"),
+            (r#"{"leave":{},"why":{"node":"a"}}"#, "expected"),
+            ("[]", "expected"),
+            ("7", "expected"),
+        ] {
+            match Request::parse(line) {
+                Err(Line::Error { reason, .. }) => assert!(reason.contains(expected), "{line}: {reason}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_echoed_only_in_part() {
+        let line = "ä".repeat(10_000);
+        match Request::parse(&line) {
+            Err(Line::Error {
+                request: serde_json::Value::String(text),
+                ..
+            }) => {
+                assert_eq!(text.chars().count(), 201);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

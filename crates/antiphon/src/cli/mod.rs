@@ -1,0 +1,47 @@
+//! The `antiphon` program.
+//!
+//! ```text
+//!  args ──► settings ──► node ──► the library          one node: events to stdout, commands from stdin
+//!                         ▲ │
+//!            stdin, lines │ ▼ lines, stdout
+//!           demo, bench: fleet ──► judge               many nodes as child processes, and what they promised
+//! ```
+//! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
+//! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
+//! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
+//!
+//! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
+
+mod args;
+mod exit;
+mod judge;
+mod key;
+mod lines;
+mod settings;
+
+use clap::Parser as _;
+
+use args::{Cli, Command};
+use exit::{Exit, Failed};
+
+/// Runs the program and gives its exit code.
+pub(crate) fn run() -> i32 {
+    let result = match Cli::parse().command {
+        Command::Node(_args) => Ok(Exit::Success),
+        Command::Key(args) => key::generate(&args.file).map(|()| {
+            eprintln!(
+                "wrote a new cluster key to {}; copy it to every node and keep it secret",
+                args.file.display()
+            );
+            Exit::Success
+        }),
+        Command::Demo(_) | Command::Bench(_) => Ok(Exit::Success),
+    };
+    match result {
+        Ok(exit) => exit.code(),
+        Err(Failed { exit, message }) => {
+            eprintln!("antiphon: {message}");
+            exit.code()
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! From the library's events to lines.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use antiphon::{
+    Accusation, Cause, ClusterEvent, Departure, Event, Evidence, Incarnation, Member, NodeView, NodeViewId, Outcome,
+    View, WhyEntry, WhyReport,
+};
+
+use crate::cli::lines::{CrashLine, Line, MemberLine, Payload, ViewName};
+
+/// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
+/// that answers `why`.
+const MAX_REMEMBERED: usize = 4096;
+
+/// What incarnations are called. Views speak of members that are gone by incarnation alone.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    names: BTreeMap<Incarnation, String>,
+    oldest_first: VecDeque<Incarnation>,
+}
+
+impl Names {
+    /// Remembers everyone a view speaks of.
+    pub(crate) fn learn(&mut self, view: &NodeView) {
+        let departed = view.departed.iter().map(|departure| &departure.member);
+        for member in view.members.iter().chain(departed) {
+            if self.names.insert(member.incarnation, member.name.clone()).is_none() {
+                self.oldest_first.push_back(member.incarnation);
+            }
+        }
+        while self.oldest_first.len() > MAX_REMEMBERED {
+            if let Some(oldest) = self.oldest_first.pop_front() {
+                self.names.remove(&oldest);
+            }
+        }
+    }
+
+    /// The name, or the incarnation's first digits if it was never in a view here.
+    pub(crate) fn name(&self, incarnation: Incarnation) -> String {
+        self.names.get(&incarnation).cloned().unwrap_or_else(|| incarnation.short())
+    }
+
+    fn accusation(&self, accusation: &Accusation) -> String {
+        let accuser = self.name(accusation.accuser);
+        match &accusation.evidence {
+            Evidence::ProofOfDeath => format!("{accuser}: its process has ended (its lifeline was closed by its kernel)"),
+            Evidence::Silent { for_ms } => format!("{accuser}: silent for {for_ms} ms"),
+            Evidence::ConnectionLost => format!("{accuser}: connection lost, and silent since"),
+            Evidence::FlushStalled => format!("{accuser}: did not take part in a flush in time"),
+        }
+    }
+
+    fn accusations(&self, accusations: &[Accusation]) -> String {
+        accusations.iter().map(|accusation| self.accusation(accusation)).collect::<Vec<_>>().join("; ")
+    }
+
+    fn crash(&self, departure: &Departure) -> CrashLine {
+        CrashLine {
+            name: departure.member.name.clone(),
+            cause: match &departure.cause {
+                Cause::Left => "left".to_owned(),
+                Cause::Crashed => "crashed".to_owned(),
+                Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
+                Cause::Superseded { .. } => "superseded by a new start".to_owned(),
+            },
+            accusers: departure.accusers.iter().map(|accusation| self.name(accusation.accuser)).collect(),
+            evidence: self.accusations(&departure.accusers),
+            before_ms: departure.accusers.iter().map(|accusation| accusation.before_ms).max().unwrap_or(0),
+        }
+    }
+
+    /// A node view.
+    pub(crate) fn node_view(&self, view: &NodeView) -> Line {
+        let (left, crashed): (Vec<_>, Vec<_>) =
+            view.departed.iter().partition(|departure| departure.cause == Cause::Left);
+        Line::NodeView {
+            id: view_name(view),
+            number: view.number,
+            primary: view.is_primary(),
+            members: view
+                .members
+                .iter()
+                .map(|member| MemberLine {
+                    name: member.name.clone(),
+                    incarnation: member.incarnation.to_string(),
+                    addr: member.addr.to_string(),
+                    metadata: member.metadata.clone(),
+                })
+                .collect(),
+            joined: view.joined.iter().map(|joined| self.name(*joined)).collect(),
+            left: left.into_iter().map(|departure| departure.member.name.clone()).collect(),
+            crashed: crashed.into_iter().map(|departure| self.crash(departure)).collect(),
+        }
+    }
+
+    /// A node event; `None` for those that the node's end takes care of.
+    pub(crate) fn cluster_event(&mut self, event: ClusterEvent) -> Option<Line> {
+        match event {
+            ClusterEvent::Incarnation(incarnation) => {
+                Some(Line::Incarnation { incarnation: incarnation.to_string() })
+            }
+            ClusterEvent::Forming { missing } => {
+                Some(Line::Forming { missing: missing.iter().map(ToString::to_string).collect() })
+            }
+            ClusterEvent::View(view) => {
+                self.learn(&view);
+                Some(self.node_view(&view))
+            }
+            ClusterEvent::Refused { reason, fatal } => Some(Line::Refused { group: None, reason, fatal }),
+            ClusterEvent::Expelled { cause } => Some(Line::Expelled { cause }),
+            _ => None,
+        }
+    }
+
+    /// What is known about a name, one sentence each.
+    pub(crate) fn why(&self, report: &WhyReport) -> Line {
+        let mut facts: Vec<String> = report.entries.iter().map(|entry| self.fact(entry)).collect();
+        if facts.is_empty() {
+            facts.push(format!("no node called {} was in a view while this node was in the cluster", report.name));
+        }
+        Line::Why { node: report.name.clone(), facts }
+    }
+
+    fn fact(&self, entry: &WhyEntry) -> String {
+        match entry {
+            WhyEntry::Joined { incarnation, view, ago_ms } => {
+                format!("{} ago: joined with view {view}, as incarnation {}", ago(*ago_ms), incarnation.short())
+            }
+            WhyEntry::Departed { incarnation, view, cause, accusers, ago_ms } => {
+                let said = match accusers.as_slice() {
+                    [] => String::new(),
+                    accusers => format!(" ({})", self.accusations(accusers)),
+                };
+                format!(
+                    "{} ago: gone with view {view}, incarnation {}: {cause}{said}",
+                    ago(*ago_ms),
+                    incarnation.short()
+                )
+            }
+            WhyEntry::Member { incarnation, last_heard_ms, accusers } => {
+                let suspected = match accusers.as_slice() {
+                    [] => "nobody suspects it".to_owned(),
+                    accusers => format!("suspected now ({})", self.accusations(accusers)),
+                };
+                format!(
+                    "now: member, incarnation {}, last heard {last_heard_ms} ms ago; {suspected}",
+                    incarnation.short()
+                )
+            }
+        }
+    }
+}
+
+/// An event of a group.
+pub(crate) fn group_event(group: &str, event: Event) -> Option<Line> {
+    let group = group.to_owned();
+    Some(match event {
+        Event::View(view) => group_view(group, &view),
+        Event::Message(message) => Line::Message {
+            group,
+            view: message.view.to_string(),
+            sender: message.sender.name.clone(),
+            seq: message.seq,
+            payload: Payload::from_bytes(&message.payload),
+        },
+        Event::Transitional { members } => Line::Transitional { group, members: names(&members) },
+        Event::Suspended => Line::Suspended { group },
+        Event::Resync { cause } => Line::Resync { group, cause },
+        Event::Refused { reason } => Line::Refused { group: Some(group), reason, fatal: false },
+        Event::Left => Line::GroupLeft { group },
+        _ => return None,
+    })
+}
+
+fn group_view(group: String, view: &View) -> Line {
+    Line::View {
+        group,
+        id: view.id.to_string(),
+        members: names(&view.members),
+        joined: names(&view.joined),
+        left: names(&view.left),
+        crashed: names(&view.crashed),
+        transitional: names(&view.transitional),
+        primary: true,
+    }
+}
+
+/// How an outcome is written.
+pub(crate) fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Delivered => "delivered",
+        Outcome::NotDelivered => "not_delivered",
+        Outcome::Unknown => "unknown",
+    }
+}
+
+fn names(members: &[Arc<Member>]) -> Vec<String> {
+    members.iter().map(|member| member.name.clone()).collect()
+}
+
+/// A primary view is its number; a non-primary one shows what it is based on, the attempt and the proposer.
+fn view_name(view: &NodeView) -> ViewName {
+    match view.id {
+        NodeViewId::Primary { .. } => ViewName::Primary(view.number),
+        NodeViewId::NonPrimary { attempt, proposer, .. } => {
+            ViewName::NonPrimary(format!("{}-{attempt}@{}", view.number, proposer.short()))
+        }
+    }
+}
+
+fn ago(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{ms} ms"),
+        10_000..600_000 => format!("{} s", ms / 1000),
+        600_000..36_000_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon::{Lineage, ViewId};
+
+    use super::*;
+
+    fn member(name: &str, incarnation: u128) -> Member {
+        Member {
+            incarnation: Incarnation(incarnation << 96),
+            name: name.to_owned(),
+            addr: "127.0.0.1:1".parse().unwrap(),
+            metadata: BTreeMap::new(),
+            weight: 1,
+        }
+    }
+
+    fn view(id: NodeViewId, members: Vec<Member>, departed: Vec<Departure>) -> NodeView {
+        NodeView { lineage: Lineage(1), id, number: 57301, members, joined: vec![], departed, wire_level: 1 }
+    }
+
+    const BASE: ViewId = ViewId { epoch: 1, counter: 4 };
+
+    #[test]
+    fn a_view_that_lost_members_names_each_with_cause_and_accusers() {
+        let accuser = |accuser: u128, evidence| Accusation {
+            accuser: Incarnation(accuser << 96),
+            evidence,
+            before_ms: accuser as u32,
+        };
+        let departed = vec![
+            Departure { member: member("c", 3), cause: Cause::Left, accusers: vec![] },
+            Departure {
+                member: member("d", 4),
+                cause: Cause::Crashed,
+                accusers: vec![accuser(1, Evidence::ProofOfDeath), accuser(2, Evidence::Silent { for_ms: 1500 })],
+            },
+            Departure {
+                member: member("e", 5),
+                cause: Cause::Unreachable { from: Incarnation(1 << 96) },
+                accusers: vec![],
+            },
+        ];
+        let view = view(NodeViewId::Primary { id: BASE }, vec![member("a", 1), member("b", 2)], departed);
+        let mut names = Names::default();
+        let Some(Line::NodeView { id, left, crashed, .. }) = names.cluster_event(ClusterEvent::View(Arc::new(view)))
+        else {
+            panic!("no node view");
+        };
+        assert_eq!(id, ViewName::Primary(57301));
+        assert_eq!(left, ["c"]);
+        assert_eq!(crashed[0].accusers, ["a", "b"]);
+        assert!(crashed[0].evidence.contains("a: its process has ended"), "{}", crashed[0].evidence);
+        assert!(crashed[0].evidence.contains("b: silent for 1500 ms"), "{}", crashed[0].evidence);
+        assert_eq!(crashed[0].before_ms, 2);
+        assert_eq!(crashed[1].cause, "unreachable from a");
+    }
+
+    #[test]
+    fn a_view_without_a_majority_has_a_name_instead_of_a_number() {
+        let id = NodeViewId::NonPrimary { base: BASE, attempt: 2, proposer: Incarnation(0xab12_cd34 << 96) };
+        match Names::default().node_view(&view(id, vec![member("a", 1)], vec![])) {
+            Line::NodeView { id, number, primary, .. } => {
+                assert_eq!(id, ViewName::NonPrimary("57301-2@ab12cd34".into()));
+                assert_eq!((number, primary), (57301, false));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn why_answers_also_about_a_name_nobody_knows() {
+        match Names::default().why(&WhyReport { name: "x".into(), entries: vec![] }) {
+            Line::Why { facts, .. } => assert!(facts[0].contains("no node called x")),
+            other => panic!("{other:?}"),
+        }
+    }
+}

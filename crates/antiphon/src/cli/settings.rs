@@ -1,0 +1,537 @@
+//! A node's settings: file < environment < flag < nothing else, then checked as a whole.
+//!
+//! Names are the same everywhere: `--key-file`, `ANTIPHON_KEY_FILE`, `key-file = "…"`. An unknown key in the file is an
+//! error that names it, since a setting that is silently ignored is found only when it was needed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+
+use antiphon_core::{Order, Profile};
+use serde::Deserialize;
+
+use super::args::{NodeArgs, OrderName, ProfileName};
+use super::exit::Failed;
+use super::key;
+
+/// The port where none is given.
+pub(crate) const DEFAULT_PORT: u16 = 7400;
+/// The group where none is given.
+const DEFAULT_GROUP: &str = "main";
+/// A configuration file larger than this is a mistake.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// What a node runs with.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) cluster: String,
+    pub(crate) name: String,
+    pub(crate) bind: SocketAddr,
+    pub(crate) advertise: Option<SocketAddr>,
+    pub(crate) seeds: Vec<SocketAddr>,
+    /// At least one.
+    pub(crate) groups: Vec<String>,
+    pub(crate) order: Order,
+    pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) expect: Option<u16>,
+    pub(crate) found: bool,
+    pub(crate) profile: Profile,
+    pub(crate) weight: u16,
+    pub(crate) key_file: Option<PathBuf>,
+    pub(crate) key: Option<[u8; 32]>,
+    pub(crate) insecure: bool,
+    pub(crate) allow_faults: bool,
+    pub(crate) json: bool,
+    /// What the person who started the node should know, though it works.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    cluster: Option<String>,
+    name: Option<String>,
+    bind: Option<String>,
+    advertise: Option<String>,
+    seeds: Option<Strings>,
+    group: Option<Strings>,
+    order: Option<OrderName>,
+    metadata: Option<Metadata>,
+    expect: Option<u16>,
+    found: Option<bool>,
+    profile: Option<ProfileName>,
+    weight: Option<u16>,
+    key_file: Option<PathBuf>,
+    insecure: Option<bool>,
+    allow_faults: Option<bool>,
+    json: Option<bool>,
+}
+
+/// `["a", "b"]` or `"a,b"`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a list of strings, or one string with commas")]
+enum Strings {
+    Many(Vec<String>),
+    One(String),
+}
+
+impl Strings {
+    fn into_vec(self) -> Vec<String> {
+        match self {
+            Strings::Many(strings) => strings,
+            Strings::One(string) => string.split(',').map(|part| part.trim().to_owned()).collect(),
+        }
+    }
+}
+
+/// A table, or a list of `"k=v"`.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a table of strings, such as metadata = { role = \"db\" }"
+)]
+enum Metadata {
+    Table(BTreeMap<String, String>),
+    Pairs(Vec<String>),
+}
+
+impl Settings {
+    /// Puts flags, environment (both in `args`) and file together and checks them.
+    pub(crate) fn resolve(args: NodeArgs) -> Result<Self, Failed> {
+        let file = match &args.config {
+            Some(path) => read_file(path)?,
+            None => File::default(),
+        };
+        Self::merge(args, file)
+    }
+
+    fn merge(args: NodeArgs, file: File) -> Result<Self, Failed> {
+        let required = |value: Option<String>, name: &str| {
+            value.filter(|value| !value.is_empty()).ok_or_else(|| {
+                Failed::usage(format!(
+                    "no {name} is given: use --{name}, ANTIPHON_{} or `{name} = …` in the file of --config",
+                    name.to_uppercase()
+                ))
+            })
+        };
+        let cluster = required(args.cluster.or(file.cluster), "cluster")?;
+        let name = required(args.name.or(file.name), "name")?;
+        checked_name("cluster", &cluster)?;
+        checked_name("name", &name)?;
+
+        let bind = args.bind.or(file.bind);
+        let bind = bind
+            .as_deref()
+            .map_or(Ok(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))), |text| {
+                address("bind", text)
+            })?;
+        let advertise = args.advertise.or(file.advertise);
+        let advertise = advertise
+            .as_deref()
+            .map(|text| address("advertise", text))
+            .transpose()?;
+        let seeds = args
+            .seeds
+            .or(file.seeds.map(Strings::into_vec))
+            .unwrap_or_default();
+        let seeds = seeds
+            .iter()
+            .filter(|text| !text.is_empty())
+            .map(|text| address("seeds", text))
+            .collect::<Result<Vec<_>, _>>()?;
+
+        let groups = args
+            .group
+            .or(file.group.map(Strings::into_vec))
+            .unwrap_or_default();
+        let mut groups: Vec<String> = groups.into_iter().filter(|group| !group.is_empty()).collect();
+        if groups.is_empty() {
+            groups.push(DEFAULT_GROUP.to_owned());
+        }
+        for (index, group) in groups.iter().enumerate() {
+            checked_name("group", group)?;
+            if groups[..index].contains(group) {
+                return Err(Failed::usage(format!("group {group:?} is given twice")));
+            }
+        }
+
+        let metadata = match (args.metadata, file.metadata) {
+            (Some(pairs), _) | (None, Some(Metadata::Pairs(pairs))) => pairs_to_map(&pairs)?,
+            (None, Some(Metadata::Table(table))) => table,
+            (None, None) => BTreeMap::new(),
+        };
+
+        let mut settings = Self {
+            cluster,
+            name,
+            bind,
+            advertise,
+            seeds,
+            groups,
+            order: match args.order.or(file.order).unwrap_or(OrderName::Total) {
+                OrderName::Fifo => Order::Fifo,
+                OrderName::Total => Order::Total,
+            },
+            metadata,
+            expect: args.expect.or(file.expect),
+            found: args.found.or(file.found).unwrap_or(false),
+            profile: match args.profile.or(file.profile).unwrap_or(ProfileName::Lan) {
+                ProfileName::Local => Profile::local(),
+                ProfileName::Lan => Profile::lan(),
+                ProfileName::Wan => Profile::wan(),
+            },
+            weight: args.weight.or(file.weight).unwrap_or(1),
+            key_file: args.key_file.or(file.key_file),
+            key: None,
+            insecure: args.insecure.or(file.insecure).unwrap_or(false),
+            allow_faults: args.allow_faults.or(file.allow_faults).unwrap_or(false),
+            json: args.json.or(file.json).unwrap_or(false),
+            warnings: Vec::new(),
+        };
+        settings.check_reachable()?;
+        settings.read_key()?;
+        settings.check_exposure()?;
+        if settings.expect == Some(0) {
+            return Err(Failed::usage(
+                "expect must be at least 1: the number of nodes the cluster is planned for",
+            ));
+        }
+        Ok(settings)
+    }
+
+    /// The others dial what this node advertises: 0.0.0.0 and port 0 lead nowhere.
+    fn check_reachable(&self) -> Result<(), Failed> {
+        match self.advertise {
+            None if self.bind.ip().is_unspecified() => Err(Failed::usage(format!(
+                "bind {} listens everywhere, but the others need one address to reach this node at: add --advertise",
+                self.bind
+            ))),
+            Some(address) if address.ip().is_unspecified() || address.port() == 0 => {
+                Err(Failed::usage(format!(
+                    "advertise {address} is no address the others can reach: give the host's address and a port"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_key(&mut self) -> Result<(), Failed> {
+        if let Some(path) = &self.key_file {
+            let file = key::read(path)?;
+            self.key = Some(file.key);
+            self.warnings.extend(file.warning);
+        }
+        Ok(())
+    }
+
+    /// Without a key anyone who reaches the port can join and forge: only this host may, unless told otherwise.
+    fn check_exposure(&mut self) -> Result<(), Failed> {
+        if self.key.is_some() {
+            return Ok(());
+        }
+        let addresses = [("bind", self.bind)]
+            .into_iter()
+            .chain(self.advertise.map(|address| ("advertise", address)))
+            .chain(self.seeds.iter().map(|address| ("seeds", *address)));
+        let exposed = addresses
+            .into_iter()
+            .find(|(_, address)| !is_loopback(address.ip()));
+        match exposed {
+            None => Ok(()),
+            Some((_, address)) if self.insecure => {
+                self.warnings.push(format!(
+                    "insecure: no key, and {address} is not loopback; whoever reaches the port can join the cluster and forge its messages"
+                ));
+                Ok(())
+            }
+            Some((field, address)) => Err(Failed::usage(format!(
+                "{field} {address} is not a loopback address and there is no key, so whoever reaches the port could join and forge; \
+                 give --key-file (make one with `antiphon key FILE`), or --insecure if that is acceptable"
+            ))),
+        }
+    }
+
+    /// The settings as a configuration file that gives the same settings.
+    pub(crate) fn to_toml(&self) -> String {
+        let mut out = String::new();
+        let mut put = |key: &str, value: toml::Value| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{key} = {value}");
+        };
+        let text = |text: &dyn std::fmt::Display| toml::Value::String(text.to_string());
+        put("cluster", text(&self.cluster));
+        put("name", text(&self.name));
+        put("bind", text(&self.bind));
+        if let Some(advertise) = self.advertise {
+            put("advertise", text(&advertise));
+        }
+        put(
+            "seeds",
+            toml::Value::Array(self.seeds.iter().map(|seed| text(seed)).collect()),
+        );
+        put(
+            "group",
+            toml::Value::Array(self.groups.iter().map(|group| text(group)).collect()),
+        );
+        put(
+            "order",
+            text(&if self.order == Order::Fifo {
+                "fifo"
+            } else {
+                "total"
+            }),
+        );
+        put("profile", text(&self.profile.name));
+        put("weight", toml::Value::Integer(self.weight.into()));
+        if let Some(expect) = self.expect {
+            put("expect", toml::Value::Integer(expect.into()));
+        }
+        put("found", toml::Value::Boolean(self.found));
+        if let Some(path) = &self.key_file {
+            put("key-file", text(&path.display()));
+        }
+        put("insecure", toml::Value::Boolean(self.insecure));
+        put("allow-faults", toml::Value::Boolean(self.allow_faults));
+        put("json", toml::Value::Boolean(self.json));
+        put(
+            "metadata",
+            toml::Value::Table(self.metadata.iter().map(|(k, v)| (k.clone(), text(v))).collect()),
+        );
+        out
+    }
+}
+
+fn read_file(path: &Path) -> Result<File, Failed> {
+    use std::io::Read as _;
+    let shown = path.display();
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
+        .map_err(|error| Failed::usage(format!("cannot read configuration file {shown}: {error}")))?;
+    // toml's errors name the line, the unknown key and the keys there are.
+    toml::from_str(&text).map_err(|error| Failed::usage(format!("configuration file {shown}: {error}")))
+}
+
+fn checked_name(field: &str, name: &str) -> Result<(), Failed> {
+    if name.is_empty()
+        || name.len() > antiphon_core::wire::MAX_NAME_BYTES
+        || name.chars().any(char::is_control)
+    {
+        return Err(Failed::usage(format!(
+            "{field} {name:?} must have 1 to 64 bytes and no control characters"
+        )));
+    }
+    Ok(())
+}
+
+/// `ADDR`, `ADDR:PORT` or `HOST:PORT`; a host is looked up once, now.
+fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
+    let text = text.trim();
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, DEFAULT_PORT));
+    }
+    let looked_up = if text
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+    {
+        text.to_socket_addrs()
+    } else {
+        (text, DEFAULT_PORT).to_socket_addrs()
+    };
+    match looked_up.map(|mut addresses| addresses.next()) {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => Err(Failed::usage(format!(
+            "{field} {text:?}: the name has no address"
+        ))),
+        Err(error) => Err(Failed::usage(format!(
+            "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400"
+        ))),
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+fn pairs_to_map(pairs: &[String]) -> Result<BTreeMap<String, String>, Failed> {
+    pairs
+        .iter()
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| match pair.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(Failed::usage(format!(
+                "metadata {pair:?} must look like key=value"
+            ))),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+
+    fn args(flags: &str) -> NodeArgs {
+        let line = ["antiphon", "node"].into_iter().chain(flags.split_whitespace());
+        match Cli::try_parse_from(line).unwrap().command {
+            Command::Node(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn resolve(flags: &str, file: &str) -> Result<Settings, String> {
+        let file = toml::from_str::<File>(file).map_err(|error| error.to_string())?;
+        Settings::merge(args(flags), file).map_err(|failed| failed.message)
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+        let file = r#"
+            cluster = "file"
+            name = "f"
+            bind = "127.0.0.1:1"
+            seeds = ["127.0.0.1:1", "[::1]:2"]
+            group = "g,h"
+            order = "fifo"
+            profile = "wan"
+            weight = 3
+            found = true
+            allow-faults = true
+            metadata = { role = "db" }
+        "#;
+        let settings = resolve(
+            "--name flag --found=false --seeds 127.0.0.1:9 --metadata a=b=c",
+            file,
+        )
+        .unwrap();
+        assert_eq!(settings.cluster, "file");
+        assert_eq!(settings.name, "flag");
+        assert_eq!(settings.bind.port(), 1);
+        assert_eq!(settings.seeds, ["127.0.0.1:9".parse().unwrap()]);
+        assert_eq!(settings.groups, ["g", "h"]);
+        assert_eq!(settings.order, Order::Fifo);
+        assert_eq!(settings.profile.name, "wan");
+        assert_eq!(settings.weight, 3);
+        assert!(!settings.found);
+        assert!(settings.allow_faults);
+        assert!(!settings.json);
+        assert_eq!(
+            settings.metadata,
+            BTreeMap::from([("a".to_owned(), "b=c".to_owned())])
+        );
+    }
+
+    #[test]
+    fn two_names_are_enough_for_a_first_node() {
+        let settings = resolve("--cluster c --name n", "").unwrap();
+        assert_eq!(settings.bind, "127.0.0.1:7400".parse().unwrap());
+        assert_eq!(settings.groups, ["main"]);
+        assert_eq!(settings.order, Order::Total);
+        assert_eq!(settings.profile.name, "lan");
+        assert_eq!(settings.weight, 1);
+        assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
+    }
+
+    #[test]
+    fn what_is_printed_gives_the_same_settings_again() {
+        let flags = "--cluster c --name n --bind [::1]:5 --seeds 127.0.0.1:5,[::1]:6 --group a --group b \
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --json --weight 0";
+        let printed = resolve(flags, "").unwrap().to_toml();
+        let again = resolve("", &printed).unwrap();
+        assert_eq!(again.to_toml(), printed);
+        assert_eq!(again.metadata.len(), 2);
+    }
+
+    #[test]
+    fn an_unknown_key_in_the_file_is_named() {
+        let error = resolve("", "cluster = \"c\"\nname = \"n\"\nseed = [\"127.0.0.1:1\"]").unwrap_err();
+        assert!(
+            error.contains("seed") && error.contains("seeds") && error.contains("line 3"),
+            "{error}"
+        );
+        let error = resolve("", "key_file = \"k\"").unwrap_err();
+        assert!(
+            error.contains("key_file") && error.contains("key-file"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_errors_that_name_the_setting() {
+        for (flags, file, expected) in [
+            ("--name n", "", "no cluster is given"),
+            ("--cluster c", "", "ANTIPHON_NAME"),
+            ("--cluster c --name n", "weight = -1", "weight"),
+            ("--cluster c --name n", "seeds = [1]", "list of strings"),
+            ("--cluster c --name n", "order = \"causal\"", "causal"),
+            ("--cluster c --name n", "expect = 0", "expect"),
+            ("--cluster c --name n --bind 127.0.0.1:99999", "", "bind"),
+            (
+                "--cluster c --name n --seeds 127.0.0.1:1,nowhere.invalid",
+                "",
+                "nowhere.invalid",
+            ),
+            ("--cluster c --name n --metadata role", "", "key=value"),
+            ("--cluster c --name n --group a --group a", "", "twice"),
+            ("--cluster c --name n --key-file /nonexistent", "", "antiphon key"),
+            (
+                "--cluster c --name n --bind 0.0.0.0 --insecure",
+                "",
+                "--advertise",
+            ),
+        ] {
+            let error = resolve(flags, file).expect_err(flags);
+            assert!(error.contains(expected), "{flags} {file}: {error}");
+        }
+        let long = "x".repeat(65);
+        assert!(
+            resolve(&format!("--cluster {long} --name n"), "")
+                .unwrap_err()
+                .contains("64 bytes")
+        );
+    }
+
+    #[test]
+    fn without_a_key_only_loopback_is_allowed_unless_insecure_is_said() {
+        for flags in [
+            "--bind 10.0.0.1",
+            "--bind 127.0.0.1 --seeds 127.0.0.1,10.0.0.2:1",
+            "--advertise 10.0.0.1:7400",
+        ] {
+            let flags = format!("--cluster c --name n {flags}");
+            let error = resolve(&flags, "").unwrap_err();
+            assert!(
+                error.contains("loopback") && error.contains("--key-file"),
+                "{error}"
+            );
+            let allowed = resolve(&format!("{flags} --insecure"), "").unwrap();
+            assert!(allowed.warnings[0].contains("insecure"));
+        }
+        assert!(
+            resolve(
+                "--cluster c --name n --bind [::ffff:127.0.0.1]:1 --seeds [::1]:1",
+                ""
+            )
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_port_that_is_left_out_is_the_default_one() {
+        let settings = resolve(
+            "--cluster c --name n --bind 127.0.0.2 --seeds ::1,127.0.0.1,localhost:9",
+            "",
+        )
+        .unwrap();
+        assert_eq!(settings.bind, "127.0.0.2:7400".parse().unwrap());
+        assert_eq!(settings.seeds[0], "[::1]:7400".parse().unwrap());
+        assert_eq!(settings.seeds[2].port(), 9);
+    }
+}
