@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use antiphon::ClusterKey;
+
 use super::exit::Failed;
 
 /// More than any key file with spaces and a comment-free end has; guards against `--key-file /dev/zero`.
@@ -13,8 +15,8 @@ const MAX_KEY_FILE_BYTES: u64 = 4096;
 /// A key as read, and what its owner should hear about the file.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
-    /// The 256-bit secret.
-    pub(crate) key: [u8; 32],
+    /// The cluster's secret.
+    pub(crate) key: ClusterKey,
     /// Set if others can read the file.
     pub(crate) warning: Option<String>,
 }
@@ -33,11 +35,9 @@ pub(crate) fn read(path: &Path) -> Result<KeyFile, Failed> {
     };
     let (text, mode) = read()
         .map_err(|error| Failed::usage(format!("cannot read key file {shown}: {error}; {make_one}")))?;
-    let key = parse(&text).map_err(|what| {
-        Failed::usage(format!(
-            "key file {shown} must hold 64 hex digits, {what}; {make_one}"
-        ))
-    })?;
+    let text = String::from_utf8_lossy(&text);
+    let key = ClusterKey::parse(&text)
+        .map_err(|error| Failed::usage(format!("key file {shown}: {error}; {make_one}")))?;
     let warning = (mode & 0o077 != 0).then(|| {
         format!(
             "key file {shown} can be read by others (mode {:03o}); `chmod 600 {shown}` keeps it yours",
@@ -45,21 +45,6 @@ pub(crate) fn read(path: &Path) -> Result<KeyFile, Failed> {
         )
     });
     Ok(KeyFile { key, warning })
-}
-
-/// 64 hex digits with white space around them. The error never shows what was read.
-fn parse(text: &[u8]) -> Result<[u8; 32], String> {
-    let digits = text.trim_ascii();
-    if digits.len() != 64 {
-        return Err(format!("it has {} characters", digits.len()));
-    }
-    let mut key = [0; 32];
-    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
-        let value = |digit: u8| (digit as char).to_digit(16).ok_or("it has other characters");
-        // Two hex digits are below 256.
-        *byte = (value(pair[0])? * 16 + value(pair[1])?) as u8;
-    }
-    Ok(key)
 }
 
 /// Makes a fresh key in a new file with mode 0600.
@@ -102,7 +87,6 @@ mod tests {
         generate(&path).unwrap();
         let first = read(&path).unwrap();
         assert!(first.warning.is_none());
-        assert_ne!(first.key, [0; 32]);
         assert!(generate(&path).unwrap_err().message.contains("exists already"));
         assert_eq!(read(&path).unwrap().key, first.key);
         fs::remove_file(&path).unwrap();
@@ -119,17 +103,15 @@ mod tests {
 
     #[test]
     fn a_key_file_with_anything_else_in_it_is_refused_without_showing_it() {
-        assert!(parse(b" 00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF\n").is_ok());
-        for text in [
-            &b""[..],
-            b"secret",
-            &[b'0'; 63],
-            &[b'0'; 65],
-            &[b'g'; 64],
-            &[0xff; 64],
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(!error.contains("secret") && !error.contains('g'), "{error}");
+        let path = scratch("wrong");
+        for text in ["", "secret", "0123", &"s".repeat(64)] {
+            fs::write(&path, text).unwrap();
+            let error = read(&path).unwrap_err().message;
+            assert!(
+                error.contains("antiphon key") && !error.contains("secret") && !error.contains("sss"),
+                "{error}"
+            );
         }
+        fs::remove_file(&path).unwrap();
     }
 }

@@ -282,19 +282,16 @@ impl Line {
 
 impl Request {
     /// Reads a line of stdin. The error says what was expected.
-    pub(crate) fn parse(line: &str) -> Result<Self, Line> {
-        let value: serde_json::Value = serde_json::from_str(line).map_err(|error| Line::Error {
-            reason: format!(
-                "not JSON ({error}); expected one object, such as {{\"send\":{{\"group\":\"chat\",\"payload\":\"hello\"}}}}"
-            ),
-            request: serde_json::Value::String(shortened(line)),
+    pub(crate) fn parse(line: &str) -> Result<Self, Box<Line>> {
+        let error = |reason, request| Box::new(Line::Error { reason, request });
+        let value: serde_json::Value = serde_json::from_str(line).map_err(|parse| {
+            let example = r#"{"send":{"group":"chat","payload":"hello"}}"#;
+            let reason = format!("not JSON ({parse}); expected one object, such as {example}");
+            error(reason, serde_json::Value::String(shortened(line)))
         })?;
-        serde_json::from_value(value.clone()).map_err(|error| Line::Error {
-            reason: format!(
-                "{error}; expected {{\"send\":{{\"group\",\"payload\"}}}}, {{\"fault\":{{\"block\":[names]}}}}, {{\"fault\":{{}}}}, \
-                 {{\"why\":{{\"node\"}}}} or {{\"leave\":{{}}}}"
-            ),
-            request: value,
+        serde_json::from_value(value.clone()).map_err(|parse| {
+            let known = r#"{"send":{"group","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
+            error(format!("{parse}; expected {known}"), value)
         })
     }
 
@@ -551,7 +548,7 @@ mod tests {
             ("[]", "expected"),
             ("7", "expected"),
         ] {
-            match Request::parse(line) {
+            match Request::parse(line).map_err(|line| *line) {
                 Err(Line::Error { reason, .. }) => assert!(reason.contains(expected), "{line}: {reason}"),
                 other => panic!("{line}: {other:?}"),
             }
@@ -561,7 +558,7 @@ mod tests {
     #[test]
     fn an_endless_line_is_echoed_only_in_part() {
         let line = "ä".repeat(10_000);
-        match Request::parse(&line) {
+        match Request::parse(&line).map_err(|line| *line) {
             Err(Line::Error {
                 request: serde_json::Value::String(text),
                 ..

@@ -13,10 +13,14 @@
 //! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
 
 mod args;
+mod bench;
+mod demo;
 mod exit;
+mod fleet;
 mod judge;
 mod key;
 mod lines;
+mod node;
 mod settings;
 
 use clap::Parser as _;
@@ -27,7 +31,7 @@ use exit::{Exit, Failed};
 /// Runs the program and gives its exit code.
 pub(crate) fn run() -> i32 {
     let result = match Cli::parse().command {
-        Command::Node(_args) => Ok(Exit::Success),
+        Command::Node(args) => node::run(*args),
         Command::Key(args) => key::generate(&args.file).map(|()| {
             eprintln!(
                 "wrote a new cluster key to {}; copy it to every node and keep it secret",
@@ -35,7 +39,8 @@ pub(crate) fn run() -> i32 {
             );
             Exit::Success
         }),
-        Command::Demo(_) | Command::Bench(_) => Ok(Exit::Success),
+        Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(exit) => exit.code(),

@@ -8,13 +8,15 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
-use antiphon_core::{Order, Profile};
+use antiphon::{ClusterKey, Order, Profile};
 use serde::Deserialize;
 
 use super::args::{NodeArgs, OrderName, ProfileName};
 use super::exit::Failed;
 use super::key;
 
+/// The longest cluster, node or group name.
+const MAX_NAME_BYTES: usize = 64;
 /// The port where none is given.
 pub(crate) const DEFAULT_PORT: u16 = 7400;
 /// The group where none is given.
@@ -39,7 +41,7 @@ pub(crate) struct Settings {
     pub(crate) profile: Profile,
     pub(crate) weight: u16,
     pub(crate) key_file: Option<PathBuf>,
-    pub(crate) key: Option<[u8; 32]>,
+    pub(crate) key: Option<ClusterKey>,
     pub(crate) insecure: bool,
     pub(crate) allow_faults: bool,
     pub(crate) json: bool,
@@ -315,10 +317,7 @@ fn read_file(path: &Path) -> Result<File, Failed> {
 }
 
 fn checked_name(field: &str, name: &str) -> Result<(), Failed> {
-    if name.is_empty()
-        || name.len() > antiphon_core::wire::MAX_NAME_BYTES
-        || name.chars().any(char::is_control)
-    {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
         return Err(Failed::usage(format!(
             "{field} {name:?} must have 1 to 64 bytes and no control characters"
         )));

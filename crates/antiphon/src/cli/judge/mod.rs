@@ -27,10 +27,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::lines::{CrashLine, Line, Payload, ViewName};
+use super::lines::{CrashLine, Line};
 
+mod chain;
+mod lives;
 #[cfg(test)]
 mod tests;
+
+use lives::{Delivered, InView, Key, Ledger, Life, split};
 
 /// No more findings than this are kept as text; all are counted.
 const MAX_FINDINGS: usize = 20;
@@ -105,6 +109,25 @@ impl Sheet {
         self.lost + self.duplicated + self.order_violations + self.view_violations + self.invented == 0
     }
 
+    /// The higher count of each: two audits of the same story, one of them at an earlier moment.
+    pub(crate) fn worst(mut self, earlier: Self) -> Self {
+        for (count, other) in [
+            (&mut self.lost, earlier.lost),
+            (&mut self.duplicated, earlier.duplicated),
+            (&mut self.order_violations, earlier.order_violations),
+            (&mut self.view_violations, earlier.view_violations),
+            (&mut self.invented, earlier.invented),
+        ] {
+            *count = other.max(*count);
+        }
+        for finding in earlier.findings {
+            if self.findings.len() < MAX_FINDINGS && !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+        }
+        self
+    }
+
     fn find(&mut self, kind: impl Fn(&mut Self) -> &mut u64, many: u64, text: impl FnOnce() -> String) {
         *kind(self) += many;
         if self.findings.len() < MAX_FINDINGS {
@@ -139,155 +162,8 @@ pub(crate) fn judge(records: &[Record], group: &str, total: bool) -> Sheet {
     check_agreement_on_views(&lives, &mut sheet);
     check_same_view(&lives, &mut sheet);
     check_moves(&lives, total, &mut sheet);
-    check_primary_chain(records, &mut sheet);
+    chain::check(records, &mut sheet);
     sheet
-}
-
-/// What one process was asked to send and what it said about it.
-struct Ledger<'a> {
-    /// In order; ticket n is entry n − 1.
-    accepted: Vec<&'a str>,
-    refused: u64,
-    /// Tickets whose fate the node told.
-    resolved: BTreeSet<u64>,
-}
-
-impl<'a> Ledger<'a> {
-    fn of(record: &'a Record, group: &str) -> Self {
-        let mut refused = BTreeSet::new();
-        let mut resolved = BTreeSet::new();
-        for line in &record.lines {
-            match line {
-                Line::Error { request, .. } => {
-                    if let Some(payload) = request
-                        .pointer("/send/payload")
-                        .and_then(|payload| payload.as_str())
-                    {
-                        refused.insert(payload.to_owned());
-                    }
-                }
-                Line::Receipt {
-                    group: of, ticket, ..
-                } if of == group => {
-                    resolved.insert(*ticket);
-                }
-                _ => {}
-            }
-        }
-        let accepted: Vec<&str> = record
-            .asked
-            .iter()
-            .map(String::as_str)
-            .filter(|payload| !refused.contains(*payload))
-            .collect();
-        Self {
-            refused: (record.asked.len() - accepted.len()) as u64,
-            accepted,
-            resolved,
-        }
-    }
-}
-
-/// One membership of one node in the group.
-struct Life<'a> {
-    name: &'a str,
-    views: Vec<InView<'a>>,
-    /// The last view was still in force when all had come to rest.
-    stayed: bool,
-}
-
-/// A view and what was delivered in it.
-struct InView<'a> {
-    id: &'a str,
-    members: &'a [String],
-    joined: &'a [String],
-    departed: BTreeSet<&'a str>,
-    transitional: BTreeSet<&'a str>,
-    messages: Vec<Delivered<'a>>,
-}
-
-struct Delivered<'a> {
-    key: Key<'a>,
-    seq: u64,
-}
-
-/// A message's identity: payloads of one sender are never the same twice.
-type Key<'a> = (&'a str, &'a str);
-
-fn split<'a>(record: &'a Record, group: &str, sheet: &mut Sheet) -> Vec<Life<'a>> {
-    let name = record.name.as_str();
-    let begin = || Life {
-        name,
-        views: Vec::new(),
-        stayed: false,
-    };
-    let mut lives = vec![begin()];
-    let mut suspended = false;
-    for line in &record.lines {
-        // `lives` starts with one and only grows.
-        let life = lives.last_mut().expect("a life is begun");
-        match line {
-            Line::Resync { group: of, .. } if of == group => {
-                suspended = false;
-                lives.push(begin());
-            }
-            Line::Suspended { group: of } if of == group => suspended = true,
-            Line::View {
-                group: of,
-                id,
-                members,
-                joined,
-                left,
-                crashed,
-                transitional,
-                ..
-            } if of == group => {
-                suspended = false;
-                life.views.push(InView {
-                    id,
-                    members,
-                    joined,
-                    departed: left.iter().chain(crashed).map(String::as_str).collect(),
-                    transitional: transitional.iter().map(String::as_str).collect(),
-                    messages: Vec::new(),
-                });
-            }
-            Line::Transitional { group: of, .. } if of == group => suspended = false,
-            Line::Message {
-                group: of,
-                view,
-                sender,
-                seq,
-                payload,
-            } if of == group => {
-                let (Payload::Text(payload) | Payload::Binary { base64: payload }) = payload;
-                if suspended {
-                    sheet.find(
-                        |sheet| &mut sheet.view_violations,
-                        1,
-                        || format!("{name} delivered {payload} while it was suspended"),
-                    );
-                }
-                match life.views.last_mut().filter(|current| current.id == view) {
-                    Some(current) => current.messages.push(Delivered {
-                        key: (sender, payload),
-                        seq: *seq,
-                    }),
-                    None => sheet.find(
-                        |sheet| &mut sheet.view_violations,
-                        1,
-                        || format!("{name} delivered {payload} of view {view} outside that view"),
-                    ),
-                }
-            }
-            _ => {}
-        }
-    }
-    if let Some(last) = lives.last_mut() {
-        last.stayed = record.stayed && !suspended;
-    }
-    lives.retain(|life| !life.views.is_empty());
-    lives
 }
 
 fn count(record: &Record, ledger: &Ledger<'_>, lives: &[Life<'_>], sheet: &mut Sheet) {
@@ -444,7 +320,8 @@ fn id_order(id: &str) -> Vec<u64> {
 
 /// G4 one id, one list; G15 the transitional set is exactly those that came from the same view.
 fn check_agreement_on_views(lives: &[Life<'_>], sheet: &mut Sheet) {
-    let mut installed: BTreeMap<&str, Vec<(&Life<'_>, Option<&str>, &InView<'_>)>> = BTreeMap::new();
+    type Install<'a> = (&'a Life<'a>, Option<&'a str>, &'a InView<'a>);
+    let mut installed: BTreeMap<&str, Vec<Install<'_>>> = BTreeMap::new();
     for life in lives {
         for (index, view) in life.views.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| life.views[before].id);
@@ -577,78 +454,6 @@ fn check_order(view: &str, p: (&str, &[Delivered<'_>]), q: (&str, &[Delivered<'_
             }
             _ => highest = Some((here, message.key)),
         }
-    }
-}
-
-/// G6: primary views form one chain; one number, one list; and each node sees them in order.
-fn check_primary_chain(records: &[Record], sheet: &mut Sheet) {
-    let mut chain: BTreeMap<u32, (Vec<&str>, ViewChange)> = BTreeMap::new();
-    for record in records {
-        let mut last = 0;
-        for line in &record.lines {
-            let Line::NodeView {
-                id: ViewName::Primary(number),
-                members,
-                joined,
-                left,
-                crashed,
-                ..
-            } = line
-            else {
-                continue;
-            };
-            if *number <= last {
-                sheet.find(
-                    |sheet| &mut sheet.view_violations,
-                    1,
-                    || format!("{} installed node view {number} after {last}", record.name),
-                );
-            }
-            last = *number;
-            let incarnations: Vec<&str> = members.iter().map(|member| member.incarnation.as_str()).collect();
-            match chain.get(number) {
-                Some((known, _)) if *known != incarnations => {
-                    sheet.find(
-                        |sheet| &mut sheet.view_violations,
-                        1,
-                        || {
-                            format!(
-                                "two primaries: node view {number} of {} is another list than elsewhere",
-                                record.name
-                            )
-                        },
-                    );
-                }
-                Some(_) => {}
-                None => {
-                    let change = ViewChange {
-                        number: *number,
-                        members: members.iter().map(|member| member.name.clone()).collect(),
-                        joined: joined.clone(),
-                        left: left.clone(),
-                        crashed: crashed.iter().map(shown).collect(),
-                    };
-                    chain.insert(*number, (incarnations, change));
-                }
-            }
-        }
-    }
-    let mut before: Option<(u32, Vec<&str>)> = None;
-    for (number, (incarnations, change)) in chain {
-        if let Some((before_number, before)) = &before
-            && number == before_number + 1
-            && !incarnations
-                .iter()
-                .any(|incarnation| before.contains(incarnation))
-        {
-            sheet.find(
-                |sheet| &mut sheet.view_violations,
-                1,
-                || format!("node view {number} has no member of {before_number}: not one chain"),
-            );
-        }
-        before = Some((number, incarnations));
-        sheet.view_changes.push(change);
     }
 }
 

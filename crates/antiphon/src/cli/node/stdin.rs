@@ -82,17 +82,33 @@ mod tests {
     #[test]
     fn lines_come_without_their_ends_and_the_last_needs_none() {
         let line = |text: &str| Input::Line(text.into());
-        assert_eq!(read(b"a\r\n\nb\xff\nc".to_vec()), [line("a"), line(""), Input::Line(b"b\xff".to_vec()), line("c")]);
+        assert_eq!(
+            read(b"a\r\n\nb\xff\nc".to_vec()),
+            [line("a"), line(""), Input::Line(b"b\xff".to_vec()), line("c")]
+        );
         assert_eq!(read(vec![]), []);
     }
 
     #[test]
     fn a_line_beyond_the_bound_is_skipped_and_the_next_one_is_read() {
-        for too_long in [MAX_LINE_BYTES + 1, MAX_LINE_BYTES + 2, MAX_LINE_BYTES + 3, 5 * MAX_LINE_BYTES] {
+        for too_long in [
+            MAX_LINE_BYTES + 1,
+            MAX_LINE_BYTES + 2,
+            MAX_LINE_BYTES + 3,
+            5 * MAX_LINE_BYTES,
+        ] {
             let mut bytes = vec![b'x'; too_long];
             bytes.extend_from_slice(b"\nnext\n");
-            assert_eq!(read(bytes), [Input::TooLong, Input::Line(b"next".to_vec())], "{too_long}");
-            assert_eq!(read(vec![b'x'; too_long]), [Input::TooLong], "{too_long} at the end");
+            assert_eq!(
+                read(bytes),
+                [Input::TooLong, Input::Line(b"next".to_vec())],
+                "{too_long}"
+            );
+            assert_eq!(
+                read(vec![b'x'; too_long]),
+                [Input::TooLong],
+                "{too_long} at the end"
+            );
         }
         let longest = vec![b'x'; MAX_LINE_BYTES];
         assert_eq!(read([&longest[..], b"\r\n"].concat()), [Input::Line(longest)]);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use antiphon::{
-    Accusation, Cause, ClusterEvent, Departure, Event, Evidence, Incarnation, Member, NodeView, NodeViewId, Outcome,
-    View, WhyEntry, WhyReport,
+    Accusation, Cause, ClusterEvent, Departure, Event, Evidence, Incarnation, Member, NodeView, NodeViewId,
+    Outcome, View, WhyEntry, WhyReport,
 };
 
 use crate::cli::lines::{CrashLine, Line, MemberLine, Payload, ViewName};
@@ -26,7 +26,11 @@ impl Names {
     pub(crate) fn learn(&mut self, view: &NodeView) {
         let departed = view.departed.iter().map(|departure| &departure.member);
         for member in view.members.iter().chain(departed) {
-            if self.names.insert(member.incarnation, member.name.clone()).is_none() {
+            if self
+                .names
+                .insert(member.incarnation, member.name.clone())
+                .is_none()
+            {
                 self.oldest_first.push_back(member.incarnation);
             }
         }
@@ -39,13 +43,18 @@ impl Names {
 
     /// The name, or the incarnation's first digits if it was never in a view here.
     pub(crate) fn name(&self, incarnation: Incarnation) -> String {
-        self.names.get(&incarnation).cloned().unwrap_or_else(|| incarnation.short())
+        self.names
+            .get(&incarnation)
+            .cloned()
+            .unwrap_or_else(|| incarnation.short())
     }
 
     fn accusation(&self, accusation: &Accusation) -> String {
         let accuser = self.name(accusation.accuser);
         match &accusation.evidence {
-            Evidence::ProofOfDeath => format!("{accuser}: its process has ended (its lifeline was closed by its kernel)"),
+            Evidence::ProofOfDeath => {
+                format!("{accuser}: its process has ended (its lifeline was closed by its kernel)")
+            }
             Evidence::Silent { for_ms } => format!("{accuser}: silent for {for_ms} ms"),
             Evidence::ConnectionLost => format!("{accuser}: connection lost, and silent since"),
             Evidence::FlushStalled => format!("{accuser}: did not take part in a flush in time"),
@@ -53,7 +62,11 @@ impl Names {
     }
 
     fn accusations(&self, accusations: &[Accusation]) -> String {
-        accusations.iter().map(|accusation| self.accusation(accusation)).collect::<Vec<_>>().join("; ")
+        accusations
+            .iter()
+            .map(|accusation| self.accusation(accusation))
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     fn crash(&self, departure: &Departure) -> CrashLine {
@@ -65,16 +78,27 @@ impl Names {
                 Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
                 Cause::Superseded { .. } => "superseded by a new start".to_owned(),
             },
-            accusers: departure.accusers.iter().map(|accusation| self.name(accusation.accuser)).collect(),
+            accusers: departure
+                .accusers
+                .iter()
+                .map(|accusation| self.name(accusation.accuser))
+                .collect(),
             evidence: self.accusations(&departure.accusers),
-            before_ms: departure.accusers.iter().map(|accusation| accusation.before_ms).max().unwrap_or(0),
+            before_ms: departure
+                .accusers
+                .iter()
+                .map(|accusation| accusation.before_ms)
+                .max()
+                .unwrap_or(0),
         }
     }
 
     /// A node view.
     pub(crate) fn node_view(&self, view: &NodeView) -> Line {
-        let (left, crashed): (Vec<_>, Vec<_>) =
-            view.departed.iter().partition(|departure| departure.cause == Cause::Left);
+        let (left, crashed): (Vec<_>, Vec<_>) = view
+            .departed
+            .iter()
+            .partition(|departure| departure.cause == Cause::Left);
         Line::NodeView {
             id: view_name(view),
             number: view.number,
@@ -90,25 +114,35 @@ impl Names {
                 })
                 .collect(),
             joined: view.joined.iter().map(|joined| self.name(*joined)).collect(),
-            left: left.into_iter().map(|departure| departure.member.name.clone()).collect(),
-            crashed: crashed.into_iter().map(|departure| self.crash(departure)).collect(),
+            left: left
+                .into_iter()
+                .map(|departure| departure.member.name.clone())
+                .collect(),
+            crashed: crashed
+                .into_iter()
+                .map(|departure| self.crash(departure))
+                .collect(),
         }
     }
 
     /// A node event; `None` for those that the node's end takes care of.
     pub(crate) fn cluster_event(&mut self, event: ClusterEvent) -> Option<Line> {
         match event {
-            ClusterEvent::Incarnation(incarnation) => {
-                Some(Line::Incarnation { incarnation: incarnation.to_string() })
-            }
-            ClusterEvent::Forming { missing } => {
-                Some(Line::Forming { missing: missing.iter().map(ToString::to_string).collect() })
-            }
+            ClusterEvent::Incarnation(incarnation) => Some(Line::Incarnation {
+                incarnation: incarnation.to_string(),
+            }),
+            ClusterEvent::Forming { missing } => Some(Line::Forming {
+                missing: missing.iter().map(ToString::to_string).collect(),
+            }),
             ClusterEvent::View(view) => {
                 self.learn(&view);
                 Some(self.node_view(&view))
             }
-            ClusterEvent::Refused { reason, fatal } => Some(Line::Refused { group: None, reason, fatal }),
+            ClusterEvent::Refused { reason, fatal } => Some(Line::Refused {
+                group: None,
+                reason,
+                fatal,
+            }),
             ClusterEvent::Expelled { cause } => Some(Line::Expelled { cause }),
             _ => None,
         }
@@ -118,17 +152,37 @@ impl Names {
     pub(crate) fn why(&self, report: &WhyReport) -> Line {
         let mut facts: Vec<String> = report.entries.iter().map(|entry| self.fact(entry)).collect();
         if facts.is_empty() {
-            facts.push(format!("no node called {} was in a view while this node was in the cluster", report.name));
+            facts.push(format!(
+                "no node called {} was in a view while this node was in the cluster",
+                report.name
+            ));
         }
-        Line::Why { node: report.name.clone(), facts }
+        Line::Why {
+            node: report.name.clone(),
+            facts,
+        }
     }
 
     fn fact(&self, entry: &WhyEntry) -> String {
         match entry {
-            WhyEntry::Joined { incarnation, view, ago_ms } => {
-                format!("{} ago: joined with view {view}, as incarnation {}", ago(*ago_ms), incarnation.short())
+            WhyEntry::Joined {
+                incarnation,
+                view,
+                ago_ms,
+            } => {
+                format!(
+                    "{} ago: joined with view {view}, as incarnation {}",
+                    ago(*ago_ms),
+                    incarnation.short()
+                )
             }
-            WhyEntry::Departed { incarnation, view, cause, accusers, ago_ms } => {
+            WhyEntry::Departed {
+                incarnation,
+                view,
+                cause,
+                accusers,
+                ago_ms,
+            } => {
                 let said = match accusers.as_slice() {
                     [] => String::new(),
                     accusers => format!(" ({})", self.accusations(accusers)),
@@ -139,7 +193,11 @@ impl Names {
                     incarnation.short()
                 )
             }
-            WhyEntry::Member { incarnation, last_heard_ms, accusers } => {
+            WhyEntry::Member {
+                incarnation,
+                last_heard_ms,
+                accusers,
+            } => {
                 let suspected = match accusers.as_slice() {
                     [] => "nobody suspects it".to_owned(),
                     accusers => format!("suspected now ({})", self.accusations(accusers)),
@@ -165,10 +223,17 @@ pub(crate) fn group_event(group: &str, event: Event) -> Option<Line> {
             seq: message.seq,
             payload: Payload::from_bytes(&message.payload),
         },
-        Event::Transitional { members } => Line::Transitional { group, members: names(&members) },
+        Event::Transitional { members } => Line::Transitional {
+            group,
+            members: names(&members),
+        },
         Event::Suspended => Line::Suspended { group },
         Event::Resync { cause } => Line::Resync { group, cause },
-        Event::Refused { reason } => Line::Refused { group: Some(group), reason, fatal: false },
+        Event::Refused { reason } => Line::Refused {
+            group: Some(group),
+            reason,
+            fatal: false,
+        },
         Event::Left => Line::GroupLeft { group },
         _ => return None,
     })
@@ -204,9 +269,9 @@ fn names(members: &[Arc<Member>]) -> Vec<String> {
 fn view_name(view: &NodeView) -> ViewName {
     match view.id {
         NodeViewId::Primary { .. } => ViewName::Primary(view.number),
-        NodeViewId::NonPrimary { attempt, proposer, .. } => {
-            ViewName::NonPrimary(format!("{}-{attempt}@{}", view.number, proposer.short()))
-        }
+        NodeViewId::NonPrimary {
+            attempt, proposer, ..
+        } => ViewName::NonPrimary(format!("{}-{attempt}@{}", view.number, proposer.short())),
     }
 }
 
@@ -236,7 +301,15 @@ mod tests {
     }
 
     fn view(id: NodeViewId, members: Vec<Member>, departed: Vec<Departure>) -> NodeView {
-        NodeView { lineage: Lineage(1), id, number: 57301, members, joined: vec![], departed, wire_level: 1 }
+        NodeView {
+            lineage: Lineage(1),
+            id,
+            number: 57301,
+            members,
+            joined: vec![],
+            departed,
+            wire_level: 1,
+        }
     }
 
     const BASE: ViewId = ViewId { epoch: 1, counter: 4 };
@@ -249,38 +322,67 @@ mod tests {
             before_ms: accuser as u32,
         };
         let departed = vec![
-            Departure { member: member("c", 3), cause: Cause::Left, accusers: vec![] },
+            Departure {
+                member: member("c", 3),
+                cause: Cause::Left,
+                accusers: vec![],
+            },
             Departure {
                 member: member("d", 4),
                 cause: Cause::Crashed,
-                accusers: vec![accuser(1, Evidence::ProofOfDeath), accuser(2, Evidence::Silent { for_ms: 1500 })],
+                accusers: vec![
+                    accuser(1, Evidence::ProofOfDeath),
+                    accuser(2, Evidence::Silent { for_ms: 1500 }),
+                ],
             },
             Departure {
                 member: member("e", 5),
-                cause: Cause::Unreachable { from: Incarnation(1 << 96) },
+                cause: Cause::Unreachable {
+                    from: Incarnation(1 << 96),
+                },
                 accusers: vec![],
             },
         ];
-        let view = view(NodeViewId::Primary { id: BASE }, vec![member("a", 1), member("b", 2)], departed);
+        let view = view(
+            NodeViewId::Primary { id: BASE },
+            vec![member("a", 1), member("b", 2)],
+            departed,
+        );
         let mut names = Names::default();
-        let Some(Line::NodeView { id, left, crashed, .. }) = names.cluster_event(ClusterEvent::View(Arc::new(view)))
+        let Some(Line::NodeView {
+            id, left, crashed, ..
+        }) = names.cluster_event(ClusterEvent::View(Arc::new(view)))
         else {
             panic!("no node view");
         };
         assert_eq!(id, ViewName::Primary(57301));
         assert_eq!(left, ["c"]);
         assert_eq!(crashed[0].accusers, ["a", "b"]);
-        assert!(crashed[0].evidence.contains("a: its process has ended"), "{}", crashed[0].evidence);
-        assert!(crashed[0].evidence.contains("b: silent for 1500 ms"), "{}", crashed[0].evidence);
+        assert!(
+            crashed[0].evidence.contains("a: its process has ended"),
+            "{}",
+            crashed[0].evidence
+        );
+        assert!(
+            crashed[0].evidence.contains("b: silent for 1500 ms"),
+            "{}",
+            crashed[0].evidence
+        );
         assert_eq!(crashed[0].before_ms, 2);
         assert_eq!(crashed[1].cause, "unreachable from a");
     }
 
     #[test]
     fn a_view_without_a_majority_has_a_name_instead_of_a_number() {
-        let id = NodeViewId::NonPrimary { base: BASE, attempt: 2, proposer: Incarnation(0xab12_cd34 << 96) };
+        let id = NodeViewId::NonPrimary {
+            base: BASE,
+            attempt: 2,
+            proposer: Incarnation(0xab12_cd34 << 96),
+        };
         match Names::default().node_view(&view(id, vec![member("a", 1)], vec![])) {
-            Line::NodeView { id, number, primary, .. } => {
+            Line::NodeView {
+                id, number, primary, ..
+            } => {
                 assert_eq!(id, ViewName::NonPrimary("57301-2@ab12cd34".into()));
                 assert_eq!((number, primary), (57301, false));
             }
@@ -290,7 +392,10 @@ mod tests {
 
     #[test]
     fn why_answers_also_about_a_name_nobody_knows() {
-        match Names::default().why(&WhyReport { name: "x".into(), entries: vec![] }) {
+        match Names::default().why(&WhyReport {
+            name: "x".into(),
+            entries: vec![],
+        }) {
             Line::Why { facts, .. } => assert!(facts[0].contains("no node called x")),
             other => panic!("{other:?}"),
         }

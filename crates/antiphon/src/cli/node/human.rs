@@ -1,0 +1,215 @@
+//! Lines for people: the same events as the JSON lines, one readable line each, with the time of day (UTC).
+
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::cli::judge;
+use crate::cli::lines::{Line, Payload, ViewName};
+
+/// A line for people, with the time.
+pub(crate) fn render(line: &Line, now: SystemTime) -> String {
+    let time = time_of_day(now);
+    let text = describe(line);
+    // Continuation lines stand under the text, not under the time.
+    format!("{time}  {}", text.replace('\n', "\n              "))
+}
+
+fn describe(line: &Line) -> String {
+    match line {
+        Line::Ready {
+            name,
+            addr,
+            incarnation,
+        } => {
+            format!("{name} listens at {addr} (incarnation {})", short(incarnation))
+        }
+        Line::Incarnation { incarnation } => {
+            format!("going on as a fresh incarnation, {}", short(incarnation))
+        }
+        Line::Forming { missing } if missing.is_empty() => {
+            "forming: not enough nodes are ready to found the cluster".to_owned()
+        }
+        Line::Forming { missing } => format!("forming: no answer yet from {}", missing.join(", ")),
+        Line::NodeView {
+            id,
+            number: _,
+            primary,
+            members,
+            joined,
+            left,
+            crashed,
+        } => {
+            let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+            let mut text = match (id, primary) {
+                (ViewName::Primary(number), _) => format!("cluster view {number}: {}", seniority(&names)),
+                (ViewName::NonPrimary(id), _) => format!(
+                    "NO MAJORITY here: view {id}: {}; sending is refused until the majority is reachable again",
+                    seniority(&names)
+                ),
+            };
+            differences(&mut text, joined, left, &[]);
+            for crash in crashed {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\n- {}", judge::shown(crash));
+            }
+            text
+        }
+        Line::View {
+            group,
+            id,
+            members,
+            joined,
+            left,
+            crashed,
+            ..
+        } => {
+            let names: Vec<&str> = members.iter().map(String::as_str).collect();
+            let mut text = format!("group {group} view {id}: {}", names.join(", "));
+            differences(&mut text, joined, left, crashed);
+            text
+        }
+        Line::Transitional { group, members } => {
+            format!(
+                "group {group}: what follows until its next view is completed among {}",
+                members.join(", ")
+            )
+        }
+        Line::Message {
+            group,
+            sender,
+            payload,
+            ..
+        } => match payload {
+            Payload::Text(text) => format!("[{group}] {sender}: {text}"),
+            Payload::Binary { base64 } => format!("[{group}] {sender}: (bytes in base64) {base64}"),
+        },
+        Line::Suspended { group } => {
+            format!(
+                "group {group}: suspended, nothing is delivered and nothing can be sent until there is a majority"
+            )
+        }
+        Line::Resync { group, cause } => {
+            format!("group {group}: starts over, what this node held of it is void ({cause})")
+        }
+        Line::Receipt {
+            group,
+            ticket,
+            outcome,
+        } => {
+            format!(
+                "group {group}: message {ticket} of this node, sent before the break: {}",
+                outcome.replace('_', " ")
+            )
+        }
+        Line::Expelled { cause } => {
+            format!("EXPELLED, though alive: {cause}; joining again as a fresh incarnation")
+        }
+        Line::Refused {
+            group: None,
+            reason,
+            fatal: true,
+        } => format!("REFUSED by the cluster: {reason}"),
+        Line::Refused {
+            group: None,
+            reason,
+            fatal: false,
+        } => {
+            format!("refused by the cluster: {reason}; trying again")
+        }
+        Line::Refused {
+            group: Some(group),
+            reason,
+            ..
+        } => format!("REFUSED by group {group}: {reason}"),
+        Line::GroupLeft { group } => format!("left group {group}"),
+        Line::Left => "left in order".to_owned(),
+        Line::Why { node, facts } => format!("why {node}:\n{}", facts.join("\n")),
+        Line::Error { reason, .. } => format!("not done: {reason}"),
+    }
+}
+
+/// "ann (elder), ben, cleo".
+fn seniority(names: &[&str]) -> String {
+    match names {
+        [] => "nobody".to_owned(),
+        [elder] => format!("{elder} (elder), alone"),
+        [elder, others @ ..] => format!("{elder} (elder), {}", others.join(", ")),
+    }
+}
+
+fn differences(text: &mut String, joined: &[String], left: &[String], crashed: &[String]) {
+    for (what, names) in [("joined", joined), ("left", left), ("crashed", crashed)] {
+        if !names.is_empty() {
+            let _ = write!(text, "; {what}: {}", names.join(", "));
+        }
+    }
+}
+
+fn short(incarnation: &str) -> &str {
+    incarnation.get(..8).unwrap_or(incarnation)
+}
+
+/// "20:15:07.123", UTC.
+fn time_of_day(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = since.as_secs() % 86_400;
+    format!(
+        "{:02}:{:02}:{:02}.{:03}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60,
+        since.subsec_millis()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cli::lines::{CrashLine, MemberLine};
+
+    #[test]
+    fn a_crash_is_told_with_time_members_and_evidence() {
+        let member = |name: &str| MemberLine {
+            name: name.to_owned(),
+            incarnation: "0".repeat(32),
+            addr: String::new(),
+            metadata: Default::default(),
+        };
+        let line = Line::NodeView {
+            id: ViewName::Primary(7),
+            number: 7,
+            primary: true,
+            members: vec![member("b"), member("c")],
+            joined: vec![],
+            left: vec![],
+            crashed: vec![CrashLine {
+                name: "a".into(),
+                cause: "crashed".into(),
+                accusers: vec!["b".into()],
+                evidence: "b: silent for 1500 ms".into(),
+                before_ms: 1,
+            }],
+        };
+        let now = UNIX_EPOCH + Duration::from_millis(86_400_000 * 3 + 3_723_004);
+        assert_eq!(
+            render(&line, now),
+            "01:02:03.004  cluster view 7: b (elder), c\n              - a: crashed (b: silent for 1500 ms)"
+        );
+    }
+
+    #[test]
+    fn a_minority_is_told_so_in_plain_words() {
+        let line = Line::NodeView {
+            id: ViewName::NonPrimary("7-1@00000000".into()),
+            number: 7,
+            primary: false,
+            members: vec![],
+            joined: vec![],
+            left: vec![],
+            crashed: vec![],
+        };
+        assert!(describe(&line).starts_with("NO MAJORITY here"));
+    }
+}

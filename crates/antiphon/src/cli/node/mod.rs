@@ -1,0 +1,256 @@
+//! `antiphon node`: one node between a terminal or a program and the library.
+//!
+//! ```text
+//!  stdin thread ─► commands ─► Cluster, GroupSender
+//!                     │ error, why
+//!                     ▼
+//!  Cluster events ─► queue ─► stdout thread          the order of lines: `ready` first, `left` last, node events among
+//!  Group events  ──►   (bounded)                     themselves, each group's events among themselves
+//! ```
+//! Who dies: stdin at its end is simply not read any more. If nobody reads stdout any more, the node leaves in order. A
+//! slow reader of stdout fills the queue, then its group's credit, then its senders wait; views and votes go on. The
+//! first signal leaves in order, the second ends the process at once.
+
+mod human;
+mod session;
+mod stdin;
+mod stdout;
+mod translate;
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use antiphon::{Cluster, ClusterEvent, ClusterEvents, Error, Incarnation};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::args::NodeArgs;
+use super::exit::{Exit, Failed};
+use super::lines::Line;
+use super::settings::Settings;
+use session::{Ended, Printer, Session};
+
+/// How long a reader of stdout may take for the last lines of a node that has left.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs a node until it leaves.
+pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
+    let print_config = args.print_config;
+    if let Some(parent) = args.die_with {
+        die_with(parent);
+    }
+    let settings = Settings::resolve(args)?;
+    for warning in &settings.warnings {
+        eprintln!("antiphon: warning: {warning}");
+    }
+    if print_config {
+        print!("{}", settings.to_toml());
+        return Ok(Exit::Success);
+    }
+    start_log();
+    // The driver and the tasks that print get a thread each; more would only move cache lines about.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
+    let (stdout, writer) = stdout::start(io::stdout());
+    let printer = Printer::new(stdout, settings.json);
+    let result = runtime.block_on(live(settings, printer));
+    // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to the exit.
+    runtime.shutdown_background();
+    writer.finish(LAST_LINES_WITHIN);
+    result
+}
+
+/// Logs of the library to stderr: warnings, or what ANTIPHON_LOG says (`info`, `debug`, `antiphon=trace`).
+fn start_log() {
+    let level = std::env::var("ANTIPHON_LOG").unwrap_or_else(|_| "warn".to_owned());
+    let filter = level
+        .parse::<tracing_subscriber::filter::Targets>()
+        .unwrap_or_else(|error| {
+            eprintln!(
+                "antiphon: warning: ANTIPHON_LOG={level:?} is not understood ({error}); logging warnings"
+            );
+            tracing_subscriber::filter::Targets::new().with_default(tracing::Level::WARN)
+        });
+    use tracing_subscriber::layer::SubscriberExt as _;
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(false);
+    // Fails only if a subscriber is set already, which nothing else in this process does.
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(layer));
+}
+
+/// Both signals that ask a process to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next signal's number.
+    async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
+            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+        }
+    }
+}
+
+async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
+    let mut signals =
+        Signals::new().map_err(|error| Failed::run(format!("cannot handle signals: {error}")))?;
+    let (cluster, events, incarnation) = tokio::select! {
+        started = start(&settings) => started?,
+        // Nothing to leave yet.
+        _ = signals.next() => return Ok(Exit::Success),
+    };
+    let ready = Line::Ready {
+        name: settings.name.clone(),
+        addr: cluster.addr().to_string(),
+        incarnation: incarnation.to_string(),
+    };
+    printer.print(&ready).await;
+    if !printer.is_json() {
+        hint(&settings, &printer).await;
+    }
+
+    let mut session = Session::start(cluster.clone(), events, &settings, printer.clone()).await?;
+    let input = stdin::start(io::BufReader::new(io::stdin()));
+    let (asked, mut leave_asked) = mpsc::channel(1);
+    session.obey(input, asked);
+    let exit = tokio::select! {
+        _ = signals.next() => Exit::Success,
+        _ = leave_asked.recv() => Exit::Success,
+        () = printer.closed() => Exit::StdoutClosed,
+        ended = session.ended() => match ended {
+            Ended::Refused => Exit::Refused,
+            Ended::Stopped => return Err(Failed::run("the node's task has stopped; this is a defect of Antiphon")),
+        },
+    };
+    if exit == Exit::Refused {
+        cluster.abort();
+        return Ok(exit);
+    }
+    tokio::select! {
+        left = cluster.leave() => match left {
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => return Err(Failed::run(format!("cannot leave in order: {error}"))),
+        },
+        signal = signals.next() => return Ok(Exit::Signal(signal)),
+    }
+    // The groups' last lines go before the last line of all; a reader that stopped reading does not hold up the end.
+    let last_lines = async {
+        session.finish().await;
+        printer.print(&Line::Left).await;
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(LAST_LINES_WITHIN, last_lines) => {}
+        signal = signals.next() => return Ok(Exit::Signal(signal)),
+    }
+    Ok(if printer.is_stdout_closed() {
+        Exit::StdoutClosed
+    } else {
+        exit
+    })
+}
+
+/// Starts the node: it listens and has its first incarnation.
+async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
+    let mut builder = Cluster::builder(&settings.cluster)
+        .name(&settings.name)
+        .bind(settings.bind)
+        .seeds(&settings.seeds)
+        .profile(settings.profile.clone())
+        .weight(settings.weight);
+    for (key, value) in &settings.metadata {
+        builder = builder.metadata(key, value);
+    }
+    if let Some(advertise) = settings.advertise {
+        builder = builder.advertise(advertise);
+    }
+    if let Some(expect) = settings.expect {
+        builder = builder.expect(expect);
+    }
+    if settings.found {
+        builder = builder.found();
+    }
+    if let Some(key) = &settings.key {
+        builder = builder.key(key.clone());
+    }
+    if settings.insecure {
+        builder = builder.insecure();
+    }
+    if settings.allow_faults {
+        builder = builder.allow_faults();
+    }
+    let cluster = builder.start().await.map_err(|error| match error {
+        Error::Bind { addr, source } if source.kind() == io::ErrorKind::AddrInUse => Failed::run(format!(
+            "cannot listen at {addr}: it is in use, perhaps by a node that still runs; stop that or give another --bind"
+        )),
+        Error::Config(_) | Error::Address { .. } => Failed::usage(error.to_string()),
+        other => Failed::run(other.to_string()),
+    })?;
+    let mut events = cluster.events();
+    loop {
+        match events.next().await {
+            Some(ClusterEvent::Incarnation(incarnation)) => return Ok((cluster, events, incarnation)),
+            Some(_) => {}
+            None => return Err(Failed::run("the node stopped before it had begun")),
+        }
+    }
+}
+
+async fn hint(settings: &Settings, printer: &Printer) {
+    let group = &settings.groups[0];
+    printer
+        .print_text(format!(
+            "              type a line to send it to group {group}; /why NAME, /view; Ctrl-C leaves (times are UTC)"
+        ))
+        .await;
+    let alone = settings.seeds.iter().all(|seed| *seed == settings.bind);
+    if alone || settings.found {
+        printer
+            .print_text(
+                "              no other seeds (or --found): this node founds a cluster by itself".to_owned(),
+            )
+            .await;
+    }
+}
+
+/// Makes the kernel end this process when the one that started it ends, however that happens.
+#[cfg(target_os = "linux")]
+fn die_with(parent: i32) {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    // Fails only for signals that do not exist.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // It may have ended before the line above.
+    if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
+        std::process::exit(Exit::Failure.code());
+    }
+}
+
+/// Ends this process soon after the one that started it.
+#[cfg(not(target_os = "linux"))]
+fn die_with(parent: i32) {
+    use rustix::process::getppid;
+    std::thread::spawn(move || {
+        while getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        std::process::exit(Exit::Failure.code());
+    });
+}
+
+/// The time for people.
+fn now() -> SystemTime {
+    SystemTime::now()
+}

@@ -1,0 +1,430 @@
+//! The running node's tasks: one for node events, one for each group, one that obeys stdin.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use antiphon::{
+    Cluster, ClusterEvent, ClusterEvents, Error, Event, Group, GroupSender, Outcome, Receipt, SendError,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::stdin::Input;
+use super::stdout::Stdout;
+use super::translate::{self, Names};
+use super::{human, now};
+use crate::cli::exit::Failed;
+use crate::cli::lines::{
+    FaultRequest, LeaveRequest, Line, MAX_LINE_BYTES, Payload, Request, SendRequest, WhyRequest,
+};
+use crate::cli::settings::Settings;
+
+/// Messages accepted whose fate is not known yet; beyond that the next send waits.
+const MAX_PENDING_RECEIPTS: usize = 4096;
+/// Events of a group taken at once.
+const BATCH: usize = 256;
+
+/// Writes lines in the form that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Printer {
+    stdout: Stdout,
+    json: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(stdout: Stdout, json: bool) -> Self {
+        Self { stdout, json }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints a line, waiting while the reader is behind.
+    pub(crate) async fn print(&self, line: &Line) {
+        let text = if self.json {
+            line.to_json()
+        } else {
+            human::render(line, now())
+        };
+        self.stdout.print(text).await;
+    }
+
+    /// Prints a text as it is; only for people.
+    pub(crate) async fn print_text(&self, text: String) {
+        self.stdout.print(text).await;
+    }
+
+    /// Returns when nobody reads any more.
+    pub(crate) async fn closed(&self) {
+        self.stdout.closed().await;
+    }
+
+    pub(crate) fn is_stdout_closed(&self) -> bool {
+        self.stdout.is_closed()
+    }
+}
+
+/// Why a node that was not asked to leave has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The cluster refused it for good.
+    Refused,
+    /// Its driver is gone.
+    Stopped,
+}
+
+/// The tasks of a running node.
+#[derive(Debug)]
+pub(crate) struct Session {
+    cluster: Cluster,
+    printer: Printer,
+    names: Arc<Mutex<Names>>,
+    /// In the order of the settings: the first is where human lines and sends without a group go.
+    senders: Vec<Sender>,
+    events: JoinSet<Option<Ended>>,
+}
+
+/// One group's sending side.
+#[derive(Debug)]
+struct Sender {
+    group: String,
+    sender: GroupSender,
+    receipts: mpsc::Sender<Pending>,
+    breaks: Arc<AtomicU64>,
+}
+
+/// A message whose fate is not known yet.
+#[derive(Debug)]
+struct Pending {
+    ticket: u64,
+    /// How many breaks the group had before it was accepted.
+    breaks: u64,
+    receipt: Receipt,
+}
+
+/// A fate.
+#[derive(Debug)]
+struct Resolved {
+    ticket: u64,
+    breaks: u64,
+    outcome: Outcome,
+}
+
+impl Session {
+    /// Joins the groups and starts to print.
+    pub(crate) async fn start(
+        cluster: Cluster,
+        events: ClusterEvents,
+        settings: &Settings,
+        printer: Printer,
+    ) -> Result<Self, Failed> {
+        let mut session = Self {
+            cluster,
+            printer,
+            names: Arc::default(),
+            senders: Vec::new(),
+            events: JoinSet::new(),
+        };
+        session.events.spawn(print_node_events(
+            events,
+            session.names.clone(),
+            session.printer.clone(),
+        ));
+        for name in &settings.groups {
+            let group = session.cluster.group(name).order(settings.order).start().await;
+            let group = group.map_err(|error| match error {
+                Error::Config(_) => Failed::usage(error.to_string()),
+                other => Failed::run(format!("cannot join group {name}: {other}")),
+            })?;
+            let (receipts, pending) = mpsc::channel(MAX_PENDING_RECEIPTS);
+            let breaks = Arc::new(AtomicU64::new(0));
+            session.senders.push(Sender {
+                group: name.clone(),
+                sender: group.sender(),
+                receipts,
+                breaks: breaks.clone(),
+            });
+            session.events.spawn(print_group_events(
+                group,
+                pending,
+                breaks,
+                session.printer.clone(),
+            ));
+        }
+        Ok(session)
+    }
+
+    /// Carries out what stdin says, from now on, and says when it asks to leave.
+    pub(crate) fn obey(&mut self, mut input: mpsc::Receiver<Input>, leave: mpsc::Sender<()>) {
+        let mut obeying = Obeying {
+            cluster: self.cluster.clone(),
+            printer: self.printer.clone(),
+            names: self.names.clone(),
+            senders: std::mem::take(&mut self.senders),
+            tickets: BTreeMap::new(),
+        };
+        tokio::spawn(async move {
+            while let Some(input) = input.recv().await {
+                if obeying.obey(input).await == Asked::Leave {
+                    // The receiver lives as long as the node.
+                    let _ = leave.send(()).await;
+                }
+            }
+            // The end of stdin changes nothing: the senders stay, or the groups would be left.
+            std::future::pending::<()>().await;
+        });
+    }
+
+    /// Returns when the node has ended without being asked to.
+    pub(crate) async fn ended(&mut self) -> Ended {
+        while let Some(finished) = self.events.join_next().await {
+            if let Ok(Some(ended)) = finished {
+                return ended;
+            }
+        }
+        Ended::Stopped
+    }
+
+    /// Waits until all that happened before leaving is printed.
+    pub(crate) async fn finish(&mut self) {
+        while self.events.join_next().await.is_some() {}
+    }
+}
+
+async fn print_node_events(
+    mut events: ClusterEvents,
+    names: Arc<Mutex<Names>>,
+    printer: Printer,
+) -> Option<Ended> {
+    let mut left = false;
+    while let Some(event) = events.next().await {
+        left |= matches!(event, ClusterEvent::Left);
+        let refused = matches!(event, ClusterEvent::Refused { fatal: true, .. });
+        let line = names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .cluster_event(event);
+        if let Some(line) = line {
+            printer.print(&line).await;
+        }
+        if refused {
+            return Some(Ended::Refused);
+        }
+    }
+    (!left).then_some(Ended::Stopped)
+}
+
+/// Prints a group's events, and the fates of messages that its events do not tell.
+///
+/// A message of this node that was delivered shows in the stream. A receipt is printed only for one that was not, or
+/// that was pending at a break, where the stream alone leaves its fate open.
+async fn print_group_events(
+    mut group: Group,
+    pending: mpsc::Receiver<Pending>,
+    breaks: Arc<AtomicU64>,
+    printer: Printer,
+) -> Option<Ended> {
+    let name = group.name().to_owned();
+    let mut resolved = resolve(pending);
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        tokio::select! {
+            // Events first: a break shows before the fates that it decided.
+            biased;
+            taken = group.next_batch(&mut batch, BATCH) => {
+                if taken == 0 {
+                    return None;
+                }
+                for event in batch.drain(..) {
+                    if matches!(event, Event::Suspended | Event::Resync { .. }) {
+                        breaks.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if let Some(line) = translate::group_event(&name, event) {
+                        printer.print(&line).await;
+                    }
+                }
+            }
+            Some(fate) = resolved.recv() => {
+                let told = fate.outcome == Outcome::Delivered && fate.breaks == breaks.load(Ordering::Relaxed);
+                if !told {
+                    let outcome = translate::outcome(fate.outcome).to_owned();
+                    printer.print(&Line::Receipt { group: name.clone(), ticket: fate.ticket, outcome }).await;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for fates in the order of sending.
+fn resolve(mut pending: mpsc::Receiver<Pending>) -> mpsc::Receiver<Resolved> {
+    let (fates, resolved) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(Pending {
+            ticket,
+            breaks,
+            receipt,
+        }) = pending.recv().await
+        {
+            let outcome = receipt.delivered().await;
+            if fates
+                .send(Resolved {
+                    ticket,
+                    breaks,
+                    outcome,
+                })
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    resolved
+}
+
+/// Whether a line of stdin asked to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Leave,
+}
+
+/// The task that obeys stdin.
+struct Obeying {
+    cluster: Cluster,
+    printer: Printer,
+    names: Arc<Mutex<Names>>,
+    senders: Vec<Sender>,
+    /// Messages accepted so far, by group.
+    tickets: BTreeMap<String, u64>,
+}
+
+impl Obeying {
+    async fn obey(&mut self, input: Input) -> Asked {
+        let line = match input {
+            Input::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return Asked::Nothing,
+            Input::Line(line) => line,
+            Input::TooLong => {
+                let reason = format!("the line is longer than {MAX_LINE_BYTES} bytes; it was skipped");
+                self.printer.print(&refuse(&reason)).await;
+                return Asked::Nothing;
+            }
+        };
+        let request = if self.printer.is_json() {
+            self.parse_json(&line)
+        } else {
+            self.parse_human(&line)
+        };
+        match request {
+            Ok(Request::Leave(_)) => return Asked::Leave,
+            Ok(request) => {
+                if let Some(line) = self.carry_out(request).await {
+                    self.printer.print(&line).await;
+                }
+            }
+            Err(line) => self.printer.print(&line).await,
+        }
+        Asked::Nothing
+    }
+
+    fn parse_json(&self, line: &[u8]) -> Result<Request, Box<Line>> {
+        let line = std::str::from_utf8(line).map_err(|error| refuse(&format!("not UTF-8 ({error})")))?;
+        Request::parse(line)
+    }
+
+    /// `/why NAME`, `/view`, `/leave`; anything else is sent, `//x` as `/x`. Gives the request, or the line that answers
+    /// at once.
+    fn parse_human(&self, line: &[u8]) -> Result<Request, Box<Line>> {
+        let send = |payload| {
+            Request::Send(SendRequest {
+                group: None,
+                payload: Payload::from_bytes(payload),
+            })
+        };
+        let Some(command) = line.strip_prefix(b"/") else {
+            return Ok(send(line));
+        };
+        let words = String::from_utf8_lossy(command);
+        let (word, rest) = words.trim_end().split_once(' ').unwrap_or((words.trim_end(), ""));
+        match (word, rest.trim()) {
+            ("leave", "") => Ok(Request::Leave(LeaveRequest {})),
+            ("why", node) if !node.is_empty() => Ok(Request::Why(WhyRequest {
+                node: node.to_owned(),
+            })),
+            ("view", "") => match self.cluster.view() {
+                Some(view) => Err(Box::new(self.names().node_view(&view))),
+                None => Err(refuse("there is no cluster yet")),
+            },
+            _ if command.starts_with(b"/") => Ok(send(command)),
+            _ => Err(refuse(
+                "commands are /why NAME, /view and /leave; //text sends /text",
+            )),
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries a request out; the line says what came of it, if anything must be said.
+    async fn carry_out(&mut self, request: Request) -> Option<Line> {
+        let echo = request.to_value();
+        let result = match request {
+            Request::Send(send) => self.send(send).await,
+            Request::Fault(FaultRequest { block }) => {
+                self.cluster.block(block).await.map_err(|error| error.to_string())
+            }
+            Request::Why(WhyRequest { node }) => match self.cluster.why(node).await {
+                Ok(report) => return Some(self.names().why(&report)),
+                Err(error) => Err(error.to_string()),
+            },
+            Request::Leave(_) => Ok(()),
+        };
+        result.err().map(|reason| Line::Error {
+            reason,
+            request: echo,
+        })
+    }
+
+    async fn send(&mut self, request: SendRequest) -> Result<(), String> {
+        let payload = request.payload.into_bytes()?;
+        let sender = match &request.group {
+            None => self.senders.first(),
+            Some(group) => self.senders.iter().find(|sender| sender.group == *group),
+        };
+        let sender = sender.ok_or_else(|| {
+            let joined: Vec<&str> = self.senders.iter().map(|sender| sender.group.as_str()).collect();
+            format!(
+                "this node is not in that group, only in {}; start it with --group",
+                joined.join(", ")
+            )
+        })?;
+        let breaks = sender.breaks.load(Ordering::Relaxed);
+        let receipt = sender.sender.send(payload).await.map_err(|error| match error {
+            SendError::NotPrimary => format!("not primary: {error}"),
+            SendError::NotMember => format!("not a member: {error}"),
+            other => other.to_string(),
+        })?;
+        let ticket = self.tickets.entry(sender.group.clone()).or_default();
+        *ticket += 1;
+        // Fails only when the group is over and nobody prints fates any more.
+        let _ = sender
+            .receipts
+            .send(Pending {
+                ticket: *ticket,
+                breaks,
+                receipt,
+            })
+            .await;
+        Ok(())
+    }
+}
+
+fn refuse(reason: &str) -> Box<Line> {
+    Box::new(Line::Error {
+        reason: reason.to_owned(),
+        request: serde_json::Value::Null,
+    })
+}
