@@ -1,0 +1,576 @@
+//! A tiny network under several memberships: effects become inputs after a short while, on virtual time.
+//!
+//! Links are reliable per pair of incarnations, discovery and heartbeats are lost while a pair is cut, lifelines behave
+//! as TCP does: what was written during a cut arrives after the heal, then the FIN.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
+use antiphon_wire::{Incarnation, Lineage, NodeView, ViewId};
+use bytes::Bytes;
+
+use super::super::{Effect, Membership};
+use crate::random::Random;
+use crate::{Config, Event, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time};
+
+const LATENCY: Duration = Duration::from_micros(300);
+const RETRANSMIT: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone)]
+enum Parcel {
+    Discovery(Discovery),
+    Heartbeat(Heartbeat),
+    Message {
+        link: (Incarnation, Incarnation),
+    },
+    Opened {
+        to: Incarnation,
+        connection: u64,
+    },
+    Failed {
+        to: Incarnation,
+    },
+    /// The next of what was written to a lifeline.
+    Stream {
+        connection: u64,
+    },
+    Trouble {
+        addr: SocketAddr,
+    },
+}
+
+#[derive(Debug)]
+struct Delivery {
+    from: usize,
+    sender: Incarnation,
+    to: usize,
+    /// Only for this process, not for a later one at the same address.
+    process: Option<u64>,
+    parcel: Parcel,
+}
+
+pub(super) struct Host {
+    pub(super) membership: Membership,
+    pub(super) me: Incarnation,
+    pub(super) events: Vec<Event>,
+    /// Views of the present incarnation.
+    pub(super) views: Vec<Arc<NodeView>>,
+    pub(super) stopped: bool,
+    process: u64,
+    peers: BTreeMap<Incarnation, SocketAddr>,
+    config: Config,
+}
+
+/// What a lifeline carries: it arrives in this order, however long it takes.
+#[derive(Debug)]
+enum Written {
+    Record(Bytes),
+    End(LifelineEnd),
+}
+
+struct Connection {
+    written: VecDeque<Written>,
+    writer: usize,
+    writer_process: u64,
+    writer_incarnation: Incarnation,
+    watcher: usize,
+    watcher_process: u64,
+    watcher_incarnation: Incarnation,
+    local: SocketAddr,
+}
+
+pub(super) struct Net {
+    pub(super) now: Time,
+    pub(super) hosts: Vec<Option<Host>>,
+    queue: BTreeMap<(Time, u64), Delivery>,
+    next: u64,
+    links: BTreeMap<(Incarnation, Incarnation), Vec<MembershipMessage>>,
+    connections: BTreeMap<u64, Connection>,
+    cut: BTreeSet<(usize, usize)>,
+    paused: BTreeSet<usize>,
+    /// Every primary view that anyone installed.
+    pub(super) primaries: BTreeMap<(Lineage, ViewId), Arc<NodeView>>,
+    seed: u64,
+}
+
+pub(super) fn addr(index: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7000 + u16::try_from(index).unwrap()))
+}
+
+fn index(addr: SocketAddr) -> usize {
+    usize::from(addr.port() - 7000)
+}
+
+pub(super) fn config(index: usize, seeds: usize) -> Config {
+    let mut config = Config::new("test", format!("n{index}"), addr(index));
+    config.seeds = (0..seeds).map(addr).collect();
+    config
+}
+
+impl Net {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            now: Time::ZERO,
+            hosts: Vec::new(),
+            queue: BTreeMap::new(),
+            next: 0,
+            links: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            primaries: BTreeMap::new(),
+            seed,
+        }
+    }
+
+    /// `count` nodes that are each other's seeds, started at the same instant and settled in one view.
+    pub(super) fn formed(count: usize) -> Self {
+        let mut net = Net::new(7);
+        for node in 0..count {
+            net.start(node, config(node, count));
+        }
+        net.run_ms(2500);
+        net.assert_one_view(&(0..count).collect::<Vec<_>>());
+        net
+    }
+
+    pub(super) fn start(&mut self, node: usize, config: Config) {
+        while self.hosts.len() <= node {
+            self.hosts.push(None);
+        }
+        self.next += 1;
+        self.seed += 1;
+        let random = Random::new([self.seed, node as u64 + 1, 3, 4]);
+        let membership = Membership::new(Arc::new(config.clone()), random, self.now);
+        self.hosts[node] = Some(Host {
+            membership,
+            me: Incarnation(0),
+            events: Vec::new(),
+            views: Vec::new(),
+            stopped: false,
+            process: self.next,
+            peers: BTreeMap::new(),
+            config,
+        });
+        self.drain(node);
+    }
+
+    /// Kills the process: what it sent still arrives, and the kernel ends its lifelines with a FIN.
+    pub(super) fn kill(&mut self, node: usize) {
+        self.end(node, Some(LifelineEnd::Fin));
+    }
+
+    /// The host loses power: nothing more is heard of it.
+    pub(super) fn power_off(&mut self, node: usize) {
+        self.end(node, None);
+    }
+
+    /// The process dies, but something in between answers with resets.
+    pub(super) fn kill_behind_a_firewall(&mut self, node: usize) {
+        self.end(node, Some(LifelineEnd::Broken));
+    }
+
+    fn end(&mut self, node: usize, end: Option<LifelineEnd>) {
+        let Some(host) = self.hosts[node].take() else {
+            return;
+        };
+        let mine: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.writer == node && connection.writer_process == host.process)
+            .map(|(id, _)| *id)
+            .collect();
+        if let Some(end) = end {
+            for connection in mine {
+                self.write(connection, host.me, Written::End(end));
+            }
+            for to in 0..self.hosts.len() {
+                if self.hosts[to].is_some() {
+                    let trouble = Parcel::Trouble { addr: addr(node) };
+                    self.post(LATENCY, node, host.me, to, None, trouble);
+                }
+            }
+        }
+    }
+
+    pub(super) fn restart(&mut self, node: usize) {
+        let config = self.host(node).config.clone();
+        self.kill(node);
+        self.start(node, config);
+    }
+
+    pub(super) fn leave(&mut self, node: usize) {
+        let now = self.now;
+        self.hosts[node].as_mut().unwrap().membership.leave(now);
+        self.drain(node);
+    }
+
+    pub(super) fn partition(&mut self, one: &[usize], other: &[usize]) {
+        for a in one {
+            for b in other {
+                self.cut.insert((*a, *b));
+                self.cut.insert((*b, *a));
+            }
+        }
+    }
+
+    pub(super) fn cut_one_way(&mut self, from: usize, to: usize) {
+        self.cut.insert((from, to));
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    pub(super) fn pause(&mut self, node: usize) {
+        self.paused.insert(node);
+    }
+
+    pub(super) fn resume(&mut self, node: usize) {
+        self.paused.remove(&node);
+    }
+
+    pub(super) fn host(&self, node: usize) -> &Host {
+        self.hosts[node].as_ref().unwrap()
+    }
+
+    pub(super) fn view(&self, node: usize) -> Option<Arc<NodeView>> {
+        self.hosts[node].as_ref()?.membership.view().cloned()
+    }
+
+    pub(super) fn names(&self, node: usize) -> Vec<String> {
+        self.view(node).map_or_else(Vec::new, |view| {
+            view.members.iter().map(|m| m.name.clone()).collect()
+        })
+    }
+
+    pub(super) fn is_primary(&self, node: usize) -> bool {
+        self.view(node).is_some_and(|view| view.is_primary())
+    }
+
+    /// All of them are in the same primary view, which has exactly them.
+    pub(super) fn assert_one_view(&self, nodes: &[usize]) {
+        let view = self
+            .view(nodes[0])
+            .unwrap_or_else(|| panic!("{} has no view", nodes[0]));
+        let members: BTreeSet<usize> = view.members.iter().map(|member| index(member.addr)).collect();
+        assert_eq!(members, nodes.iter().copied().collect(), "members of {}", view.id);
+        for node in nodes {
+            assert_eq!(self.view(*node).as_deref(), Some(&*view), "view of {node}");
+            assert!(view.is_primary(), "view of {node} is {}", view.id);
+        }
+    }
+
+    pub(super) fn run_ms(&mut self, ms: u64) {
+        self.run_micros(ms * 1000);
+    }
+
+    pub(super) fn run_micros(&mut self, micros: u64) {
+        let until = self.now + Duration::from_micros(micros);
+        self.run_until(until, |_| false);
+        self.now = until;
+    }
+
+    /// Runs until the condition holds; how many milliseconds that took.
+    pub(super) fn run_while_ms(&mut self, at_most: u64, condition: impl Fn(&Net) -> bool) -> u64 {
+        let start = self.now;
+        self.run_until(start + Duration::from_millis(at_most), |net| !condition(net));
+        assert!(!condition(self), "not done after {at_most} ms");
+        u64::try_from(self.now.since(start).as_millis()).unwrap()
+    }
+
+    fn run_until(&mut self, until: Time, done: impl Fn(&Net) -> bool) {
+        let mut spins = 0;
+        let mut last = self.now;
+        while !done(self) {
+            let timer = self
+                .hosts
+                .iter()
+                .enumerate()
+                .filter(|(node, _)| !self.paused.contains(node))
+                .filter_map(|(node, host)| Some((host.as_ref()?.membership.next_timeout()?, node)))
+                .min();
+            let parcel = self.queue.keys().next().map(|(at, _)| *at);
+            let next = [timer.map(|(at, _)| at), parcel].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= until) else {
+                return;
+            };
+            self.now = self.now.max(next);
+            spins = if last == self.now { spins + 1 } else { 0 };
+            last = self.now;
+            assert!(spins < 20_000, "time stands still at {:?}", self.now);
+            if parcel.is_some_and(|at| at <= self.now) {
+                let (_, delivery) = self.queue.pop_first().unwrap();
+                self.deliver(delivery);
+            } else if let Some((_, node)) = timer {
+                let now = self.now;
+                self.hosts[node].as_mut().unwrap().membership.handle_timeout(now);
+                self.drain(node);
+            }
+        }
+    }
+
+    fn post(
+        &mut self,
+        after: Duration,
+        from: usize,
+        sender: Incarnation,
+        to: usize,
+        process: Option<u64>,
+        parcel: Parcel,
+    ) {
+        self.next += 1;
+        self.queue.insert(
+            (self.now + after, self.next),
+            Delivery {
+                from,
+                sender,
+                to,
+                process,
+                parcel,
+            },
+        );
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        let Delivery {
+            from,
+            sender,
+            to,
+            process,
+            ref parcel,
+        } = delivery;
+        let now = self.now;
+        let lossy = matches!(parcel, Parcel::Discovery(_) | Parcel::Heartbeat(_));
+        let blocked = self.cut.contains(&(from, to));
+        if (blocked && !lossy) || self.paused.contains(&to) {
+            self.next += 1;
+            self.queue.insert((now + RETRANSMIT, self.next), delivery);
+            return;
+        }
+        let Some(host) = self.hosts.get_mut(to).and_then(Option::as_mut) else {
+            return;
+        };
+        if blocked || host.stopped || process.is_some_and(|process| process != host.process) {
+            return;
+        }
+        match delivery.parcel {
+            Parcel::Discovery(message) => {
+                host.membership.heard(now, sender);
+                host.membership.handle_discovery(now, addr(from), sender, message);
+            }
+            Parcel::Heartbeat(heartbeat) => {
+                host.membership.heard(now, sender);
+                host.membership.handle_heartbeat(now, sender, heartbeat);
+            }
+            Parcel::Message { link } => {
+                if host.me != link.1 {
+                    return;
+                }
+                if !host.peers.contains_key(&sender) {
+                    // A link that this side does not know yet: the other repeats it while it cares.
+                    if self.links.contains_key(&link) {
+                        self.post(RETRANSMIT, from, sender, to, process, Parcel::Message { link });
+                    }
+                    return;
+                }
+                let messages = self.links.get_mut(&link).map(std::mem::take).unwrap_or_default();
+                for message in messages {
+                    let host = self.hosts[to].as_mut().unwrap();
+                    host.membership.heard(now, sender);
+                    host.membership.handle_message(now, sender, message);
+                    self.drain(to);
+                }
+                return;
+            }
+            Parcel::Opened {
+                to: watcher,
+                connection,
+            } => {
+                let local = self.connections[&connection].local;
+                let remote = addr(self.connections[&connection].watcher);
+                let event = LifelineEvent::Opened {
+                    to: watcher,
+                    local,
+                    remote,
+                };
+                host.membership.handle_lifeline(now, event, None);
+            }
+            Parcel::Failed { to: watcher } => {
+                host.membership
+                    .handle_lifeline(now, LifelineEvent::Failed { to: watcher }, None);
+            }
+            Parcel::Stream { connection } => {
+                let Some(open) = self.connections.get_mut(&connection) else {
+                    return;
+                };
+                let (remote, written) = (open.local, open.written.pop_front());
+                match written {
+                    Some(Written::Record(record)) => {
+                        let local = addr(to);
+                        let event = LifelineEvent::Record {
+                            connection,
+                            local,
+                            remote,
+                            record,
+                        };
+                        host.membership.handle_lifeline(now, event, Some(sender));
+                    }
+                    Some(Written::End(end)) => {
+                        self.connections.remove(&connection);
+                        host.membership
+                            .handle_lifeline(now, LifelineEvent::Ended { connection, end }, None);
+                    }
+                    None => {}
+                }
+            }
+            Parcel::Trouble { addr } => host.membership.handle_path_trouble(now, addr, PathTrouble::Lost),
+        }
+        self.drain(to);
+    }
+
+    fn drain(&mut self, node: usize) {
+        while let Some(effect) = self.hosts[node]
+            .as_mut()
+            .and_then(|host| host.membership.poll_effect())
+        {
+            self.perform(node, effect);
+        }
+    }
+
+    fn perform(&mut self, node: usize, effect: Effect) {
+        let host = self.hosts[node].as_mut().unwrap();
+        let (me, process) = (host.me, host.process);
+        match effect {
+            Effect::NewIncarnation { me, .. } => {
+                host.me = me;
+                host.peers.clear();
+                host.views.clear();
+            }
+            Effect::Peer { peer, addr } => {
+                host.peers.insert(peer, addr);
+            }
+            Effect::ForgetPeer { peer } => {
+                host.peers.remove(&peer);
+            }
+            Effect::Send { to, message } => {
+                let Some(addr) = host.peers.get(&to).copied() else {
+                    panic!("no peer {to}")
+                };
+                self.links.entry((me, to)).or_default().push(message);
+                self.post(
+                    LATENCY,
+                    node,
+                    me,
+                    index(addr),
+                    None,
+                    Parcel::Message { link: (me, to) },
+                );
+            }
+            Effect::Discovery { to, message } => {
+                self.post(LATENCY, node, me, index(to), None, Parcel::Discovery(message));
+            }
+            Effect::Heartbeat { to, heartbeat } => {
+                let addr = host.peers[&to];
+                self.post(LATENCY, node, me, index(addr), None, Parcel::Heartbeat(heartbeat));
+            }
+            Effect::Lifeline(command) => self.lifeline(node, me, process, command),
+            Effect::Installed(view) => {
+                check_succession(host.views.iter().rev().find(|view| view.is_primary()), &view);
+                host.views.push(view.clone());
+                if view.is_primary() {
+                    let known = self
+                        .primaries
+                        .entry((view.lineage, view.primary_id()))
+                        .or_insert(view.clone());
+                    assert_eq!(*known, view, "one view under one id");
+                }
+            }
+            Effect::Event(event) => host.events.push(event),
+            Effect::Stopped => host.stopped = true,
+        }
+    }
+
+    fn lifeline(&mut self, node: usize, me: Incarnation, process: u64, command: LifelineCommand) {
+        let find = |net: &Net, to: Incarnation| {
+            net.connections
+                .iter()
+                .find(|(_, connection)| {
+                    connection.writer_incarnation == me
+                        && connection.watcher_incarnation == to
+                        && !matches!(connection.written.back(), Some(Written::End(_)))
+                })
+                .map(|(id, _)| *id)
+        };
+        match command {
+            LifelineCommand::Open { to, addr } => {
+                let watcher = index(addr);
+                let target = self.hosts.get(watcher).and_then(Option::as_ref);
+                let reachable = !self.cut.contains(&(node, watcher)) && !self.cut.contains(&(watcher, node));
+                match target.filter(|target| reachable && !target.stopped) {
+                    Some(target) => {
+                        self.next += 1;
+                        let connection = self.next;
+                        let port = 20_000 + u16::try_from(connection % 30_000).unwrap();
+                        let entry = Connection {
+                            written: VecDeque::new(),
+                            writer: node,
+                            writer_process: process,
+                            writer_incarnation: me,
+                            watcher,
+                            watcher_process: target.process,
+                            watcher_incarnation: to,
+                            local: SocketAddr::from(([127, 0, 0, 1], port)),
+                        };
+                        self.connections.insert(connection, entry);
+                        let opened = Parcel::Opened { to, connection };
+                        self.post(LATENCY, node, me, node, Some(process), opened);
+                    }
+                    None => self.post(LATENCY * 3, node, me, node, Some(process), Parcel::Failed { to }),
+                }
+            }
+            LifelineCommand::Write { to, record } => {
+                if let Some(connection) = find(self, to) {
+                    self.write(connection, me, Written::Record(record));
+                }
+            }
+            LifelineCommand::Reset { to } => {
+                if let Some(connection) = find(self, to) {
+                    self.write(connection, me, Written::End(LifelineEnd::Broken));
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, connection: u64, writer: Incarnation, written: Written) {
+        let Some(open) = self.connections.get_mut(&connection) else {
+            return;
+        };
+        open.written.push_back(written);
+        let (from, to, process) = (open.writer, open.watcher, open.watcher_process);
+        self.post(
+            LATENCY,
+            from,
+            writer,
+            to,
+            Some(process),
+            Parcel::Stream { connection },
+        );
+    }
+}
+
+/// Views are installed in order and none is skipped.
+fn check_succession(last: Option<&Arc<NodeView>>, view: &NodeView) {
+    match last {
+        Some(last) if view.is_primary() => {
+            assert_eq!(view.lineage, last.lineage);
+            assert_eq!(view.primary_id().counter, last.primary_id().counter + 1);
+            assert_eq!(view.number, last.number + 1);
+        }
+        Some(last) => assert_eq!(view.primary_id(), last.primary_id()),
+        None => assert!(view.is_primary()),
+    }
+}
