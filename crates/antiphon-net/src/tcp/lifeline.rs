@@ -30,7 +30,7 @@ use tokio::net::TcpStream;
 
 use super::inbound::{Inbound, Read};
 use super::outbound::unexpected;
-use super::{AbortOnDrop, Common, canonical, preamble, socket};
+use super::{AbortOnDrop, Common, canonical, connect, preamble, socket};
 use crate::Input;
 
 /// The socket of a watched side. Dropped, it is reset.
@@ -145,7 +145,7 @@ async fn open(
 ) -> io::Result<(LifelineSocket, LifelineEvent)> {
     let dialled = async {
         common.faults.unblocked(addr).await;
-        TcpStream::connect(addr).await
+        connect(addr).await
     };
     let stream = tokio::time::timeout(common.config.connect_timeout, dialled)
         .await

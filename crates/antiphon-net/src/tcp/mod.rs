@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use antiphon_core::{Class, LifelineCommand, LifelineEvent};
 use antiphon_wire::Incarnation;
 use bytes::Bytes;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::faults::{FaultTable, is_lost};
@@ -143,7 +143,7 @@ pub struct TcpTransport {
     local_addr: SocketAddr,
     outbound: BTreeMap<(SocketAddr, Class), Outbound>,
     lifelines: BTreeMap<Incarnation, OutboundLifeline>,
-    _acceptor: AbortOnDrop,
+    acceptor: AbortOnDrop,
 }
 
 /// Addresses with an outbound queue at one time.
@@ -176,7 +176,7 @@ impl TcpTransport {
             local_addr,
             outbound: BTreeMap::new(),
             lifelines: BTreeMap::new(),
-            _acceptor: acceptor,
+            acceptor,
         };
         Ok((transport, inputs))
     }
@@ -284,7 +284,9 @@ impl Transport for TcpTransport {
             };
             // What has not left by then is lost; the others find out as they would from a crash.
             let _ = tokio::time::timeout(within, finished).await;
-            drop(self);
+            // Only then is the port free again.
+            self.acceptor.0.abort();
+            let _ = (&mut self.acceptor.0).await;
         })
     }
 }
@@ -297,6 +299,15 @@ impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Dials a peer. A dial of a port of this host that nobody listens on may, by chance, meet itself; that is a refusal.
+pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(addr).await?;
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(stream)
 }
 
 /// An address as it is compared and shown: an IPv4 peer of a socket for both families is an IPv4 peer.

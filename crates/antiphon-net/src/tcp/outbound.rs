@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 
-use super::{AbortOnDrop, Common, preamble, socket};
+use super::{AbortOnDrop, Common, connect, preamble, socket};
 use crate::Input;
 
 /// Frames that may wait for a connection.
@@ -186,7 +186,7 @@ impl Path {
         let config = &self.common.config;
         let dialled = async {
             self.common.faults.unblocked(self.to).await;
-            TcpStream::connect(self.to).await
+            connect(self.to).await
         };
         let stream = match tokio::time::timeout(config.connect_timeout, dialled).await {
             Err(_) => return Err(PathTrouble::TimedOut),

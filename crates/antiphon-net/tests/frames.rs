@@ -1,0 +1,329 @@
+//! Frames over TCP and in memory: they arrive, and whoever is not one of us does no harm.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use antiphon_core::wire::frame::{Kind, OpenError};
+use antiphon_core::wire::stream::length_prefix;
+use antiphon_core::{Class, PathTrouble};
+use antiphon_net::memory::MemoryNetwork;
+use antiphon_net::{Fault, Faults, Input, Transport};
+use common::{PATIENCE, codec, frame, tcp, text, wait_for};
+
+#[tokio::test]
+async fn frames_arrive_in_order_with_the_senders_advertised_address_over_both_families() {
+    for bind in ["127.0.0.1:0", "[::1]:0"] {
+        let (mut a, _a_inputs, a_addr) = tcp(bind, |_| {});
+        let (_b, mut b_inputs, b_addr) = tcp(bind, |_| {});
+        let (mut sealer, mut opener) = (codec(1), codec(2));
+        for class in [Class::Control, Class::Bulk] {
+            let kind = if class == Class::Control {
+                Kind::Control
+            } else {
+                Kind::Bulk
+            };
+            for i in 0..1000 {
+                a.send(b_addr, class, frame(&mut sealer, kind, &format!("frame {i}")));
+            }
+            let mut expected = 0;
+            wait_for(&mut b_inputs, |input| {
+                let Input::Frames {
+                    from,
+                    connection,
+                    frames,
+                } = input
+                else {
+                    return None;
+                };
+                assert_eq!(from, a_addr);
+                connection.accepted();
+                for frame in frames {
+                    assert_eq!(text(&mut opener, frame), format!("frame {expected}"));
+                    expected += 1;
+                }
+                (expected == 1000).then_some(())
+            })
+            .await;
+        }
+        assert_eq!(a.counters().frames_sent, 2000);
+        assert_eq!(a.counters().frames_dropped, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_is_not_there_is_refused_and_one_that_goes_is_lost() {
+    let (mut a, mut a_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    let (b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
+    let mut sealer = codec(1);
+    a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "hello"));
+    wait_for(&mut b_inputs, |input| {
+        matches!(input, Input::Frames { .. }).then_some(())
+    })
+    .await;
+    drop((b, b_inputs));
+    let trouble = |input| match input {
+        Input::PathTrouble { to, trouble } if to == b_addr => Some(trouble),
+        _ => None,
+    };
+    assert_eq!(wait_for(&mut a_inputs, trouble).await, PathTrouble::Lost);
+    a.send(
+        b_addr,
+        Class::Control,
+        frame(&mut sealer, Kind::Control, "anyone?"),
+    );
+    assert_eq!(wait_for(&mut a_inputs, trouble).await, PathTrouble::Refused);
+}
+
+#[tokio::test]
+async fn a_peer_that_comes_back_is_reached_again() {
+    let (mut a, _a_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    let (b, _, b_addr) = tcp("127.0.0.1:0", |_| {});
+    Box::new(b).close(Duration::ZERO).await;
+    let mut sealer = codec(1);
+    a.send(
+        b_addr,
+        Class::Control,
+        frame(&mut sealer, Kind::Control, "too early"),
+    );
+    let (_b, mut b_inputs, _) = tcp(&b_addr.to_string(), |_| {});
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "never reached again");
+        a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "again"));
+        let mut got = Vec::new();
+        let received = tokio::time::timeout(Duration::from_millis(50), b_inputs.recv_many(&mut got, 1)).await;
+        if matches!((received, got.first()), (Ok(1), Some(Input::Frames { .. }))) {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_blocked_peer_hears_and_says_nothing_until_it_is_unblocked() {
+    let (mut a, mut a_inputs, a_addr) = tcp("127.0.0.1:0", |_| {});
+    let (mut b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
+    let (mut c, _c_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    let (mut sealer, mut opener) = (codec(1), codec(9));
+    a.set_faults(Faults {
+        peers: [(
+            b_addr,
+            Fault {
+                block: true,
+                ..Fault::default()
+            },
+        )]
+        .into(),
+    });
+    a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "lost"));
+    b.send(
+        a_addr,
+        Class::Control,
+        frame(&mut codec(2), Kind::Control, "held"),
+    );
+    c.send(
+        a_addr,
+        Class::Control,
+        frame(&mut codec(3), Kind::Control, "heard"),
+    );
+    let first = |input| match input {
+        Input::Frames {
+            mut frames,
+            connection,
+            ..
+        } => {
+            connection.accepted();
+            Some(frames.remove(0))
+        }
+        _ => None,
+    };
+    assert_eq!(text(&mut opener, wait_for(&mut a_inputs, first).await), "heard");
+    a.set_faults(Faults::default());
+    a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "after"));
+    assert_eq!(text(&mut opener, wait_for(&mut b_inputs, first).await), "after");
+    assert_eq!(a.counters().frames_faulted, 1);
+}
+
+#[tokio::test]
+async fn injected_delay_and_loss_do_what_they_say() {
+    let (mut a, _a_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    let (_b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
+    let mut sealer = codec(1);
+    let frames = |input| matches!(input, Input::Frames { .. }).then_some(());
+    let delay = Duration::from_millis(80);
+    a.set_faults(Faults {
+        peers: [(
+            b_addr,
+            Fault {
+                delay,
+                ..Fault::default()
+            },
+        )]
+        .into(),
+    });
+    let sent = Instant::now();
+    a.send(b_addr, Class::Bulk, frame(&mut sealer, Kind::Bulk, "slow"));
+    wait_for(&mut b_inputs, frames).await;
+    assert!(sent.elapsed() >= delay);
+    a.set_faults(Faults {
+        peers: [(
+            b_addr,
+            Fault {
+                drop: 1.0,
+                ..Fault::default()
+            },
+        )]
+        .into(),
+    });
+    a.send(b_addr, Class::Bulk, frame(&mut sealer, Kind::Bulk, "lost"));
+    assert_eq!(a.counters().frames_faulted, 1);
+}
+
+/// What a stranger reads once this side has closed: an end or a reset, in bounded time.
+fn is_closed(mut stranger: TcpStream) -> bool {
+    stranger.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    match stranger.read(&mut [0]) {
+        Ok(0) => true,
+        Ok(_) => panic!("nobody writes to a dialler"),
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+    }
+}
+
+fn stranger(addr: SocketAddr, says: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).expect("the port is open");
+    stream.write_all(says).expect("it takes bytes");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_are_closed_and_a_peer_is_still_heard() {
+    let (node, mut inputs, addr) = tcp("127.0.0.1:0", |config| {
+        config.authenticate_within = Duration::from_millis(300)
+    });
+    let mut foreign = frame(&mut codec(5), Kind::Control, "from the future").to_vec();
+    foreign[2] = 200;
+    let strangers = [
+        ("a length of 4 GiB", stranger(addr, &[0xff; 4])),
+        ("random bytes", stranger(addr, &[0x5a; 4096])),
+        (
+            "another protocol",
+            stranger(addr, b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n"),
+        ),
+        (
+            "a newer wire version",
+            stranger(addr, &[&length_prefix(&foreign)[..], &foreign].concat()),
+        ),
+        ("silence", stranger(addr, b"")),
+        ("a slow loris", stranger(addr, &length_prefix(&foreign))),
+    ];
+    for (what, stream) in strangers {
+        let closed = tokio::task::spawn_blocking(move || is_closed(stream))
+            .await
+            .expect("no panic");
+        assert!(closed, "{what} was not closed");
+    }
+    assert_eq!(node.counters().connections_refused, 6);
+    let (mut peer, _peer_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    peer.send(addr, Class::Control, frame(&mut codec(1), Kind::Control, "hello"));
+    wait_for(&mut inputs, |input| {
+        matches!(input, Input::Frames { .. }).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_whose_first_frame_the_core_refuses_is_closed() {
+    let (node, mut inputs, addr) = tcp("127.0.0.1:0", |_| {});
+    let wrong = frame(&mut codec(5), Kind::Control, "sealed with another key");
+    let stream = stranger(addr, &[&length_prefix(&wrong)[..], &wrong].concat());
+    wait_for(&mut inputs, |input| match input {
+        Input::Frames { connection, .. } => {
+            connection.refused(OpenError::Key);
+            Some(())
+        }
+        _ => None,
+    })
+    .await;
+    assert!(
+        tokio::task::spawn_blocking(move || is_closed(stream))
+            .await
+            .expect("no panic")
+    );
+    assert_eq!(node.counters().connections_refused, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_connections_than_allowed_are_turned_away() {
+    let (node, _inputs, addr) = tcp("127.0.0.1:0", |config| config.max_unauthenticated = 2);
+    let held = [stranger(addr, b""), stranger(addr, b"")];
+    let third = stranger(addr, b"");
+    assert!(
+        tokio::task::spawn_blocking(move || is_closed(third))
+            .await
+            .expect("no panic")
+    );
+    assert_eq!(node.counters().connections_refused, 1);
+    drop(held);
+}
+
+#[tokio::test]
+async fn without_a_key_no_address_beyond_this_host_is_dialled() {
+    let (mut node, _inputs, _) = tcp("127.0.0.1:0", |config| config.loopback_only = true);
+    let abroad = "192.0.2.1:7400".parse().expect("an address");
+    node.send(
+        abroad,
+        Class::Control,
+        frame(&mut codec(1), Kind::Control, "secret"),
+    );
+    assert_eq!(node.counters().frames_dropped, 1);
+    assert_eq!(node.counters().frames_sent, 0);
+}
+
+#[tokio::test]
+async fn in_memory_frames_arrive_and_absent_peers_are_refused_until_they_appear() {
+    let network = MemoryNetwork::new();
+    let addr = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
+    let (mut a, mut a_inputs) = network.bind(addr(1)).expect("free");
+    assert!(network.bind(addr(1)).is_err(), "an address is taken once");
+    let mut sealer = codec(1);
+    a.send(
+        addr(2),
+        Class::Control,
+        frame(&mut sealer, Kind::Control, "anyone?"),
+    );
+    wait_for(&mut a_inputs, |input| {
+        matches!(
+            input,
+            Input::PathTrouble {
+                trouble: PathTrouble::Refused,
+                ..
+            }
+        )
+        .then_some(())
+    })
+    .await;
+    let (b, mut b_inputs) = network.bind(addr(2)).expect("free");
+    a.send(
+        addr(2),
+        Class::Control,
+        frame(&mut sealer, Kind::Control, "hello"),
+    );
+    wait_for(&mut b_inputs, |input| {
+        matches!(input, Input::Frames { from, .. } if from == addr(1)).then_some(())
+    })
+    .await;
+    drop(b);
+    wait_for(&mut a_inputs, |input| {
+        matches!(
+            input,
+            Input::PathTrouble {
+                trouble: PathTrouble::Lost,
+                ..
+            }
+        )
+        .then_some(())
+    })
+    .await;
+}
