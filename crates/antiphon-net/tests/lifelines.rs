@@ -267,7 +267,6 @@ async fn a_lifeline_that_cannot_take_a_record_is_reset_before_anything_else_leav
         to: WATCHER,
         addr: listener.local_addr().expect("an address"),
     });
-    let (stream, _) = listener.accept().expect("a connection");
     wait_for(&mut inputs, |input| {
         matches!(
             input,
@@ -279,6 +278,7 @@ async fn a_lifeline_that_cannot_take_a_record_is_reset_before_anything_else_leav
         .then_some(())
     })
     .await;
+    let (stream, _) = listener.accept().expect("a connection");
     let record: Bytes = codec(1).seal(Kind::Lifeline, &[0; 60_000]);
     let failed = (0..10_000).find_map(|_| {
         transport.lifeline(LifelineCommand::Write {

@@ -132,6 +132,7 @@ pub(super) struct Inbound {
     pub(super) decoder: StreamDecoder,
     /// The dialler's advertised address once it has said so.
     pub(super) from: SocketAddr,
+    pub(super) is_lifeline: bool,
     share: Share,
     deadline: Instant,
 }
@@ -156,6 +157,7 @@ impl Inbound {
             connection,
             decoder: StreamDecoder::new(),
             from,
+            is_lifeline: false,
             share,
             deadline,
         }
@@ -262,7 +264,16 @@ impl Inbound {
                 self.share.unauthenticated = None;
             }
             tokio::select! {
-                readable = self.stream.readable() => if readable.is_err() { return Read::Failed },
+                readable = self.stream.readable() => {
+                    if readable.is_err() {
+                        return Read::Failed;
+                    }
+                    if self.is_lifeline && self.common.faults.blocks(self.from) {
+                        // What a blocked peer wrote, its FIN included, stays in the kernel.
+                        self.common.faults.unblocked(self.from).await;
+                        continue;
+                    }
+                }
                 () = self.connection.changed() => continue,
                 () = tokio::time::sleep_until(self.deadline), if !authenticated => {
                     self.common.refusals.slow(self.connection.remote(), self.common.config.authenticate_within);

@@ -162,7 +162,8 @@ async fn open(
 }
 
 /// Watches whoever dialled, starting with the first record.
-pub(super) async fn watch(inbound: Inbound, first: Bytes) {
+pub(super) async fn watch(mut inbound: Inbound, first: Bytes) {
+    inbound.is_lifeline = true;
     let (Ok(local), Ok(())) = (
         inbound.stream.local_addr(),
         socket::tune_lifeline(&inbound.stream),
@@ -212,8 +213,6 @@ impl Watch {
                     Err(()) => return LifelineEnd::Broken,
                 };
             }
-            // What a blocked peer wrote, its FIN included, stays in the kernel.
-            self.inbound.common.faults.unblocked(self.inbound.from).await;
             match self.inbound.read().await {
                 Read::Some => {}
                 Read::End => return self.judge_end(),

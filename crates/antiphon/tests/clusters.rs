@@ -1,0 +1,418 @@
+//! Clusters inside this process, over TCP and in memory: they form, order, lose members, heal.
+
+use std::time::Duration;
+
+use antiphon::memory::MemoryNetwork;
+use antiphon::{
+    Builder, Cluster, ClusterEvent, Event, Group, Message, Order, Outcome, Phase, Profile, SendError, View,
+};
+
+/// Long enough for a loaded machine; no test waits for it unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone)]
+enum Net {
+    Tcp(&'static str),
+    Memory(MemoryNetwork),
+}
+
+impl Net {
+    fn memory() -> Self {
+        Net::Memory(MemoryNetwork::new())
+    }
+
+    fn builder(&self, name: &str) -> Builder {
+        let builder = Cluster::builder("test")
+            .name(name)
+            .profile(Profile::local())
+            .allow_faults();
+        match self {
+            Net::Tcp(bind) => builder.bind(bind),
+            Net::Memory(network) => builder.bind("10.0.0.1:0").memory(network),
+        }
+    }
+}
+
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("not in time: {what}"),
+    }
+}
+
+/// A cluster founded by its first node, the others joining through it.
+async fn cluster(net: &Net, names: &[&str]) -> Vec<Cluster> {
+    let first = in_time("founding", net.builder(names[0]).found().join())
+        .await
+        .expect("founds");
+    let mut nodes = vec![first];
+    for name in &names[1..] {
+        let seed = nodes[0].addr();
+        nodes.push(
+            in_time("joining", net.builder(name).seeds([seed]).join())
+                .await
+                .expect("joins"),
+        );
+    }
+    for node in &nodes {
+        node_view(node, names).await;
+    }
+    nodes
+}
+
+/// Waits until a node's view is primary and has exactly these members, in whatever order.
+async fn node_view(node: &Cluster, names: &[&str]) {
+    let mut wanted = names.to_vec();
+    wanted.sort_unstable();
+    let mut events = node.events();
+    in_time(&format!("{} sees {names:?}", node.name()), async {
+        loop {
+            let event = events.next().await.expect("the node runs");
+            let ClusterEvent::View(view) = event else { continue };
+            let mut members: Vec<&str> = view.members.iter().map(|member| member.name.as_str()).collect();
+            members.sort_unstable();
+            if view.is_primary() && members == wanted {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+async fn groups(nodes: &[Cluster], order: Order) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for node in nodes {
+        groups.push(
+            in_time("joining a group", node.group("orders").order(order).join())
+                .await
+                .expect("joins"),
+        );
+    }
+    for group in &mut groups {
+        group_view(group, nodes.len()).await;
+    }
+    groups
+}
+
+/// Reads up to a view with this many members.
+async fn group_view(group: &mut Group, members: usize) -> std::sync::Arc<View> {
+    in_time(&format!("a group view of {members}"), async {
+        loop {
+            match group.next().await.expect("the group goes on") {
+                Event::View(view) if view.members.len() == members => return view,
+                _ => {}
+            }
+        }
+    })
+    .await
+}
+
+/// Reads this many messages.
+async fn messages(group: &mut Group, count: usize) -> Vec<Message> {
+    let mut got = Vec::new();
+    in_time(&format!("{count} messages"), async {
+        while got.len() < count {
+            if let Event::Message(message) = group.next().await.expect("the group goes on") {
+                got.push(message);
+            }
+        }
+    })
+    .await;
+    got
+}
+
+fn texts(messages: &[Message]) -> Vec<String> {
+    messages
+        .iter()
+        .map(|m| format!("{}:{}", m.sender.name, String::from_utf8_lossy(&m.payload)))
+        .collect()
+}
+
+async fn all_members_deliver_the_same_sequence(net: Net) {
+    let nodes = cluster(&net, &["a", "b", "c"]).await;
+    let mut groups = groups(&nodes, Order::Total).await;
+    let senders: Vec<_> = groups.iter().map(Group::sender).collect();
+    let sending = senders.into_iter().map(|sender| {
+        tokio::spawn(async move {
+            for i in 0..200 {
+                let receipt = sender.send(format!("{i}")).await.expect("accepted");
+                if i % 50 == 0 {
+                    assert_eq!(receipt.delivered().await, Outcome::Delivered);
+                }
+            }
+        })
+    });
+    let sending: Vec<_> = sending.collect();
+    let mut sequences = Vec::new();
+    for group in &mut groups {
+        sequences.push(texts(&messages(group, 600).await));
+    }
+    for task in sending {
+        in_time("senders", task).await.expect("no panic");
+    }
+    assert_eq!(sequences[0], sequences[1]);
+    assert_eq!(sequences[0], sequences[2]);
+    for name in ["a", "b", "c"] {
+        let of_one: Vec<&String> = sequences[0]
+            .iter()
+            .filter(|text| text.starts_with(name))
+            .collect();
+        let expected: Vec<String> = (0..200).map(|i| format!("{name}:{i}")).collect();
+        assert_eq!(
+            of_one,
+            expected.iter().collect::<Vec<_>>(),
+            "once each, in the order sent"
+        );
+    }
+    for node in &nodes {
+        in_time("leaving", node.leave()).await.expect("leaves");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_members_deliver_the_same_sequence_over_ipv4() {
+    all_members_deliver_the_same_sequence(Net::Tcp("127.0.0.1:0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_members_deliver_the_same_sequence_over_ipv6() {
+    all_members_deliver_the_same_sequence(Net::Tcp("[::1]:0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_members_deliver_the_same_sequence_in_memory() {
+    all_members_deliver_the_same_sequence(Net::memory()).await;
+}
+
+async fn a_dropped_node_is_removed_and_the_rest_go_on(net: Net) {
+    let mut nodes = cluster(&net, &["a", "b", "c"]).await;
+    let mut groups = groups(&nodes, Order::Total).await;
+    drop((nodes.remove(0), groups.remove(0)));
+    for node in &nodes {
+        node_view(node, &["b", "c"]).await;
+    }
+    for group in &mut groups {
+        let view = group_view(group, 2).await;
+        assert_eq!(view.crashed.len(), 1, "{view}");
+        assert_eq!(view.crashed[0].name, "a");
+    }
+    groups[0].send("after").await.expect("accepted");
+    for group in &mut groups {
+        assert_eq!(texts(&messages(group, 1).await), ["b:after"]);
+    }
+    let why = nodes[0].why("a").await.expect("answers");
+    assert!(
+        why.entries
+            .iter()
+            .any(|entry| matches!(entry, antiphon::WhyEntry::Departed { .. })),
+        "{why:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_elder_is_removed_and_the_rest_go_on_over_tcp() {
+    a_dropped_node_is_removed_and_the_rest_go_on(Net::Tcp("127.0.0.1:0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_elder_is_removed_and_the_rest_go_on_in_memory() {
+    a_dropped_node_is_removed_and_the_rest_go_on(Net::memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_leaving_node_sent_is_delivered_and_the_view_says_left() {
+    for net in [Net::Tcp("127.0.0.1:0"), Net::memory()] {
+        let nodes = cluster(&net, &["a", "b"]).await;
+        let mut groups = groups(&nodes, Order::Total).await;
+        for i in 0..50 {
+            groups[1].send(format!("{i}")).await.expect("accepted");
+        }
+        in_time("leaving", nodes[1].leave()).await.expect("leaves");
+        assert_eq!(messages(&mut groups[0], 50).await.len(), 50);
+        let view = group_view(&mut groups[0], 1).await;
+        assert_eq!(view.left.len(), 1, "{view}");
+        node_view(&nodes[0], &["a"]).await;
+        assert!(matches!(groups[1].send("late").await, Err(SendError::Closed)));
+        assert!(nodes[1].status().await.is_err());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_off_minority_refuses_to_send_and_resyncs_after_the_heal() {
+    for net in [Net::Tcp("127.0.0.1:0"), Net::memory()] {
+        let nodes = cluster(&net, &["a", "b", "c"]).await;
+        let mut groups = groups(&nodes, Order::Total).await;
+        nodes[2].block(["a", "b"]).await.expect("allowed");
+        nodes[0].block(["c"]).await.expect("allowed");
+        nodes[1].block(["c"]).await.expect("allowed");
+        node_view(&nodes[0], &["a", "b"]).await;
+        node_view(&nodes[1], &["a", "b"]).await;
+        in_time("the minority is suspended", async {
+            while !matches!(
+                groups[2].next().await.expect("the group goes on"),
+                Event::Suspended
+            ) {}
+        })
+        .await;
+        assert!(matches!(
+            groups[2].send("from the minority").await,
+            Err(SendError::NotPrimary)
+        ));
+        assert_eq!(nodes[2].status().await.expect("runs").phase, Phase::NonPrimary);
+        groups[0].send("from the majority").await.expect("accepted");
+        assert_eq!(texts(&messages(&mut groups[1], 1).await), ["a:from the majority"]);
+
+        let none: [&str; 0] = [];
+        for node in &nodes {
+            node.block(none).await.expect("allowed");
+        }
+        in_time("the minority is told that its state is void", async {
+            while !matches!(
+                groups[2].next().await.expect("the group goes on"),
+                Event::Resync { .. }
+            ) {}
+        })
+        .await;
+        for node in &nodes {
+            node_view(node, &["a", "b", "c"]).await;
+        }
+        for group in &mut groups {
+            group_view(group, 3).await;
+        }
+        groups[2].send("reunited").await.expect("accepted");
+        for group in &mut groups {
+            assert_eq!(
+                texts(&messages(group, 1).await).last().map(String::as_str),
+                Some("c:reunited")
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_nodes_started_at_once_form_one_cluster() {
+    let network = MemoryNetwork::new();
+    let seeds: Vec<String> = (1..=5).map(|port| format!("10.0.0.1:{port}")).collect();
+    let starts = seeds.iter().map(|addr| {
+        let builder = Cluster::builder("test")
+            .name(addr)
+            .profile(Profile::local())
+            .bind(addr)
+            .seeds(&seeds);
+        tokio::spawn(builder.memory(&network).join())
+    });
+    let starts: Vec<_> = starts.collect();
+    let mut nodes = Vec::new();
+    for start in starts {
+        nodes.push(in_time("forming", start).await.expect("no panic").expect("joins"));
+    }
+    let names: Vec<&str> = seeds.iter().map(String::as_str).collect();
+    for node in &nodes {
+        node_view(node, &names).await;
+    }
+    let lineages: std::collections::BTreeSet<_> = nodes
+        .iter()
+        .filter_map(|node| node.view())
+        .map(|v| v.lineage)
+        .collect();
+    assert_eq!(lineages.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stops_holds_its_group_up_and_nothing_is_lost_when_it_goes_on() {
+    let net = Net::memory();
+    let nodes = cluster(&net, &["a", "b"]).await;
+    let mut groups = groups(&nodes, Order::Total).await;
+    let sender = groups[0].sender();
+    let payload = vec![0u8; 10_000];
+    // b reads nothing: a, reading all, is stopped by credit after a bounded number of messages.
+    let mut accepted = 0;
+    let mut drain = Vec::new();
+    loop {
+        let sent = tokio::time::timeout(Duration::from_millis(500), sender.send(payload.clone())).await;
+        while groups[0].try_next().is_some() {}
+        match sent {
+            Ok(sent) => drop(sent.expect("accepted")),
+            Err(_) => break,
+        }
+        accepted += 1;
+        assert!(
+            accepted < 2000,
+            "20 MB were accepted though a member reads nothing"
+        );
+    }
+    node_view(&nodes[0], &["a", "b"]).await;
+    let mut received = 0;
+    while received < accepted {
+        drain.clear();
+        in_time("the rest", groups[1].next_batch(&mut drain, 64)).await;
+        received += drain
+            .iter()
+            .filter(|event| matches!(event, Event::Message(_)))
+            .count();
+        while groups[0].try_next().is_some() {}
+    }
+    assert_eq!(received, accepted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_cannot_work_say_what_to_change() {
+    let plain = Cluster::builder("test")
+        .bind("0.0.0.0:0")
+        .found()
+        .start()
+        .await
+        .expect_err("not without a key");
+    let text = plain.to_string();
+    assert!(
+        text.contains("--key-file") && text.contains("--insecure") && text.contains("bind"),
+        "{text}"
+    );
+    let seeds = Cluster::builder("test")
+        .seeds(["192.0.2.1:7400"])
+        .start()
+        .await
+        .expect_err("not without a key");
+    assert!(seeds.to_string().contains("`seeds`"), "{seeds}");
+    let both = Cluster::builder("test")
+        .found()
+        .expect(3)
+        .start()
+        .await
+        .expect_err("a contradiction")
+        .to_string();
+    assert!(both.contains("found") && both.contains("expect"), "{both}");
+    let seed = Cluster::builder("test")
+        .seeds(["no-port"])
+        .start()
+        .await
+        .expect_err("no port")
+        .to_string();
+    assert!(seed.contains("no-port"), "{seed}");
+    let taken = Cluster::builder("test").found().join().await.expect("founds");
+    let again = Cluster::builder("test")
+        .bind(taken.addr())
+        .found()
+        .start()
+        .await
+        .expect_err("the port is taken");
+    assert!(matches!(again, antiphon::Error::Bind { .. }), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_an_abort_every_handle_says_closed() {
+    let net = Net::Tcp("127.0.0.1:0");
+    let nodes = cluster(&net, &["a"]).await;
+    let mut group = groups(&nodes, Order::Fifo).await.remove(0);
+    let receipt = group.send("last words").await.expect("accepted");
+    nodes[0].abort();
+    in_time("closing", nodes[0].closed()).await;
+    while group.next().await.is_some() {}
+    assert!(matches!(group.send("more").await, Err(SendError::Closed)));
+    assert!(matches!(nodes[0].why("a").await, Err(antiphon::Error::Closed)));
+    // Delivered before the end, or nobody can tell any more.
+    assert_ne!(
+        in_time("a fate", receipt.delivered()).await,
+        Outcome::NotDelivered
+    );
+}
