@@ -139,6 +139,8 @@ wire_enum! {
             group: GroupId,
             /// Its name.
             name: String,
+            /// The `k` of its end.
+            k: u32,
         },
         /// To the elder: where is this group?
         Lookup = 4 {
@@ -156,6 +158,8 @@ wire_enum! {
         Grant = 6 {
             /// The group's name.
             name: String,
+            /// The last `k` that a group of this name had under this node view.
+            k: u32,
         },
         /// To the elder: the grant is not used.
         Declined = 7 {
@@ -277,6 +281,13 @@ wire_enum! {
             view: GroupViewId,
             /// Why.
             cause: String,
+        },
+        /// To a group's leader, at each primary node view: am I still a member?
+        Check = 22 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender has installed.
+            view: GroupViewId,
         },
     }
 }

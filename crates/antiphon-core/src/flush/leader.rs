@@ -224,8 +224,11 @@ impl Group {
         }
         // R12: joins are idempotent: one that is on its way into the group is not admitted twice.
         membership.joins.retain(|other| other.incarnation != from);
-        let unconfirmed =
-            matches!(&membership.lead, Lead::Confirming(confirm) if confirm.joiners.contains(&from));
+        let decided = membership
+            .retained
+            .iter()
+            .flat_map(|retained| &retained.decision.joined);
+        let unconfirmed = decided.into_iter().any(|other| *other == joiner);
         let deciding = matches!(
             (&membership.lead, &membership.flow),
             (Lead::Deciding { .. }, Flow::Catching(catch_up)) if catch_up.decision.members.contains(&from)
@@ -285,6 +288,24 @@ impl Group {
             Lead::Confirming(_) => membership.resume |= view == membership.stream.id,
             Lead::Collecting(_) | Lead::Deciding { .. } => {}
         }
+    }
+
+    /// A member asks whether it still is one: what told it otherwise may have been void under a new node view.
+    pub(crate) fn handle_check(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        view: GroupViewId,
+    ) {
+        let Some(membership) = self.leading(ctx) else {
+            return self.tell_removed(ctx, from, group);
+        };
+        let idle = matches!(membership.lead, Lead::Idle | Lead::Batching { .. });
+        if idle && membership.stream.rank(from).is_some() && view != membership.stream.id {
+            return self.handle_resume(ctx, from, group, view);
+        }
+        self.tell_removed(ctx, from, group);
     }
 
     /// Tells one that speaks of this group that it is no member; silent if it may well be one.
@@ -640,10 +661,16 @@ impl Group {
             membership.dropped.clear();
             membership.resume = false;
             let (group, view) = (membership.id, membership.stream.id);
-            if (resumed || membership.flow != Flow::Open)
-                && let Some(leader) = membership.leader(ctx)
-            {
-                ctx.send(leader, GroupMessage::Resume { group, view });
+            if let Some(leader) = membership.leader(ctx) {
+                let waits = resumed || membership.flow != Flow::Open;
+                ctx.send(
+                    leader,
+                    if waits {
+                        GroupMessage::Resume { group, view }
+                    } else {
+                        GroupMessage::Check { group, view }
+                    },
+                );
             }
             return;
         }

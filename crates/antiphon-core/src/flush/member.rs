@@ -497,7 +497,14 @@ impl Group {
             .copied();
         match (next_leader, elder) {
             (Some(leader), _) => ctx.send(leader, GroupMessage::Installed { group, view }),
-            (None, Some(elder)) => ctx.send(elder, GroupMessage::Dissolved { group, name }),
+            (None, Some(elder)) => ctx.send(
+                elder,
+                GroupMessage::Dissolved {
+                    group,
+                    name,
+                    k: view.k,
+                },
+            ),
             (None, None) => {}
         }
         // Others may still need what it holds; without anyone left it is forgotten at the next opportunity.

@@ -34,6 +34,9 @@ pub(crate) struct Directory {
     entries: BTreeMap<String, Entry>,
     grants: BTreeMap<String, Incarnation>,
     waiting: BTreeSet<(Incarnation, String)>,
+    /// Per name, the last `k` under this node view: a group founded again goes on above it, so that no view id of a
+    /// name is used twice (R5).
+    last_k: BTreeMap<String, u32>,
 }
 
 /// Answers to send.
@@ -71,11 +74,20 @@ impl Directory {
         let newer = self.entries.get(&name).is_none_or(|entry| entry.view < view);
         if newer && (self.entries.len() < MAX_ENTRIES || self.entries.contains_key(&name)) {
             self.grants.remove(&name);
+            self.raise_k(&name, view.k);
             self.entries.insert(name, Entry { group, view, members });
         }
     }
 
-    pub(crate) fn dissolved(&mut self, group: GroupId, name: &str) {
+    fn raise_k(&mut self, name: &str, k: u32) {
+        if self.last_k.len() < MAX_ENTRIES || self.last_k.contains_key(name) {
+            let last = self.last_k.entry(name.to_owned()).or_default();
+            *last = k.max(*last);
+        }
+    }
+
+    pub(crate) fn dissolved(&mut self, group: GroupId, name: &str, k: u32) {
+        self.raise_k(name, k);
         if self.entries.get(name).is_some_and(|entry| entry.group == group) {
             self.entries.remove(name);
         }
@@ -112,7 +124,10 @@ impl Directory {
         vec![(
             joiner,
             if grantee == joiner {
-                GroupMessage::Grant { name }
+                GroupMessage::Grant {
+                    k: self.last_k.get(&name).copied().unwrap_or(0),
+                    name,
+                }
             } else {
                 GroupMessage::Located {
                     name,

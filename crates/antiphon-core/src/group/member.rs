@@ -355,6 +355,10 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
+        // R17: whatever comes now waits for the flush that follows the next primary view.
+        if membership.flow == Flow::Open && !planted!(DeliverWhileSuspended) {
+            membership.flow = Flow::Wedged;
+        }
         if !std::mem::replace(&mut membership.suspended, true) {
             self.event(ctx, GroupEvent::Suspended);
         }
@@ -396,7 +400,7 @@ impl Group {
     }
 
     /// Founds the group. False if this node does not want it any more.
-    pub(crate) fn found(&mut self, ctx: &mut Context<'_>) -> bool {
+    pub(crate) fn found(&mut self, ctx: &mut Context<'_>, last_k: u32) -> bool {
         if !matches!(self.phase, Phase::Locating { .. } | Phase::Joining { .. }) || self.leaving.is_some() {
             return false;
         }
@@ -409,7 +413,7 @@ impl Group {
         let id = GroupViewId {
             node: ctx.node.id,
             number: ctx.node.number,
-            k: 1,
+            k: last_k.saturating_add(1),
         };
         let decision = Decision {
             id,

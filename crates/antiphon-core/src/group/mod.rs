@@ -314,7 +314,7 @@ impl Groups {
                 options.window_bytes
             ));
         }
-        if self.groups.values().any(|group| group.name == name) {
+        if self.named(name).is_some() {
             return Err(format!(
                 "this node is in the group {name:?} already, or is leaving it"
             ));
@@ -389,8 +389,6 @@ impl Groups {
     /// A deadline given by [`Groups::next_timeout`] has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.begin(now);
-        self.groups
-            .retain(|_, group| !matches!(&group.phase, Phase::Ghost { until, .. } if *until <= now));
         let mut ctx = context!(self);
         for group in self.groups.values_mut() {
             if group.next_timeout().is_some_and(|at| at <= now) {
@@ -398,6 +396,8 @@ impl Groups {
             }
         }
         self.finish();
+        let over = |group: &Group| matches!(&group.phase, Phase::Ghost { until, .. } if *until <= now);
+        self.groups.retain(|_, group| !over(group));
     }
 
     /// When [`Groups::handle_timeout`] wants to be called.
@@ -455,11 +455,10 @@ impl Groups {
         Some(handle)
     }
 
+    /// The group of this name, unless this node has left it.
     fn named(&self, name: &str) -> Option<GroupHandle> {
-        self.groups
-            .values()
-            .find(|group| group.name == name)
-            .map(|group| group.handle)
+        let wanted = |group: &&Group| group.name == name && !matches!(group.phase, Phase::Ghost { .. });
+        self.groups.values().find(wanted).map(|group| group.handle)
     }
 
     fn dispatch(&mut self, from: Incarnation, message: GroupMessage) {
@@ -493,8 +492,8 @@ impl Groups {
                 directory.announce(report);
                 Vec::new()
             }
-            GroupMessage::Dissolved { group, name } => {
-                directory.dissolved(group, &name);
+            GroupMessage::Dissolved { group, name, k } => {
+                directory.dissolved(group, &name, k);
                 Vec::new()
             }
             GroupMessage::Declined { name } => {
@@ -513,7 +512,7 @@ impl Groups {
     fn handle_joining(&mut self, from: Incarnation, message: GroupMessage) {
         let name = match &message {
             GroupMessage::Located { name, .. }
-            | GroupMessage::Grant { name }
+            | GroupMessage::Grant { name, .. }
             | GroupMessage::Join { name, .. }
             | GroupMessage::Moved { name, .. }
             | GroupMessage::Refused { name, .. }
@@ -525,7 +524,7 @@ impl Groups {
         let group = handle.and_then(|handle| self.groups.get_mut(&handle));
         let Some(group) = group else {
             match message {
-                GroupMessage::Grant { name } => ctx.send(from, GroupMessage::Declined { name }),
+                GroupMessage::Grant { name, .. } => ctx.send(from, GroupMessage::Declined { name }),
                 GroupMessage::Join { name, .. } => ctx.send(from, GroupMessage::Moved { name, leader: None }),
                 // Whoever counts on this node learns that it does not take part.
                 GroupMessage::FirstView { group, .. } => ctx.send(from, GroupMessage::Leave { group }),
@@ -539,8 +538,8 @@ impl Groups {
                 leader: Some(leader), ..
             } => group.located(&mut ctx, leader),
             GroupMessage::Moved { leader: None, .. } => {}
-            GroupMessage::Grant { .. } => {
-                if group.found(&mut ctx) {
+            GroupMessage::Grant { k, .. } => {
+                if group.found(&mut ctx, k) {
                     return;
                 }
                 ctx.send(from, GroupMessage::Declined { name });
@@ -596,7 +595,10 @@ impl Groups {
             self.nonsense += 1;
             return;
         }
-        let handle = self.find(group).or_else(|| self.named(&name));
+        let joining = self
+            .named(&name)
+            .filter(|handle| self.groups[handle].id().is_none());
+        let handle = joining.or_else(|| self.find(group));
         let mut ctx = context!(self);
         match handle.and_then(|handle| self.groups.get_mut(&handle)) {
             Some(local) if local.id().is_none_or(|id| id == group) => {
@@ -621,6 +623,7 @@ impl Groups {
         let id = match &message {
             GroupMessage::Leave { group }
             | GroupMessage::Resume { group, .. }
+            | GroupMessage::Check { group, .. }
             | GroupMessage::FlushReport { group, .. }
             | GroupMessage::FlushRefused { group, .. }
             | GroupMessage::FlushCut { group, .. }
@@ -630,8 +633,15 @@ impl Groups {
             | GroupMessage::Removed { group, .. } => *group,
             _ => return,
         };
-        let Some(handle) = self.find(id) else { return };
+        let handle = self.find(id);
         let mut ctx = context!(self);
+        let Some(handle) = handle else {
+            if let GroupMessage::Resume { group, view } | GroupMessage::Check { group, view } = message {
+                let cause = "its leader is no member of the group any more".to_owned();
+                ctx.send(from, GroupMessage::Removed { group, view, cause });
+            }
+            return;
+        };
         let Some(group) = self.groups.get_mut(&handle) else {
             return;
         };
@@ -641,6 +651,7 @@ impl Groups {
             message => {
                 match message {
                     GroupMessage::Leave { group: id } => group.handle_leave(&mut ctx, from, id),
+                    GroupMessage::Check { group: id, view } => group.handle_check(&mut ctx, from, id, view),
                     GroupMessage::Resume { group: id, view } => group.handle_resume(&mut ctx, from, id, view),
                     GroupMessage::FlushReport { target, standing, .. } => {
                         group.handle_report(&mut ctx, from, target, standing);

@@ -1,1 +1,0 @@
-//! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.

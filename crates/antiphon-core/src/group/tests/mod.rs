@@ -1,0 +1,8 @@
+//! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.
+//!
+//! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
+//! read only what the applications saw. [`stories`] are faults with names, [`swarm`] draws faults from a seed.
+
+mod stories;
+mod swarm;
+mod world;

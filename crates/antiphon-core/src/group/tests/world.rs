@@ -1,0 +1,712 @@
+//! The harness and its checkers.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_wire::group::{GroupData, GroupMessage};
+use antiphon_wire::{Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
+use bytes::Bytes;
+
+use crate::group::{Effect, Groups};
+use crate::random::Random;
+use crate::{
+    GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Order, Profile, SendError, Ticket, Time,
+};
+
+/// A node of the world, by a small number.
+pub(crate) type Id = u8;
+
+pub(crate) struct Peer {
+    pub(crate) groups: Groups,
+    pub(crate) me: Incarnation,
+    pub(crate) view: Option<ViewId>,
+    pub(crate) primary: bool,
+    pub(crate) handle: Option<GroupHandle>,
+    pub(crate) consumes: bool,
+    pub(crate) unconsumed: u64,
+    /// All events of the peer's group, with the incarnation they belong to.
+    pub(crate) trace: Vec<(Incarnation, GroupEvent)>,
+    pub(crate) sent: Vec<(Incarnation, Ticket, Bytes)>,
+    pub(crate) alive: bool,
+}
+
+/// What travels as data.
+#[derive(Clone)]
+struct Flight {
+    from: Incarnation,
+    to: Incarnation,
+    record: GroupData,
+}
+
+/// Whether a control message is to be lost together with its sender: the sender dies right there.
+type Trap = Box<dyn FnMut(Id, Id, &GroupMessage) -> bool>;
+type Filter = Box<dyn FnMut(Id, Id, &GroupData) -> bool>;
+
+pub(crate) struct World {
+    pub(crate) peers: BTreeMap<Id, Peer>,
+    pub(crate) now: Time,
+    pub(crate) random: Random,
+    control: BTreeMap<(Incarnation, Incarnation), VecDeque<(Time, ViewId, GroupMessage)>>,
+    data: BTreeMap<(Time, u64), Flight>,
+    flights: u64,
+    views: BTreeMap<(Time, u64), (Id, Arc<NodeView>)>,
+    pub(crate) counter: u32,
+    /// Percent.
+    pub(crate) loss: u64,
+    pub(crate) duplicates: u64,
+    /// Milliseconds of delay at random.
+    pub(crate) jitter_ms: u64,
+    /// The member that sends a matching control message dies before it leaves.
+    pub(crate) trap: Option<Trap>,
+    pub(crate) trapped: Vec<Id>,
+    /// Data for which this is true is lost.
+    pub(crate) drop_data: Option<Filter>,
+    pub(crate) accusations: Vec<(Id, Incarnation)>,
+    pub(crate) options: GroupOptions,
+    pub(crate) data_records: u64,
+}
+
+const GROUP: &str = "orders";
+
+impl World {
+    pub(crate) fn new(order: Order, seed: u64) -> Self {
+        Self {
+            peers: BTreeMap::new(),
+            now: Time::from_micros(1_000_000),
+            random: Random::new([seed, 7, 11, 13]),
+            control: BTreeMap::new(),
+            data: BTreeMap::new(),
+            flights: 0,
+            views: BTreeMap::new(),
+            counter: 0,
+            loss: 0,
+            duplicates: 0,
+            jitter_ms: 0,
+            trap: None,
+            trapped: Vec::new(),
+            drop_data: None,
+            accusations: Vec::new(),
+            options: GroupOptions::default().order(order),
+            data_records: 0,
+        }
+    }
+
+    /// A world in which these nodes are in one group.
+    pub(crate) fn with_group(order: Order, seed: u64, ids: &[Id]) -> Self {
+        let mut world = Self::new(order, seed);
+        for id in ids {
+            world.start(*id);
+        }
+        world.primary(ids);
+        for id in ids {
+            world.join(*id);
+            world.run(50);
+        }
+        world.run(200);
+        for id in ids {
+            assert_eq!(world.members(*id), world.incarnations(ids), "member list at {id}");
+        }
+        world
+    }
+
+    pub(crate) fn start(&mut self, id: Id) {
+        let seed = [u64::from(id) + 1, self.random.next_u64(), 3, 4];
+        let mut groups = Groups::seeded(Profile::lan(), seed);
+        let me = Incarnation(u128::from(id) * 1000 + 1);
+        groups.handle_new_incarnation(self.now, me, None);
+        let peer = Peer {
+            groups,
+            me,
+            view: None,
+            primary: false,
+            handle: None,
+            consumes: true,
+            unconsumed: 0,
+            trace: Vec::new(),
+            sent: Vec::new(),
+            alive: true,
+        };
+        self.peers.insert(id, peer);
+    }
+
+    pub(crate) fn inc(&self, id: Id) -> Incarnation {
+        self.peers[&id].me
+    }
+
+    pub(crate) fn incarnations(&self, ids: &[Id]) -> Vec<Incarnation> {
+        ids.iter().map(|id| self.inc(*id)).collect()
+    }
+
+    fn peer_of(&self, incarnation: Incarnation) -> Option<Id> {
+        self.peers
+            .iter()
+            .find(|(_, peer)| peer.me == incarnation && peer.alive)
+            .map(|(id, _)| *id)
+    }
+
+    fn node_view(&self, ids: &[Id], primary: bool) -> Arc<NodeView> {
+        let id = ViewId {
+            epoch: 1,
+            counter: self.counter,
+        };
+        let members = ids.iter().map(|node| Member {
+            incarnation: self.inc(*node),
+            name: format!("n{node}"),
+            addr: ([127, 0, 0, 1], 7000 + u16::from(*node)).into(),
+            metadata: BTreeMap::new(),
+            weight: 1,
+        });
+        let id = if primary {
+            NodeViewId::Primary { id }
+        } else {
+            NodeViewId::NonPrimary {
+                base: id,
+                attempt: 1,
+                proposer: self.inc(ids[0]),
+            }
+        };
+        Arc::new(NodeView {
+            lineage: Lineage(1),
+            id,
+            number: 100 + self.counter,
+            members: members.collect(),
+            joined: Vec::new(),
+            departed: Vec::new(),
+            wire_level: 1,
+        })
+    }
+
+    /// The next primary view, installed by all its living members at once.
+    pub(crate) fn primary(&mut self, ids: &[Id]) {
+        self.primary_within(ids, 0);
+    }
+
+    /// The next primary view, installed by each at its own time within so many milliseconds.
+    pub(crate) fn primary_within(&mut self, ids: &[Id], within_ms: u64) {
+        self.counter += 1;
+        let view = self.node_view(ids, true);
+        for id in ids {
+            let delay = if within_ms == 0 {
+                0
+            } else {
+                self.random.below(within_ms * 1000)
+            };
+            self.flights += 1;
+            // Later views of one node come later: their flight numbers are higher, and so are their times.
+            let last = self
+                .views
+                .iter()
+                .rev()
+                .find(|(_, (to, _))| to == id)
+                .map_or(Time::ZERO, |((at, _), _)| *at);
+            let at = (self.now + Duration::from_micros(delay)).max(last);
+            self.views.insert((at, self.flights), (*id, view.clone()));
+        }
+        self.run_micros(0);
+    }
+
+    /// These nodes lose the primary.
+    pub(crate) fn non_primary(&mut self, ids: &[Id]) {
+        let view = self.node_view(ids, false);
+        for id in ids {
+            self.install(*id, &view);
+        }
+    }
+
+    fn install(&mut self, id: Id, view: &Arc<NodeView>) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        if !peer.alive || !view.contains(peer.me) {
+            return;
+        }
+        peer.primary = view.is_primary();
+        peer.view = Some(view.primary_id());
+        peer.groups.handle_node_view(now, view);
+        self.collect(id);
+    }
+
+    /// Kill −9. What it sent may still arrive.
+    pub(crate) fn crash(&mut self, id: Id) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.alive = false;
+        }
+    }
+
+    /// The node goes on as another incarnation.
+    pub(crate) fn reincarnate(&mut self, id: Id, cause: &str) {
+        let now = self.now;
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.me = Incarnation(peer.me.0 + 1);
+            peer.view = None;
+            peer.primary = false;
+            let me = peer.me;
+            peer.groups
+                .handle_new_incarnation(now, me, Some(cause.to_owned()));
+        }
+        self.views.retain(|_, (to, _)| *to != id);
+        self.collect(id);
+    }
+
+    pub(crate) fn join(&mut self, id: Id) {
+        let (now, options) = (self.now, self.options);
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        peer.handle = Some(
+            peer.groups
+                .join(now, GROUP, options)
+                .expect("valid name and options"),
+        );
+        self.collect(id);
+    }
+
+    pub(crate) fn leave(&mut self, id: Id) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        if let Some(handle) = peer.handle {
+            peer.groups.leave_group(now, handle);
+        }
+        self.collect(id);
+    }
+
+    pub(crate) fn send(&mut self, id: Id, text: &str) -> Result<Ticket, SendError> {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return Err(SendError::NoSuchGroup);
+        };
+        let Some(handle) = peer.handle else {
+            return Err(SendError::NoSuchGroup);
+        };
+        let payload = Bytes::copy_from_slice(text.as_bytes());
+        let result = peer.groups.send(now, handle, payload.clone());
+        if let Ok(ticket) = result {
+            peer.sent.push((peer.me, ticket, payload));
+        }
+        self.collect(id);
+        result
+    }
+
+    pub(crate) fn consume(&mut self, id: Id) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        let count = std::mem::take(&mut peer.unconsumed);
+        if let Some(handle) = peer.handle
+            && count > 0
+        {
+            peer.groups.consumed(now, handle, count);
+        }
+        self.collect(id);
+    }
+
+    /// Performs what a node wants done.
+    fn collect(&mut self, id: Id) {
+        loop {
+            let Some(peer) = self.peers.get_mut(&id) else {
+                return;
+            };
+            let Some(effect) = peer.groups.poll_effect() else {
+                break;
+            };
+            let (me, view) = (peer.me, peer.view);
+            if !peer.alive {
+                continue;
+            }
+            match effect {
+                Effect::Send { to, message } => self.send_control(id, me, view, to, message),
+                Effect::Data { to, records, .. } => {
+                    for (to, record) in to
+                        .iter()
+                        .flat_map(|to| records.iter().map(move |record| (*to, record)))
+                    {
+                        self.send_data(id, me, to, record);
+                    }
+                }
+                Effect::Accuse { peer, evidence } => {
+                    assert_eq!(evidence, Evidence::FlushStalled);
+                    self.accusations.push((id, peer));
+                }
+                Effect::Event(_, event) => {
+                    if let GroupEvent::Message(_) = event {
+                        peer.unconsumed += 1;
+                    }
+                    if event == GroupEvent::Left {
+                        peer.handle = None;
+                    }
+                    peer.trace.push((me, event));
+                }
+            }
+        }
+        if self
+            .peers
+            .get(&id)
+            .is_some_and(|peer| peer.consumes && peer.alive && peer.unconsumed > 0)
+        {
+            self.consume(id);
+        }
+    }
+
+    fn send_control(
+        &mut self,
+        id: Id,
+        me: Incarnation,
+        view: Option<ViewId>,
+        to: Incarnation,
+        message: GroupMessage,
+    ) {
+        let receiver = self.peer_of(to);
+        if let (Some(trap), Some(receiver)) = (&mut self.trap, receiver)
+            && trap(id, receiver, &message)
+        {
+            self.trap = None;
+            self.trapped.push(id);
+            return self.crash(id);
+        }
+        let delay = 500 + self.random.below(1 + self.jitter_ms * 1000);
+        let queue = self.control.entry((me, to)).or_default();
+        let last = queue.back().map_or(Time::ZERO, |(at, _, _)| *at);
+        let at = (self.now + Duration::from_micros(delay)).max(last);
+        queue.push_back((at, view.expect("control only under a view"), message));
+    }
+
+    fn send_data(&mut self, id: Id, from: Incarnation, to: Incarnation, record: &GroupData) {
+        self.data_records += 1;
+        // What goes over the wire comes back the same.
+        let bytes = antiphon_wire::codec::encode_to_vec(record);
+        let record: GroupData = antiphon_wire::codec::decode_all(bytes.into()).expect("own encoding");
+        if let (Some(filter), Some(receiver)) =
+            (&mut self.drop_data, self.peers.iter().find(|(_, p)| p.me == to))
+            && filter(id, *receiver.0, &record)
+        {
+            return;
+        }
+        let copies = 1 + u64::from(self.random.below(100) < self.duplicates);
+        for _ in 0..copies {
+            if self.random.below(100) < self.loss {
+                continue;
+            }
+            let delay = 300 + self.random.below(1 + self.jitter_ms * 1000);
+            self.flights += 1;
+            let at = self.now + Duration::from_micros(delay);
+            self.data.insert(
+                (at, self.flights),
+                Flight {
+                    from,
+                    to,
+                    record: record.clone(),
+                },
+            );
+        }
+    }
+
+    /// A frame of a member arrives out of the blue.
+    pub(crate) fn inject(&mut self, from: Incarnation, to: Id, record: GroupData) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        peer.groups.handle_data(now, from, record);
+        self.collect(to);
+    }
+
+    pub(crate) fn run(&mut self, ms: u64) {
+        self.run_micros(ms * 1000);
+    }
+
+    fn run_micros(&mut self, micros: u64) {
+        let end = self.now + Duration::from_micros(micros);
+        loop {
+            let view = self.views.keys().next().map(|(at, _)| *at);
+            let data = self.data.keys().next().map(|(at, _)| *at);
+            let control = self.next_control();
+            let timer = self
+                .peers
+                .iter()
+                .filter(|(_, peer)| peer.alive)
+                .filter_map(|(id, peer)| Some((peer.groups.next_timeout()?, *id)))
+                .min();
+            let next = [view, data, control.map(|(at, _)| at), timer.map(|(at, _)| at)];
+            let Some(at) = next.into_iter().flatten().min().filter(|at| *at <= end) else {
+                break;
+            };
+            self.now = self.now.max(at);
+            if view == Some(at) {
+                let (_, (id, view)) = self.views.pop_first().expect("looked at");
+                self.install(id, &view);
+            } else if let Some((_, pair)) = control.filter(|(time, _)| *time == at) {
+                self.deliver_control(pair);
+            } else if data == Some(at) {
+                let (_, flight) = self.data.pop_first().expect("looked at");
+                if let Some(id) = self.peer_of(flight.to) {
+                    let now = self.now;
+                    let peer = self.peers.get_mut(&id).expect("just found");
+                    peer.groups.handle_data(now, flight.from, flight.record);
+                    self.collect(id);
+                }
+            } else if let Some((_, id)) = timer {
+                let now = self.now;
+                let peer = self.peers.get_mut(&id).expect("just found");
+
+                peer.groups.handle_timeout(now);
+                assert!(
+                    peer.groups.next_timeout().is_none_or(|at| at > now),
+                    "a timeout at {now:?} that stays due at {id}: {:#?}",
+                    peer.groups
+                );
+                self.collect(id);
+            }
+        }
+        self.now = end;
+    }
+
+    /// The earliest control message that its receiver may handle: one of a later view waits.
+    fn next_control(&self) -> Option<(Time, (Incarnation, Incarnation))> {
+        let ready = self.control.iter().filter_map(|(pair, queue)| {
+            let (at, view, _) = queue.front()?;
+            let receiver = self.peer_of(pair.1).map(|id| &self.peers[&id]);
+            match receiver {
+                Some(peer) if peer.view.is_none_or(|installed| installed < *view) => None,
+                _ => Some(((*at).max(Time::ZERO), *pair)),
+            }
+        });
+        ready.min()
+    }
+
+    fn deliver_control(&mut self, pair: (Incarnation, Incarnation)) {
+        let Some((_, view, message)) = self.control.get_mut(&pair).and_then(VecDeque::pop_front) else {
+            return;
+        };
+        let Some(id) = self.peer_of(pair.1) else { return };
+        let bytes = antiphon_wire::codec::encode_to_vec(&message);
+        let message: GroupMessage = antiphon_wire::codec::decode_all(bytes.into()).expect("own encoding");
+        let now = self.now;
+        let peer = self.peers.get_mut(&id).expect("just found");
+        if std::env::var("TRACE").is_ok() {
+            eprintln!(
+                "{now:?} {}→{id} [{view}@{:?}] {}",
+                pair.0.0 / 1000,
+                peer.view,
+                format!("{message:?}").chars().take(400).collect::<String>()
+            );
+        }
+        peer.groups.handle_message(now, pair.0, view, message);
+        self.collect(id);
+    }
+
+    // What the applications saw.
+
+    /// The views this node's application saw.
+    pub(crate) fn views(&self, id: Id) -> Vec<Arc<GroupView>> {
+        let events = self.peers[&id].trace.iter();
+        events
+            .filter_map(|(_, event)| match event {
+                GroupEvent::View(view) => Some(view.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The present members of the group as this node's application knows them.
+    pub(crate) fn members(&self, id: Id) -> Vec<Incarnation> {
+        self.views(id)
+            .last()
+            .map(|view| view.members.clone())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn messages(&self, id: Id) -> Vec<Message> {
+        let events = self.peers[&id].trace.iter();
+        events
+            .filter_map(|(_, event)| match event {
+                GroupEvent::Message(message) => Some(message.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn texts(&self, id: Id) -> Vec<String> {
+        let text = |message: Message| String::from_utf8_lossy(&message.payload).into_owned();
+        self.messages(id).into_iter().map(text).collect()
+    }
+
+    pub(crate) fn events(&self, id: Id) -> Vec<GroupEvent> {
+        self.peers[&id]
+            .trace
+            .iter()
+            .map(|(_, event)| event.clone())
+            .collect()
+    }
+
+    /// Checks every guarantee that traces can show; the message names the broken one.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut stays: Vec<Stay> = Vec::new();
+        for (id, peer) in &self.peers {
+            stays.extend(stays_of(*id, peer)?);
+        }
+        let mut lists: BTreeMap<GroupViewId, &GroupView> = BTreeMap::new();
+        for stay in &stays {
+            let other = lists.entry(stay.view.id).or_insert(&stay.view);
+            if other.members != stay.view.members {
+                return Err(format!("G4: view {:?} has two member lists", stay.view.id));
+            }
+        }
+        for (a, b) in stays.iter().flat_map(|a| stays.iter().map(move |b| (a, b))) {
+            if a.view.id == b.view.id && a.who != b.who {
+                let same_origin = a.previous.is_some() && a.previous == b.previous;
+                if same_origin != a.view.transitional.contains(&b.who) {
+                    return Err(format!(
+                        "G15: {:?} in the transitional set of {:?}: {:?}",
+                        b.who, a.who, a.view
+                    ));
+                }
+            }
+            let together = a.next.is_some() && a.next == b.next && a.view.id == b.view.id;
+            if together {
+                let (mut x, mut y) = (a.keys(), b.keys());
+                if self.options.order == Order::Fifo {
+                    x.sort();
+                    y.sort();
+                }
+                if x != y {
+                    return Err(format!(
+                        "G14/G21: {:?} and {:?} delivered differently in {:?}: {x:?} {y:?}",
+                        a.who, b.who, a.view.id
+                    ));
+                }
+            }
+        }
+        // G8, G12: what is delivered was sent, by that sender, with those bytes.
+        for stay in &stays {
+            for message in &stay.messages {
+                let sent = self.peers.values().flat_map(|peer| &peer.sent);
+                let payload = &message.payload;
+                if !sent
+                    .clone()
+                    .any(|(who, _, sent)| *who == message.sender && sent == payload)
+                {
+                    return Err(format!("G8: {message:?} was never sent"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One member's time in one view.
+struct Stay {
+    who: Incarnation,
+    view: Arc<GroupView>,
+    previous: Option<GroupViewId>,
+    next: Option<GroupViewId>,
+    messages: Vec<Message>,
+}
+
+impl Stay {
+    fn keys(&self) -> Vec<(Incarnation, u64)> {
+        self.messages
+            .iter()
+            .map(|message| (message.sender, message.seq))
+            .collect()
+    }
+}
+
+fn stays_of(id: Id, peer: &Peer) -> Result<Vec<Stay>, String> {
+    let mut stays: Vec<Stay> = Vec::new();
+    let mut current: Option<usize> = None;
+    let mut last_view: BTreeMap<Incarnation, GroupViewId> = BTreeMap::new();
+    let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    let mut suspended = false;
+    let mut transitional: Option<BTreeSet<Incarnation>> = None;
+    for (who, event) in &peer.trace {
+        match event {
+            GroupEvent::View(view) => {
+                if !view.members.contains(who) {
+                    return Err(format!("G1: {id} got a view without itself"));
+                }
+                if last_view
+                    .insert(*who, view.id)
+                    .is_some_and(|before| before >= view.id)
+                {
+                    return Err(format!("G2: view ids of {id} do not rise: {:?}", view.id));
+                }
+                let previous = current.map(|index| stays[index].view.id);
+                if let Some(index) = current {
+                    stays[index].next = Some(view.id);
+                    let before: BTreeSet<_> = stays[index].view.members.iter().collect();
+                    let after: BTreeSet<_> = view.members.iter().collect();
+                    let joined: BTreeSet<_> = view.joined.iter().collect();
+                    let gone: BTreeSet<_> = view.left.iter().chain(&view.crashed).collect();
+                    if after.difference(&before).copied().collect::<BTreeSet<_>>() != joined
+                        || before.difference(&after).copied().collect::<BTreeSet<_>>() != gone
+                    {
+                        return Err(format!("G7: {id}: joined and left do not fit: {view:?}"));
+                    }
+                }
+                suspended = false;
+                transitional = None;
+                current = Some(stays.len());
+                stays.push(Stay {
+                    who: *who,
+                    view: view.clone(),
+                    previous,
+                    next: None,
+                    messages: Vec::new(),
+                });
+            }
+            GroupEvent::Message(message) => {
+                let Some(index) = current else {
+                    return Err(format!("G3: {id}: {message:?} outside of any view"));
+                };
+                if suspended {
+                    return Err(format!("R17: {id} delivered {message:?} while suspended"));
+                }
+                if message.view != stays[index].view.id
+                    || !stays[index].view.members.contains(&message.sender)
+                {
+                    return Err(format!("G12: {id}: {message:?} in {:?}", stays[index].view));
+                }
+                match last.insert(message.sender, message.seq) {
+                    Some(before) if before >= message.seq => {
+                        return Err(format!("G9: {id}: {message:?} after {before}"));
+                    }
+                    Some(before) if before + 1 != message.seq => {
+                        return Err(format!("G19: {id}: {message:?} after {before}: a gap"));
+                    }
+                    _ => {}
+                }
+                stays[index].messages.push(message.clone());
+            }
+            GroupEvent::Transitional { members } => {
+                suspended = false;
+                if transitional.replace(members.iter().copied().collect()).is_some() {
+                    return Err(format!("G17: {id}: two transitional events in one view"));
+                }
+            }
+            GroupEvent::Resync { .. } => {
+                current = None;
+                last.clear();
+                suspended = false;
+            }
+            GroupEvent::Suspended => {
+                if suspended {
+                    return Err(format!("R17: {id} was told twice that it is suspended"));
+                }
+                suspended = true;
+            }
+            GroupEvent::Left => {
+                if let Some(index) = current.take() {
+                    stays[index].next = None;
+                }
+                last.clear();
+            }
+            GroupEvent::Receipt { .. } | GroupEvent::Writable | GroupEvent::Refused { .. } => {}
+        }
+    }
+    Ok(stays)
+}
