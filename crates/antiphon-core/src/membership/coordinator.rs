@@ -323,6 +323,7 @@ impl Coordinator {
         if promised.is_some() {
             let pause = self.outbid_pause + random_part(around, self.outbid_pause * 2);
             self.retry = Some(around.now + pause);
+            self.wake = self.retry;
         }
     }
 
@@ -386,9 +387,7 @@ impl Coordinator {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        // A refusal may have brought the retry forward since.
-        let retry = self.wish.as_ref().and(self.retry);
-        [self.wake, retry].into_iter().flatten().min()
+        self.wish.as_ref().and(self.wake)
     }
 
     pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {

@@ -169,9 +169,9 @@ impl Seat {
             self.joiners.probe(cx, now);
         }
         self.with_engine(cx, now, |engine, around| engine.pursue(around, wish));
-        if quorum {
+        if quorum || coordinator != cx.me {
             self.nonprimary.calm();
-        } else if coordinator == cx.me && cx.fate.is_none() {
+        } else if cx.fate.is_none() {
             let (view, component) = (self.view.clone(), self.reachable(cx));
             self.nonprimary.tend(cx, now, &view, &component);
         }
@@ -594,11 +594,12 @@ impl Seat {
     }
 
     pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
+        let departing = self.leaving.is_departing();
         [
             cx.detector.next_deadline(),
             cx.lifelines.next_deadline(),
-            self.engine.next_deadline(),
-            self.nonprimary.next_deadline(cx),
+            self.engine.next_deadline().filter(|_| !departing),
+            self.nonprimary.next_deadline(cx).filter(|_| !departing),
             self.leaving.next_deadline(),
             Some(self.next_seek),
         ]

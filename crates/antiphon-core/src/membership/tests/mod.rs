@@ -1,5 +1,6 @@
 //! Stories of memberships that talk to each other.
 
+mod chaos;
 mod net;
 
 use antiphon_wire::Cause;

@@ -251,6 +251,25 @@ impl Net {
         self.view(node).is_some_and(|view| view.is_primary())
     }
 
+    /// How many clusters were ever founded.
+    pub(super) fn lineages(&self) -> usize {
+        self.primaries
+            .keys()
+            .map(|(lineage, _)| *lineage)
+            .collect::<BTreeSet<_>>()
+            .len()
+    }
+
+    /// Who sees what, for the messages of failing tests.
+    pub(super) fn summary(&self) -> Vec<String> {
+        (0..self.hosts.len())
+            .map(|node| match self.view(node) {
+                Some(view) => format!("{node}: {} {:?} {}", view.id, self.names(node), view.lineage),
+                None => format!("{node}: no view"),
+            })
+            .collect()
+    }
+
     /// All of them are in the same primary view, which has exactly them.
     pub(super) fn assert_one_view(&self, nodes: &[usize]) {
         let view = self
@@ -301,7 +320,14 @@ impl Net {
             self.now = self.now.max(next);
             spins = if last == self.now { spins + 1 } else { 0 };
             last = self.now;
-            assert!(spins < 20_000, "time stands still at {:?}", self.now);
+            if spins > 20_000 {
+                let node = timer.map_or(0, |(_, node)| node);
+                panic!(
+                    "time stands still at {:?} for {:#?}",
+                    self.now,
+                    self.host(node).membership
+                );
+            }
             if parcel.is_some_and(|at| at <= self.now) {
                 let (_, delivery) = self.queue.pop_first().unwrap();
                 self.deliver(delivery);
@@ -390,8 +416,10 @@ impl Net {
                 to: watcher,
                 connection,
             } => {
-                let local = self.connections[&connection].local;
-                let remote = addr(self.connections[&connection].watcher);
+                let Some(open) = self.connections.get(&connection) else {
+                    return;
+                };
+                let (local, remote) = (open.local, addr(open.watcher));
                 let event = LifelineEvent::Opened {
                     to: watcher,
                     local,

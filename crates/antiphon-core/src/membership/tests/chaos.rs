@@ -1,0 +1,95 @@
+//! Random faults: whatever happens, one view has one id, views follow one another, and after the faults all are one.
+
+use super::net::{Net, config};
+use crate::random::Random;
+
+/// What may happen besides partitions, pauses and one-way cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deaths {
+    /// Processes live.
+    None,
+    /// Processes are killed and started again.
+    Kills,
+    /// Hosts lose power, which proves nothing, and are started again.
+    PowerLoss,
+}
+
+fn run(seed: u64, deaths: Deaths) -> Net {
+    let mut random = Random::new([seed, deaths as u64 + 1, 77, 5]);
+    let seeds = 3 + usize::try_from(random.below(3)).unwrap();
+    let count = seeds + usize::try_from(random.below(3)).unwrap();
+    let mut net = Net::new(seed * 1000);
+    for node in 0..count {
+        net.start(node, config(node, seeds));
+        net.run_micros(random.below(300_000));
+    }
+    for _ in 0..30 {
+        let node = usize::try_from(random.below(count as u64)).unwrap();
+        let other = usize::try_from(random.below(count as u64)).unwrap();
+        match random.below(10) {
+            0 | 1 => {
+                let (one, two): (Vec<usize>, Vec<usize>) = (0..count).partition(|_| random.below(2) == 0);
+                net.partition(&one, &two);
+            }
+            2 => net.cut_one_way(node, other),
+            3 | 4 => net.heal(),
+            5 => net.pause(node),
+            6 => (0..count).for_each(|node| net.resume(node)),
+            _ if deaths == Deaths::None => {}
+            _ if net.hosts[node].is_none() || net.host(node).stopped => {
+                net.kill(node);
+                net.start(node, config(node, seeds));
+            }
+            7 => net.leave(node),
+            _ if deaths == Deaths::Kills => net.kill(node),
+            _ => net.power_off(node),
+        }
+        let long = random.below(4) == 0;
+        net.run_micros(random.below(if long { 3_000_000 } else { 60_000 }));
+    }
+    net.heal();
+    (0..count).for_each(|node| net.resume(node));
+    net.run_ms(6000);
+    for node in 0..count {
+        if net.hosts[node].is_none() || net.host(node).stopped {
+            net.kill(node);
+            net.start(node, config(node, seeds));
+        }
+    }
+    net.run_ms(30_000);
+    net
+}
+
+fn all_are_one(net: &Net) -> bool {
+    let first = net.view(0);
+    first
+        .as_ref()
+        .is_some_and(|view| view.is_primary() && view.members.len() == net.hosts.len())
+        && (0..net.hosts.len()).all(|node| net.view(node) == first)
+}
+
+#[test]
+fn partitions_and_pauses_end_in_one_view_of_one_lineage() {
+    for seed in 0..40 {
+        let net = run(seed, Deaths::None);
+        assert!(all_are_one(&net), "seed {seed}: {:?}", net.summary());
+        assert!(net.lineages() == 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn kills_end_in_one_view() {
+    for seed in 0..40 {
+        let net = run(seed, Deaths::Kills);
+        assert!(all_are_one(&net), "seed {seed}: {:?}", net.summary());
+    }
+}
+
+#[test]
+fn power_losses_never_give_one_id_to_two_views() {
+    let united = (0..40)
+        .filter(|seed| all_are_one(&run(*seed, Deaths::PowerLoss)))
+        .count();
+    // Without proof of death some clusters cannot go on, and must not.
+    assert!(united > 20, "{united}");
+}
