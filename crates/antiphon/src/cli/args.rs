@@ -39,6 +39,9 @@ pub(crate) struct DemoArgs {
     /// Tell the story as JSON lines; the last one is the summary
     #[arg(long)]
     pub(crate) json: bool,
+    /// Leave what every node printed in this folder: lines with the milliseconds of their arrival, and logs
+    #[arg(long, value_name = "DIR")]
+    pub(crate) logs: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

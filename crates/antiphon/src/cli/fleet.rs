@@ -25,8 +25,8 @@ use super::lines::{Line, MemberLine, Request};
 
 /// The group that all nodes of a fleet join.
 pub(crate) const GROUP: &str = "demo";
-/// Lines of a child's stderr that are kept for the report of a failure.
-const MAX_COMPLAINTS: usize = 20;
+/// Lines of a child's stderr that are kept.
+const MAX_COMPLAINTS: usize = 10_000;
 /// Below the range from which kernels take ports for outgoing connections, so that a restarted node finds its own free.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 

@@ -51,6 +51,11 @@ impl Actor {
         payload
     }
 
+    /// The how-manieth process of the story it is.
+    pub(crate) fn run(&self) -> usize {
+        self.run
+    }
+
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }

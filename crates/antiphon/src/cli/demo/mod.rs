@@ -9,6 +9,7 @@
 //! Nothing is staged: nodes are `antiphon node --json`, faults are signals and `{"fault":…}`, and the sheet at the end is
 //! computed by [`judge`](super::judge) from what the nodes printed.
 
+mod cast;
 mod load;
 mod screen;
 mod sheet;
@@ -22,13 +23,14 @@ use story::Story;
 /// Runs the demo. Success only if the sheet holds.
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failed> {
     let screen = Screen::new(args.json);
-    let mut story = Story::new(usize::from(args.nodes), &screen)?;
+    let mut story = Story::new(usize::from(args.nodes), args.logs.clone(), &screen)?;
     let outcome = story.play();
     if let Err(failed) = &outcome {
         screen.tell(Tone::Bad, "failed", &failed.message, serde_json::json!({}));
         story.autopsy();
     }
     let (sheet, figures) = story.verdict();
+    story.leave_logs()?;
     let holds = sheet.holds() && outcome.is_ok();
     sheet::show(&screen, &sheet, &figures, holds);
     Ok(if holds { Exit::Success } else { Exit::Failure })

@@ -1,20 +1,25 @@
 //! The story, act by act. Each act says what it does, waits for what must come of it, and measures.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::load::{self, Actor, Load};
+use super::cast::{
+    delivers, is_message_of, last_arrival, longest_gap, messages, messages_since, ms, per_second, refusal,
+    seniority,
+};
+use super::load::{Actor, Load};
 use super::screen::{Screen, Tone};
 use crate::cli::exit::Failed;
-use crate::cli::fleet::{Arrivals, GROUP, Node, Plan, View, free_addrs};
-use crate::cli::judge::{self, Sheet};
-use crate::cli::lines::{FaultRequest, LeaveRequest, Line, Payload, Request};
+use crate::cli::fleet::{Arrivals, Plan, free_addrs};
+use crate::cli::judge::Sheet;
+use crate::cli::lines::Line;
 
 /// Everything in the story takes a second or two; this long, and something is wrong.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one node stands still: less than the `lan` profile forgives.
 const PAUSE: Duration = Duration::from_secs(1);
 const NAMES: [&str; 9] = ["ann", "ben", "cleo", "dan", "eve", "finn", "gina", "hugo", "ida"];
@@ -34,20 +39,22 @@ pub(crate) struct Figures {
 
 /// The cast and where the story stands.
 pub(crate) struct Story<'a> {
-    screen: &'a Screen,
-    plan: Plan,
-    addrs: Vec<SocketAddr>,
-    arrivals: Arc<Arrivals>,
+    pub(super) screen: &'a Screen,
+    pub(super) plan: Plan,
+    pub(super) addrs: Vec<SocketAddr>,
+    pub(super) arrivals: Arc<Arrivals>,
     /// Every process there was.
-    actors: Vec<Arc<Actor>>,
-    load: Load,
-    figures: Figures,
+    pub(super) actors: Vec<Arc<Actor>>,
+    pub(super) load: Load,
+    pub(super) figures: Figures,
     /// The audit while all were there and all was quiet.
-    checkpoint: Option<Sheet>,
+    pub(super) checkpoint: Option<Sheet>,
+    /// Where to leave what the nodes printed.
+    pub(super) logs: Option<PathBuf>,
 }
 
 impl<'a> Story<'a> {
-    pub(crate) fn new(nodes: usize, screen: &'a Screen) -> Result<Self, Failed> {
+    pub(crate) fn new(nodes: usize, logs: Option<PathBuf>, screen: &'a Screen) -> Result<Self, Failed> {
         let addrs = free_addrs(nodes)?;
         Ok(Self {
             screen,
@@ -61,6 +68,7 @@ impl<'a> Story<'a> {
                 ..Figures::default()
             },
             checkpoint: None,
+            logs,
         })
     }
 
@@ -88,14 +96,14 @@ impl<'a> Story<'a> {
             self.start(name, addr)?;
         }
         let all = self.alive();
-        let views = self.expect("all nodes to be in one cluster view and one group view", || {
-            all.iter()
-                .map(|actor| in_group_of(actor, names))
-                .collect::<Option<Vec<View>>>()
-        })?;
+        let views = self.together(
+            "all nodes to be in one cluster view and one group view",
+            &all,
+            names,
+        )?;
         let formed = last_arrival(&views).duration_since(begun);
         self.figures.formed_ms = Some(ms(formed));
-        let view = &views[0];
+        let view = &views[0].cluster;
         self.good(
             "formed",
             &format!(
@@ -144,7 +152,7 @@ impl<'a> Story<'a> {
     fn pause_one(&mut self) -> Result<(), Failed> {
         let all = self.alive();
         let names = self.names();
-        let paused = self.by_rank(usize::MAX);
+        let paused = self.youngest_in_group()?;
         let name = &paused.node.name;
         self.act(
             "pause",
@@ -164,12 +172,12 @@ impl<'a> Story<'a> {
             .unwrap_or(0);
         paused.node.resume();
         let own = paused.say();
-        self.expect(&format!("{name} to catch up"), || delivers(&paused, &own))?;
-        self.expect("all nodes to be in one view", || {
+        self.expect(&format!("{name} to catch up"), || {
             all.iter()
-                .map(|actor| in_group_of(actor, &names))
-                .collect::<Option<Vec<View>>>()
+                .all(|actor| delivers(actor, &own).is_some())
+                .then_some(())
         })?;
+        self.together("all nodes to be in one view", &all, &names)?;
         let changes: usize = all
             .iter()
             .zip(&marks)
@@ -201,15 +209,24 @@ impl<'a> Story<'a> {
     }
 
     fn kill_the_elder(&mut self) -> Result<(), Failed> {
-        let elder = self.by_rank(0);
+        let elder = self.elder()?;
         let name = elder.node.name.clone();
-        self.act("kill", &format!("kill -9 {name}, the elder"));
+        let leads = elder
+            .node
+            .group_view()
+            .is_some_and(|group| group.members.first() == Some(&name));
+        let also = if leads {
+            " and the one that orders the group's messages"
+        } else {
+            ""
+        };
+        self.act("kill", &format!("kill -9 {name}, the elder{also}"));
         let (killed, views) = self.kill(&elder)?;
         // The load goes on for a while, so that the gap has an end at every survivor.
         std::thread::sleep(Duration::from_millis(300));
         let detected = views
             .iter()
-            .map(|view| view.at)
+            .map(|views| views.cluster.at)
             .min()
             .unwrap_or(killed)
             .duration_since(killed);
@@ -222,7 +239,7 @@ impl<'a> Story<'a> {
             .unwrap_or_default();
         self.figures.elder_crash_detected_ms = Some(ms(detected));
         self.figures.delivery_gap_ms = Some(ms(gap));
-        let view = &views[0];
+        let view = &views[0].cluster;
         self.good(
             "elder_crashed",
             &format!(
@@ -245,11 +262,7 @@ impl<'a> Story<'a> {
         self.start(&name, elder.node.addr)?;
         let names = self.names();
         let all = self.alive();
-        let views = self.expect(&format!("{name} to be back"), || {
-            all.iter()
-                .map(|actor| in_group_of(actor, &names))
-                .collect::<Option<Vec<View>>>()
-        })?;
+        let views = self.together(&format!("{name} to be back"), &all, &names)?;
         let back = last_arrival(&views).duration_since(begun);
         self.figures.rejoined_ms = Some(ms(back));
         self.good(
@@ -257,9 +270,9 @@ impl<'a> Story<'a> {
             &format!(
                 "back after {} ms, as the youngest: {}",
                 ms(back),
-                seniority(&views[0])
+                seniority(&views[0].cluster)
             ),
-            json!({"node": name, "ms": ms(back), "members": views[0].names()}),
+            json!({"node": name, "ms": ms(back), "members": views[0].cluster.names()}),
         );
         Ok(())
     }
@@ -294,11 +307,12 @@ impl<'a> Story<'a> {
             self.fault(actor, other_side.clone());
         }
         let majority_names: Vec<&str> = majority.iter().map(String::as_str).collect();
-        let views = self.expect("the majority to go on by itself", || {
-            let side = all.iter().filter(|actor| majority.contains(&actor.node.name));
-            side.map(|actor| in_group_of(actor, &majority_names))
-                .collect::<Option<Vec<View>>>()
-        })?;
+        let side: Vec<Arc<Actor>> = all
+            .iter()
+            .filter(|actor| majority.contains(&actor.node.name))
+            .cloned()
+            .collect();
+        let views = self.together("the majority to go on by itself", &side, &majority_names)?;
         let went_on = last_arrival(&views).duration_since(begun);
         self.figures.partition_ms = Some(ms(went_on));
         self.good(
@@ -306,10 +320,10 @@ impl<'a> Story<'a> {
             &format!(
                 "the majority goes on after {} ms: view {}, {}",
                 ms(went_on),
-                views[0].number,
-                seniority(&views[0])
+                views[0].cluster.number,
+                seniority(&views[0].cluster)
             ),
-            json!({"ms": ms(went_on), "view": views[0].number, "members": views[0].names()}),
+            json!({"ms": ms(went_on), "view": views[0].cluster.number, "members": views[0].cluster.names()}),
         );
         let minority_names: Vec<&str> = minority.iter().map(String::as_str).collect();
         self.expect("the minority to know that it is one", || {
@@ -360,11 +374,7 @@ impl<'a> Story<'a> {
             self.fault(actor, Vec::new());
         }
         let names = self.names();
-        let views = self.expect("one cluster again", || {
-            all.iter()
-                .map(|actor| in_group_of(actor, &names))
-                .collect::<Option<Vec<View>>>()
-        })?;
+        let views = self.together("one cluster again", &all, &names)?;
         let healed = last_arrival(&views).duration_since(begun);
         self.figures.healed_ms = Some(ms(healed));
         self.good(
@@ -372,10 +382,10 @@ impl<'a> Story<'a> {
             &format!(
                 "one cluster again after {} ms: view {}, {}",
                 ms(healed),
-                views[0].number,
-                seniority(&views[0])
+                views[0].cluster.number,
+                seniority(&views[0].cluster)
             ),
-            json!({"ms": ms(healed), "view": views[0].number, "members": views[0].names()}),
+            json!({"ms": ms(healed), "view": views[0].cluster.number, "members": views[0].cluster.names()}),
         );
         for (actor, mark) in all
             .iter()
@@ -432,10 +442,10 @@ impl<'a> Story<'a> {
         while self.alive().len() > 1 {
             // Some load between two deaths.
             std::thread::sleep(Duration::from_millis(200));
-            let elder = self.by_rank(0);
+            let elder = self.elder()?;
             let (killed, views) = self.kill(&elder)?;
             let everywhere = last_arrival(&views).duration_since(killed);
-            let view = &views[0];
+            let view = &views[0].cluster;
             self.good(
                 "killed",
                 &format!("{} is dead; primary view {} after {} ms: {}", elder.node.name, view.number, ms(everywhere), seniority(view)),
@@ -443,7 +453,7 @@ impl<'a> Story<'a> {
             );
         }
         self.load.stop();
-        let last = self.by_rank(0);
+        let last = self.elder()?;
         let own = last.say();
         self.expect(&format!("{} to deliver its own message", last.node.name), || {
             delivers(&last, &own)
@@ -455,285 +465,4 @@ impl<'a> Story<'a> {
         );
         self.settle()
     }
-
-    /// The sheet over the whole story, and the figures. The last node leaves in order.
-    pub(crate) fn verdict(&mut self) -> (Sheet, Figures) {
-        self.load.stop();
-        let sheet = self.judge();
-        for actor in self.alive() {
-            actor.retire();
-            if actor.node.ask(&Request::Leave(LeaveRequest {})) {
-                let status = actor.node.wait_for_exit(PATIENCE);
-                if !status.is_some_and(|status| status.success()) {
-                    self.screen.tell(
-                        Tone::Bad,
-                        "left",
-                        &format!("{} did not leave in order", actor.node.name),
-                        json!({}),
-                    );
-                }
-            }
-            actor.node.kill();
-        }
-        let sheet = match self.checkpoint.take() {
-            Some(checkpoint) => sheet.worst(checkpoint),
-            None => sheet,
-        };
-        (sheet, std::mem::take(&mut self.figures))
-    }
-
-    /// After a failure: the last words of everyone.
-    pub(crate) fn autopsy(&self) {
-        const LAST_WORDS: usize = 6;
-        for actor in &self.actors {
-            let mut words: Vec<String> = actor
-                .node
-                .lines()
-                .iter()
-                .rev()
-                .filter(|stamped| !matches!(stamped.line, Line::Message { .. } | Line::Error { .. }))
-                .take(LAST_WORDS)
-                .map(|stamped| stamped.line.to_json())
-                .collect();
-            words.reverse();
-            words.extend(actor.node.complaints());
-            words.extend(
-                actor
-                    .node
-                    .garbage()
-                    .into_iter()
-                    .map(|text| format!("no line of a node: {text}")),
-            );
-            let state = if actor.is_gone() { ", killed" } else { "" };
-            self.note("autopsy", &format!("{}{state}:", actor.node.name));
-            for word in words {
-                self.note("autopsy", &format!("  {word}"));
-            }
-        }
-    }
-
-    fn judge(&self) -> Sheet {
-        let records: Vec<_> = self
-            .actors
-            .iter()
-            .map(|actor| actor.record(!actor.is_gone()))
-            .collect();
-        judge::judge(&records, GROUP, true)
-    }
-
-    /// Waits until every node that is there has delivered, or told the fate of, whatever it was asked to send, and all
-    /// have delivered as much of it.
-    fn settle(&self) -> Result<(), Failed> {
-        let all = self.alive();
-        // Each says one thing more; when everyone has delivered all of these, what went before is there, too.
-        let last: Vec<String> = all.iter().map(|actor| actor.say()).collect();
-        self.expect("everyone to deliver everyone's last message", || {
-            all.iter()
-                .all(|actor| last.iter().all(|payload| delivers(actor, payload).is_some()))
-                .then_some(())
-        })
-    }
-
-    fn start(&mut self, name: &str, addr: SocketAddr) -> Result<(), Failed> {
-        let node = Node::start(&self.plan, name, addr, &self.arrivals)?;
-        let actor = Arc::new(Actor::new(node, self.actors.len() + 1));
-        self.load.add(actor.clone());
-        self.actors.push(actor);
-        Ok(())
-    }
-
-    /// Kills a node and waits for the survivors' next views; says when it was killed.
-    fn kill(&self, victim: &Arc<Actor>) -> Result<(Instant, Vec<View>), Failed> {
-        victim.retire();
-        let killed = Instant::now();
-        victim.node.kill();
-        let survivors = self.alive();
-        let names = self.names();
-        let views = self.expect(
-            &format!("all others to go on without {}", victim.node.name),
-            || {
-                survivors
-                    .iter()
-                    .map(|actor| in_group_of(actor, &names))
-                    .collect::<Option<Vec<View>>>()
-            },
-        )?;
-        Ok((killed, views))
-    }
-
-    fn fault(&self, actor: &Actor, block: Vec<String>) {
-        actor.node.ask(&Request::Fault(FaultRequest { block }));
-    }
-
-    /// Who said what about a node that was removed.
-    fn note_evidence(&self, name: &str) {
-        let crash = |line: &Line| match line {
-            Line::NodeView { crashed, .. } => {
-                crashed.iter().find(|crash| crash.name == *name).map(judge::shown)
-            }
-            _ => None,
-        };
-        for actor in self.alive() {
-            if let Some(text) = actor.node.oldest(0, |stamped| crash(&stamped.line)) {
-                return self.note("evidence", &text);
-            }
-        }
-    }
-
-    fn alive(&self) -> Vec<Arc<Actor>> {
-        self.actors
-            .iter()
-            .filter(|actor| !actor.is_gone())
-            .cloned()
-            .collect()
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.actors
-            .iter()
-            .filter(|actor| !actor.is_gone())
-            .map(|actor| actor.node.name.as_str())
-            .collect()
-    }
-
-    fn actor(&self, name: &str) -> Result<Arc<Actor>, Failed> {
-        let found = self.alive().into_iter().find(|actor| actor.node.name == name);
-        found.ok_or_else(|| Failed::run(format!("the view has a member {name:?} that was not started")))
-    }
-
-    /// The newest primary view that anyone is in.
-    fn view(&self) -> Result<View, Failed> {
-        let views = self
-            .alive()
-            .into_iter()
-            .filter_map(|actor| actor.node.node_view())
-            .filter(|view| view.primary);
-        views
-            .max_by_key(|view| view.number)
-            .ok_or_else(|| Failed::run("no node is in a primary view"))
-    }
-
-    /// The node of this rank by seniority, the youngest if there are not so many.
-    fn by_rank(&self, rank: usize) -> Arc<Actor> {
-        let alive = self.alive();
-        let names = self
-            .view()
-            .map(|view| view.names().iter().map(ToString::to_string).collect::<Vec<_>>());
-        let name = names
-            .ok()
-            .and_then(|names| names.get(rank.min(names.len() - 1)).cloned());
-        let found = alive.iter().find(|actor| Some(&actor.node.name) == name.as_ref());
-        // The story never goes on with nobody alive.
-        found.or(alive.first()).expect("someone is alive").clone()
-    }
-
-    fn marks(&self, actors: &[Arc<Actor>]) -> Vec<usize> {
-        actors.iter().map(|actor| actor.node.mark()).collect()
-    }
-
-    fn expect<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> Result<T, Failed> {
-        self.arrivals.wait(PATIENCE, look).ok_or_else(|| {
-            Failed::run(format!(
-                "waited {} s in vain for {what}; the last words of each node follow",
-                PATIENCE.as_secs()
-            ))
-        })
-    }
-
-    fn act(&self, step: &str, text: &str) {
-        self.screen.tell(Tone::Act, step, text, json!({}));
-    }
-
-    fn good(&self, step: &str, text: &str, facts: serde_json::Value) {
-        self.screen.tell(Tone::Good, step, text, facts);
-    }
-
-    fn note(&self, step: &str, text: &str) {
-        self.screen.tell(Tone::Note, step, text, json!({}));
-    }
-}
-
-/// The primary cluster view of a node if that and its group's view have exactly these members.
-fn in_group_of(actor: &Arc<Actor>, names: &[&str]) -> Option<View> {
-    let view = actor
-        .node
-        .node_view()
-        .filter(|view| view.primary && view.members.len() == names.len())?;
-    let group = actor
-        .node
-        .group_view()
-        .filter(|group| group.members.len() == names.len())?;
-    let all = names
-        .iter()
-        .all(|name| view.contains(name) && group.members.iter().any(|member| member == name));
-    all.then_some(view)
-}
-
-/// When the last of them had its view.
-fn last_arrival(views: &[View]) -> Instant {
-    views
-        .iter()
-        .map(|view| view.at)
-        .max()
-        .unwrap_or_else(Instant::now)
-}
-
-fn is_message_of(line: &Line, name: &str) -> bool {
-    matches!(line, Line::Message { sender, .. } if sender == name)
-}
-
-fn messages(actor: &Actor) -> Vec<Instant> {
-    let lines = actor.node.lines();
-    lines
-        .iter()
-        .filter(|stamped| matches!(stamped.line, Line::Message { .. }))
-        .map(|stamped| stamped.at)
-        .collect()
-}
-
-fn messages_since(actor: &Actor, mark: usize) -> usize {
-    actor.node.lines()[mark..]
-        .iter()
-        .filter(|stamped| matches!(stamped.line, Line::Message { .. }))
-        .count()
-}
-
-/// Whether a node has delivered this.
-fn delivers(actor: &Arc<Actor>, wanted: &str) -> Option<()> {
-    let is_it =
-        |line: &Line| matches!(line, Line::Message { payload: Payload::Text(text), .. } if text == wanted);
-    actor.node.oldest(0, |stamped| is_it(&stamped.line).then_some(()))
-}
-
-fn refusal(line: &Line) -> Option<String> {
-    match line {
-        Line::Error { reason, .. } => Some(reason.clone()),
-        _ => None,
-    }
-}
-
-/// The longest time between two deliveries at a node that ended after `since`.
-fn longest_gap(actor: &Arc<Actor>, since: Instant) -> Duration {
-    let messages = messages(actor);
-    let gaps = messages
-        .windows(2)
-        .filter(|pair| pair[1] > since)
-        .map(|pair| pair[1].duration_since(pair[0]));
-    gaps.max().unwrap_or_default()
-}
-
-fn seniority(view: &View) -> String {
-    match view.names().as_slice() {
-        [elder] => format!("{elder} (elder) alone"),
-        [elder, others @ ..] => format!("{elder} (elder) {}", others.join(" ")),
-        [] => "nobody".to_owned(),
-    }
-}
-
-fn per_second() -> u128 {
-    1000 / load::EVERY.as_millis()
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
