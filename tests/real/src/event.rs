@@ -43,6 +43,8 @@ pub enum Event {
     Resync {
         /// Which group.
         group: String,
+        /// Why.
+        cause: String,
     },
     /// What became of a pending message.
     Receipt {

@@ -56,29 +56,36 @@ impl Life<'_> {
         })
     }
 
-    /// The views of each group with the messages delivered in each, in order.
-    fn epochs(&self) -> BTreeMap<&str, Vec<Epoch<'_>>> {
-        let mut groups: BTreeMap<&str, Vec<Epoch<'_>>> = BTreeMap::new();
+    /// The views of each group with the messages delivered in each, in order. A resync ends one sequence of views and
+    /// begins another.
+    fn epochs(&self) -> Vec<(&str, Vec<Epoch<'_>>)> {
+        let mut all: Vec<(&str, Vec<Epoch<'_>>)> = Vec::new();
+        let mut open: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, event) in self.events {
             match event {
                 Event::View(view) => {
-                    groups.entry(&view.group).or_default().push(Epoch {
+                    let at = *open.entry(&view.group).or_insert_with(|| {
+                        all.push((&view.group, Vec::new()));
+                        all.len() - 1
+                    });
+                    all[at].1.push(Epoch {
                         view,
                         messages: Vec::new(),
                     });
                 }
                 Event::Message(message) => {
-                    if let Some(epoch) = groups
-                        .get_mut(message.group.as_str())
-                        .and_then(|epochs| epochs.last_mut())
-                    {
+                    let epochs = open.get(message.group.as_str()).map(|at| &mut all[*at].1);
+                    if let Some(epoch) = epochs.and_then(|epochs| epochs.last_mut()) {
                         epoch.messages.push(message);
                     }
+                }
+                Event::Resync { group, .. } => {
+                    open.remove(group.as_str());
                 }
                 _ => {}
             }
         }
-        groups
+        all
     }
 }
 

@@ -99,6 +99,10 @@ impl Run {
             Event::View(view) => {
                 self.views.insert(view.group.clone(), view.clone());
             }
+            // No member any more until the next view.
+            Event::Suspended { group } | Event::Resync { group, .. } => {
+                self.views.remove(group);
+            }
             Event::Message(message) => {
                 self.delivered
                     .entry(message.group.clone())

@@ -39,6 +39,17 @@ fn each_message_by_itself(
                 current.insert(&view.group, view);
                 continue;
             }
+            Event::Resync { group, cause } => {
+                // G13: who runs and is heard takes part in a flush, or is removed by a node view; it does not stall one.
+                if cause.contains("stalled") && life.run.frozen.is_empty() {
+                    wrong.push(format!(
+                        "G13 {label}: {cause}, although it was running all the time"
+                    ));
+                }
+                last.retain(|(of, _), _| of != group);
+                current.remove(group.as_str());
+                continue;
+            }
             Event::Message(message) => message,
             _ => continue,
         };
@@ -85,7 +96,7 @@ fn each_message_by_itself(
 
 fn each_view_follows(life: &Life<'_>, wrong: &mut Vec<String>) {
     let label = life.label();
-    for epochs in life.epochs().values() {
+    for (_, epochs) in &life.epochs() {
         for epoch in epochs {
             // G1 self-inclusion, G15: those who came along were there before and are here now.
             let view = epoch.view;

@@ -52,8 +52,14 @@ fn cut_and_heal(mut cluster: Cluster, sides: &[&[usize]], majority: bool) {
     let cut_at = cluster.now();
     losers.iter().for_each(|name| cluster.say(name, 1));
     cluster.until("they refuse to send", SOON, |trace| {
-        let refused =
-            |event: &Event| matches!(event, Event::Refused { group: Some(_), reason } if !reason.is_empty());
+        let refused = |event: &Event| match event {
+            Event::Refused {
+                group: Some(_),
+                reason,
+            }
+            | Event::Error { reason } => reason.contains("majority"),
+            _ => false,
+        };
         losers
             .iter()
             .all(|name| trace.last(name).when(cut_at, refused).is_some())

@@ -309,8 +309,9 @@ fn a_node_without_a_key_binds_only_loopback_unless_told_otherwise() {
         "--name",
         "n1",
         "--bind",
-        "0.0.0.0:0",
+        "0.0.0.0:7400",
     ]);
+    command.args(["--advertise", "10.99.0.1:7400"]);
     let mut process = Process::start(&shared, "n1", command);
     let status = process.exit(SOON).expect("it ends by itself");
     assert!(
