@@ -146,6 +146,8 @@ wire_enum! {
         Lookup = 4 {
             /// Its name.
             name: String,
+            /// One that the elder named, and that says it is no member.
+            not_member: Option<Incarnation>,
         },
         /// From the elder: this member leads the group (or was granted its founding).
         Located = 5 {

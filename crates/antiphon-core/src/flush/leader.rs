@@ -575,6 +575,7 @@ impl Group {
             }
         } else if ctx.present(from) && view > membership.stream.id {
             membership.confirmations.insert(from, view);
+            self.try_install(ctx);
         }
     }
 

@@ -89,6 +89,23 @@ impl Membership {
         }
     }
 
+    /// A leader that leaves with its own decision stays until someone else has installed it: otherwise nobody would
+    /// know the decision that it has delivered by.
+    fn must_stay(&mut self, ctx: &Context<'_>) -> bool {
+        let Flow::Catching(catch_up) = &mut self.flow else {
+            return false;
+        };
+        let decision = &catch_up.decision;
+        let stays = matches!(self.lead, Lead::Deciding { adopted: false, .. })
+            && !decision.members.contains(&ctx.me)
+            && !decision.members.is_empty()
+            && !self.confirmations.values().any(|view| *view == decision.id);
+        if stays {
+            catch_up.pull_at = ctx.now + ctx.profile.flush_stall;
+        }
+        stays
+    }
+
     /// Asks holders for what is missing of the cut. True if nothing is.
     fn pull(&mut self, ctx: &mut Context<'_>) -> bool {
         let Flow::Catching(catch_up) = &mut self.flow else {
@@ -316,7 +333,7 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        if !membership.pull(ctx) {
+        if !membership.pull(ctx) || membership.must_stay(ctx) {
             return;
         }
         let Flow::Catching(catch_up) = std::mem::replace(&mut membership.flow, Flow::Wedged) else {
@@ -471,8 +488,11 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        if let Some(leader) = membership.leader(ctx).filter(|leader| *leader != ctx.me) {
-            ctx.send(leader, GroupMessage::Installed { group, view });
+        let mut to: BTreeSet<_> = membership.leader(ctx).into_iter().collect();
+        // The leader of the flush may leave with it: it waits for the first to have the view.
+        to.extend(membership.promise.map(|promise| promise.leader));
+        for to in to.into_iter().filter(|to| *to != ctx.me).collect::<Vec<_>>() {
+            ctx.send(to, GroupMessage::Installed { group, view });
         }
     }
 

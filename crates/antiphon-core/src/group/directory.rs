@@ -99,6 +99,22 @@ impl Directory {
         }
     }
 
+    /// These are no members of the group, whatever the last report said.
+    pub(crate) fn strike(&mut self, name: &str, strangers: impl Iterator<Item = Incarnation>) {
+        for stranger in strangers {
+            let Some(entry) = self.entries.get_mut(name) else {
+                return;
+            };
+            entry.members.retain(|member| *member != stranger);
+            if entry.members.is_empty() {
+                self.entries.remove(name);
+            }
+            if self.grants.get(name) == Some(&stranger) {
+                self.grants.remove(name);
+            }
+        }
+    }
+
     pub(crate) fn lookup(&mut self, joiner: Incarnation, name: String) -> Answers {
         let leader = self.entries.get(&name).and_then(|entry| {
             entry

@@ -164,6 +164,11 @@ impl Group {
         }
     }
 
+    /// Numbers of messages go on where an earlier membership of this incarnation ended.
+    pub(crate) fn continue_from(&mut self, next_seq: u64) {
+        self.next_seq = next_seq;
+    }
+
     pub(crate) fn id(&self) -> Option<GroupId> {
         match &self.phase {
             Phase::Member(membership) => Some(membership.id),
@@ -188,6 +193,9 @@ impl Group {
     }
 
     pub(crate) fn event(&self, ctx: &mut Context<'_>, event: GroupEvent) {
+        if event == GroupEvent::Left {
+            ctx.remember_next_seq(&self.name, self.next_seq);
+        }
         ctx.effects.push_back(Effect::Event(self.handle, event));
     }
 
@@ -373,6 +381,25 @@ impl Group {
                 elder,
                 GroupMessage::Lookup {
                     name: self.name.clone(),
+                    not_member: None,
+                },
+            );
+        }
+    }
+
+    /// The one that was asked is no member: the elder should know.
+    pub(crate) fn not_there(&mut self, ctx: &mut Context<'_>, who: Incarnation) {
+        if matches!(&self.phase, Phase::Joining { leader, .. } if *leader == who)
+            && let Some(elder) = ctx.elder()
+        {
+            self.phase = Phase::Locating {
+                retry_at: ctx.now + ctx.profile.retransmit * 4,
+            };
+            ctx.send(
+                elder,
+                GroupMessage::Lookup {
+                    name: self.name.clone(),
+                    not_member: Some(who),
                 },
             );
         }

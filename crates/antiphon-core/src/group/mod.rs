@@ -105,6 +105,8 @@ pub(crate) struct Context<'a> {
     loopback: &'a mut VecDeque<GroupMessage>,
     /// Per group, the last view that this incarnation has installed or that is void for it.
     pub(crate) floors: &'a mut BTreeMap<GroupId, GroupViewId>,
+    /// Per name of a group that was left, the number that this incarnation's next message there will have.
+    next_seqs: &'a mut BTreeMap<String, u64>,
     nonsense: &'a mut u64,
 }
 
@@ -132,6 +134,11 @@ impl Context<'_> {
         }
     }
 
+    /// A group was left: numbers of this incarnation's messages go on should it join again.
+    pub(crate) fn remember_next_seq(&mut self, name: &str, next_seq: u64) {
+        self.next_seqs.insert(name.to_owned(), next_seq);
+    }
+
     /// A peer sent something that cannot be right.
     pub(crate) fn nonsense(&mut self) {
         *self.nonsense += 1;
@@ -152,6 +159,7 @@ pub struct Groups {
     next_handle: u32,
     by_id: BTreeMap<GroupId, GroupHandle>,
     floors: BTreeMap<GroupId, GroupViewId>,
+    next_seqs: BTreeMap<String, u64>,
     strays: VecDeque<(Incarnation, GroupData)>,
     effects: VecDeque<Effect>,
     loopback: VecDeque<GroupMessage>,
@@ -172,6 +180,7 @@ macro_rules! context {
             effects: &mut $groups.effects,
             loopback: &mut $groups.loopback,
             floors: &mut $groups.floors,
+            next_seqs: &mut $groups.next_seqs,
             nonsense: &mut $groups.nonsense,
         }
     };
@@ -197,6 +206,7 @@ impl Groups {
             next_handle: 0,
             by_id: BTreeMap::new(),
             floors: BTreeMap::new(),
+            next_seqs: BTreeMap::new(),
             strays: VecDeque::new(),
             effects: VecDeque::new(),
             loopback: VecDeque::new(),
@@ -226,6 +236,7 @@ impl Groups {
         let mut ctx = context!(self);
         self.groups
             .retain(|_, group| group.start_over(&mut ctx, old, cause.as_deref()));
+        self.next_seqs.clear();
     }
 
     /// A node view was installed: each primary one, in order; a non-primary one suspends.
@@ -328,6 +339,7 @@ impl Groups {
         self.next_handle += 1;
         let nonce = self.random.next_u64();
         let mut group = Group::new(handle, name.to_owned(), options, now, nonce);
+        group.continue_from(self.next_seqs.get(name).copied().unwrap_or(1));
         if !self.suspended {
             let mut ctx = context!(self);
             group.locate(&mut ctx);
@@ -438,6 +450,9 @@ impl Groups {
         if self.floors.len() > MAX_FLOORS {
             self.floors.pop_first();
         }
+        if self.next_seqs.len() > MAX_FLOORS {
+            self.next_seqs.pop_first();
+        }
     }
 
     fn find(&mut self, id: GroupId) -> Option<GroupHandle> {
@@ -487,7 +502,11 @@ impl Groups {
         let directory = &mut self.directory;
         let answers = match message {
             GroupMessage::Report { groups } => directory.report(from, groups),
-            GroupMessage::Lookup { name } => directory.lookup(from, name),
+            GroupMessage::Lookup { name, not_member } => {
+                // Who asks is no member itself.
+                directory.strike(&name, not_member.into_iter().chain([from]));
+                directory.lookup(from, name)
+            }
             GroupMessage::Announce(report) => {
                 directory.announce(report);
                 Vec::new()
@@ -537,7 +556,7 @@ impl Groups {
             GroupMessage::Moved {
                 leader: Some(leader), ..
             } => group.located(&mut ctx, leader),
-            GroupMessage::Moved { leader: None, .. } => {}
+            GroupMessage::Moved { leader: None, .. } => group.not_there(&mut ctx, from),
             GroupMessage::Grant { k, .. } => {
                 if group.found(&mut ctx, k) {
                     return;

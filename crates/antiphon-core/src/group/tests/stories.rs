@@ -327,6 +327,7 @@ fn one_that_left_joins_again_and_its_numbers_go_on() {
     world.send(2, "second").unwrap();
     world.run(100);
     assert_eq!(world.texts(1), ["first", "second"]);
+    assert_eq!(world.messages(1).pop().unwrap().seq, 2);
 }
 
 #[test]

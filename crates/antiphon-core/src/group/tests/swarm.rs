@@ -87,17 +87,6 @@ pub(crate) fn history(seed: u64, order: Order) -> Result<(), String> {
     }
     world.run(30_000);
     world.check()?;
-    if std::env::var("DBG").is_ok() {
-        for id in &ids {
-            eprintln!(
-                "PEER {id} {:?} handle {:?} {:?}\n{:#?}",
-                world.members(*id),
-                world.peers[id].handle,
-                world.events(*id).iter().rev().take(4).collect::<Vec<_>>(),
-                world.peers[id].groups
-            );
-        }
-    }
     let expected = world.members(ids[0]);
     for id in &ids {
         if world.members(*id) != expected || expected.len() != ids.len() {

@@ -487,14 +487,6 @@ impl World {
         let message: GroupMessage = antiphon_wire::codec::decode_all(bytes.into()).expect("own encoding");
         let now = self.now;
         let peer = self.peers.get_mut(&id).expect("just found");
-        if std::env::var("TRACE").is_ok() {
-            eprintln!(
-                "{now:?} {}→{id} [{view}@{:?}] {}",
-                pair.0.0 / 1000,
-                peer.view,
-                format!("{message:?}").chars().take(400).collect::<String>()
-            );
-        }
         peer.groups.handle_message(now, pair.0, view, message);
         self.collect(id);
     }
