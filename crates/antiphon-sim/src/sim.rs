@@ -12,7 +12,7 @@
 //! sim.settle();
 //! assert_eq!(sim.members(1), [1, 2]);
 //! sim.finish();
-//! ```no_run
+//! ```
 
 use std::sync::Arc;
 
