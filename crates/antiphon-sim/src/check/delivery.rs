@@ -8,9 +8,9 @@ use super::Report;
 use super::history::{GroupKey, History, Life, Stay, StayEnd};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
-    let mut delivered_in: BTreeMap<(GroupKey, Incarnation, u64), GroupViewId> = BTreeMap::new();
+    let mut delivered_in: BTreeMap<(GroupKey, Incarnation, u64, u64), GroupViewId> = BTreeMap::new();
     for life in &history.lives {
-        let mut seen: BTreeMap<GroupKey, BTreeSet<(Incarnation, u64)>> = BTreeMap::new();
+        let mut seen: BTreeMap<GroupKey, BTreeSet<(Incarnation, u64, u64)>> = BTreeMap::new();
         for stay in &life.stays {
             for epoch in &stay.epochs {
                 // G3 is counted here; what breaks it never gets into an epoch.
@@ -23,12 +23,12 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                     report.check(
                         "G9",
                         *at,
-                        seen.entry(stay.key).or_default().insert((m.sender, m.seq)),
+                        seen.entry(stay.key).or_default().insert((m.sender, m.seq, m.payload)),
                         || format!("{} delivered {} twice", who(), what()),
                     );
                     // G11 same view for all.
                     let first = *delivered_in
-                        .entry((stay.key, m.sender, m.seq))
+                        .entry((stay.key, m.sender, m.seq, m.payload))
                         .or_insert(epoch.view.id);
                     report.check("G11", *at, first == epoch.view.id, || {
                         format!(
@@ -67,11 +67,8 @@ fn integrity(
     at: u64,
     report: &mut Report,
 ) {
-    let send = history.life(m.sender).and_then(|sender| {
-        let sends = sender.sends.get(&stay.group)?;
-        sends.get(usize::try_from(m.seq).ok()?.checked_sub(1)?)
-    });
-    let holds = send.is_some_and(|send| send.at <= at && send.payload == m.payload);
+    let send = history.life(m.sender).and_then(|sender| history.sent(sender, stay.group, m));
+    let holds = send.as_ref().is_some_and(|send| send.at <= at);
     report.check("G8", at, holds, || {
         format!(
             "{} delivered {}#{}, which was not sent so: {send:?}",
@@ -81,7 +78,7 @@ fn integrity(
         )
     });
     let own = m.sender == life.incarnation;
-    let ticket = if own { send.map(|send| send.ticket) } else { None };
+    let ticket = if own { send.as_ref().map(|send| send.ticket) } else { None };
     report.check("G8", at, ticket == m.ticket, || {
         format!(
             "{} delivered #{} with ticket {:?} instead of {ticket:?}",
@@ -109,16 +106,12 @@ fn nothing_hangs(history: &History<'_>, report: &mut Report) {
             .collect();
         let index = life.stays.iter().position(|other| std::ptr::eq(other, stay));
         let sends = life.sends.get(&stay.group).map_or(&[][..], Vec::as_slice);
-        for (number, send) in sends
-            .iter()
-            .enumerate()
-            .filter(|(_, send)| Some(send.stay) == index)
-        {
-            report.check("G10", send.at, own.contains(&(number as u64 + 1)), || {
+        for send in sends.iter().filter(|send| Some(send.stay) == index) {
+            report.check("G10", send.at, own.contains(&send.seq), || {
                 format!(
                     "{} never delivered its own #{} in {}",
                     history.name(life),
-                    number + 1,
+                    send.seq,
                     stay.key.1
                 )
             });

@@ -58,7 +58,7 @@ pub struct Life {
     pub views: Vec<(Micros, Arc<NodeView>)>,
     /// Its memberships of groups.
     pub stays: Vec<Stay>,
-    /// What it sent, per group, in order: the n-th has sequence number n.
+    /// What it sent, per group, in order.
     pub sends: BTreeMap<GroupIndex, Vec<Send>>,
     /// When it was told that it was expelled.
     pub expelled: Option<Micros>,
@@ -84,6 +84,8 @@ pub struct Send {
     pub ticket: u64,
     /// The hash of its bytes.
     pub payload: u64,
+    /// Its number in its stay, from 1.
+    pub seq: u64,
     /// The stay in which it was sent.
     pub stay: usize,
     /// The epoch of that stay.
@@ -269,7 +271,9 @@ impl<'a> History<'a> {
                 Some(stay) => {
                     let epoch = life.stays[stay].epochs.len() - 1;
                     let after = life.stays[stay].epochs[epoch].log.len();
-                    let send = Send {
+                    let last = life.sends.get(group).and_then(|sends| sends.last());
+                    let seq = last.filter(|last| last.stay == stay).map_or(1, |last| last.seq + 1);
+                    let send = Send { seq,
                         at,
                         ticket: *ticket,
                         payload: *payload,
@@ -292,6 +296,18 @@ impl<'a> History<'a> {
             }
             _ => {}
         }
+    }
+
+    /// The message that an incarnation sent to a group under this number with this payload. Numbers begin again with
+    /// each membership.
+    pub fn sent(&self, life: &Life, group: GroupIndex, m: &Delivery) -> Option<Send> {
+        let sends = life.sends.get(&group)?;
+        let stays = (0..life.stays.len()).filter(|stay| life.stays[*stay].group == group);
+        let offset = usize::try_from(m.seq).ok()?.checked_sub(1)?;
+        stays
+            .filter_map(|stay| sends.get(sends.partition_point(|send| send.stay < stay) + offset))
+            .find(|send| send.seq == m.seq && send.payload == m.payload)
+            .cloned()
     }
 
     /// The life of an incarnation.

@@ -112,9 +112,9 @@ fn causal(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mu
         };
         let stay_index = life.stays.iter().position(|other| std::ptr::eq(other, *stay));
         let epoch_index = stay.epochs.iter().position(|other| std::ptr::eq(other, *epoch));
-        for (number, send) in sends.iter().enumerate() {
+        for send in sends {
             if Some(send.stay) == stay_index && Some(send.epoch) == epoch_index {
-                causes.insert((life.incarnation, number as u64 + 1), (send.after, epoch));
+                causes.insert((life.incarnation, send.seq), (send.after, epoch));
             }
         }
     }

@@ -6,35 +6,32 @@ use antiphon_core::Outcome;
 use antiphon_core::wire::Incarnation;
 
 use super::Report;
-use super::history::{End, GroupKey, History, Life, StayEnd};
+use super::history::{End, GroupKey, History, Life, Send, StayEnd};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let delivered = deliveries(history);
     for (process, facts) in &history.processes {
         let mut seen = BTreeSet::new();
         for (at, group, ticket, outcome) in &facts.receipts {
-            report.check("R17", *at, seen.insert((*group, *ticket)), || {
-                format!("p{process} got two receipts for ticket {ticket} of group {group}")
-            });
-            let sent = history
-                .lives
-                .iter()
-                .filter(|life| life.process == *process)
-                .find_map(|life| {
+            // Tickets may begin again with each membership: the last one given before the receipt is meant.
+            let lives = history.lives.iter().filter(|life| life.process == *process);
+            let sent = lives
+                .filter_map(|life| {
                     let sends = life.sends.get(group)?;
-                    let number = sends.iter().position(|send| send.ticket == *ticket)?;
-                    let key = life.stays.get(sends[number].stay)?.key;
-                    Some((life, key, number as u64 + 1))
-                });
-            let Some((life, key, seq)) = sent else {
-                report.fail(
-                    "R17",
-                    *at,
-                    format!("p{process} got a receipt for ticket {ticket}, which it never got"),
-                );
+                    let send = sends.iter().rfind(|send| send.ticket == *ticket && send.at <= *at)?;
+                    Some((life, send))
+                })
+                .max_by_key(|(_, send)| send.at);
+            let Some((life, send)) = sent else {
+                let what = format!("p{process} got a receipt for ticket {ticket}, which it never got");
+                report.fail("R17", *at, what);
                 continue;
             };
-            let fate = delivered.get(&(key, life.incarnation, seq));
+            let seq = send.seq;
+            report.check("R17", *at, seen.insert((*group, *ticket, send.at)), || {
+                format!("p{process} got two receipts for ticket {ticket} of group {group}")
+            });
+            let fate = delivered.get(&message(life, send));
             let truthful = match outcome {
                 Outcome::Delivered => fate.is_some_and(|fate| fate.by_others > 0 || fate.lives_on),
                 Outcome::NotDelivered => fate.is_none_or(|fate| !fate.lives_on),
@@ -53,6 +50,13 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
+/// A message across memberships of its sender, whose numbers begin again with each.
+type MessageKey = (GroupKey, Incarnation, u64, u64);
+
+fn message(life: &Life, send: &Send) -> MessageKey {
+    (life.stays[send.stay].key, life.incarnation, send.seq, send.payload)
+}
+
 /// What became of a message, over all members.
 #[derive(Debug, Default)]
 struct Fate {
@@ -62,12 +66,12 @@ struct Fate {
     lives_on: bool,
 }
 
-fn deliveries(history: &History<'_>) -> BTreeMap<(GroupKey, Incarnation, u64), Fate> {
-    let mut result: BTreeMap<(GroupKey, Incarnation, u64), Fate> = BTreeMap::new();
+fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
+    let mut result: BTreeMap<MessageKey, Fate> = BTreeMap::new();
     for (life, stay) in history.stays() {
         for (index, epoch) in stay.epochs.iter().enumerate() {
             for m in &epoch.log {
-                let fate = result.entry((stay.key, m.sender, m.seq)).or_default();
+                let fate = result.entry((stay.key, m.sender, m.seq, m.payload)).or_default();
                 fate.by_others += usize::from(m.sender != life.incarnation);
                 fate.lives_on |= index + 1 < stay.epochs.len();
             }
@@ -79,7 +83,7 @@ fn deliveries(history: &History<'_>) -> BTreeMap<(GroupKey, Incarnation, u64), F
 /// Whoever lost its membership alive learns what became of each message it had sent and not delivered.
 fn complete(
     history: &History<'_>,
-    delivered: &BTreeMap<(GroupKey, Incarnation, u64), Fate>,
+    delivered: &BTreeMap<MessageKey, Fate>,
     report: &mut Report,
 ) {
     for life in &history.lives {
@@ -91,11 +95,11 @@ fn complete(
             continue;
         };
         for (group, sends) in &life.sends {
-            for (number, send) in sends.iter().enumerate() {
+            for send in sends {
                 let stay = &life.stays[send.stay];
                 let over = stay.end == StayEnd::Resync
                     || (stay.end == StayEnd::Open && matches!(life.end, End::Succeeded(_)));
-                let seq = number as u64 + 1;
+                let seq = send.seq;
                 if !over || own_delivery(life, send.stay, seq) {
                     continue;
                 }
@@ -107,7 +111,7 @@ fn complete(
                     format!(
                         "{} never learned what became of its #{seq}: {:?}",
                         history.name(life),
-                        delivered.get(&(stay.key, life.incarnation, seq))
+                        delivered.get(&message(life, send))
                     )
                 });
             }

@@ -87,9 +87,18 @@ pub(super) enum Input {
 pub(super) struct Usage {
     pub(super) handle: GroupHandle,
     pub(super) view: Option<Arc<GroupView>>,
+    /// The application asked to leave; it may join again once it was told that it left.
     pub(super) left: bool,
+    gone: bool,
+    rejoin: bool,
     full: bool,
     unconsumed: u64,
+}
+
+impl Usage {
+    fn new(handle: GroupHandle) -> Self {
+        Self { handle, view: None, left: false, gone: false, rejoin: false, full: false, unconsumed: 0 }
+    }
 }
 
 /// A host's clock: starts at zero with the process, and drifts.
@@ -214,10 +223,11 @@ impl World {
 
     fn join_named(&mut self, id: ProcessId, group: GroupIndex, name: &str, options: GroupOptions) {
         let process = &mut self.processes[id];
-        if process.ended.is_some()
-            || process.leaving
-            || process.uses.get(&group).is_some_and(|usage| !usage.left)
-        {
+        if process.ended.is_some() || process.leaving {
+            return;
+        }
+        if let Some(usage) = process.uses.get_mut(&group).filter(|usage| !usage.gone) {
+            usage.rejoin = usage.left;
             return;
         }
         let now = process.clock.local(self.now);
@@ -226,13 +236,7 @@ impl World {
                 process.handles.insert(handle, group);
                 process.uses.insert(
                     group,
-                    Usage {
-                        handle,
-                        view: None,
-                        left: false,
-                        full: false,
-                        unconsumed: 0,
-                    },
+                    Usage::new(handle),
                 );
                 self.note(
                     id,
@@ -542,6 +546,7 @@ impl World {
                 return;
             }
             let consumed = self.consume(id);
+            self.rejoin_groups(id);
             if !heard && !consumed {
                 break;
             }
@@ -684,6 +689,7 @@ impl World {
             GroupEvent::Refused { reason } => Heard::Refused(reason),
             GroupEvent::Left => {
                 usage.left = true;
+                usage.gone = true;
                 usage.view = None;
                 Heard::Left
             }
@@ -713,6 +719,16 @@ impl World {
                 .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
         }
         any
+    }
+
+    /// The application joins again what it has left, if it was told to meanwhile.
+    fn rejoin_groups(&mut self, id: ProcessId) {
+        let ready = self.processes[id].uses.iter_mut().find(|(_, usage)| usage.gone && usage.rejoin);
+        if let Some((group, usage)) = ready {
+            usage.rejoin = false;
+            let group = *group;
+            self.join_group(id, group);
+        }
     }
 
     /// The process is gone; its kernel, unless the power is, goes on.
