@@ -67,7 +67,7 @@ fn integrity(
     at: u64,
     report: &mut Report,
 ) {
-    let send = history.life(m.sender).and_then(|sender| history.sent(sender, stay.group, m));
+    let send = history.life(m.sender).and_then(|sender| history.sent(sender, stay.group, m.payload));
     let holds = send.as_ref().is_some_and(|send| send.at <= at);
     report.check("G8", at, holds, || {
         format!(
@@ -102,16 +102,16 @@ fn nothing_hangs(history: &History<'_>, report: &mut Report) {
             .iter()
             .flat_map(|epoch| &epoch.log)
             .filter(|m| m.sender == life.incarnation)
-            .map(|m| m.seq)
+            .map(|m| m.payload)
             .collect();
         let index = life.stays.iter().position(|other| std::ptr::eq(other, stay));
         let sends = life.sends.get(&stay.group).map_or(&[][..], Vec::as_slice);
         for send in sends.iter().filter(|send| Some(send.stay) == index) {
-            report.check("G10", send.at, own.contains(&send.seq), || {
+            report.check("G10", send.at, own.contains(&send.payload), || {
                 format!(
-                    "{} never delivered its own #{} in {}",
+                    "{} never delivered its own ticket {} in {}",
                     history.name(life),
-                    send.seq,
+                    send.ticket,
                     stay.key.1
                 )
             });

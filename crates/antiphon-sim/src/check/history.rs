@@ -60,6 +60,8 @@ pub struct Life {
     pub stays: Vec<Stay>,
     /// What it sent, per group, in order.
     pub sends: BTreeMap<GroupIndex, Vec<Send>>,
+    /// Where in `sends` each payload is.
+    payloads: BTreeMap<(GroupIndex, u64), usize>,
     /// When it was told that it was expelled.
     pub expelled: Option<Micros>,
 }
@@ -84,8 +86,6 @@ pub struct Send {
     pub ticket: u64,
     /// The hash of its bytes.
     pub payload: u64,
-    /// Its number in its stay, from 1.
-    pub seq: u64,
     /// The stay in which it was sent.
     pub stay: usize,
     /// The epoch of that stay.
@@ -217,6 +217,7 @@ impl<'a> History<'a> {
                     views: Vec::new(),
                     stays: Vec::new(),
                     sends: BTreeMap::new(),
+                    payloads: BTreeMap::new(),
                     expelled: None,
                 });
                 continue;
@@ -271,9 +272,7 @@ impl<'a> History<'a> {
                 Some(stay) => {
                     let epoch = life.stays[stay].epochs.len() - 1;
                     let after = life.stays[stay].epochs[epoch].log.len();
-                    let last = life.sends.get(group).and_then(|sends| sends.last());
-                    let seq = last.filter(|last| last.stay == stay).map_or(1, |last| last.seq + 1);
-                    let send = Send { seq,
+                    let send = Send {
                         at,
                         ticket: *ticket,
                         payload: *payload,
@@ -281,7 +280,9 @@ impl<'a> History<'a> {
                         epoch,
                         after,
                     };
-                    life.sends.entry(*group).or_default().push(send);
+                    let sends = life.sends.entry(*group).or_default();
+                    life.payloads.entry((*group, *payload)).or_insert(sends.len());
+                    sends.push(send);
                 }
                 None => {
                     let what =
@@ -298,16 +299,10 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The message that an incarnation sent to a group under this number with this payload. Numbers begin again with
-    /// each membership.
-    pub fn sent(&self, life: &Life, group: GroupIndex, m: &Delivery) -> Option<Send> {
-        let sends = life.sends.get(&group)?;
-        let stays = (0..life.stays.len()).filter(|stay| life.stays[*stay].group == group);
-        let offset = usize::try_from(m.seq).ok()?.checked_sub(1)?;
-        stays
-            .filter_map(|stay| sends.get(sends.partition_point(|send| send.stay < stay) + offset))
-            .find(|send| send.seq == m.seq && send.payload == m.payload)
-            .cloned()
+    /// What an incarnation sent to a group with these bytes.
+    pub fn sent(&self, life: &Life, group: GroupIndex, payload: u64) -> Option<Send> {
+        let index = *life.payloads.get(&(group, payload))?;
+        life.sends.get(&group)?.get(index).cloned()
     }
 
     /// The life of an incarnation.

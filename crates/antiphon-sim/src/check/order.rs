@@ -114,7 +114,7 @@ fn causal(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mu
         let epoch_index = stay.epochs.iter().position(|other| std::ptr::eq(other, *epoch));
         for send in sends {
             if Some(send.stay) == stay_index && Some(send.epoch) == epoch_index {
-                causes.insert((life.incarnation, send.seq), (send.after, epoch));
+                causes.insert((life.incarnation, send.payload), (send.after, epoch));
             }
         }
     }
@@ -125,7 +125,7 @@ fn causal(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mu
         let all: BTreeSet<(Incarnation, u64)> = epoch.log.iter().map(|m| (m.sender, m.seq)).collect();
         let mut checked: BTreeMap<Incarnation, usize> = BTreeMap::new();
         for (index, m) in epoch.log.iter().enumerate() {
-            if let Some((after, theirs)) = causes.get(&(m.sender, m.seq))
+            if let Some((after, theirs)) = causes.get(&(m.sender, m.payload))
                 && (index < regular || survives(epoch, m.sender))
             {
                 // A sender's prefix only grows: look at what was added since its last message.

@@ -6,7 +6,7 @@ use antiphon_core::Outcome;
 use antiphon_core::wire::Incarnation;
 
 use super::Report;
-use super::history::{End, GroupKey, History, Life, Send, StayEnd};
+use super::history::{End, Epoch, GroupKey, History, Life, Send, StayEnd};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let delivered = deliveries(history);
@@ -27,7 +27,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 report.fail("R17", *at, what);
                 continue;
             };
-            let seq = send.seq;
+            let number = send.ticket;
             report.check("R17", *at, seen.insert((*group, *ticket, send.at)), || {
                 format!("p{process} got two receipts for ticket {ticket} of group {group}")
             });
@@ -39,7 +39,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             };
             report.check("R17", *at, truthful, || {
                 format!(
-                    "{} was told {outcome:?} of its #{seq}: {fate:?}",
+                    "{} was told {outcome:?} of its ticket {number}: {fate:?}",
                     history.name(life)
                 )
             });
@@ -50,11 +50,11 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// A message across memberships of its sender, whose numbers begin again with each.
-type MessageKey = (GroupKey, Incarnation, u64, u64);
+/// A message: payloads are distinct, numbers may begin again with a membership.
+type MessageKey = (GroupKey, Incarnation, u64);
 
 fn message(life: &Life, send: &Send) -> MessageKey {
-    (life.stays[send.stay].key, life.incarnation, send.seq, send.payload)
+    (life.stays[send.stay].key, life.incarnation, send.payload)
 }
 
 /// What became of a message, over all members.
@@ -71,7 +71,7 @@ fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
     for (life, stay) in history.stays() {
         for (index, epoch) in stay.epochs.iter().enumerate() {
             for m in &epoch.log {
-                let fate = result.entry((stay.key, m.sender, m.seq, m.payload)).or_default();
+                let fate = result.entry((stay.key, m.sender, m.payload)).or_default();
                 fate.by_others += usize::from(m.sender != life.incarnation);
                 fate.lives_on |= index + 1 < stay.epochs.len();
             }
@@ -99,8 +99,7 @@ fn complete(
                 let stay = &life.stays[send.stay];
                 let over = stay.end == StayEnd::Resync
                     || (stay.end == StayEnd::Open && matches!(life.end, End::Succeeded(_)));
-                let seq = send.seq;
-                if !over || own_delivery(life, send.stay, seq) {
+                if !over || own_delivery(life, send) {
                     continue;
                 }
                 let told = facts
@@ -109,8 +108,9 @@ fn complete(
                     .any(|(_, g, ticket, _)| g == group && *ticket == send.ticket);
                 report.check("R17", send.at, told, || {
                     format!(
-                        "{} never learned what became of its #{seq}: {:?}",
+                        "{} never learned what became of its ticket {}: {:?}",
                         history.name(life),
+                        send.ticket,
                         delivered.get(&message(life, send))
                     )
                 });
@@ -119,11 +119,7 @@ fn complete(
     }
 }
 
-fn own_delivery(life: &Life, stay: usize, seq: u64) -> bool {
-    life.stays[stay].epochs.iter().any(|epoch| {
-        epoch
-            .log
-            .iter()
-            .any(|m| m.sender == life.incarnation && m.seq == seq)
-    })
+fn own_delivery(life: &Life, send: &Send) -> bool {
+    let own = |epoch: &Epoch| epoch.log.iter().any(|m| m.sender == life.incarnation && m.payload == send.payload);
+    life.stays[send.stay].epochs.iter().any(own)
 }

@@ -91,6 +91,7 @@ enum Happening {
     Resume(ProcessId, u32),
     Unslow(ProcessId, u32),
     Unstall(ProcessId),
+    Rejoin(ProcessId, GroupIndex),
     Input(ProcessId, Input),
     Datagram {
         to: Slot,
@@ -305,6 +306,7 @@ impl World {
             Happening::Resume(process, pause) => self.resume(process, pause),
             Happening::Unslow(process, pause) => self.unslow(process, pause),
             Happening::Unstall(process) => self.unstall(process),
+            Happening::Rejoin(process, group) => self.join_group(process, group),
             Happening::Input(process, input) => self.accept(process, input),
             Happening::Datagram { to, from, bytes } => self.datagram_arrived(to, from, bytes),
             Happening::Outside { to, from, bytes } => {

@@ -247,6 +247,11 @@ impl World {
                     },
                 );
             }
+            // It still serves others what they need of its last membership: later.
+            Err(_) if process.uses.contains_key(&group) => {
+                self.count("join_refused");
+                self.agenda.add(self.now + 100_000, Happening::Rejoin(id, group));
+            }
             Err(error) => self.note(id, Seen::Contract(format!("joining {name} was refused: {error}"))),
         }
         self.drive(id);
@@ -515,10 +520,8 @@ impl World {
             (self.now, 1)
         };
         if process.timer_calls.1 == RUNAWAY / 100 {
-            self.note(
-                id,
-                Seen::Contract("the timer fires again and again without time passing".to_owned()),
-            );
+            let (wanted, now) = (process.node.poll_timeout(), process.clock.local(self.now));
+            self.note(id, Seen::Contract(format!("at {now:?} the timer is wanted at {wanted:?}, again and again")));
             return self.end(id, Ending::Killed);
         }
         self.accept(id, Input::Timer);
