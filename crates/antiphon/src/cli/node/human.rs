@@ -3,15 +3,51 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use antiphon::NodeView;
+
 use crate::cli::judge;
 use crate::cli::lines::{Line, Payload, ViewName};
+
+/// As wide as the time and what follows it.
+const INDENT: &str = "              ";
 
 /// A line for people, with the time.
 pub(crate) fn render(line: &Line, now: SystemTime) -> String {
     let time = time_of_day(now);
     let text = describe(line);
     // Continuation lines stand under the text, not under the time.
-    format!("{time}  {}", text.replace('\n', "\n              "))
+    format!("{time}  {}", text.replace('\n', &format!("\n{INDENT}")))
+}
+
+/// A view with everything it says of its members, by seniority.
+pub(crate) fn members(view: &NodeView) -> String {
+    let kind = if view.is_primary() {
+        ""
+    } else {
+        ", without a majority"
+    };
+    let mut text = format!("{INDENT}cluster view {}{kind}:", view.number);
+    for (rank, member) in view.members.iter().enumerate() {
+        let metadata: String = member
+            .metadata
+            .iter()
+            .map(|(key, value)| format!("  {key}={value}"))
+            .collect();
+        let weight = if member.weight == 1 {
+            String::new()
+        } else {
+            format!("  weight {}", member.weight)
+        };
+        let elder = if rank == 0 { "  elder" } else { "" };
+        let incarnation = member.incarnation.short();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n{INDENT}  {:<12}  {}  {incarnation}{elder}{weight}{metadata}",
+            member.name, member.addr
+        );
+    }
+    text
 }
 
 fn describe(line: &Line) -> String {

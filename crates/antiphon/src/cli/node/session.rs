@@ -291,6 +291,13 @@ enum Asked {
     Leave,
 }
 
+/// What answers a line of stdin at once.
+enum Reply {
+    Line(Box<Line>),
+    /// For people.
+    Text(String),
+}
+
 /// The task that obeys stdin.
 struct Obeying {
     cluster: Cluster,
@@ -308,7 +315,7 @@ impl Obeying {
             Input::Line(line) => line,
             Input::TooLong => {
                 let reason = format!("the line is longer than {MAX_LINE_BYTES} bytes; it was skipped");
-                self.printer.print(&refuse(&reason)).await;
+                self.reply(refuse(&reason)).await;
                 return Asked::Nothing;
             }
         };
@@ -324,19 +331,18 @@ impl Obeying {
                     self.printer.print(&line).await;
                 }
             }
-            Err(line) => self.printer.print(&line).await,
+            Err(reply) => self.reply(reply).await,
         }
         Asked::Nothing
     }
 
-    fn parse_json(&self, line: &[u8]) -> Result<Request, Box<Line>> {
+    fn parse_json(&self, line: &[u8]) -> Result<Request, Reply> {
         let line = std::str::from_utf8(line).map_err(|error| refuse(&format!("not UTF-8 ({error})")))?;
-        Request::parse(line)
+        Request::parse(line).map_err(Reply::Line)
     }
 
-    /// `/why NAME`, `/view`, `/leave`; anything else is sent, `//x` as `/x`. Gives the request, or the line that answers
-    /// at once.
-    fn parse_human(&self, line: &[u8]) -> Result<Request, Box<Line>> {
+    /// `/why NAME`, `/view`, `/leave`; anything else is sent, `//x` as `/x`.
+    fn parse_human(&self, line: &[u8]) -> Result<Request, Reply> {
         let send = |payload| {
             Request::Send(SendRequest {
                 group: None,
@@ -354,13 +360,20 @@ impl Obeying {
                 node: node.to_owned(),
             })),
             ("view", "") => match self.cluster.view() {
-                Some(view) => Err(Box::new(self.names().node_view(&view))),
+                Some(view) => Err(Reply::Text(human::members(&view))),
                 None => Err(refuse("there is no cluster yet")),
             },
             _ if command.starts_with(b"/") => Ok(send(command)),
             _ => Err(refuse(
                 "commands are /why NAME, /view and /leave; //text sends /text",
             )),
+        }
+    }
+
+    async fn reply(&self, reply: Reply) {
+        match reply {
+            Reply::Line(line) => self.printer.print(&line).await,
+            Reply::Text(text) => self.printer.print_text(text).await,
         }
     }
 
@@ -422,9 +435,9 @@ impl Obeying {
     }
 }
 
-fn refuse(reason: &str) -> Box<Line> {
-    Box::new(Line::Error {
+fn refuse(reason: &str) -> Reply {
+    Reply::Line(Box::new(Line::Error {
         reason: reason.to_owned(),
         request: serde_json::Value::Null,
-    })
+    }))
 }

@@ -1,0 +1,74 @@
+//! The demo as a newcomer meets it: real processes are paused, killed, cut off and healed, and its own audit must hold.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn demo(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .arg("demo")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    let text = std::str::from_utf8(&output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect()
+}
+
+#[test]
+fn five_nodes_are_broken_in_every_way_and_keep_every_promise() {
+    let output = demo(&["--json"]);
+    let lines = lines(&output);
+    let story = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{story}");
+    let steps: Vec<&str> = lines.iter().filter_map(|line| line["step"].as_str()).collect();
+    for step in [
+        "formed",
+        "paused",
+        "elder_crashed",
+        "restarted",
+        "majority",
+        "minority",
+        "refused",
+        "healed",
+        "alone",
+    ] {
+        assert!(steps.contains(&step), "no step {step}: {story}");
+    }
+    let summary = lines.last().unwrap();
+    assert_eq!(summary["event"], "summary");
+    assert_eq!(summary["nodes"], 5);
+    for count in [
+        "lost",
+        "duplicated",
+        "order_violations",
+        "view_violations",
+        "invented",
+    ] {
+        assert_eq!(summary[count], 0, "{story}");
+    }
+    for figure in ["formed_ms", "elder_crash_detected_ms", "delivery_gap_ms"] {
+        assert!(summary[figure].as_u64().is_some(), "{figure}: {summary}");
+    }
+    assert!(summary["sent"].as_u64().unwrap() > 500, "{summary}");
+    assert!(
+        summary["refused"].as_u64().unwrap() > 0,
+        "the minority refused nothing: {summary}"
+    );
+}
+
+#[test]
+fn the_smallest_cluster_tells_the_same_story_to_people() {
+    let output = demo(&["--nodes", "3"]);
+    let story = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{story}");
+    assert!(
+        story.contains("Every promise was kept.") && story.contains("kill -9 ann"),
+        "{story}"
+    );
+    assert!(!story.contains('\x1b'), "no colours where there is no terminal");
+}

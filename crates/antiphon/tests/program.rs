@@ -1,0 +1,402 @@
+//! The program as a shell or a service manager meets it: settings, lines, signals, exit codes.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// Whatever is waited for takes milliseconds; this long, and it does not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn antiphon() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    for (variable, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ANTIPHON_"))
+    {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn run(arguments: &str) -> Output {
+    antiphon()
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("antiphon-program-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+/// A running node with `--json`; ends with the test.
+struct Node {
+    child: Child,
+    stdin: ChildStdin,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Node {
+    fn start(arguments: &str) -> Self {
+        let mut child = antiphon()
+            .args([
+                "node",
+                "--json",
+                "--cluster",
+                "program",
+                "--name",
+                "a",
+                "--bind",
+                "127.0.0.1:0",
+            ])
+            .args(arguments.split_whitespace())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self {
+            child,
+            stdin,
+            lines: reader(stdout),
+        }
+    }
+
+    /// The next line, which must be one JSON object.
+    fn line(&self) -> Value {
+        let line = self.lines.recv_timeout(PATIENCE).expect("a line");
+        let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert!(value.is_object(), "{line}");
+        value
+    }
+
+    /// Reads on to the first line of this event.
+    fn event(&self, event: &str) -> Value {
+        loop {
+            let line = self.line();
+            if line["event"] == event {
+                return line;
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.stdin.write_all(bytes).unwrap();
+        self.stdin.write_all(b"\n").unwrap();
+    }
+
+    fn say(&mut self, request: Value) {
+        self.write(request.to_string().as_bytes());
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn exit(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the node did not end");
+    }
+
+    /// All lines that are still to come, until the end of stdout.
+    fn rest(&self) -> Vec<String> {
+        self.lines.iter().collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn reader(stdout: ChildStdout) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+#[test]
+fn the_file_yields_to_the_environment_and_the_environment_to_the_flag() {
+    let file = scratch("precedence.toml");
+    let text = "cluster = \"file\"\nname = \"file\"\nbind = \"127.0.0.1:1\"\norder = \"fifo\"\nallow-faults = true\ngroup = [\"f\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let output = antiphon()
+        .args(["node", "--print-config", "--name", "flag", "--config"])
+        .arg(&file)
+        .env("ANTIPHON_NAME", "environment")
+        .env("ANTIPHON_BIND", "127.0.0.1:2")
+        .env("ANTIPHON_ALLOW_FAULTS", "false")
+        .env("ANTIPHON_GROUP", "g,h")
+        .env("ANTIPHON_METADATA", "role=db,zone=1")
+        .output()
+        .unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "cluster = \"file\"",
+        "name = \"flag\"",
+        "bind = \"127.0.0.1:2\"",
+        "order = \"fifo\"",
+        "allow-faults = false",
+        "group = [\"g\", \"h\"]",
+        "metadata = { role = \"db\", zone = \"1\" }",
+    ] {
+        assert!(
+            printed.lines().any(|printed| printed == line),
+            "{line} is not in\n{printed}"
+        );
+    }
+}
+
+#[test]
+fn wrong_settings_end_with_two_and_say_what_is_wrong() {
+    let file = scratch("unknown.toml");
+    std::fs::write(&file, "cluster = \"c\"\nseed = [\"127.0.0.1:1\"]\n").unwrap();
+    let path = file.display();
+    for (arguments, expected) in [
+        ("node".to_owned(), "no cluster is given"),
+        (format!("node --config {path}"), "seed"),
+        ("node --cluster c --name n --bind 10.1.2.3".to_owned(), "loopback"),
+        ("node --cluster c --name n --order causal".to_owned(), "causal"),
+        ("node --cluster c --name n --bnid 1".to_owned(), "--bind"),
+        ("demo --nodes 2".to_owned(), "3..=9"),
+        (String::new(), "Usage"),
+    ] {
+        let output = run(&arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
+        assert!(error.contains(expected), "{arguments}: {error}");
+        assert!(output.stdout.is_empty());
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_port_that_is_taken_ends_with_one_and_says_so() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = run(&format!(
+        "node --cluster c --name n --bind {}",
+        listener.local_addr().unwrap()
+    ));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("in use"));
+}
+
+#[test]
+fn a_fresh_key_is_for_its_owner_only_and_a_node_takes_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = scratch("key");
+    assert!(run(&format!("key {}", file.display())).status.success());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        text.trim().len() == 64 && text.trim().bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "{text}"
+    );
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert_eq!(
+        run(&format!("key {}", file.display())).status.code(),
+        Some(1),
+        "a key is never overwritten"
+    );
+    let mut node = Node::start(&format!("--key-file {}", file.display()));
+    node.event("view");
+    node.say(json!({"leave": {}}));
+    assert_eq!(node.exit().code(), Some(0));
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
+    let mut node = Node::start("--group chat --group jobs --metadata role=db");
+    let ready = node.line();
+    assert_eq!((&ready["event"], &ready["name"]), (&json!("ready"), &json!("a")));
+    let incarnation = ready["incarnation"].as_str().unwrap().to_owned();
+    assert_eq!(incarnation.len(), 32);
+    let view = node.event("node_view");
+    assert_eq!(view["id"], view["number"]);
+    assert_eq!(view["primary"], true);
+    assert_eq!(view["joined"], json!(["a"]));
+    assert_eq!(
+        view["members"],
+        json!([{"name": "a", "incarnation": incarnation, "addr": ready["addr"], "metadata": {"role": "db"}}])
+    );
+    let mut groups: Vec<Value> = (0..2).map(|_| node.event("view")["group"].clone()).collect();
+    groups.sort_by_key(Value::to_string);
+    assert_eq!(groups, ["chat", "jobs"]);
+
+    node.say(json!({"send": {"group": "jobs", "payload": "grüße"}}));
+    let message = node.event("message");
+    assert_eq!(
+        (
+            &message["group"],
+            &message["sender"],
+            &message["seq"],
+            &message["payload"]
+        ),
+        (&json!("jobs"), &json!("a"), &json!(1), &json!("grüße"))
+    );
+    node.say(json!({"send": {"payload": {"base64": "/wD+"}}}));
+    let message = node.event("message");
+    assert_eq!(
+        (&message["group"], &message["payload"]),
+        (&json!("chat"), &json!({"base64": "/wD+"}))
+    );
+    node.say(json!({"why": {"node": "a"}}));
+    assert_eq!(node.event("why")["node"], "a");
+
+    node.say(json!({"leave": {}}));
+    assert_eq!(node.exit().code(), Some(0));
+    let rest = node.rest();
+    assert_eq!(rest.last().unwrap(), r#"{"event":"left"}"#);
+    for line in rest {
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+}
+
+#[test]
+fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
+    let mut node = Node::start("--group chat");
+    node.event("view");
+    for (line, expected) in [
+        (&b"hello"[..], "not JSON"),
+        (b"\xff\xfe", "UTF-8"),
+        (br#"{"send":{"group":"nowhere","payload":"x"}}"#, "chat"),
+        (br#"{"send":{"group":"chat","payload":7}}"#, "payload"),
+        (br#"{"send":{"payload":{"base64":"!"}}}"#, "base64"),
+        (br#"{"fault":{"block":["b"]}}"#, "--allow-faults"),
+        (br#"{"dance":{}}"#, "dance"),
+        (&[b'['; 100_000], "not JSON"),
+        (&[b'x'; (1 << 20) + 10], "1048576"),
+    ] {
+        node.write(line);
+        let error = node.event("error");
+        assert!(
+            error["reason"].as_str().unwrap().contains(expected),
+            "{expected}: {error}"
+        );
+        assert!(error.get("request").is_some());
+    }
+    let large = json!({"send": {"group": "chat", "payload": "x".repeat(60_001)}});
+    node.say(large.clone());
+    let error = node.event("error");
+    assert!(error["reason"].as_str().unwrap().contains("60000"));
+    assert_eq!(error["request"], large, "the request is echoed");
+    node.say(json!({"send": {"group": "chat", "payload": "still here"}}));
+    assert_eq!(node.event("message")["payload"], "still here");
+}
+
+#[test]
+fn the_end_of_stdin_changes_nothing_and_each_signal_leaves_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut node = Node::start("");
+        drop(std::mem::replace(&mut node.stdin, spare_stdin()));
+        node.event("view");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(
+            node.child.try_wait().unwrap().is_none(),
+            "the node ended with its stdin"
+        );
+        node.signal(signal);
+        assert_eq!(node.exit().code(), Some(0));
+        assert_eq!(node.rest().last().unwrap(), r#"{"event":"left"}"#);
+    }
+}
+
+/// A stdin of some other process, to put in the place of one that is to be closed.
+fn spare_stdin() -> ChildStdin {
+    let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+    let stdin = child.stdin.take().unwrap();
+    child.wait().unwrap();
+    stdin
+}
+
+#[test]
+fn a_node_whose_lines_nobody_reads_any_more_leaves_and_says_so_with_four() {
+    let mut child = antiphon()
+        .args([
+            "node",
+            "--json",
+            "--cluster",
+            "program",
+            "--name",
+            "a",
+            "--bind",
+            "127.0.0.1:0",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    drop(child.stdout.take());
+    // The pipe breaks with the first line after its end was closed.
+    let _ = stdin.write_all(b"{\"send\":{\"payload\":\"x\"}}\n");
+    let mut node = Node {
+        child,
+        stdin,
+        lines: mpsc::channel().1,
+    };
+    assert_eq!(node.exit().code(), Some(4));
+}
+
+#[test]
+fn a_reader_that_stops_reading_does_not_keep_a_node_from_leaving() {
+    let mut child = antiphon()
+        .args([
+            "node",
+            "--json",
+            "--cluster",
+            "program",
+            "--name",
+            "a",
+            "--bind",
+            "127.0.0.1:0",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // Held and never read: the pipe fills, then the queue, then the group's window.
+    let stdout = child.stdout.take();
+    let line = json!({"send": {"payload": "x".repeat(10_000)}}).to_string() + "\n";
+    for _ in 0..50 {
+        stdin.write_all(line.as_bytes()).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let mut node = Node {
+        child,
+        stdin,
+        lines: mpsc::channel().1,
+    };
+    node.signal(Signal::TERM);
+    node.exit();
+    drop(stdout);
+}
