@@ -8,7 +8,7 @@ use antiphon::{
 };
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(8);
 
 #[derive(Clone)]
 enum Net {
