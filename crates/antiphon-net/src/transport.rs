@@ -143,8 +143,7 @@ impl Connection {
             .fetch_add(1, Ordering::AcqRel)
             .saturating_add(1);
         if refused >= MAX_REFUSED_FRAMES || !self.shared.authenticated.load(Ordering::Acquire) {
-            self.shared.closed.store(true, Ordering::Release);
-            self.shared.changed.notify_one();
+            self.close();
         }
     }
 
@@ -154,6 +153,17 @@ impl Connection {
 
     pub(crate) fn is_authenticated(&self) -> bool {
         self.shared.authenticated.load(Ordering::Acquire)
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.changed.notify_one();
+    }
+
+    /// Whether it is open (somebody else holds it) and has brought nothing authentic yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.is_authenticated() && Arc::strong_count(&self.shared) > 1
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -255,8 +255,28 @@ async fn a_connection_whose_first_frame_the_core_refuses_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_silent_connections_does_not_keep_a_member_out() {
+    let (node, mut inputs, addr) = tcp("127.0.0.1:0", |config| config.max_unauthenticated = 2);
+    let oldest = stranger(addr, b"");
+    let held = [stranger(addr, b""), stranger(addr, b"")];
+    assert!(
+        tokio::task::spawn_blocking(move || is_closed(oldest))
+            .await
+            .expect("no panic")
+    );
+    assert_eq!(node.counters().connections_refused, 1);
+    let (mut peer, _peer_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    peer.send(addr, Class::Control, frame(&mut codec(1), Kind::Control, "hello"));
+    wait_for(&mut inputs, |input| {
+        matches!(input, Input::Frames { .. }).then_some(())
+    })
+    .await;
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn more_connections_than_allowed_are_turned_away() {
-    let (node, _inputs, addr) = tcp("127.0.0.1:0", |config| config.max_unauthenticated = 2);
+    let (node, _inputs, addr) = tcp("127.0.0.1:0", |config| config.max_inbound = 2);
     let held = [stranger(addr, b""), stranger(addr, b"")];
     let third = stranger(addr, b"");
     assert!(

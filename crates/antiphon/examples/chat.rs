@@ -20,7 +20,11 @@ async fn main() -> Result<()> {
 async fn by_hand(name: &str, addr: &str, seeds: &[String]) -> Result<()> {
     let builder = Cluster::builder("chat").name(name).bind(addr).seeds(seeds);
     // The first one has nobody to ask, and starts the cluster.
-    let cluster = if seeds.is_empty() { builder.found().join().await? } else { builder.join().await? };
+    let cluster = if seeds.is_empty() {
+        builder.found().join().await?
+    } else {
+        builder.join().await?
+    };
     let mut room = cluster.group("room").join().await?;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     loop {
@@ -41,7 +45,11 @@ async fn by_hand(name: &str, addr: &str, seeds: &[String]) -> Result<()> {
 
 async fn by_itself() -> Result<()> {
     let ann = Cluster::builder("chat").name("ann").found().join().await?;
-    let bob = Cluster::builder("chat").name("bob").seeds([ann.addr()]).join().await?;
+    let bob = Cluster::builder("chat")
+        .name("bob")
+        .seeds([ann.addr()])
+        .join()
+        .await?;
     let mut ann_room = ann.group("room").join().await?;
     let mut bob_room = bob.group("room").join().await?;
     bob_room.send("hi ann").await?;
@@ -67,7 +75,11 @@ fn show(me: &str, event: &Event) {
     match event {
         Event::View(view) => println!("[{me}] here now: {}", view.names().join(", ")),
         Event::Message(message) => {
-            println!("[{me}] {}: {}", message.sender.name, String::from_utf8_lossy(&message.payload));
+            println!(
+                "[{me}] {}: {}",
+                message.sender.name,
+                String::from_utf8_lossy(&message.payload)
+            );
         }
         Event::Suspended => println!("[{me}] cut off from the majority; waiting"),
         Event::Resync { cause } => println!("[{me}] back again ({cause}); something may have been missed"),

@@ -18,7 +18,9 @@ async fn main() -> Result<()> {
         return node(name, addr).await;
     }
     let nodes = ["a", "b", "c"].into_iter().zip(ADDRS);
-    let nodes: Vec<_> = nodes.map(|(name, addr)| tokio::spawn(node(name.into(), addr.into()))).collect();
+    let nodes: Vec<_> = nodes
+        .map(|(name, addr)| tokio::spawn(node(name.into(), addr.into())))
+        .collect();
     for node in nodes {
         node.await??;
     }
@@ -27,7 +29,12 @@ async fn main() -> Result<()> {
 
 async fn node(name: String, addr: String) -> Result<()> {
     // All three are given the same seeds; a majority of them founds the cluster, whoever comes first.
-    let cluster = Cluster::builder("hello").name(&name).bind(addr).seeds(ADDRS).join().await?;
+    let cluster = Cluster::builder("hello")
+        .name(&name)
+        .bind(addr)
+        .seeds(ADDRS)
+        .join()
+        .await?;
     let mut group = cluster.group("greetings").order(Order::Total).join().await?;
 
     let mut greeted = false;

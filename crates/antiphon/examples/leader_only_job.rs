@@ -19,7 +19,9 @@ async fn main() -> Result<()> {
         return work(name, group).await;
     }
     let starts = ["a", "b", "c"].into_iter().zip(ADDRS);
-    let starts: Vec<_> = starts.map(|(name, addr)| tokio::spawn(start(name.into(), addr.into()))).collect();
+    let starts: Vec<_> = starts
+        .map(|(name, addr)| tokio::spawn(start(name.into(), addr.into())))
+        .collect();
     let mut nodes = Vec::new();
     for start in starts {
         let (cluster, mut group) = start.await??;
@@ -31,11 +33,18 @@ async fn main() -> Result<()> {
                 break view.is_leader();
             }
         };
-        println!("{}: {}", cluster.name(), if leads { "I do the job" } else { "standing by" });
+        println!(
+            "{}: {}",
+            cluster.name(),
+            if leads { "I do the job" } else { "standing by" }
+        );
         nodes.push((cluster, group, leads));
     }
     while nodes.len() > 1 {
-        let leader = nodes.iter().position(|(_, _, leads)| *leads).ok_or("somebody leads")?;
+        let leader = nodes
+            .iter()
+            .position(|(_, _, leads)| *leads)
+            .ok_or("somebody leads")?;
         let (cluster, group, _) = nodes.remove(leader);
         println!("{} leaves", cluster.name());
         cluster.leave().await?;
@@ -55,7 +64,12 @@ async fn main() -> Result<()> {
 }
 
 async fn start(name: String, addr: String) -> Result<(Cluster, Group)> {
-    let cluster = Cluster::builder("jobs").name(name).bind(addr).seeds(ADDRS).join().await?;
+    let cluster = Cluster::builder("jobs")
+        .name(name)
+        .bind(addr)
+        .seeds(ADDRS)
+        .join()
+        .await?;
     let group = cluster.group("workers").join().await?;
     Ok((cluster, group))
 }

@@ -20,20 +20,31 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     let nodes = ["a", "b", "c"].into_iter().zip(ADDRS);
-    let nodes: Vec<_> = nodes.map(|(name, addr)| tokio::spawn(node(name.into(), addr.into()))).collect();
+    let nodes: Vec<_> = nodes
+        .map(|(name, addr)| tokio::spawn(node(name.into(), addr.into())))
+        .collect();
     let mut histories = Vec::new();
     for node in nodes {
         histories.push(node.await??);
     }
     // Not only the end is the same: every value in between is, for the messages came in one order.
     assert!(histories.iter().all(|history| history == &histories[0]));
-    println!("three nodes went through the same {} values, the last {:?}", histories[0].len(), histories[0].last());
+    println!(
+        "three nodes went through the same {} values, the last {:?}",
+        histories[0].len(),
+        histories[0].last()
+    );
     Ok(())
 }
 
 /// Adds 1 to 100, and returns every value the counter had.
 async fn node(name: String, addr: String) -> Result<Vec<u64>> {
-    let cluster = Cluster::builder("counter").name(&name).bind(addr).seeds(ADDRS).join().await?;
+    let cluster = Cluster::builder("counter")
+        .name(&name)
+        .bind(addr)
+        .seeds(ADDRS)
+        .join()
+        .await?;
     let mut group = cluster.group("counter").order(Order::Total).join().await?;
     let mut value: u64 = 0;
     let mut history = Vec::new();
@@ -52,7 +63,10 @@ async fn node(name: String, addr: String) -> Result<Vec<u64>> {
             }
             Event::Message(message) => {
                 // Doubling between additions: the result depends on the order.
-                let amount = message.payload.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                let amount = message
+                    .payload
+                    .first_chunk::<8>()
+                    .map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 value = value.wrapping_mul(2).wrapping_add(amount);
                 history.push(value);
             }

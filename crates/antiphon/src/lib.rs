@@ -40,6 +40,8 @@ mod driver;
 mod error;
 mod event;
 mod group;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 pub use antiphon_core::wire::{
     Accusation, Cause, Departure, Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId,

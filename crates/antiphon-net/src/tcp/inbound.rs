@@ -7,7 +7,7 @@
 //! Whoever has brought no authentic frame in time is closed: a port scanner, a browser, a slow loris. The core says what is
 //! authentic, through [`Connection`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct InboundLimits {
     all: Arc<Semaphore>,
-    unauthenticated: Arc<Semaphore>,
+    /// Those that have brought no authentic frame yet, oldest first.
+    unauthenticated: Mutex<VecDeque<Connection>>,
+    max_unauthenticated: usize,
     by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
     max_per_ip: usize,
 }
@@ -44,7 +46,6 @@ pub(super) struct InboundLimits {
 #[derive(Debug)]
 struct Share {
     _all: OwnedSemaphorePermit,
-    unauthenticated: Option<OwnedSemaphorePermit>,
     by_ip: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
     ip: IpAddr,
 }
@@ -53,23 +54,20 @@ impl InboundLimits {
     pub(super) fn new(config: &TcpConfig) -> Self {
         Self {
             all: Arc::new(Semaphore::new(config.max_inbound)),
-            unauthenticated: Arc::new(Semaphore::new(config.max_unauthenticated)),
+            unauthenticated: Mutex::default(),
+            max_unauthenticated: config.max_unauthenticated,
             by_ip: Arc::default(),
             max_per_ip: config.max_inbound_per_ip,
         }
     }
 
-    fn admit(&self, ip: IpAddr) -> Result<Share, &'static str> {
+    fn admit(&self, connection: &Connection) -> Result<Share, &'static str> {
+        let ip = connection.remote().ip();
         let all = self
             .all
             .clone()
             .try_acquire_owned()
             .map_err(|_| "limit-connections")?;
-        let unauthenticated = self
-            .unauthenticated
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| "limit-unauthenticated")?;
         let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
         let count = by_ip.entry(ip).or_insert(0);
         if *count >= self.max_per_ip {
@@ -78,10 +76,25 @@ impl InboundLimits {
         *count += 1;
         Ok(Share {
             _all: all,
-            unauthenticated: Some(unauthenticated),
             by_ip: self.by_ip.clone(),
             ip,
         })
+    }
+
+    /// Makes room for a newcomer by ending the oldest that has not said anything authentic: a flood of silent connections
+    /// must not keep members out, who speak within milliseconds. Returns those ended.
+    fn make_room(&self, newcomer: &Connection) -> Vec<Connection> {
+        let mut waiting = self
+            .unauthenticated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(Connection::is_waiting);
+        let surplus = (waiting.len() + 1)
+            .saturating_sub(self.max_unauthenticated)
+            .min(waiting.len());
+        let ended: Vec<Connection> = waiting.drain(..surplus).collect();
+        waiting.push_back(newcomer.clone());
+        ended
     }
 }
 
@@ -105,9 +118,13 @@ pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: I
             accepted = listener.accept() => match accepted {
                 Ok((stream, remote)) => {
                     let remote = canonical(remote);
-                    match limits.admit(remote.ip()) {
+                    let connection = Connection::new(remote, common.refusals.clone());
+                    match limits.admit(&connection) {
                         Ok(share) => {
-                            let connection = Connection::new(remote, common.refusals.clone());
+                            for ended in limits.make_room(&connection) {
+                                common.refusals.limit(ended.remote(), "limit-unauthenticated");
+                                ended.close();
+                            }
                             let inbound = Inbound::new(common.clone(), stream, connection, share);
                             connections.spawn(inbound.run());
                         }
@@ -133,7 +150,8 @@ pub(super) struct Inbound {
     /// The dialler's advertised address once it has said so.
     pub(super) from: SocketAddr,
     pub(super) is_lifeline: bool,
-    share: Share,
+    /// Given back when the connection ends.
+    _share: Share,
     deadline: Instant,
 }
 
@@ -158,7 +176,7 @@ impl Inbound {
             decoder: StreamDecoder::new(),
             from,
             is_lifeline: false,
-            share,
+            _share: share,
             deadline,
         }
     }
@@ -260,9 +278,6 @@ impl Inbound {
                 return Read::Failed;
             }
             let authenticated = self.connection.is_authenticated();
-            if authenticated {
-                self.share.unauthenticated = None;
-            }
             tokio::select! {
                 readable = self.stream.readable() => {
                     if readable.is_err() {
