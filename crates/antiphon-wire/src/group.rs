@@ -146,8 +146,6 @@ wire_enum! {
         Lookup = 4 {
             /// Its name.
             name: String,
-            /// One that the elder named, and that says it is no member.
-            not_member: Option<Incarnation>,
         },
         /// From the elder: this member leads the group (or was granted its founding).
         Located = 5 {
@@ -163,7 +161,7 @@ wire_enum! {
             /// The last `k` that a group of this name had under this node view.
             k: u32,
         },
-        /// To the elder: the grant is not used.
+        /// To the elder: the sender is no member of this group, and does not use a grant it may have.
         Declined = 7 {
             /// The group's name.
             name: String,

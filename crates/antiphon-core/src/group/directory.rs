@@ -94,28 +94,25 @@ impl Directory {
     }
 
     pub(crate) fn declined(&mut self, from: Incarnation, name: &str) {
+        self.strike(name, from);
         if self.grants.get(name) == Some(&from) {
             self.grants.remove(name);
         }
     }
 
-    /// These are no members of the group, whatever the last report said.
-    pub(crate) fn strike(&mut self, name: &str, strangers: impl Iterator<Item = Incarnation>) {
-        for stranger in strangers {
-            let Some(entry) = self.entries.get_mut(name) else {
-                return;
-            };
-            entry.members.retain(|member| *member != stranger);
-            if entry.members.is_empty() {
-                self.entries.remove(name);
-            }
-            if self.grants.get(name) == Some(&stranger) {
-                self.grants.remove(name);
-            }
+    /// This one says itself that it is no member. Nobody else's word counts: it may be old.
+    fn strike(&mut self, name: &str, stranger: Incarnation) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        entry.members.retain(|member| *member != stranger);
+        if entry.members.is_empty() {
+            self.entries.remove(name);
         }
     }
 
     pub(crate) fn lookup(&mut self, joiner: Incarnation, name: String) -> Answers {
+        self.strike(&name, joiner);
         let leader = self.entries.get(&name).and_then(|entry| {
             entry
                 .members

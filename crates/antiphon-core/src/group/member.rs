@@ -381,27 +381,17 @@ impl Group {
                 elder,
                 GroupMessage::Lookup {
                     name: self.name.clone(),
-                    not_member: None,
                 },
             );
         }
     }
 
-    /// The one that was asked is no member: the elder should know.
+    /// The one that was asked is no member, and tells the elder so: ask that again.
     pub(crate) fn not_there(&mut self, ctx: &mut Context<'_>, who: Incarnation) {
-        if matches!(&self.phase, Phase::Joining { leader, .. } if *leader == who)
-            && let Some(elder) = ctx.elder()
-        {
+        if matches!(&self.phase, Phase::Joining { leader, .. } if *leader == who) {
             self.phase = Phase::Locating {
-                retry_at: ctx.now + ctx.profile.retransmit * 4,
+                retry_at: ctx.now + ctx.profile.retransmit,
             };
-            ctx.send(
-                elder,
-                GroupMessage::Lookup {
-                    name: self.name.clone(),
-                    not_member: Some(who),
-                },
-            );
         }
     }
 
@@ -584,10 +574,7 @@ impl Group {
                 }
                 return;
             }
-            Phase::Ghost { .. } | Phase::Refused => {
-                let name = self.name.clone();
-                return ctx.send(from, GroupMessage::Moved { name, leader: None });
-            }
+            Phase::Ghost { .. } | Phase::Refused => return ctx.not_here(from, self.name.clone()),
         }
         if terms != mine {
             let reason = format!(

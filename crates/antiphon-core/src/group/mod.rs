@@ -125,6 +125,14 @@ impl Context<'_> {
         self.node.members.contains(&incarnation)
     }
 
+    /// Answers a join: this node is no member. The elder, who seems to think so, is told as well.
+    pub(crate) fn not_here(&mut self, joiner: Incarnation, name: String) {
+        if let Some(elder) = self.elder() {
+            self.send(elder, GroupMessage::Declined { name: name.clone() });
+        }
+        self.send(joiner, GroupMessage::Moved { name, leader: None });
+    }
+
     /// The elder, under a primary view.
     pub(crate) fn elder(&self) -> Option<Incarnation> {
         if self.suspended {
@@ -502,11 +510,7 @@ impl Groups {
         let directory = &mut self.directory;
         let answers = match message {
             GroupMessage::Report { groups } => directory.report(from, groups),
-            GroupMessage::Lookup { name, not_member } => {
-                // Who asks is no member itself.
-                directory.strike(&name, not_member.into_iter().chain([from]));
-                directory.lookup(from, name)
-            }
+            GroupMessage::Lookup { name } => directory.lookup(from, name),
             GroupMessage::Announce(report) => {
                 directory.announce(report);
                 Vec::new()
@@ -544,7 +548,7 @@ impl Groups {
         let Some(group) = group else {
             match message {
                 GroupMessage::Grant { name, .. } => ctx.send(from, GroupMessage::Declined { name }),
-                GroupMessage::Join { name, .. } => ctx.send(from, GroupMessage::Moved { name, leader: None }),
+                GroupMessage::Join { name, .. } => ctx.not_here(from, name),
                 // Whoever counts on this node learns that it does not take part.
                 GroupMessage::FirstView { group, .. } => ctx.send(from, GroupMessage::Leave { group }),
                 _ => {}
