@@ -37,6 +37,18 @@ struct Watch {
 pub(crate) struct Doubt {
     pub(crate) evidence: Evidence,
     pub(crate) since: Time,
+    /// When this node first knew of it, if it is another's opinion.
+    told: Time,
+}
+
+impl Doubt {
+    fn own(evidence: Evidence, now: Time) -> Self {
+        Self {
+            evidence,
+            since: now,
+            told: now,
+        }
+    }
 }
 
 /// The failure detector of one incarnation, over the members of its primary view.
@@ -113,6 +125,8 @@ impl Detector {
         });
         if withdrawn {
             watch.suspected = None;
+            // What it thought before the silence says nothing about whom it hears now.
+            self.told.remove(&peer);
         }
         withdrawn
     }
@@ -136,7 +150,7 @@ impl Detector {
                 false
             }
             suspected => {
-                *suspected = Some(Doubt { evidence, since: now });
+                *suspected = Some(Doubt::own(evidence, now));
                 true
             }
         }
@@ -168,7 +182,7 @@ impl Detector {
                     } else {
                         continue;
                     };
-                    watch.suspected = Some(Doubt { evidence, since: now });
+                    watch.suspected = Some(Doubt::own(evidence, now));
                     news = true;
                 }
             }
@@ -204,14 +218,16 @@ impl Detector {
             let known = suspicion.member == self.me || self.watches.contains_key(&suspicion.member);
             if known && suspicion.member != accuser {
                 let since = now - Duration::from_millis(suspicion.for_ms.into());
-                let since = old
-                    .get(&suspicion.member)
-                    .map_or(since, |doubt| doubt.since.min(since));
+                let known = old.get(&suspicion.member);
+                let since = known.map_or(since, |doubt| doubt.since.min(since));
+                let told = known.map_or(now, |doubt| doubt.told);
+                let evidence = suspicion.evidence.clone();
                 new.insert(
                     suspicion.member,
                     Doubt {
-                        evidence: suspicion.evidence.clone(),
+                        evidence,
                         since,
+                        told,
                     },
                 );
             }
@@ -263,7 +279,8 @@ impl Detector {
             .collect()
     }
 
-    /// Every pair of which one doubts the other because it does not hear it: accuser, accused, since when.
+    /// Every pair of which one doubts the other because it does not hear it: accuser, accused, and since when that is
+    /// known here. After a partition the others' doubts are old, but they are news: nobody is a broken pair for them.
     pub(crate) fn deaf_pairs(&self) -> Vec<(Incarnation, Incarnation, Time)> {
         let mine = self
             .watches
@@ -277,7 +294,7 @@ impl Detector {
             .filter(|(_, _, doubt)| {
                 matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
             })
-            .map(|(accuser, accused, doubt)| (accuser, accused, doubt.since))
+            .map(|(accuser, accused, doubt)| (accuser, accused, doubt.since.max(doubt.told)))
             .collect()
     }
 
@@ -373,6 +390,21 @@ mod tests {
         assert!(detector.accuse(at(1), PEER, Evidence::ProofOfDeath));
         assert!(!detector.heard(at(2), PEER));
         assert!(detector.suspects(PEER));
+    }
+
+    #[test]
+    fn an_opinion_formed_during_a_partition_makes_no_broken_pair_when_it_is_heard_after_the_heal() {
+        let mut detector = detector();
+        run(&mut detector, 0, 9_950);
+        assert!(detector.suspects(PEER));
+        detector.heard(at(10_000), PEER);
+        let suspicion = Suspicion {
+            member: ME,
+            evidence: Evidence::Silent { for_ms: 9_900 },
+            for_ms: 8_400,
+        };
+        detector.told(at(10_000), PEER, &[suspicion]);
+        assert_eq!(detector.deaf_pairs(), [(PEER, ME, at(10_000))]);
     }
 
     #[test]

@@ -108,8 +108,14 @@ impl Coordinator {
         let since = self.wish.as_ref().map_or(now, |(since, _)| *since);
         self.wish = Some((since, wish));
         self.objections.retain(|_, until| *until > now);
-        if now < since + self.batch {
-            self.wake = Some(since + self.batch);
+        // When a quorum comes together again after a partition, those who are silent now are about to be heard.
+        let reunion = self
+            .wish
+            .as_ref()
+            .is_some_and(|(_, wish)| wish.renew && !wish.objectionable.is_empty());
+        let gather = if reunion { self.patience * 2 } else { self.batch };
+        if now < since + gather {
+            self.wake = Some(since + gather);
             return;
         }
         self.proceed(around);

@@ -623,12 +623,19 @@ impl Seat {
     ) -> Option<Departure> {
         let member = self.view.member(member)?.clone();
         // A view must stay small: eight witnesses are enough to answer why.
-        let accusers = cx
-            .detector
-            .accusers(now, member.incarnation)
-            .into_iter()
-            .take(8)
-            .collect();
+        let mut accusers = cx.detector.accusers(now, member.incarnation);
+        accusers.truncate(8);
+        if let Cause::Unreachable { from } = cause
+            && accusers.is_empty()
+            && let Some(doubt) = cx.detector.doubt(member.incarnation, from)
+        {
+            // Only the one that goes could not hear the other: the pair is the witness.
+            accusers.push(antiphon_wire::Accusation {
+                accuser: from,
+                evidence: doubt.evidence.clone(),
+                before_ms: u32::try_from(now.since(doubt.since).as_millis()).unwrap_or(u32::MAX),
+            });
+        }
         Some(Departure {
             member,
             cause,
