@@ -195,8 +195,8 @@ impl Coordinator {
             .map(|departure| departure.member.incarnation)
             .filter(|member| wish.objectionable.contains(member))
             .collect();
-        let unchanged = remove.is_empty() && wish.join.is_empty() && !wish.renew;
         let value = compose(&self.view, remove, wish);
+        let unchanged = value.departed.is_empty() && value.joined.is_empty() && !wish.renew;
         (!unchanged && check::is_successor(&self.view, &value)).then_some((value, announced))
     }
 

@@ -240,7 +240,8 @@ impl Seat {
             return;
         }
         if next.primary_id() != check::next_id(self.view.primary_id()) {
-            if !next.contains(cx.me) && next.departed.iter().any(|gone| gone.member.incarnation == cx.me) {
+            // R2: a later view without this incarnation: it was removed somewhere in between.
+            if !next.contains(cx.me) {
                 self.lose_seat(cx, &next);
             } else if let Some(from) = from {
                 self.pull(cx, now, from);

@@ -103,6 +103,14 @@ impl Seeking {
                 cx.forget_peer(candidate.incarnation);
             }
         }
+        if cx.peers.len() > MAX_CANDIDATES * 4 {
+            let candidates: BTreeSet<Incarnation> = self
+                .candidates
+                .values()
+                .map(|candidate| candidate.incarnation)
+                .collect();
+            cx.keep_peers(|peer| candidates.contains(&peer));
+        }
         let mut to = founding::seeds_of(&cx.config);
         to.extend(cx.past.iter().flat_map(|past| past.contacts.iter()).copied());
         if cx.config.expect.is_some() {

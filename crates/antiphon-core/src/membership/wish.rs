@@ -8,17 +8,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_wire::membership::WIRE_LEVEL;
-use antiphon_wire::{Cause, Departure, Evidence, Incarnation};
+use antiphon_wire::{Cause, Departure, Evidence, Incarnation, Member};
 
 use super::context::Context;
 use super::engine::Wish;
 use super::seat::Seat;
+use super::slot::Voters;
 use crate::Time;
 
 impl Seat {
     /// The next view as this coordinator would have it; `None` if all is well.
     pub(crate) fn wish(&self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> Option<Wish> {
-        let (join, join_level) = self.joiners.admissible(now, cx.config.profile.heartbeat);
+        let (mut join, join_level) = self.joiners.admissible(now, cx.config.profile.heartbeat);
+        self.limit(reachable, &mut join);
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
         let mut objectionable = BTreeSet::new();
         for member in &self.view.members {
@@ -57,6 +59,12 @@ impl Seat {
         if causes.len() == self.view.members.len() {
             causes.remove(&cx.me);
         }
+        let stays = |who: Incarnation| !causes.contains_key(&who);
+        join.retain(|joiner| {
+            !self.view.members.iter().any(|member| {
+                stays(member.incarnation) && (member.name == joiner.name || member.addr == joiner.addr)
+            })
+        });
         let remove: Vec<Departure> = self
             .view
             .members
@@ -88,6 +96,40 @@ impl Seat {
             renew,
             wire_level,
         })
+    }
+
+    /// R3: joiners may vanish after their proposal was accepted and cannot be left out any more. So the members that
+    /// stay must be a quorum of the next view by themselves; the rest joins a view later. A cluster doubles at best.
+    fn limit(&self, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {
+        let staying = |member: &Member| {
+            let leaving = self
+                .reports
+                .get(&member.incarnation)
+                .is_some_and(|report| report.leaving);
+            reachable.contains(&member.incarnation) && !leaving
+        };
+        let mut members: Vec<(Incarnation, u32)> = self
+            .view
+            .members
+            .iter()
+            .filter(|member| staying(member))
+            .map(|member| (member.incarnation, u32::from(member.weight)))
+            .collect();
+        let stay: BTreeSet<Incarnation> = members.iter().map(|(member, _)| *member).collect();
+        let mut admitted = 0;
+        for joiner in join.iter() {
+            members.push((joiner.incarnation, u32::from(joiner.weight)));
+            let voters = Voters {
+                members: members.clone(),
+                senior_breaks_tie: true,
+            };
+            // One at a time always, or a node heavier than the cluster could never join it.
+            if admitted > 0 && !voters.is_quorum(&stay, &BTreeSet::new()) {
+                break;
+            }
+            admitted += 1;
+        }
+        join.truncate(admitted);
     }
 
     /// A reachable member is in a non-primary view although it hears everyone again.
