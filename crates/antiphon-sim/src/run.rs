@@ -116,12 +116,19 @@ fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
         .collect();
     // What is about to be decided is decided; then we look at who has a quorum of it.
     world.run_until(world.now() + 4 * SECONDS);
-    if random.percent(50) || !can_decide(world) {
+    if random.percent(50) || !can_decide(world) || is_lost(world) {
         for slot in dead {
             world.act(&Action::Start(slot));
         }
     }
     can_decide(world) || can_found(world)
+}
+
+/// Whether a node without a view has no living seed to ask.
+fn is_lost(world: &World) -> bool {
+    let seeds = world.plan().seeds;
+    let outside = world.live_slots().into_iter().any(|slot| world.node_view(slot).is_none());
+    outside && (0..seeds).all(|slot| world.process_at(slot).is_none())
 }
 
 /// Whether the live members of the latest primary view are a majority of it, or half with the elder.

@@ -1,9 +1,10 @@
 //! The order of events around an incarnation: who is told what before what.
 
+use std::collections::BTreeSet;
+
 use super::Report;
 use super::history::{End, History, Life, StayEnd};
-use crate::trace::{Heard, ProcessId, Seen};
-use std::collections::BTreeMap;
+use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for (at, guarantee, what) in &history.misplaced {
@@ -36,44 +37,34 @@ fn expulsions(history: &History<'_>, report: &mut Report) {
 
 /// A new incarnation's groups begin with `Resync` before their first view, if the application had them before.
 fn resyncs(history: &History<'_>, report: &mut Report) {
-    #[derive(Default)]
-    struct State {
-        had_views: bool,
-        told: bool,
-    }
-    let mut states: BTreeMap<(ProcessId, usize), State> = BTreeMap::new();
-    let mut fresh: BTreeMap<(ProcessId, usize), bool> = BTreeMap::new();
+    // Who holds state of a group, and who holds it from a former incarnation and was not told yet.
+    let mut holds: BTreeSet<(ProcessId, GroupIndex)> = BTreeSet::new();
+    let mut stale: BTreeSet<(ProcessId, GroupIndex)> = BTreeSet::new();
     for line in &history.trace.lines {
         match &line.what {
             Seen::Incarnation(_) => {
-                for ((process, group), state) in &mut states {
-                    if *process == line.process && state.had_views {
-                        fresh.insert((*process, *group), true);
-                        state.told = false;
-                    }
-                }
+                stale.extend(holds.iter().filter(|(process, _)| *process == line.process));
             }
             Seen::Group(group, heard) => {
                 let key = (line.process, *group);
-                let state = states.entry(key).or_default();
                 match heard {
-                    Heard::Resync(_) => state.told = true,
+                    Heard::Resync(_) => {
+                        if stale.remove(&key) {
+                            report.check("resync", line.at, true, String::new);
+                        }
+                        holds.remove(&key);
+                    }
                     Heard::Left => {
-                        state.had_views = false;
-                        fresh.remove(&key);
+                        stale.remove(&key);
+                        holds.remove(&key);
                     }
                     Heard::View(view) => {
-                        if fresh.remove(&key).is_some() {
-                            let told = state.told;
-                            report.check("resync", line.at, told, || {
-                                format!(
-                                    "p{} saw view {} of group {} as a new incarnation without a resync",
-                                    line.process, view.id, view.name
-                                )
-                            });
+                        if stale.remove(&key) {
+                            let what =
+                                format!("p{} saw view {} of {} and was not told to start over", key.0, view.id, view.name);
+                            report.fail("resync", line.at, what);
                         }
-                        state.had_views = true;
-                        state.told = false;
+                        holds.insert(key);
                     }
                     _ => {}
                 }
