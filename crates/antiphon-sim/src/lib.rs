@@ -7,6 +7,7 @@
 //! - [`mod@check`]: whether that is what GUARANTEES.md promises;
 //! - [`mod@run`]: one seed from start to verdict; [`campaign`]: many of them on all cores;
 //! - [`shrink`]: fewer faults that still fail; [`timeline`]: a run to read; [`planted`]: do the checkers bite?
+//! - [`explore`]: every run of worlds that are small enough;
 //! - [`Sim`]: a cluster in a few words, for tests.
 //!
 //! One seed decides everything. `antiphon-sim run --seeds 500` is the everyday use.
@@ -15,6 +16,7 @@
 pub mod agenda;
 pub mod campaign;
 pub mod check;
+pub mod explore;
 pub mod plan;
 #[cfg(feature = "planted")]
 pub mod planted;

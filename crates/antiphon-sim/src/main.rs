@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use antiphon_sim::campaign::{Campaign, Summary, conduct};
 use antiphon_sim::check::ALWAYS_EVALUATED;
+use antiphon_sim::explore::study;
 use antiphon_sim::plan::{NAMES, named};
 use antiphon_sim::run::run;
 use antiphon_sim::shrink::{show, shrink};
@@ -31,6 +32,8 @@ enum Command {
     /// Arms each planted mistake until a checker notices.
     #[cfg(feature = "planted")]
     Planted(PlantedArguments),
+    /// Visits every state of worlds that are small enough.
+    Explore(ExploreArguments),
     /// Lists the plans.
     Plans,
 }
@@ -94,6 +97,32 @@ struct PlantedArguments {
     json: bool,
 }
 
+#[derive(Args)]
+struct ExploreArguments {
+    /// What to explore.
+    what: Explored,
+    /// Only worlds of this many members.
+    #[arg(long)]
+    members: Option<u8>,
+    /// The large worlds as well: minutes to an hour.
+    #[arg(long)]
+    full: bool,
+    /// Give a world up beyond this many states.
+    #[arg(long, default_value_t = 200_000_000)]
+    limit: u64,
+    /// Only the JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Explored {
+    /// The view slot: R1, R2, R3.
+    Slot,
+    /// The flush of a group.
+    Flush,
+}
+
 fn main() -> ExitCode {
     // A panic of the core is a finding, reported with its seed: not noise on stderr.
     std::panic::set_hook(Box::new(|_| {}));
@@ -103,6 +132,7 @@ fn main() -> ExitCode {
         Command::Shrink(one) => shrink_seed(&one),
         #[cfg(feature = "planted")]
         Command::Planted(arguments) => planted(&arguments),
+        Command::Explore(arguments) => explore(&arguments),
         Command::Plans => {
             NAMES.iter().for_each(|name| println!("{name}"));
             ExitCode::SUCCESS
@@ -354,4 +384,78 @@ fn planted(arguments: &PlantedArguments) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+fn explore(arguments: &ExploreArguments) -> ExitCode {
+    let (what, studies) = match arguments.what {
+        Explored::Slot => ("slot", study::slot(arguments.full)),
+        Explored::Flush => ("flush", study::flush(arguments.full)),
+    };
+    let started = std::time::Instant::now();
+    let mut worlds = Vec::new();
+    let (mut states, mut failures) = (0, 0);
+    for study in studies
+        .iter()
+        .filter(|study| arguments.members.is_none_or(|members| members == study.members))
+    {
+        let finding = study.run(arguments.limit);
+        let outcome = &finding.outcome;
+        failures += u32::from(!finding.as_expected);
+        if finding.armed.is_none() {
+            states += outcome.states;
+        }
+        let found = outcome.violation.as_ref();
+        if !arguments.json {
+            let verdict = match (&finding.armed, finding.as_expected) {
+                (None, true) => "complete, no violation".to_owned(),
+                (None, false) if found.is_none() => "NOT COMPLETE".to_owned(),
+                (None, false) => "VIOLATION".to_owned(),
+                (Some(bug), true) => format!("caught {bug}"),
+                (Some(bug), false) => format!("MISSED {bug}"),
+            };
+            let wall = outcome.wall.as_secs_f64();
+            println!(
+                "{}: {} states in {wall:.1} s: {verdict}",
+                study.name, outcome.states
+            );
+            if let Some(violation) = found {
+                println!("    {}", violation.what);
+                violation
+                    .schedule
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, step)| println!("    {:2}. {step}", at + 1));
+            }
+        }
+        worlds.push(json!({
+            "name": study.name,
+            "members": study.members,
+            "states": outcome.states,
+            "steps": outcome.steps,
+            "complete": outcome.complete,
+            "wall_s": outcome.wall.as_secs_f64(),
+            "armed": finding.armed,
+            "violation": found.map(|violation| &violation.what),
+            "schedule": found.map(|violation| &violation.schedule),
+            "as_expected": finding.as_expected,
+        }));
+    }
+    let summary = json!({
+        "explored": what,
+        "states": states,
+        "failures": failures,
+        "wall_s": started.elapsed().as_secs_f64(),
+        "worlds": worlds,
+    });
+    println!("{summary}");
+    if failures == 0 && !worlds_is_empty(&summary) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// A run that explored nothing shows nothing.
+fn worlds_is_empty(summary: &serde_json::Value) -> bool {
+    summary["worlds"].as_array().is_none_or(Vec::is_empty)
 }

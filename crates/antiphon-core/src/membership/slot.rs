@@ -341,6 +341,11 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.conclude()
     }
 
+    /// The certificates held: whom this node can prove dead, and what each voted last.
+    pub fn certificates(&self) -> &BTreeMap<A, LastVote<V>> {
+        &self.certificates
+    }
+
     /// The voters that this node can prove dead.
     pub fn certified(&self) -> BTreeSet<A> {
         self.certificates.keys().cloned().collect()

@@ -23,7 +23,9 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                     report.check(
                         "G9",
                         *at,
-                        seen.entry(stay.key).or_default().insert((m.sender, m.seq, m.payload)),
+                        seen.entry(stay.key)
+                            .or_default()
+                            .insert((m.sender, m.seq, m.payload)),
                         || format!("{} delivered {} twice", who(), what()),
                     );
                     // G11 same view for all.
@@ -67,7 +69,9 @@ fn integrity(
     at: u64,
     report: &mut Report,
 ) {
-    let send = history.life(m.sender).and_then(|sender| history.sent(sender, stay.group, m.payload));
+    let send = history
+        .life(m.sender)
+        .and_then(|sender| history.sent(sender, stay.group, m.payload));
     let holds = send.as_ref().is_some_and(|send| send.at <= at);
     report.check("G8", at, holds, || {
         format!(
@@ -78,7 +82,11 @@ fn integrity(
         )
     });
     let own = m.sender == life.incarnation;
-    let ticket = if own { send.as_ref().map(|send| send.ticket) } else { None };
+    let ticket = if own {
+        send.as_ref().map(|send| send.ticket)
+    } else {
+        None
+    };
     report.check("G8", at, ticket == m.ticket, || {
         format!(
             "{} delivered #{} with ticket {:?} instead of {ticket:?}",

@@ -18,7 +18,9 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             let sent = lives
                 .filter_map(|life| {
                     let sends = life.sends.get(group)?;
-                    let send = sends.iter().rfind(|send| send.ticket == *ticket && send.at <= *at)?;
+                    let send = sends
+                        .iter()
+                        .rfind(|send| send.ticket == *ticket && send.at <= *at)?;
                     Some((life, send))
                 })
                 .max_by_key(|(_, send)| send.at);
@@ -81,11 +83,7 @@ fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
 }
 
 /// Whoever lost its membership alive learns what became of each message it had sent and not delivered.
-fn complete(
-    history: &History<'_>,
-    delivered: &BTreeMap<MessageKey, Fate>,
-    report: &mut Report,
-) {
+fn complete(history: &History<'_>, delivered: &BTreeMap<MessageKey, Fate>, report: &mut Report) {
     for life in &history.lives {
         let Some(facts) = history
             .processes
@@ -120,6 +118,11 @@ fn complete(
 }
 
 fn own_delivery(life: &Life, send: &Send) -> bool {
-    let own = |epoch: &Epoch| epoch.log.iter().any(|m| m.sender == life.incarnation && m.payload == send.payload);
+    let own = |epoch: &Epoch| {
+        epoch
+            .log
+            .iter()
+            .any(|m| m.sender == life.incarnation && m.payload == send.payload)
+    };
     life.stays[send.stay].epochs.iter().any(own)
 }

@@ -97,7 +97,15 @@ pub(super) struct Usage {
 
 impl Usage {
     fn new(handle: GroupHandle) -> Self {
-        Self { handle, view: None, left: false, gone: false, rejoin: false, full: false, unconsumed: 0 }
+        Self {
+            handle,
+            view: None,
+            left: false,
+            gone: false,
+            rejoin: false,
+            full: false,
+            unconsumed: 0,
+        }
     }
 }
 
@@ -234,10 +242,7 @@ impl World {
         match process.node.join_group(now, name, options) {
             Ok(handle) => {
                 process.handles.insert(handle, group);
-                process.uses.insert(
-                    group,
-                    Usage::new(handle),
-                );
+                process.uses.insert(group, Usage::new(handle));
                 self.note(
                     id,
                     Seen::AskedToJoin {
@@ -521,7 +526,12 @@ impl World {
         };
         if process.timer_calls.1 == RUNAWAY / 100 {
             let (wanted, now) = (process.node.poll_timeout(), process.clock.local(self.now));
-            self.note(id, Seen::Contract(format!("at {now:?} the timer is wanted at {wanted:?}, again and again")));
+            self.note(
+                id,
+                Seen::Contract(format!(
+                    "at {now:?} the timer is wanted at {wanted:?}, again and again"
+                )),
+            );
             return self.end(id, Ending::Killed);
         }
         self.accept(id, Input::Timer);
@@ -726,7 +736,10 @@ impl World {
 
     /// The application joins again what it has left, if it was told to meanwhile.
     fn rejoin_groups(&mut self, id: ProcessId) {
-        let ready = self.processes[id].uses.iter_mut().find(|(_, usage)| usage.gone && usage.rejoin);
+        let ready = self.processes[id]
+            .uses
+            .iter_mut()
+            .find(|(_, usage)| usage.gone && usage.rejoin);
         if let Some((group, usage)) = ready {
             usage.rejoin = false;
             let group = *group;
