@@ -269,6 +269,7 @@ impl Group {
         group: GroupId,
         view: GroupViewId,
     ) {
+        self.help_behind(ctx, from, view);
         let Some(membership) = self.leading(ctx) else {
             return self.tell_removed(ctx, from, group);
         };
@@ -298,6 +299,7 @@ impl Group {
         group: GroupId,
         view: GroupViewId,
     ) {
+        self.help_behind(ctx, from, view);
         let Some(membership) = self.leading(ctx) else {
             return self.tell_removed(ctx, from, group);
         };
@@ -319,6 +321,62 @@ impl Group {
             let cause = "the group's members have removed it".to_owned();
             let view = membership.stream.id;
             ctx.send(to, GroupMessage::Removed { group, view, cause });
+        }
+    }
+
+    /// A member that has not heard of the view that this leader left with: nobody else leads those who are where it is.
+    fn help_behind(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
+        let until = ctx.now + ctx.profile.flush_stall;
+        let Phase::Ghost {
+            group,
+            retained,
+            until: end,
+        } = &mut self.phase
+        else {
+            return;
+        };
+        if view != retained.decision.from {
+            return;
+        }
+        *end = until;
+        let k = retained.decision.id.k.saturating_add(1);
+        let target = GroupViewId {
+            node: ctx.node.id,
+            number: ctx.node.number,
+            k,
+        };
+        let (group, view, name) = (*group, retained.decision.id, self.name.clone());
+        ctx.send(
+            from,
+            GroupMessage::FlushStart {
+                group,
+                name,
+                view,
+                target,
+            },
+        );
+    }
+
+    fn complete_as_ghost(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        target: GroupViewId,
+        standing: &Standing,
+    ) {
+        let Phase::Ghost { group, retained, .. } = &self.phase else {
+            return;
+        };
+        if matches!(standing, Standing::At { view, .. } if *view == retained.decision.from) {
+            let (group, decision) = (*group, Box::new(retained.decision.clone()));
+            ctx.send(
+                from,
+                GroupMessage::Complete {
+                    group,
+                    target,
+                    decision,
+                },
+            );
         }
     }
 
@@ -388,6 +446,7 @@ impl Group {
         target: GroupViewId,
         standing: Standing,
     ) {
+        self.complete_as_ghost(ctx, from, target, &standing);
         let Some(membership) = self.leading(ctx) else {
             return;
         };
