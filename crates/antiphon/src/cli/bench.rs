@@ -109,14 +109,14 @@ impl Bench {
         Ok(())
     }
 
-    /// One more node beside a running cluster.
+    /// One more node beside a running cluster, each time at an address that is new to it.
     fn join(&mut self, count: usize, runs: u16) -> Result<(), Failed> {
-        let addrs = free_addrs(count + 1)?;
+        let addrs = free_addrs(count + usize::from(runs))?;
         let plan = Plan::new(self.profile, addrs[..count].to_vec())?;
         let mut nodes = self.cluster(&plan, &addrs[..count])?;
         for run in 0..runs {
             std::thread::sleep(REST);
-            let joiner = self.start(&plan, addrs[count])?;
+            let joiner = self.start(&plan, addrs[count + usize::from(run)])?;
             let begun = joiner.started;
             nodes.push(joiner);
             let (everywhere, groups) = self.settled(&nodes, "the joiner to be in everyone's view")?;
