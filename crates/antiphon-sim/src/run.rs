@@ -127,7 +127,10 @@ fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
 /// Whether a node without a view has no living seed to ask.
 fn is_lost(world: &World) -> bool {
     let seeds = world.plan().seeds;
-    let outside = world.live_slots().into_iter().any(|slot| world.node_view(slot).is_none());
+    let outside = world
+        .live_slots()
+        .into_iter()
+        .any(|slot| world.node_view(slot).is_none());
     outside && (0..seeds).all(|slot| world.process_at(slot).is_none())
 }
 

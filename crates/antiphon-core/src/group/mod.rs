@@ -463,19 +463,23 @@ impl Groups {
         }
     }
 
+    /// The group with this id. A node that left it and has joined it again is a member first.
     fn find(&mut self, id: GroupId) -> Option<GroupHandle> {
+        let member = |group: &Group| group.id() == Some(id) && !matches!(group.phase, Phase::Ghost { .. });
         if let Some(handle) = self.by_id.get(&id)
-            && self
-                .groups
-                .get(handle)
-                .is_some_and(|group| group.id() == Some(id))
+            && self.groups.get(handle).is_some_and(member)
         {
             return Some(*handle);
         }
         self.by_id.remove(&id);
-        let handle = self.groups.values().find(|group| group.id() == Some(id))?.handle;
-        self.by_id.insert(id, handle);
-        Some(handle)
+        if let Some(group) = self.groups.values().find(|group| member(group)) {
+            self.by_id.insert(id, group.handle);
+            return Some(group.handle);
+        }
+        self.groups
+            .values()
+            .find(|group| group.id() == Some(id))
+            .map(|group| group.handle)
     }
 
     /// The group of this name, unless this node has left it.

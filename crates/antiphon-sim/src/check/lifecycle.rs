@@ -60,8 +60,10 @@ fn resyncs(history: &History<'_>, report: &mut Report) {
                     }
                     Heard::View(view) => {
                         if stale.remove(&key) {
-                            let what =
-                                format!("p{} saw view {} of {} and was not told to start over", key.0, view.id, view.name);
+                            let what = format!(
+                                "p{} saw view {} of {} and was not told to start over",
+                                key.0, view.id, view.name
+                            );
                             report.fail("resync", line.at, what);
                         }
                         holds.insert(key);
