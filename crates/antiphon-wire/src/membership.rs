@@ -201,8 +201,9 @@ wire_enum! {
         Join = 2 {
             /// Who asks.
             node: NodeRecord,
-            /// The lineage it was a member of before, in the same process.
-            lineage: Option<Lineage>,
+            /// The highest view number that the same process has seen, in whatever lineage; 0 if none. The view that
+            /// admits it has a higher one.
+            number: u32,
         },
         /// You cannot be admitted.
         Refused = 3 {

@@ -12,6 +12,10 @@ use antiphon_wire::{
 
 /// A view and an accepted value must fit one frame together, so that a lifeline record is a single write.
 pub(crate) const MAX_VIEW_BYTES: usize = 26_000;
+/// View numbers fit a signed 32-bit integer (R5).
+pub(crate) const MAX_NUMBER: u32 = i32::MAX as u32;
+/// The highest number that a joiner may ask to be exceeded: a hostile one must not use up the numbers.
+pub(crate) const MAX_CLAIMED_NUMBER: u32 = 1 << 30;
 
 /// The id of the primary view after this one.
 pub(crate) fn next_id(id: ViewId) -> ViewId {
@@ -94,7 +98,8 @@ pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
     primary_is_sound(next)
         && next.lineage == view.lineage
         && next.id == NodeViewId::Primary { id: next_id(view.primary_id()) }
-        && next.number == view.number.saturating_add(1)
+        && next.number > view.number
+        && next.number <= MAX_NUMBER
         // R3: every view keeps a member of its predecessor.
         && !ranks.is_empty()
         && in_order

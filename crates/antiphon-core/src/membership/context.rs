@@ -18,7 +18,8 @@ use crate::{Config, Event, LifelineCommand};
 /// What an incarnation that was a member leaves to its successor in the same process.
 #[derive(Debug, Clone)]
 pub(crate) struct Past {
-    pub(crate) lineage: Lineage,
+    /// The highest view number seen, in this lineage or an earlier one.
+    pub(crate) number: u32,
     /// Where members were reached.
     pub(crate) contacts: BTreeSet<SocketAddr>,
 }

@@ -427,7 +427,8 @@ fn compose(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
         id: NodeViewId::Primary {
             id: check::next_id(view.primary_id()),
         },
-        number: view.number.saturating_add(1),
+        // R5: strictly increasing at every node, also at one that comes from another lineage.
+        number: view.number.max(wish.number).saturating_add(1),
         members,
         joined,
         departed: remove,

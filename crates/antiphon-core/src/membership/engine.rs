@@ -27,6 +27,8 @@ pub(crate) struct Wish {
     pub(crate) renew: bool,
     /// The wire level that all speak.
     pub(crate) wire_level: u8,
+    /// The highest view number that a joiner has seen in another lineage.
+    pub(crate) number: u32,
 }
 
 /// What an engine wants done, in order.

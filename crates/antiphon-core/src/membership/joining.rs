@@ -29,6 +29,8 @@ const MAX_JOINED_BYTES: usize = 6_000;
 struct Joiner {
     incarnation: Incarnation,
     record: NodeRecord,
+    /// The highest view number its process has seen.
+    number: u32,
     heard: Time,
     probe: Option<(u64, Time)>,
     ready: Option<Time>,
@@ -123,7 +125,7 @@ impl Joiners {
         now: Time,
         view: &NodeView,
         sender: Incarnation,
-        node: NodeRecord,
+        (node, number): (NodeRecord, u32),
         alive: impl Fn(&Context, Incarnation) -> bool,
     ) {
         let addr = node.addr;
@@ -174,6 +176,7 @@ impl Joiners {
                 let joiner = Joiner {
                     incarnation: sender,
                     record: node,
+                    number: number.min(check::MAX_CLAIMED_NUMBER),
                     heard: now,
                     probe: None,
                     ready: None,
@@ -208,8 +211,9 @@ impl Joiners {
         }
     }
 
-    /// Those that answered within a probe interval, as members, with the lowest wire level among them.
-    pub(crate) fn admissible(&self, now: Time, interval: Duration) -> (Vec<Member>, u8) {
+    /// Those that answered within a probe interval, as members, with the lowest wire level and the highest view number
+    /// among them.
+    pub(crate) fn admissible(&self, now: Time, interval: Duration) -> (Vec<Member>, u8, u32) {
         let mut bytes = 0;
         let admitted: Vec<&Joiner> = self
             .by_addr
@@ -229,7 +233,8 @@ impl Joiners {
             .iter()
             .map(|joiner| member_of(joiner.incarnation, &joiner.record))
             .collect();
-        (members, level)
+        let number = admitted.iter().map(|joiner| joiner.number).max().unwrap_or(0);
+        (members, level, number)
     }
 
     /// Forgets those who gave up, and those who were admitted.

@@ -153,6 +153,8 @@ impl Lifelines {
         for (to, (addr, state, _)) in &mut self.outbound {
             if matches!(state, Outbound::Closed { retry } if *retry <= now) {
                 *state = Outbound::Opening;
+                // A late report of the last one's end must not leave two side by side: only one shows all votes.
+                commands.push(LifelineCommand::Reset { to: *to });
                 commands.push(LifelineCommand::Open { to: *to, addr: *addr });
             }
         }

@@ -93,7 +93,7 @@ impl Seat {
                     None => self.sought(cx, now, sender, &node.name, node.addr),
                 }
             }
-            Discovery::Join { node, .. } => {
+            Discovery::Join { node, number } => {
                 if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
                     return;
                 }
@@ -102,9 +102,10 @@ impl Seat {
                 let coordinates = self.coordinator(cx, &reachable) == cx.me && self.is_primary();
                 if coordinates && !self.view.contains(sender) && !self.leaving.is_departing() {
                     let view = self.view.clone();
-                    self.joiners.ask(cx, now, &view, sender, node, |cx, member| {
-                        member == cx.me || cx.detector.hears_well(now, member)
-                    });
+                    self.joiners
+                        .ask(cx, now, &view, sender, (node, number), |cx, member| {
+                            member == cx.me || cx.detector.hears_well(now, member)
+                        });
                 }
             }
             Discovery::Here { addr, standing, .. } => {
@@ -207,8 +208,9 @@ impl Seat {
         }
         let mut contacts: BTreeSet<SocketAddr> = self.view.members.iter().map(|member| member.addr).collect();
         contacts.insert(addr);
+        let seen = cx.past.as_ref().map_or(0, |past| past.number);
         cx.past = Some(Past {
-            lineage: into.lineage,
+            number: self.view.number.max(seen),
             contacts,
         });
         self.expelled(

@@ -83,8 +83,9 @@ impl Seat {
         cx.detector
             .watch(now, view.members.iter().map(|member| member.incarnation));
         let contacts = view.members.iter().map(|member| member.addr).collect();
+        let seen = cx.past.as_ref().map_or(0, |past| past.number);
         cx.past = Some(Past {
-            lineage: view.lineage,
+            number: view.number.max(seen),
             contacts,
         });
         for member in &view.members {

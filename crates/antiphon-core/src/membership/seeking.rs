@@ -132,10 +132,9 @@ impl Seeking {
 
     fn ask(&self, cx: &mut Context) {
         if let Some(target) = &self.target {
-            let lineage = cx.past.as_ref().map(|past| past.lineage);
             let message = Discovery::Join {
                 node: cx.record(),
-                lineage,
+                number: cx.past.as_ref().map_or(0, |past| past.number),
             };
             cx.discover(target.addr, message);
         }

@@ -19,7 +19,7 @@ use crate::Time;
 impl Seat {
     /// The next view as this coordinator would have it; `None` if all is well.
     pub(crate) fn wish(&self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> Option<Wish> {
-        let (mut join, join_level) = self.joiners.admissible(now, cx.config.profile.heartbeat);
+        let (mut join, join_level, number) = self.joiners.admissible(now, cx.config.profile.heartbeat);
         self.limit(reachable, &mut join);
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
         let mut objectionable = BTreeSet::new();
@@ -95,6 +95,7 @@ impl Seat {
             join,
             renew,
             wire_level,
+            number,
         })
     }
 

@@ -14,8 +14,8 @@ use bytes::Bytes;
 /// One way over the network.
 const LATENCY: Duration = Duration::from_micros(200);
 
-pub struct Cluster {
-    pub now: Time,
+pub(crate) struct Cluster {
+    pub(crate) now: Time,
     hosts: BTreeMap<usize, Host>,
     /// (when, order of sending) → what arrives where.
     in_flight: BTreeMap<(Time, u64), (usize, Arrival)>,
@@ -37,8 +37,8 @@ struct Host {
 
 /// What a host's application saw, over all its starts.
 #[derive(Default)]
-pub struct Log {
-    pub events: Vec<Event>,
+pub(crate) struct Log {
+    pub(crate) events: Vec<Event>,
 }
 
 enum Arrival {
@@ -47,17 +47,17 @@ enum Arrival {
     Trouble(SocketAddr, PathTrouble),
 }
 
-pub fn addr(host: usize) -> SocketAddr {
+pub(crate) fn addr(host: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host as u8], 7400))
 }
 
 impl Cluster {
     /// `hosts` nodes that all have each other as seeds, started at once.
-    pub fn start(hosts: usize) -> Self {
+    pub(crate) fn start(hosts: usize) -> Self {
         Self::start_with(hosts, |_, _| {})
     }
 
-    pub fn start_with(hosts: usize, configure: fn(usize, &mut Config)) -> Self {
+    pub(crate) fn start_with(hosts: usize, configure: fn(usize, &mut Config)) -> Self {
         let mut cluster = Self {
             now: Time::from_micros(1_000_000),
             hosts: BTreeMap::new(),
@@ -75,7 +75,7 @@ impl Cluster {
         cluster
     }
 
-    pub fn start_host(&mut self, host: usize, seeds: &[usize]) {
+    pub(crate) fn start_host(&mut self, host: usize, seeds: &[usize]) {
         let entry = self.hosts.entry(host).or_insert_with(|| Host {
             node: None,
             starts: 0,
@@ -91,15 +91,15 @@ impl Cluster {
         self.drain(host);
     }
 
-    pub fn node(&self, host: usize) -> &Node {
+    pub(crate) fn node(&self, host: usize) -> &Node {
         self.hosts[&host].node.as_ref().expect("the host runs")
     }
 
-    pub fn log(&self, host: usize) -> &Log {
+    pub(crate) fn log(&self, host: usize) -> &Log {
         &self.hosts[&host].log
     }
 
-    pub fn join(&mut self, host: usize, group: &str, options: GroupOptions) -> GroupHandle {
+    pub(crate) fn join(&mut self, host: usize, group: &str, options: GroupOptions) -> GroupHandle {
         let now = self.now;
         let handle = self
             .node_mut(host)
@@ -109,7 +109,12 @@ impl Cluster {
         handle
     }
 
-    pub fn send(&mut self, host: usize, group: GroupHandle, payload: &str) -> Result<Ticket, SendError> {
+    pub(crate) fn send(
+        &mut self,
+        host: usize,
+        group: GroupHandle,
+        payload: &str,
+    ) -> Result<Ticket, SendError> {
         let now = self.now;
         let result = self
             .node_mut(host)
@@ -118,14 +123,14 @@ impl Cluster {
         result
     }
 
-    pub fn leave(&mut self, host: usize) {
+    pub(crate) fn leave(&mut self, host: usize) {
         let now = self.now;
         self.node_mut(host).leave(now);
         self.drain(host);
     }
 
     /// The process is gone; its kernel says FIN on what it had open.
-    pub fn kill(&mut self, host: usize) {
+    pub(crate) fn kill(&mut self, host: usize) {
         let entry = self.hosts.get_mut(&host).expect("a host");
         entry.node = None;
         for (connection, watcher) in std::mem::take(&mut entry.outbound).into_values() {
@@ -150,7 +155,7 @@ impl Cluster {
     }
 
     /// Nothing passes between the two sides until [`Cluster::heal`]; what lifelines carry waits in the kernels.
-    pub fn partition(&mut self, left: &[usize], right: &[usize]) {
+    pub(crate) fn partition(&mut self, left: &[usize], right: &[usize]) {
         for a in left {
             for b in right {
                 self.cut.insert((*a, *b));
@@ -159,19 +164,19 @@ impl Cluster {
         }
     }
 
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.cut.clear();
         for (from, to, arrival) in std::mem::take(&mut self.waiting) {
             self.carry(from, to, arrival);
         }
     }
 
-    pub fn run_for(&mut self, duration: Duration) {
+    pub(crate) fn run_for(&mut self, duration: Duration) {
         self.run_until(duration, |_| false);
     }
 
     /// Runs until the condition holds or `at_most` has passed; says whether it held.
-    pub fn run_until(&mut self, at_most: Duration, condition: impl Fn(&Self) -> bool) -> bool {
+    pub(crate) fn run_until(&mut self, at_most: Duration, condition: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + at_most;
         while !condition(self) {
             let timer = self
@@ -333,7 +338,7 @@ fn ephemeral(host: usize, connection: u64) -> SocketAddr {
 
 impl Log {
     /// The names in the last node view, and whether it is primary.
-    pub fn view(&self) -> (Vec<&str>, bool) {
+    pub(crate) fn view(&self) -> (Vec<&str>, bool) {
         self.events
             .iter()
             .rev()
@@ -347,14 +352,14 @@ impl Log {
             .unwrap_or_default()
     }
 
-    pub fn group_events(&self, group: GroupHandle) -> impl Iterator<Item = &GroupEvent> {
+    pub(crate) fn group_events(&self, group: GroupHandle) -> impl Iterator<Item = &GroupEvent> {
         self.events.iter().filter_map(move |event| match event {
             Event::Group(of, event) if *of == group => Some(event),
             _ => None,
         })
     }
 
-    pub fn group_view(&self, group: GroupHandle) -> Option<&GroupView> {
+    pub(crate) fn group_view(&self, group: GroupHandle) -> Option<&GroupView> {
         let views: Vec<&GroupView> = self
             .group_events(group)
             .filter_map(|event| match event {
@@ -365,7 +370,7 @@ impl Log {
         views.last().copied()
     }
 
-    pub fn messages(&self, group: GroupHandle) -> Vec<&Message> {
+    pub(crate) fn messages(&self, group: GroupHandle) -> Vec<&Message> {
         self.group_events(group)
             .filter_map(|event| match event {
                 GroupEvent::Message(message) => Some(message),
@@ -374,7 +379,7 @@ impl Log {
             .collect()
     }
 
-    pub fn payloads(&self, group: GroupHandle) -> Vec<String> {
+    pub(crate) fn payloads(&self, group: GroupHandle) -> Vec<String> {
         self.messages(group)
             .iter()
             .map(|message| String::from_utf8_lossy(&message.payload).into_owned())

@@ -80,14 +80,14 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             "join",
             Discovery::Join {
                 node: node(),
-                lineage: None,
+                number: 0,
             },
         ),
         (
             "join of a former member",
             Discovery::Join {
                 node: node(),
-                lineage: Some(lineage()),
+                number: 44_310_400,
             },
         ),
         (
