@@ -25,7 +25,7 @@ fn on<T: Send + 'static>(network: &Network, host: usize, what: impl FnOnce() -> 
 fn dial(network: &Network, from: usize, to: usize) -> Result<TcpStream, ErrorKind> {
     let address = network.address(to);
     on(network, from, move || {
-        TcpStream::connect_timeout(&address, Duration::from_millis(300)).map_err(|e| e.kind())
+        TcpStream::connect_timeout(&address, Duration::from_millis(1500)).map_err(|e| e.kind())
     })
 }
 
