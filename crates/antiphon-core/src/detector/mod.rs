@@ -100,7 +100,7 @@ impl Detector {
     }
 
     /// To be called with every input: notices that this node itself was not running. A driver wakes it at least once
-    /// per heartbeat; what it missed beyond that, it could not have heard.
+    /// per heartbeat; what it missed beyond that, it could not have heard, and no doubt grew older by it.
     pub(crate) fn awake(&mut self, now: Time) {
         let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
         self.last_active = Some(now);
@@ -109,6 +109,12 @@ impl Detector {
             for watch in self.watches.values_mut() {
                 watch.last_heard = (watch.last_heard + missed).min(now);
                 watch.trouble = watch.trouble.map(|at| (at + missed).min(now));
+                if let Some(doubt) = &mut watch.suspected {
+                    doubt.since = (doubt.since + missed).min(now);
+                }
+            }
+            for doubt in self.told.values_mut().flat_map(BTreeMap::values_mut) {
+                doubt.told = now;
             }
         }
     }

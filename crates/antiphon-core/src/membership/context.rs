@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::membership::{Discovery, LifelineRecord, MembershipMessage, NodeRecord, WIRE_LEVEL};
-use antiphon_wire::{Incarnation, Lineage, Member, NodeView};
+use antiphon_wire::{Incarnation, Member, NodeView};
 
 use super::Effect;
 use super::history::History;

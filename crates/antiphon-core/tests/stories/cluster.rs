@@ -91,10 +91,6 @@ impl Cluster {
         self.drain(host);
     }
 
-    pub(crate) fn node(&self, host: usize) -> &Node {
-        self.hosts[&host].node.as_ref().expect("the host runs")
-    }
-
     pub(crate) fn log(&self, host: usize) -> &Log {
         &self.hosts[&host].log
     }

@@ -150,6 +150,9 @@ impl Path {
             };
             if let Some(trouble) = trouble {
                 self.forget_queued(batch);
+                // News from before the failure says nothing about now. News since then does, also if it came before
+                // there was anything to send: a newcomer at this address dials first and waits for our answer.
+                self.alive = self.alive.resubscribe();
                 self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, MAX_BACK_OFF);
                 tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?trouble, "path trouble");
                 let input = Input::PathTrouble { to: self.to, trouble };
@@ -168,14 +171,14 @@ impl Path {
         let jitter = f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX);
         let wait = tokio::time::sleep(self.back_off.mul_f64(0.5 + jitter / 2.0));
         tokio::pin!(wait);
-        // News from before the failure says nothing about now.
-        self.alive = self.alive.resubscribe();
         loop {
             tokio::select! {
                 () = &mut wait => return,
                 peer = self.alive.recv() => match peer {
                     Ok(peer) if peer == self.to => return,
-                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    // Among so much news there may have been ours.
+                    Err(broadcast::error::RecvError::Lagged(_)) => return,
+                    Ok(_) => {}
                     Err(broadcast::error::RecvError::Closed) => return (&mut wait).await,
                 },
             }
