@@ -82,8 +82,7 @@ impl Free {
         state: &State,
         id: Id,
         at: u8,
-        slot: Slot<Id, View>,
-        step: Step<Id, View>,
+        (slot, step): (Slot<Id, View>, Step<Id, View>),
         reason: Reason,
         into: &mut Vec<(Move, State)>,
     ) {
@@ -102,7 +101,7 @@ impl Free {
                 for value in self.0.choices(id, state.before(&self.0, at)) {
                     let mut slot = slot.clone();
                     let step = slot.choose(value);
-                    self.perform(state, id, at, slot, step, reason.clone(), into);
+                    self.perform(state, id, at, (slot, step), reason.clone(), into);
                 }
                 return;
             }
@@ -139,11 +138,10 @@ impl Free {
                 if let Message::Accepted {
                     ballot: theirs, from, ..
                 } = message
+                    && *theirs == ballot
                 {
-                    if *theirs == ballot {
-                        acknowledged |= 1 << from;
-                        decided |= matches!(concluded.on_accepted(from, ballot), Step::Decided { .. });
-                    }
+                    acknowledged |= 1 << from;
+                    decided |= matches!(concluded.on_accepted(from, ballot), Step::Decided { .. });
                 }
             }
             if decided {
@@ -261,7 +259,9 @@ impl Free {
                                 from: id,
                             },
                         );
-                        if !value.contains(id) || state.sent.contains(&answer) {
+                        // R1: once it is in the view before, it votes only as a member that has installed that.
+                        let member = state.before(&self.0, *at).contains(id);
+                        if member || !value.contains(id) || state.sent.contains(&answer) {
                             continue;
                         }
                         let mut next = state.clone();
@@ -287,18 +287,18 @@ impl Free {
             for value in self.0.choices(id, state.before(&self.0, at)) {
                 let mut slot = slot.clone();
                 let step = slot.open(proposer, value);
-                self.perform(state, id, at, slot, step, Reason::Decides, into);
+                self.perform(state, id, at, (slot, step), Reason::Decides, into);
             }
         }
-        if self.0.second_values {
-            if let Proposal::Accepting { value: first, .. } = slot.proposal() {
-                for value in self.0.choices(id, state.before(&self.0, at)) {
-                    let mut slot = slot.clone();
-                    if value != *first {
-                        let step = slot.choose(value);
-                        if step != Step::Wait {
-                            self.perform(state, id, at, slot, step, Reason::ChangesItsMind, into);
-                        }
+        if self.0.second_values
+            && let Proposal::Accepting { value: first, .. } = slot.proposal()
+        {
+            for value in self.0.choices(id, state.before(&self.0, at)) {
+                let mut slot = slot.clone();
+                if value != *first {
+                    let step = slot.choose(value);
+                    if step != Step::Wait {
+                        self.perform(state, id, at, (slot, step), Reason::ChangesItsMind, into);
                     }
                 }
             }
@@ -307,10 +307,10 @@ impl Free {
             // A refusal tells of a higher promise: the next round may start above any that a living member promised.
             let mut from: BTreeSet<Option<Ballot>> = BTreeSet::from([None]);
             for other in 0..MAX_IDS as u8 {
-                if let Some(Node::Alive { at: its, slot }) = state.node(other) {
-                    if *its == at {
-                        from.insert(slot.vote().promised);
-                    }
+                if let Some(Node::Alive { at: its, slot }) = state.node(other)
+                    && *its == at
+                {
+                    from.insert(slot.vote().promised);
                 }
             }
             let mut seen = Vec::new();
@@ -325,7 +325,7 @@ impl Free {
                         seen.push(slot.clone());
                         let mut fewer = state.clone();
                         fewer.prepares_left -= 1;
-                        self.perform(&fewer, id, at, slot, step, Reason::Decides, into);
+                        self.perform(&fewer, id, at, (slot, step), Reason::Decides, into);
                     }
                     _ => {}
                 }
@@ -333,7 +333,7 @@ impl Free {
         }
         if let Proposal::Preparing { ballot, .. } = slot.proposal() {
             for (slot, step) in go_on(slot, *ballot, &state.promises(at, *ballot), None) {
-                self.perform(state, id, at, slot, step, Reason::HasPromises, into);
+                self.perform(state, id, at, (slot, step), Reason::HasPromises, into);
             }
         }
     }
@@ -375,13 +375,13 @@ impl Free {
                 if let Proposal::Preparing { ballot, .. } = slot.proposal() {
                     for (slot, step) in go_on(slot, *ballot, &state.promises(at, *ballot), Some((dead, vote)))
                     {
-                        self.perform(state, id, at, slot, step, reason.clone(), into);
+                        self.perform(state, id, at, (slot, step), reason.clone(), into);
                     }
                     if !matches!(plain.proposal(), Proposal::Preparing { .. }) {
                         continue;
                     }
                 }
-                self.perform(state, id, at, plain, Step::Wait, reason, into);
+                self.perform(state, id, at, (plain, Step::Wait), reason, into);
             }
         }
     }

@@ -156,7 +156,7 @@ impl SlotModel {
         }
     }
 
-    pub(super) fn view(&self, members: u8) -> View {
+    fn view(&self, members: u8) -> View {
         let mut weights = [0; MAX_IDS];
         for (id, weight) in weights.iter_mut().enumerate() {
             *weight = if members & 1 << id != 0 {

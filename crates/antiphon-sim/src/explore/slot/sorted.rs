@@ -222,7 +222,12 @@ impl Sorted {
                     }
                     (Node::Alive { at: *at, slot: voted }, Did::Accept(*value))
                 }
-                Some(Node::Joiner) if value.contains(id) && state.accepted & 1 << id == 0 => {
+                // R1: once it is in the view before, it votes only as a member that has installed that.
+                Some(Node::Joiner)
+                    if value.contains(id)
+                        && !state.before(&self.0, state.slot).contains(id)
+                        && state.accepted & 1 << id == 0 =>
+                {
                     (Node::Joiner, Did::Accept(*value))
                 }
                 Some(Node::Dead {
