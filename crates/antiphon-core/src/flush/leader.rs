@@ -537,6 +537,13 @@ impl Group {
                 let covered = delivered
                     .zip(&decision.cut)
                     .all(|(delivered, cut)| delivered <= cut + 1);
+                // One that is gone already has nothing to install.
+                let gone = reports
+                    .iter()
+                    .filter(|(_, standing)| **standing == Standing::Gone);
+                membership
+                    .confirmations
+                    .extend(gone.map(|(who, _)| (*who, decision.id)));
                 assert!(
                     covered || cfg!(feature = "planted"),
                     "a cut without delivered messages"

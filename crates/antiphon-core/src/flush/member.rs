@@ -448,8 +448,13 @@ impl Group {
             .into_iter()
             .filter(|joiner| !joined(joiner.incarnation))
             .collect();
-        membership.leaves.retain(stays);
-        membership.dropped.retain(|member, _| stays(member));
+        // What was said of one that is admitted anew belongs to its earlier membership.
+        membership
+            .leaves
+            .retain(|member| stays(member) && !joined(*member));
+        membership
+            .dropped
+            .retain(|member, _| stays(member) && !joined(*member));
         let adopted = matches!(membership.lead, Lead::Deciding { adopted: true, .. });
         let group = membership.id;
         let view = self.view_event(group, &decision, transitional);
