@@ -1,5 +1,6 @@
 //! One value at least of every record and message, for the golden vectors. Names are part of the vectors: keep them.
 
+mod group;
 mod membership;
 
 use std::collections::BTreeMap;
@@ -112,9 +113,12 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         ),
     ];
     records.extend(membership::records());
+    records.extend(group::records());
     records
 }
 
 pub(crate) fn controls() -> Vec<(&'static str, Control)> {
-    membership::controls()
+    let mut controls = membership::controls();
+    controls.extend(group::controls());
+    controls
 }

@@ -1,0 +1,303 @@
+//! Every message and record of the group layer.
+
+use antiphon_wire::group::{
+    Decision, DepartedSender, GroupControl, GroupData, GroupMessage, GroupReport, GroupTerms, Joiner, Run,
+    Standing,
+};
+use antiphon_wire::record::{Control, Record};
+use antiphon_wire::{GroupId, GroupViewId};
+use bytes::Bytes;
+
+use super::{incarnation, view_id};
+
+const GROUP: GroupId = GroupId(0x0123_4567_89ab_cdef);
+
+fn view(k: u32) -> GroupViewId {
+    GroupViewId {
+        node: view_id(),
+        number: 28_000_000,
+        k,
+    }
+}
+
+fn decision() -> Box<Decision> {
+    Box::new(Decision {
+        id: view(4),
+        from: view(3),
+        cut: vec![300, 0, 7],
+        holders: vec![vec![0, 1], vec![], vec![1]],
+        ordered: 307,
+        order_holders: vec![0],
+        members: vec![incarnation(1), incarnation(2), incarnation(4)],
+        start: vec![301, 1, 1],
+        joined: vec![Joiner {
+            incarnation: incarnation(4),
+            nonce: u64::MAX,
+            first: 1,
+        }],
+        left: vec![incarnation(5)],
+        crashed: vec![incarnation(3)],
+    })
+}
+
+pub(crate) fn controls() -> Vec<(&'static str, Control)> {
+    let name = || "orders".to_owned();
+    let terms = GroupTerms {
+        order: 1,
+        window_bytes: 1 << 20,
+    };
+    let report = || GroupReport {
+        name: name(),
+        group: GROUP,
+        view: view(3),
+        members: vec![incarnation(1)],
+    };
+    let (group, view, target) = (GROUP, view(3), view(4));
+    let at = Standing::At {
+        view,
+        held: vec![300, 0, 7],
+        ordered: 307,
+        decision: Some(decision()),
+    };
+    let flush_report = |standing| GroupMessage::FlushReport {
+        group,
+        target,
+        standing,
+    };
+    let messages = vec![
+        (
+            "group report",
+            GroupMessage::Report {
+                groups: vec![report()],
+            },
+        ),
+        (
+            "group report of one in no group",
+            GroupMessage::Report { groups: Vec::new() },
+        ),
+        ("group announce", GroupMessage::Announce(report())),
+        (
+            "group dissolved",
+            GroupMessage::Dissolved {
+                group,
+                name: name(),
+                k: 9,
+            },
+        ),
+        ("group lookup", GroupMessage::Lookup { name: name() }),
+        (
+            "group located",
+            GroupMessage::Located {
+                name: name(),
+                leader: incarnation(1),
+            },
+        ),
+        ("group grant", GroupMessage::Grant { name: name(), k: 9 }),
+        ("group declined", GroupMessage::Declined { name: name() }),
+        (
+            "group join",
+            GroupMessage::Join {
+                name: name(),
+                terms,
+                nonce: u64::MAX,
+                first: 1,
+            },
+        ),
+        (
+            "group moved",
+            GroupMessage::Moved {
+                name: name(),
+                leader: Some(incarnation(2)),
+            },
+        ),
+        (
+            "group moved, nobody knows where",
+            GroupMessage::Moved {
+                name: name(),
+                leader: None,
+            },
+        ),
+        (
+            "group refused",
+            GroupMessage::Refused {
+                name: name(),
+                reason: "fifo, not total".to_owned(),
+            },
+        ),
+        ("group leave", GroupMessage::Leave { group }),
+        ("group resume", GroupMessage::Resume { group, view }),
+        (
+            "flush start",
+            GroupMessage::FlushStart {
+                group,
+                name: name(),
+                view,
+                target,
+            },
+        ),
+        ("flush report of a joiner", flush_report(Standing::Joining)),
+        ("flush report of a member", flush_report(at)),
+        ("flush report of one that is gone", flush_report(Standing::Gone)),
+        (
+            "flush refused",
+            GroupMessage::FlushRefused {
+                group,
+                promised: target,
+            },
+        ),
+        (
+            "flush cut",
+            GroupMessage::FlushCut {
+                group,
+                decision: decision(),
+            },
+        ),
+        (
+            "complete",
+            GroupMessage::Complete {
+                group,
+                target,
+                decision: decision(),
+            },
+        ),
+        (
+            "first view",
+            GroupMessage::FirstView {
+                group,
+                name: name(),
+                terms,
+                decision: decision(),
+                departed: vec![DepartedSender {
+                    incarnation: incarnation(3),
+                    last: 7,
+                    k: 4,
+                }],
+            },
+        ),
+        ("installed", GroupMessage::Installed { group, view }),
+        ("settled", GroupMessage::Settled { group, view }),
+        (
+            "removed",
+            GroupMessage::Removed {
+                group,
+                view,
+                cause: "silent".to_owned(),
+            },
+        ),
+        ("check", GroupMessage::Check { group, view }),
+    ];
+    let control = |body| {
+        Control::Group(GroupControl {
+            view: view_id(),
+            body,
+        })
+    };
+    messages
+        .into_iter()
+        .map(|(name, body)| (name, control(body)))
+        .collect()
+}
+
+pub(crate) fn records() -> Vec<(&'static str, Record)> {
+    let (group, view) = (GROUP, view(3));
+    let batch = |messages| GroupData::Batch {
+        group,
+        view,
+        sender: 2,
+        first: 300,
+        stable: 299,
+        ask: true,
+        messages,
+    };
+    let runs = vec![
+        Run {
+            sender: 2,
+            count: 300,
+        },
+        Run { sender: 0, count: 1 },
+    ];
+    let records = vec![
+        ("batch", batch(vec![Bytes::from_static(b"one"), Bytes::new()])),
+        ("batch that is a mark", batch(Vec::new())),
+        (
+            "orders",
+            GroupData::Orders {
+                group,
+                view,
+                first: 7,
+                stable: 6,
+                ask: false,
+                runs: runs.clone(),
+            },
+        ),
+        (
+            "ack",
+            GroupData::Ack {
+                group,
+                view,
+                held: 300,
+                consumed: 299,
+                ordered: 7,
+            },
+        ),
+        (
+            "nak",
+            GroupData::Nak {
+                group,
+                view,
+                first: 300,
+                end: 310,
+            },
+        ),
+        (
+            "order nak",
+            GroupData::OrderNak {
+                group,
+                view,
+                first: 7,
+            },
+        ),
+        (
+            "pull",
+            GroupData::Pull {
+                group,
+                view,
+                sender: 2,
+                first: 300,
+                end: 310,
+            },
+        ),
+        (
+            "repair",
+            GroupData::Repair {
+                group,
+                view,
+                sender: 2,
+                first: 300,
+                last: true,
+                messages: vec![Bytes::from_static(b"one")],
+            },
+        ),
+        (
+            "pull orders",
+            GroupData::PullOrders {
+                group,
+                view,
+                first: 7,
+            },
+        ),
+        (
+            "repair orders",
+            GroupData::RepairOrders {
+                group,
+                view,
+                first: 7,
+                runs,
+            },
+        ),
+    ];
+    records
+        .into_iter()
+        .map(|(name, record)| (name, Record::Group(record)))
+        .collect()
+}
