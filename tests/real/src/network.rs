@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How a rejecting firewall refuses.
@@ -152,8 +153,10 @@ impl Network {
                         .map(|other| format!("  ip {field} 10.99.0.{other} {with}\n"))
                         .collect()
                 };
+                // What this firewall itself answered comes back in, and so do the answers of the peer's: let them pass.
                 let table = format!(
-                    "table inet wall\ndelete table inet wall\ntable inet wall {{\n chain in {{\n  type filter hook input priority 0\n{} }}\n \
+                    "table inet wall\ndelete table inet wall\ntable inet wall {{\n chain in {{\n  type filter hook input priority 0\n  \
+                     iifname \"lo\" accept\n  tcp flags rst accept\n{} }}\n \
                      chain out {{\n  type filter hook output priority 0\n{} }}\n}}\n",
                     rules("saddr"),
                     rules("daddr"),
@@ -197,8 +200,13 @@ impl Drop for Network {
     }
 }
 
-/// Why namespaces cannot be made here.
+/// Why namespaces cannot be made here; tried once.
 fn possible() -> Result<(), String> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    TRIED.get_or_init(try_everything).clone()
+}
+
+fn try_everything() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("network namespaces need root".to_owned());
     }
