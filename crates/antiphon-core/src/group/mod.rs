@@ -24,7 +24,10 @@
 //! under another view: what was accepted during a flush goes out in the next view, once.
 
 pub(crate) mod credit;
+mod data;
 pub(crate) mod directory;
+mod entry;
+mod exit;
 pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod stream;

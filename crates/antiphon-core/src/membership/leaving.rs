@@ -48,10 +48,10 @@ impl Leaving {
 
     /// The member has installed this view, or knows that it is out of it.
     pub(crate) fn confirmed(&mut self, member: Incarnation, installed: ViewId) {
-        if let Leaving::Departing { view, waiting, .. } = self {
-            if installed >= *view {
-                waiting.remove(&member);
-            }
+        if let Leaving::Departing { view, waiting, .. } = self
+            && installed >= *view
+        {
+            waiting.remove(&member);
         }
     }
 
@@ -97,11 +97,12 @@ impl Seat {
     }
 
     pub(crate) fn ask_to_leave(&mut self, cx: &mut Context, coordinator: Incarnation) {
-        if let Leaving::Wanted { asked, .. } = &mut self.leaving {
-            if coordinator != cx.me && *asked != Some(coordinator) {
-                *asked = Some(coordinator);
-                cx.send(coordinator, MembershipMessage::Leave);
-            }
+        if let Leaving::Wanted { asked, .. } = &mut self.leaving
+            && coordinator != cx.me
+            && *asked != Some(coordinator)
+        {
+            *asked = Some(coordinator);
+            cx.send(coordinator, MembershipMessage::Leave);
         }
     }
 

@@ -153,12 +153,12 @@ impl Seat {
             .members
             .iter()
             .find(|member| member.addr == addr && member.name == name);
-        if let Some(former) = former.map(|member| member.incarnation) {
-            if !cx.detector.suspects(former) {
-                // Its process was started again: what ran there before has lost its connections at least.
-                cx.detector.accuse(now, former, Evidence::ConnectionLost);
-                self.next_heartbeat = now;
-            }
+        if let Some(former) = former.map(|member| member.incarnation)
+            && !cx.detector.suspects(former)
+        {
+            // Its process was started again: what ran there before has lost its connections at least.
+            cx.detector.accuse(now, former, Evidence::ConnectionLost);
+            self.next_heartbeat = now;
         }
         self.here(cx, addr);
     }

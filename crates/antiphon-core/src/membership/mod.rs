@@ -108,7 +108,7 @@ pub(crate) enum Effect {
 #[derive(Debug)]
 enum Phase {
     /// Without a view.
-    Seeking(Seeking),
+    Seeking(Box<Seeking>),
     /// A member.
     Seated(Box<Seat>),
     /// Nothing more is done.
@@ -142,7 +142,7 @@ impl Membership {
             fate: None,
         };
         cx.effects.push_back(Effect::NewIncarnation { me, cause: None });
-        let phase = Phase::Seeking(Seeking::new(&cx, now));
+        let phase = Phase::Seeking(Box::new(Seeking::new(&cx, now)));
         let mut membership = Self {
             cx,
             phase,
@@ -246,21 +246,22 @@ impl Membership {
         if evidence == Evidence::ProofOfDeath {
             return;
         }
-        if let Phase::Seated(seat) = &mut self.phase {
-            if self.cx.detector.accuse(now, peer, evidence) {
-                seat.beat(&mut self.cx, now);
-                seat.evaluate(&mut self.cx, now);
-            }
+        if let Phase::Seated(seat) = &mut self.phase
+            && self.cx.detector.accuse(now, peer, evidence)
+        {
+            seat.beat(&mut self.cx, now);
+            seat.evaluate(&mut self.cx, now);
         }
         self.settle(now);
     }
 
     /// A peer spoke of a primary view that is not installed here: pull it.
     pub(crate) fn behind(&mut self, now: Time, view: ViewId, peer: Incarnation) {
-        if let Phase::Seated(seat) = &mut self.phase {
-            if view > seat.view.primary_id() && seat.view.contains(peer) {
-                seat.pull(&mut self.cx, now, peer);
-            }
+        if let Phase::Seated(seat) = &mut self.phase
+            && view > seat.view.primary_id()
+            && seat.view.contains(peer)
+        {
+            seat.pull(&mut self.cx, now, peer);
         }
     }
 
@@ -310,15 +311,15 @@ impl Membership {
     /// What is known about why a named node is or is not a member.
     pub(crate) fn why(&self, now: Time, name: &str) -> WhyReport {
         let mut entries = self.cx.history.why(now, name);
-        if let Phase::Seated(seat) = &self.phase {
-            if let Some(member) = seat.view.members.iter().find(|member| member.name == name) {
-                let heard = self.cx.detector.last_heard(member.incarnation).unwrap_or(now);
-                entries.push(WhyEntry::Member {
-                    incarnation: member.incarnation,
-                    last_heard_ms: u64::try_from(now.since(heard).as_millis()).unwrap_or(u64::MAX),
-                    accusers: self.cx.detector.accusers(now, member.incarnation),
-                });
-            }
+        if let Phase::Seated(seat) = &self.phase
+            && let Some(member) = seat.view.members.iter().find(|member| member.name == name)
+        {
+            let heard = self.cx.detector.last_heard(member.incarnation).unwrap_or(now);
+            entries.push(WhyEntry::Member {
+                incarnation: member.incarnation,
+                last_heard_ms: u64::try_from(now.since(heard).as_millis()).unwrap_or(u64::MAX),
+                accusers: self.cx.detector.accusers(now, member.incarnation),
+            });
         }
         WhyReport {
             name: name.to_owned(),
@@ -370,7 +371,7 @@ impl Membership {
             0 => Duration::ZERO,
             removals => self.cx.config.profile.heartbeat * (1 << removals),
         };
-        self.phase = Phase::Seeking(Seeking::new(&self.cx, now + pause));
+        self.phase = Phase::Seeking(Box::new(Seeking::new(&self.cx, now + pause)));
     }
 }
 

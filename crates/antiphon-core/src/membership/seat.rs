@@ -370,12 +370,12 @@ impl Seat {
             MembershipMessage::Slot { slot, message } if slot.lineage == self.view.lineage => {
                 self.handle_slot(cx, now, sender, slot.next, message);
             }
-            MembershipMessage::Decide(view) => {
-                if check::primary_is_sound(&view) && view.lineage == self.view.lineage {
-                    let (lineage, id) = (view.lineage, view.primary_id());
-                    cx.send(sender, MembershipMessage::Confirm { lineage, view: id });
-                    self.learn(cx, now, *view, Some(sender));
-                }
+            MembershipMessage::Decide(view)
+                if check::primary_is_sound(&view) && view.lineage == self.view.lineage =>
+            {
+                let (lineage, id) = (view.lineage, view.primary_id());
+                cx.send(sender, MembershipMessage::Confirm { lineage, view: id });
+                self.learn(cx, now, *view, Some(sender));
             }
             MembershipMessage::Confirm { lineage, view } if lineage == self.view.lineage => {
                 self.leaving.confirmed(sender, view);
@@ -389,10 +389,10 @@ impl Seat {
                 // Too far behind to follow view by view: only a fresh incarnation gets in again.
                 None => self.tell_removed(cx, now, sender),
             },
-            MembershipMessage::Certificate(certificate) => {
-                if check::vote_is_sound(&certificate.vote) && self.view.contains(sender) {
-                    self.certify(cx, now, certificate.dead, certificate.vote, false);
-                }
+            MembershipMessage::Certificate(certificate)
+                if check::vote_is_sound(&certificate.vote) && self.view.contains(sender) =>
+            {
+                self.certify(cx, now, certificate.dead, certificate.vote, false);
             }
             MembershipMessage::JoinReady { nonce } => self.joiners.ready(now, sender, nonce),
             MembershipMessage::Leave => {

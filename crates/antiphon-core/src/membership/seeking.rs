@@ -335,13 +335,12 @@ impl Seeking {
             MembershipMessage::Slot {
                 slot,
                 message: SlotMessage::Accept { ballot, value, .. },
-            } => {
+            }
                 // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that admits it.
-                if check::primary_is_sound(&value) && value.joined.contains(&cx.me) {
+                if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
                     let message = SlotMessage::Accepted { ballot };
                     cx.send(sender, MembershipMessage::Slot { slot, message });
                 }
-            }
             MembershipMessage::Decide(view) => self.decided(cx, sender, view),
             _ => {}
         }

@@ -26,10 +26,8 @@ pub(crate) fn history(seed: u64, order: Order) -> Result<(), String> {
                     let _ = world.send(who, &format!("{who}:{text}"));
                 }
             }
-            50..60 => {
-                if world.peers[&who].handle.is_none() {
-                    world.join(who);
-                }
+            50..60 if world.peers[&who].handle.is_none() => {
+                world.join(who);
             }
             60..64 => world.leave(who),
             64..72 if ids.len() > 1 => {

@@ -43,11 +43,14 @@ struct Flight {
 type Trap = Box<dyn FnMut(Id, Id, &GroupMessage) -> bool>;
 type Filter = Box<dyn FnMut(Id, Id, &GroupData) -> bool>;
 
+/// Control messages on their way, in order, with when they arrive and the view they were sent under.
+type Channel = VecDeque<(Time, ViewId, GroupMessage)>;
+
 pub(crate) struct World {
     pub(crate) peers: BTreeMap<Id, Peer>,
     pub(crate) now: Time,
     pub(crate) random: Random,
-    control: BTreeMap<(Incarnation, Incarnation), VecDeque<(Time, ViewId, GroupMessage)>>,
+    control: BTreeMap<(Incarnation, Incarnation), Channel>,
     data: BTreeMap<(Time, u64), Flight>,
     flights: u64,
     views: BTreeMap<(Time, u64), (Id, Arc<NodeView>)>,

@@ -1,0 +1,182 @@
+//! What a member does with the records of its group: messages, rows, repairs, and those that come too early.
+
+use antiphon_wire::group::{Decision, DepartedSender, GroupData};
+use antiphon_wire::{GroupViewId, Incarnation};
+use bytes::Bytes;
+
+use super::Context;
+use super::log::charge;
+use super::member::*;
+use crate::flush::Flow;
+
+/// The most departed senders whose end is remembered, and for how many views.
+const MAX_DEPARTED: usize = 256;
+const DEPARTED_VIEWS: u32 = 100;
+/// Frames held for a view that is not installed yet, in bytes.
+const MAX_EARLY_BYTES: usize = 4 << 20;
+
+impl Membership {
+    /// True if messages may have become deliverable or credit free.
+    pub(super) fn handle_data(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        record: GroupData,
+    ) -> bool {
+        let (now, profile) = (ctx.now, ctx.profile);
+        match record {
+            GroupData::Batch {
+                view,
+                sender,
+                first,
+                stable,
+                ask,
+                messages,
+                ..
+            } if view == self.stream.id => {
+                // R13: from its report on, a member takes old-view messages only as repairs of the flush.
+                let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
+                let sender = usize::from(sender);
+                if !open || self.stream.rank(from) != Some(sender) {
+                    return false;
+                }
+                self.stream
+                    .batch(now, profile, sender, first, stable, ask, messages, ctx.effects);
+                true
+            }
+            GroupData::Orders {
+                view,
+                first,
+                stable,
+                ask,
+                ref runs,
+                ..
+            } if view == self.stream.id => {
+                let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
+                let Some(rank) = self.stream.rank(from).filter(|_| open) else {
+                    return false;
+                };
+                self.stream
+                    .orders(now, profile, rank, first, stable, ask, runs, ctx.effects);
+                true
+            }
+            GroupData::Batch { view, .. } | GroupData::Orders { view, .. } => {
+                if view > self.stream.id {
+                    self.hold_early(from, record);
+                }
+                false
+            }
+            GroupData::Ack {
+                view,
+                held,
+                consumed,
+                ordered,
+                ..
+            } if view == self.stream.id => {
+                let Some(rank) = self.stream.rank(from) else {
+                    return false;
+                };
+                self.stream.ack(now, profile, rank, held, consumed, ordered)
+            }
+            GroupData::Nak { view, first, end, .. } if view == self.stream.id => {
+                if let Some(rank) = self.stream.rank(from) {
+                    self.stream.nak(rank, first, end, ctx.effects);
+                }
+                false
+            }
+            GroupData::OrderNak { view, first, .. } if view == self.stream.id => {
+                if let Some(rank) = self.stream.rank(from) {
+                    self.stream.order_nak(rank, first, ctx.effects);
+                }
+                false
+            }
+            GroupData::Ack { .. } | GroupData::Nak { .. } | GroupData::OrderNak { .. } => false,
+            GroupData::Pull {
+                view,
+                sender,
+                first,
+                end,
+                ..
+            } if view == self.stream.id => {
+                self.stream
+                    .pull(from, usize::from(sender), first, end, ctx.effects);
+                false
+            }
+            GroupData::PullOrders { view, first, .. } if view == self.stream.id => {
+                self.stream.pull_orders(from, first, ctx.effects);
+                false
+            }
+            GroupData::Pull { .. } | GroupData::PullOrders { .. } => {
+                if let Some(retained) = &self.retained {
+                    retained.answer(ctx, from, &record);
+                }
+                false
+            }
+            GroupData::Repair { .. } | GroupData::RepairOrders { .. } => {
+                self.take_repair(ctx, record);
+                false
+            }
+        }
+    }
+
+    /// Messages of a batch that were delivered before: only a planted mistake delivers them again.
+    pub(super) fn known_messages(
+        &self,
+        sender: Incarnation,
+        record: &GroupData,
+    ) -> Vec<(GroupViewId, u64, Bytes)> {
+        let GroupData::Batch {
+            view,
+            first,
+            messages,
+            ..
+        } = record
+        else {
+            return Vec::new();
+        };
+        let Some(rank) = self.stream.rank(sender).filter(|_| *view == self.stream.id) else {
+            return Vec::new();
+        };
+        let delivered = self.stream.logs[rank].delivered();
+        let known = (*first..delivered).zip(messages);
+        known
+            .map(|(seq, payload)| (*view, seq, payload.clone()))
+            .collect()
+    }
+
+    /// Remembers how far the messages of those that are not in the next view were delivered (R17).
+    pub(crate) fn remember_departed(&mut self, decision: &Decision) {
+        for (member, log) in self.stream.members.iter().zip(&self.stream.logs) {
+            if !decision.members.contains(member) {
+                let last = log.delivered() - 1;
+                self.departed.push_back(DepartedSender {
+                    incarnation: *member,
+                    last,
+                    k: decision.id.k,
+                });
+            }
+        }
+        self.departed
+            .retain(|departed| departed.k.saturating_add(DEPARTED_VIEWS) > decision.id.k);
+        let excess = self.departed.len().saturating_sub(MAX_DEPARTED);
+        self.departed.drain(..excess);
+    }
+
+    /// A member that has installed a later view was faster: a window of its frames is held.
+    pub(super) fn hold_early(&mut self, from: Incarnation, record: GroupData) {
+        let bytes = match &record {
+            GroupData::Batch { messages, .. } => messages.iter().map(charge).sum::<usize>() + 64,
+            _ => 64,
+        };
+        if self.early_bytes + bytes <= MAX_EARLY_BYTES {
+            self.early_bytes += bytes;
+            self.early.push((from, record));
+        }
+    }
+
+    /// The frames that were held for the view that was just installed; later ones stay.
+    pub(crate) fn take_early(&mut self) -> Vec<(Incarnation, GroupData)> {
+        self.early_bytes = 0;
+        std::mem::take(&mut self.early)
+    }
+}

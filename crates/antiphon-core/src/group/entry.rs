@@ -1,0 +1,261 @@
+//! The way into a group: ask the elder where it is, ask its leader to be let in, or found it (R12).
+//!
+//! Whoever waits asks again by a timer, through the elder: the answer may be gone, and so may be who gave it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms, Joiner};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+
+use super::Context;
+use super::credit::Credit;
+use super::member::*;
+use super::stream::Stream;
+use crate::flush::{Flow, Lead, Retained};
+use crate::{GroupEvent, GroupView};
+
+/// Joins that wait for this node to found the group it was asked for.
+const MAX_EARLY_JOINS: usize = 256;
+
+impl Group {
+    pub(crate) fn locate(&mut self, ctx: &mut Context<'_>) {
+        self.phase = Phase::Locating {
+            retry_at: ctx.now + ctx.profile.retransmit * 4,
+        };
+        if let Some(elder) = ctx.elder() {
+            ctx.send(
+                elder,
+                GroupMessage::Lookup {
+                    name: self.name.clone(),
+                },
+            );
+        }
+    }
+
+    /// The one that was asked is no member, and tells the elder so: ask that again.
+    pub(crate) fn not_there(&mut self, ctx: &mut Context<'_>, who: Incarnation) {
+        if matches!(&self.phase, Phase::Joining { leader, .. } if *leader == who) {
+            self.phase = Phase::Locating {
+                retry_at: ctx.now + ctx.profile.retransmit,
+            };
+        }
+    }
+
+    pub(crate) fn located(&mut self, ctx: &mut Context<'_>, leader: Incarnation) {
+        let looking = matches!(self.phase, Phase::Locating { .. } | Phase::Joining { .. });
+        if !looking || leader == ctx.me || !ctx.present(leader) {
+            return;
+        }
+        self.phase = Phase::Joining {
+            leader,
+            retry_at: ctx.now + ctx.profile.retransmit * 8,
+        };
+        self.asked = true;
+        ctx.send(
+            leader,
+            GroupMessage::Join {
+                name: self.name.clone(),
+                terms: self.terms(),
+                nonce: self.nonce,
+                first: self.next_seq,
+            },
+        );
+    }
+
+    /// Founds the group. False if this node does not want it any more.
+    pub(crate) fn found(&mut self, ctx: &mut Context<'_>, last_k: u32) -> bool {
+        if !matches!(self.phase, Phase::Locating { .. } | Phase::Joining { .. }) || self.leaving.is_some() {
+            return false;
+        }
+        let group = GroupId(ctx.random.next_u64());
+        let joiner = Joiner {
+            incarnation: ctx.me,
+            nonce: self.nonce,
+            first: self.next_seq,
+        };
+        let id = GroupViewId {
+            node: ctx.node.id,
+            number: ctx.node.number,
+            k: last_k.saturating_add(1),
+        };
+        let decision = Decision {
+            id,
+            from: GroupViewId { k: 0, ..id },
+            cut: Vec::new(),
+            holders: Vec::new(),
+            ordered: 0,
+            order_holders: Vec::new(),
+            members: vec![ctx.me],
+            start: vec![self.next_seq],
+            joined: vec![joiner],
+            left: Vec::new(),
+            crashed: Vec::new(),
+        };
+        self.enter(ctx, group, decision, Vec::new(), true);
+        for (from, terms, nonce, first) in std::mem::take(&mut self.early_joins) {
+            self.handle_join(ctx, from, terms, nonce, first);
+        }
+        true
+    }
+
+    /// Installs this member's first view of the group.
+    pub(crate) fn enter(
+        &mut self,
+        ctx: &mut Context<'_>,
+        group: GroupId,
+        decision: Decision,
+        departed: Vec<DepartedSender>,
+        founded: bool,
+    ) {
+        let Some(me) = decision.members.iter().position(|member| *member == ctx.me) else {
+            return;
+        };
+        let start = &decision.start;
+        self.credit = Credit::new(start[me]);
+        self.next_seq = start[me];
+        let consumed = self.consumed_positions(&decision);
+        let stream = Stream::new(
+            group,
+            decision.id,
+            decision.members.clone(),
+            me,
+            start,
+            consumed,
+            &vec![start[me]; start.len()],
+            self.options.order,
+            self.window(),
+        );
+        let view = self.view_event(group, &decision, vec![ctx.me]);
+        ctx.floors.insert(group, decision.id);
+        let retained = (!founded).then(|| Retained {
+            decision,
+            stream: None,
+        });
+        self.phase = Phase::Member(Box::new(Membership {
+            id: group,
+            stream,
+            flow: Flow::Open,
+            promise: None,
+            watch: None,
+            retained,
+            lead: Lead::Idle,
+            joins: Vec::new(),
+            leaves: BTreeSet::new(),
+            dropped: BTreeMap::new(),
+            resume: false,
+            confirmations: BTreeMap::new(),
+            departed: departed.into(),
+            suspended: false,
+            early: Vec::new(),
+            early_bytes: 0,
+            leave_at: None,
+        }));
+        self.resyncs = 0;
+        self.event(ctx, view);
+        self.resolve_receipts(ctx, founded);
+        self.announce(ctx);
+        self.pump(ctx);
+    }
+
+    /// Tells the elder, as the group's leader, which view the group has.
+    pub(crate) fn announce(&self, ctx: &mut Context<'_>) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        if membership.leader(ctx) == Some(ctx.me)
+            && let (Some(elder), Some(report)) = (ctx.elder(), self.report())
+        {
+            ctx.send(elder, GroupMessage::Announce(report));
+        }
+    }
+
+    pub(crate) fn view_event(
+        &self,
+        group: GroupId,
+        decision: &Decision,
+        transitional: Vec<Incarnation>,
+    ) -> GroupEvent {
+        let id = if planted!(ReuseGroupViewId) && decision.from.k > 0 {
+            decision.from
+        } else {
+            decision.id
+        };
+        GroupEvent::View(Arc::new(GroupView {
+            id,
+            group,
+            name: self.name.clone(),
+            order: self.options.order,
+            members: decision.members.clone(),
+            joined: decision.joined.iter().map(|joiner| joiner.incarnation).collect(),
+            left: decision.left.clone(),
+            crashed: decision.crashed.clone(),
+            transitional,
+        }))
+    }
+
+    /// Per member of the decided view, the first message that was not consumed here.
+    pub(crate) fn consumed_positions(&self, decision: &Decision) -> Vec<u64> {
+        let positions = decision.members.iter().zip(&decision.start);
+        positions
+            .map(|(member, start)| self.backlog.first_of(*member).unwrap_or(*start))
+            .collect()
+    }
+
+    /// A join arrived at this node.
+    pub(crate) fn handle_join(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        terms: GroupTerms,
+        nonce: u64,
+        first: u64,
+    ) {
+        let mine = self.terms();
+        match &self.phase {
+            Phase::Member(_) => {}
+            Phase::Locating { .. } | Phase::Joining { .. } => {
+                if self.early_joins.len() < MAX_EARLY_JOINS {
+                    self.early_joins.retain(|(joiner, ..)| *joiner != from);
+                    self.early_joins.push((from, terms, nonce, first));
+                }
+                return;
+            }
+            Phase::Ghost { .. } | Phase::Refused => return ctx.not_here(from, self.name.clone()),
+        }
+        if terms != mine {
+            let reason = format!(
+                "the group {:?} has {}; this node asked for {}",
+                self.name,
+                describe(mine),
+                describe(terms)
+            );
+            return ctx.send(
+                from,
+                GroupMessage::Refused {
+                    name: self.name.clone(),
+                    reason,
+                },
+            );
+        }
+        let name = self.name.clone();
+        self.admit(
+            ctx,
+            Joiner {
+                incarnation: from,
+                nonce,
+                first,
+            },
+            name,
+        );
+    }
+}
+
+fn describe(terms: GroupTerms) -> String {
+    let order = match terms.order {
+        0 => "fifo".to_owned(),
+        1 => "total".to_owned(),
+        other => format!("unknown ({other})"),
+    };
+    format!("order {order} and a window of {} bytes", terms.window_bytes)
+}

@@ -1,0 +1,174 @@
+//! The ways out of a group: leaving in order, being removed, and starting over as a fresh incarnation (R17).
+//!
+//! What was sent and not delivered here when a membership ended is kept until the group's next view tells what became
+//! of it.
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::group::GroupMessage;
+
+use super::Context;
+use super::credit::Credit;
+use super::member::*;
+use crate::{GroupEvent, Outcome};
+
+impl Group {
+    pub(crate) fn leave(&mut self, ctx: &mut Context<'_>) -> bool {
+        if self.leaving.is_some() {
+            return false;
+        }
+        self.leaving = Some(ctx.now);
+        match &self.phase {
+            Phase::Member(_) => {
+                self.ask_to_leave(ctx);
+                false
+            }
+            // A leader may already have admitted it: it becomes a member and leaves as one.
+            Phase::Locating { .. } | Phase::Joining { .. } => !self.asked,
+            Phase::Refused => true,
+            Phase::Ghost { .. } => false,
+        }
+    }
+
+    pub(super) fn ask_to_leave_again(&mut self, ctx: &mut Context<'_>) {
+        if let Phase::Member(membership) = &mut self.phase {
+            membership.leave_at = None;
+        }
+        self.ask_to_leave(ctx);
+    }
+
+    /// Asks the leader to be left out of the next view, once everything accepted was sent.
+    pub(super) fn ask_to_leave(&mut self, ctx: &mut Context<'_>) {
+        let Some(since) = self.leaving else { return };
+        let waited = ctx.now.since(since) >= ctx.profile.leave_within / 2;
+        if ctx.suspended || !self.queue.is_empty() && !waited {
+            return;
+        }
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if membership.leave_at.is_some_and(|at| ctx.now < at) {
+            return;
+        }
+        membership.leave_at = Some(ctx.now + ctx.profile.retransmit * 16);
+        let group = membership.id;
+        if let Some(leader) = membership.leader(ctx) {
+            ctx.send(leader, GroupMessage::Leave { group });
+        }
+    }
+
+    /// What was accepted but never sent will not be sent any more.
+    pub(crate) fn abandon_queue(&mut self, ctx: &mut Context<'_>) {
+        for (ticket, _) in std::mem::take(&mut self.queue) {
+            self.event(
+                ctx,
+                GroupEvent::Receipt {
+                    ticket,
+                    outcome: Outcome::NotDelivered,
+                },
+            );
+        }
+        self.queue_bytes = 0;
+    }
+
+    /// The membership is void; the group is joined again. False if this node wanted to leave anyway.
+    pub(crate) fn resync(&mut self, ctx: &mut Context<'_>, cause: String) -> bool {
+        if self.leaving.is_some() {
+            return false;
+        }
+        self.keep_pending(ctx.me);
+        if let Phase::Member(membership) = &self.phase {
+            let promised = membership.promise.as_ref().map(|promise| promise.target);
+            let floor = promised.unwrap_or(membership.stream.id).max(membership.stream.id);
+            ctx.floors.insert(membership.id, floor);
+        }
+        self.event(ctx, GroupEvent::Resync { cause });
+        self.nonce = ctx.random.next_u64();
+        self.asked = false;
+        let back_off = ctx.profile.retransmit * 4 * (1 << self.resyncs.min(6));
+        self.resyncs += 1;
+        self.phase = Phase::Locating {
+            retry_at: ctx.now + back_off,
+        };
+        true
+    }
+
+    /// This node goes on as a fresh incarnation; `old` is what it was. False if the group is to be forgotten.
+    pub(crate) fn start_over(
+        &mut self,
+        ctx: &mut Context<'_>,
+        old: Option<Incarnation>,
+        cause: Option<&str>,
+    ) -> bool {
+        if self.leaving.is_some() {
+            if !matches!(self.phase, Phase::Ghost { .. }) {
+                self.abandon_queue(ctx);
+                self.event(ctx, GroupEvent::Left);
+            }
+            return false;
+        }
+        if let Some(old) = old {
+            self.keep_pending(old);
+        }
+        if matches!(self.phase, Phase::Member(_)) {
+            let cause = cause.unwrap_or("the node has a new incarnation").to_owned();
+            self.event(ctx, GroupEvent::Resync { cause });
+        }
+        self.nonce = ctx.random.next_u64();
+        self.asked = false;
+        self.next_seq = 1;
+        self.credit = Credit::new(1);
+        if !matches!(self.phase, Phase::Refused) {
+            self.phase = Phase::Locating { retry_at: ctx.now };
+        }
+        true
+    }
+
+    pub(super) fn keep_pending(&mut self, incarnation: Incarnation) {
+        let sent = std::mem::take(&mut self.own)
+            .into_iter()
+            .map(|(seq, ticket)| (Some(seq), ticket));
+        let queued = std::mem::take(&mut self.queue)
+            .into_iter()
+            .map(|(ticket, _)| (None, ticket));
+        let messages: Vec<_> = sent.chain(queued).collect();
+        self.queue_bytes = 0;
+        if !messages.is_empty() {
+            self.pending.push(Pending {
+                incarnation,
+                messages,
+            });
+        }
+    }
+
+    /// R17: what became of messages of an earlier membership, from the primary's recorded cuts.
+    pub(super) fn resolve_receipts(&mut self, ctx: &mut Context<'_>, founded: bool) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        let mut receipts = Vec::new();
+        for Pending {
+            incarnation,
+            messages,
+        } in std::mem::take(&mut self.pending)
+        {
+            let record = membership
+                .departed
+                .iter()
+                .rev()
+                .find(|departed| departed.incarnation == incarnation);
+            for (seq, ticket) in messages {
+                let outcome = match (seq, record) {
+                    (None, _) => Outcome::NotDelivered,
+                    (Some(_), _) if founded => Outcome::Unknown,
+                    (Some(_), None) => Outcome::Unknown,
+                    (Some(seq), Some(record)) if seq <= record.last => Outcome::Delivered,
+                    (Some(_), Some(_)) => Outcome::NotDelivered,
+                };
+                receipts.push(GroupEvent::Receipt { ticket, outcome });
+            }
+        }
+        for receipt in receipts {
+            self.event(ctx, receipt);
+        }
+    }
+}
