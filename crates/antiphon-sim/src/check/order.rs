@@ -8,8 +8,11 @@ use antiphon_core::wire::{GroupViewId, Incarnation};
 use super::Report;
 use super::history::{Epoch, GroupKey, History, Life, Stay};
 
+/// One incarnation's time in one view of a group.
+type Witness<'a> = (&'a Life, &'a Stay, &'a Epoch);
+
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
-    let mut views: BTreeMap<(GroupKey, GroupViewId), Vec<(&Life, &Stay, &Epoch)>> = BTreeMap::new();
+    let mut views: BTreeMap<(GroupKey, GroupViewId), Vec<Witness<'_>>> = BTreeMap::new();
     for (life, stay) in history.stays() {
         per_sender(history, life, stay, report);
         for epoch in &stay.epochs {
@@ -69,8 +72,7 @@ fn one_order(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: 
         .map(|(index, m)| ((m.sender, m.seq), index))
         .collect();
     for (life, _, epoch) in members {
-        let mut expected = 0;
-        for (m, at) in epoch.regular().iter().zip(&epoch.times) {
+        for (expected, (m, at)) in epoch.regular().iter().zip(&epoch.times).enumerate() {
             let here = place.get(&(m.sender, m.seq)).copied();
             report.check("G22", *at, here.is_none_or(|here| here <= expected), || {
                 format!(
@@ -97,7 +99,6 @@ fn one_order(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: 
             if here != Some(expected) {
                 break;
             }
-            expected += 1;
         }
     }
 }

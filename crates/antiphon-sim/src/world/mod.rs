@@ -376,12 +376,11 @@ impl World {
     fn line_done(&mut self, from: Slot, to: Slot, bytes: usize) -> Micros {
         let (now, rate) = (self.now, self.network.bytes_per_s);
         let path = self.path_mut(from, to);
-        if rate > 0 {
-            path.free_at = path.free_at.max(now) + (bytes as u64 * 1_000_000) / rate;
-            path.free_at
-        } else {
-            now
-        }
+        let Some(takes) = (bytes as u64 * 1_000_000).checked_div(rate) else {
+            return now;
+        };
+        path.free_at = path.free_at.max(now) + takes;
+        path.free_at
     }
 
     fn trouble(&mut self, process: ProcessId, to: Slot, trouble: PathTrouble, at: Micros) {
