@@ -303,9 +303,10 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
     }
     let large = json!({"send": {"group": "chat", "payload": "x".repeat(60_001)}});
     node.say(large.clone());
-    let error = node.event("error");
-    assert!(error["reason"].as_str().unwrap().contains("60000"));
-    assert_eq!(error["request"], large, "the request is echoed");
+    let refused = node.event("refused");
+    assert!(refused["reason"].as_str().unwrap().contains("60000"));
+    assert_eq!(refused["group"], "chat");
+    assert_eq!(refused["request"], large, "the request is echoed");
     node.say(json!({"send": {"group": "chat", "payload": "still here"}}));
     assert_eq!(node.event("message")["payload"], "still here");
 }

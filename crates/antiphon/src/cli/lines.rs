@@ -126,6 +126,9 @@ pub(crate) enum Line {
         reason: String,
         /// Whether trying again is pointless until the configuration changes: the node then ends.
         fatal: bool,
+        /// The `send` that was refused, if it is one that was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<serde_json::Value>,
     },
     /// The node left the group in order.
     GroupLeft {
@@ -422,6 +425,7 @@ mod tests {
                 group: Some("g".into()),
                 reason: "order differs".into(),
                 fatal: false,
+                request: None,
             },
             r#"{"event":"refused","group":"g","reason":"order differs","fatal":false}"#,
         );
@@ -430,8 +434,18 @@ mod tests {
                 group: None,
                 reason: "the name is taken".into(),
                 fatal: true,
+                request: None,
             },
             r#"{"event":"refused","group":null,"reason":"the name is taken","fatal":true}"#,
+        );
+        golden(
+            Line::Refused {
+                group: Some("g".into()),
+                reason: "not primary: wait".into(),
+                fatal: false,
+                request: Some(serde_json::json!({"send": {"group": "g", "payload": "x"}})),
+            },
+            r#"{"event":"refused","group":"g","reason":"not primary: wait","fatal":false,"request":{"send":{"group":"g","payload":"x"}}}"#,
         );
         golden(Line::Left, r#"{"event":"left"}"#);
     }

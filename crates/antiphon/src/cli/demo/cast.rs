@@ -50,7 +50,12 @@ impl Story<'_> {
                 .lines()
                 .iter()
                 .rev()
-                .filter(|stamped| !matches!(stamped.line, Line::Message { .. } | Line::Error { .. }))
+                .filter(|stamped| {
+                    !matches!(
+                        stamped.line,
+                        Line::Message { .. } | Line::Error { .. } | Line::Refused { request: Some(_), .. }
+                    )
+                })
                 .take(LAST_WORDS)
                 .map(|stamped| stamped.line.to_json())
                 .collect();
@@ -314,7 +319,11 @@ pub(super) fn delivers(actor: &Arc<Actor>, wanted: &str) -> Option<()> {
 
 pub(super) fn refusal(line: &Line) -> Option<String> {
     match line {
-        Line::Error { reason, .. } => Some(reason.clone()),
+        Line::Refused {
+            reason,
+            request: Some(_),
+            ..
+        } => Some(reason.clone()),
         _ => None,
     }
 }

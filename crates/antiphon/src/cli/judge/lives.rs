@@ -20,7 +20,11 @@ impl<'a> Ledger<'a> {
         let mut resolved = BTreeSet::new();
         for line in &record.lines {
             match line {
-                Line::Error { request, .. } => {
+                Line::Error { request, .. }
+                | Line::Refused {
+                    request: Some(request),
+                    ..
+                } => {
                     if let Some(payload) = request
                         .pointer("/send/payload")
                         .and_then(|payload| payload.as_str())

@@ -55,9 +55,11 @@ fn record(name: &str, stayed: bool, asked: &str, stream: &str) -> Record {
                 cause: String::new(),
             }
         } else if let Some(payload) = word.strip_prefix('!') {
-            Line::Error {
+            Line::Refused {
+                group: Some(group),
                 reason: "not primary".into(),
-                request: serde_json::json!({"send": {"group": "g", "payload": payload}}),
+                fatal: false,
+                request: Some(serde_json::json!({"send": {"group": "g", "payload": payload}})),
             }
         } else if let Some(ticket) = word.strip_prefix('?') {
             Line::Receipt {

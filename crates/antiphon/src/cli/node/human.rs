@@ -144,14 +144,21 @@ fn describe(line: &Line) -> String {
             group: None,
             reason,
             fatal: true,
+            ..
         } => format!("REFUSED by the cluster: {reason}"),
         Line::Refused {
             group: None,
             reason,
             fatal: false,
+            ..
         } => {
             format!("refused by the cluster: {reason}; trying again")
         }
+        Line::Refused {
+            reason,
+            request: Some(_),
+            ..
+        } => format!("not sent: {reason}"),
         Line::Refused {
             group: Some(group),
             reason,

@@ -385,7 +385,18 @@ impl Obeying {
     async fn carry_out(&mut self, request: Request) -> Option<Line> {
         let echo = request.to_value();
         let result = match request {
-            Request::Send(send) => self.send(send).await,
+            Request::Send(send) => match self.send(send).await {
+                Err(NotSent::Refused { group, reason }) => {
+                    return Some(Line::Refused {
+                        group: Some(group),
+                        reason,
+                        fatal: false,
+                        request: Some(echo),
+                    });
+                }
+                Err(NotSent::Senseless(reason)) => Err(reason),
+                Ok(()) => Ok(()),
+            },
             Request::Fault(FaultRequest { block }) => {
                 self.cluster.block(block).await.map_err(|error| error.to_string())
             }
@@ -401,25 +412,32 @@ impl Obeying {
         })
     }
 
-    async fn send(&mut self, request: SendRequest) -> Result<(), String> {
-        let payload = request.payload.into_bytes()?;
+    async fn send(&mut self, request: SendRequest) -> Result<(), NotSent> {
+        let payload = request.payload.into_bytes().map_err(NotSent::Senseless)?;
         let sender = match &request.group {
             None => self.senders.first(),
             Some(group) => self.senders.iter().find(|sender| sender.group == *group),
         };
         let sender = sender.ok_or_else(|| {
             let joined: Vec<&str> = self.senders.iter().map(|sender| sender.group.as_str()).collect();
-            format!(
+            NotSent::Senseless(format!(
                 "this node is not in that group, only in {}; start it with --group",
                 joined.join(", ")
-            )
+            ))
         })?;
         let breaks = sender.breaks.load(Ordering::Relaxed);
-        let receipt = sender.sender.send(payload).await.map_err(|error| match error {
-            SendError::NotPrimary => format!("not primary: {error}"),
-            SendError::NotMember => format!("not a member: {error}"),
-            other => other.to_string(),
-        })?;
+        let receipt = sender
+            .sender
+            .send(payload)
+            .await
+            .map_err(|error| NotSent::Refused {
+                group: sender.group.clone(),
+                reason: match error {
+                    SendError::NotPrimary => format!("not primary: {error}"),
+                    SendError::NotMember => format!("not a member: {error}"),
+                    other => other.to_string(),
+                },
+            })?;
         let ticket = self.tickets.entry(sender.group.clone()).or_default();
         *ticket += 1;
         // Fails only when the group is over and nobody prints fates any more.
@@ -433,6 +451,14 @@ impl Obeying {
             .await;
         Ok(())
     }
+}
+
+/// Why a message was not sent.
+enum NotSent {
+    /// The request makes no sense to this node.
+    Senseless(String),
+    /// The group does not take it now.
+    Refused { group: String, reason: String },
 }
 
 fn refuse(reason: &str) -> Reply {
