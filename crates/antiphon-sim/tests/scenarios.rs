@@ -1,0 +1,275 @@
+//! Stories about faults, on virtual time. Each ends with all checkers.
+
+use antiphon_core::{Order, SendError};
+use antiphon_sim::plan::{Action, Transport, Who, named};
+use antiphon_sim::run::run;
+use antiphon_sim::trace::Seen;
+use antiphon_sim::world::addr_of;
+use antiphon_sim::{Plan, Sim};
+
+fn five() -> Sim {
+    let mut sim = Sim::new(5, 11);
+    sim.start_all();
+    sim.settle();
+    sim
+}
+
+fn of(plan: Plan) -> Sim {
+    let mut sim = Sim::with_plan(plan, 12);
+    sim.start_all();
+    sim.settle();
+    sim
+}
+
+#[test]
+fn one_seed_gives_one_run_byte_for_byte() {
+    for name in ["default", "r6-merge", "late-replay"] {
+        let plan = named(name, 5, None).expect("a plan of the library");
+        let (once, again) = (run(&plan, 5), run(&plan, 5));
+        assert_eq!(once.digest, again.digest, "{name}");
+        assert_eq!(once.trace.lines.len(), again.trace.lines.len(), "{name}");
+        let show = |lines: &[antiphon_sim::trace::Line]| format!("{lines:?}");
+        assert_eq!(show(&once.trace.lines), show(&again.trace.lines), "{name}");
+        assert_ne!(
+            once.digest,
+            run(&plan, 6).digest,
+            "another seed is another run of {name}"
+        );
+    }
+}
+
+#[test]
+fn five_that_start_together_form_one_cluster_within_a_second() {
+    let mut sim = Sim::new(5, 3);
+    sim.start_all();
+    assert!(sim.run_until(1_000, |sim| (0..5).all(|slot| sim.members(slot).len() == 5)));
+    sim.settle();
+    sim.finish();
+}
+
+#[test]
+fn survivors_deliver_what_a_crashed_sender_left_with_one_of_them() {
+    let mut sim = five();
+    // Only node 3 hears the last words of node 4.
+    for other in [0, 1, 2] {
+        sim.act(Action::Clog(4, other, 60_000_000));
+    }
+    sim.send(4, "last words");
+    sim.run_ms(50);
+    sim.crash(4);
+    sim.act(Action::Heal);
+    sim.settle();
+    let first = sim.delivered(0);
+    assert!((1..4).all(|slot| sim.delivered(slot) == first));
+    sim.finish();
+}
+
+#[test]
+fn a_total_group_delivers_one_sequence_to_all() {
+    let mut sim = five();
+    for round in 0..20 {
+        for slot in 0..5 {
+            sim.send(slot, &format!("{slot}:{round}"));
+        }
+        sim.run_ms(1);
+    }
+    sim.run_ms(500);
+    let first = sim.delivered(0);
+    assert_eq!(first.len(), 100);
+    assert!((1..5).all(|slot| sim.delivered(slot) == first));
+    sim.finish();
+}
+
+#[test]
+fn a_minority_refuses_to_send_and_comes_back_with_a_resync() {
+    let mut sim = five();
+    sim.partition([0, 1], [2, 3, 4]);
+    assert!(sim.run_until(10_000, |sim| sim.members(2) == [2, 3, 4] && !sim.is_primary(0)));
+    assert_eq!(
+        sim.try_send(0, "nobody should hear this"),
+        Err(SendError::NotPrimary)
+    );
+    sim.send(3, "the majority goes on");
+    sim.heal();
+    sim.settle();
+    assert!(sim.had_resync(0) && sim.had_resync(1) && !sim.had_resync(2));
+    sim.finish();
+}
+
+#[test]
+fn two_halves_never_both_go_on_and_the_elder_breaks_the_tie() {
+    let mut sim = of(Sim::plan(4, Order::Total));
+    let members = sim.members(0);
+    let (senior, junior) = members.split_at(2);
+    sim.act(Action::Partition(vec![senior.to_vec(), junior.to_vec()]));
+    sim.run_ms(8_000);
+    assert!(senior.iter().all(|slot| sim.is_primary(*slot)));
+    assert!(junior.iter().all(|slot| !sim.is_primary(*slot)));
+    sim.heal();
+    sim.settle();
+    sim.finish();
+}
+
+#[test]
+fn three_become_one_by_kill_and_the_last_is_still_primary() {
+    let mut sim = of(Sim::plan(3, Order::Total));
+    sim.crash(0);
+    assert!(sim.run_until(2_000, |sim| sim.members(2) == [1, 2] || sim.members(2) == [2, 1]));
+    sim.crash(1);
+    assert!(sim.run_until(2_000, |sim| sim.members(2) == [2]));
+    assert!(sim.is_primary(2));
+    sim.finish();
+}
+
+#[test]
+fn three_do_not_become_one_by_cables() {
+    let mut sim = of(Sim::plan(3, Order::Total));
+    sim.power_off(0);
+    assert!(sim.run_until(10_000, |sim| sim.members(2).len() == 2));
+    let survivors = sim.members(2);
+    sim.power_off(survivors[0]);
+    sim.run_ms(20_000);
+    let last = survivors[1];
+    // Exactly half, without the elder: it may not go on alone.
+    assert!(!(sim.is_primary(last) && sim.members(last) == [last]));
+    sim.finish();
+}
+
+#[test]
+fn one_of_three_that_restarts_while_cut_off_stays_forming() {
+    let mut sim = of(Sim::plan(3, Order::Total));
+    sim.partition([2], [0, 1]);
+    sim.crash(2);
+    sim.start(2);
+    sim.run_ms(15_000);
+    assert!(
+        sim.node_view(2).is_none(),
+        "a second cluster was founded: {:?}",
+        sim.node_view(2)
+    );
+    sim.heal();
+    sim.settle();
+    sim.finish();
+}
+
+#[test]
+fn a_pause_of_a_second_changes_nothing_and_one_of_five_seconds_expels() {
+    let mut sim = five();
+    sim.pause_ms(3, 1_000);
+    sim.run_ms(3_000);
+    assert_eq!(sim.members(0).len(), 5);
+    assert!(!sim.had_resync(3));
+    sim.pause_ms(3, 5_000);
+    assert!(sim.run_until(3_000, |sim| sim.members(0).len() == 4));
+    sim.settle();
+    assert!(sim.had_resync(3));
+    sim.finish();
+}
+
+#[test]
+fn a_process_killed_in_its_sleep_is_proven_dead() {
+    let mut sim = five();
+    sim.pause_ms(2, 60_000);
+    sim.run_ms(100);
+    sim.crash(2);
+    assert!(
+        sim.run_until(200, |sim| sim.members(0).len() == 4),
+        "its kernel sent the FIN at once"
+    );
+    sim.finish();
+}
+
+#[test]
+fn a_node_that_restarts_at_once_is_another_member() {
+    let mut sim = five();
+    let before = sim.world().incarnation(1);
+    sim.crash(1);
+    sim.start(1);
+    sim.settle();
+    assert_ne!(sim.world().incarnation(1), before);
+    assert_eq!(sim.members(0).last(), Some(&1), "it is the youngest now");
+    sim.finish();
+}
+
+#[test]
+fn nodes_that_leave_in_order_are_said_to_have_left() {
+    let mut sim = five();
+    sim.leave(1);
+    sim.leave(4);
+    assert!(sim.run_until(6_000, |sim| sim.members(0).len() == 3));
+    let left = sim
+        .world()
+        .trace()
+        .lines
+        .iter()
+        .filter(|line| matches!(line.what, Seen::Left))
+        .count();
+    assert_eq!(left, 2);
+    sim.settle();
+    sim.finish();
+}
+
+#[test]
+fn a_foreign_cluster_at_a_reused_address_disturbs_nobody() {
+    let mut sim = five();
+    sim.crash(4);
+    sim.act(Action::Foreign(4, 5_000_000));
+    sim.run_ms(6_000);
+    assert_eq!(sim.members(0).len(), 4);
+    sim.start(4);
+    sim.settle();
+    sim.finish();
+}
+
+#[test]
+fn garbage_from_outside_harms_nobody() {
+    let mut sim = five();
+    for slot in 0..5 {
+        sim.act(Action::Garbage(Who::Slot(slot), 500));
+    }
+    sim.send(0, "through the noise");
+    sim.run_ms(1_000);
+    assert_eq!(sim.delivered(4), ["through the noise"]);
+    assert_eq!(sim.members(2).len(), 5);
+    assert!(
+        sim.world()
+            .faults()
+            .get("refused_frame")
+            .is_some_and(|count| *count > 1_000)
+    );
+    sim.finish();
+}
+
+#[test]
+fn a_datagram_network_that_loses_a_tenth_delivers_all() {
+    let mut plan = Sim::plan(4, Order::Fifo);
+    plan.transport = Transport::Datagram;
+    plan.network.loss_ppm = 100_000;
+    plan.network.duplicate_ppm = 100_000;
+    plan.network.reorder_ppm = 200_000;
+    let mut sim = of(plan);
+    for round in 0..50 {
+        sim.send(round % 4, &round.to_string());
+        sim.run_ms(2);
+    }
+    sim.run_ms(2_000);
+    assert!((0..4).all(|slot| sim.delivered(slot).len() == 50));
+    sim.settle();
+    sim.finish();
+}
+
+#[test]
+fn every_plan_of_the_library_can_be_drawn_and_keeps_its_steps_in_its_slots() {
+    for name in antiphon_sim::plan::NAMES {
+        for seed in 0..20 {
+            let plan = named(name, seed, None).expect("each name is a plan");
+            assert!(
+                plan.slots >= 2 && plan.seeds >= 1 && plan.seeds <= plan.slots,
+                "{name} {seed}"
+            );
+            assert!(plan.steps.is_sorted_by_key(|step| step.at), "{name} {seed}");
+            assert_ne!(addr_of(plan.slots - 1), addr_of(0), "{name} {seed}");
+        }
+    }
+    assert!(named("no such plan", 0, None).is_none());
+}
