@@ -51,21 +51,26 @@ pub fn catch_all(jobs: usize, each: Duration, tell: impl Fn(&Catch) + Sync) -> V
 /// Tries to catch one mistake.
 pub fn catch_one(bug: Bug, within: Duration) -> Catch {
     let deadline = Instant::now() + within;
-    let plans = plans_for(bug);
     let mut runs = 0;
-    for seed in 0.. {
-        for name in &plans {
+    let mut attempt = |name: &'static str, seed: u64| {
+        runs += 1;
+        let plan = named(name, seed, None)?;
+        fails_armed(bug, &plan, seed).map(|violation| (name, seed, violation))
+    };
+    // The plans made for it get most of the time; the others may know better.
+    let (likely, others) = plans_for(bug);
+    for round in 0..u64::MAX {
+        let tries = likely
+            .iter()
+            .flat_map(|name| (0..LIKELY_SEEDS).map(move |seed| (*name, round * LIKELY_SEEDS + seed)));
+        for (name, seed) in tries.chain(others.iter().map(|name| (*name, round))) {
             if Instant::now() > deadline {
                 return Catch { bug, by: None, runs };
             }
-            let Some(plan) = named(name, seed, None) else {
-                continue;
-            };
-            runs += 1;
-            if let Some(violation) = fails_armed(bug, &plan, seed) {
+            if let Some(by) = attempt(name, seed) {
                 return Catch {
                     bug,
-                    by: Some((name, seed, violation)),
+                    by: Some(by),
                     runs,
                 };
             }
@@ -73,6 +78,9 @@ pub fn catch_one(bug: Bug, within: Duration) -> Catch {
     }
     Catch { bug, by: None, runs }
 }
+
+/// Seeds of each likely plan before all others get one.
+const LIKELY_SEEDS: u64 = 20;
 
 fn fails_armed(bug: Bug, plan: &Plan, seed: u64) -> Option<Violation> {
     arm(Some(bug));
@@ -83,35 +91,44 @@ fn fails_armed(bug: Bug, plan: &Plan, seed: u64) -> Option<Violation> {
     run(plan, seed).report.is_ok().then_some(violation)
 }
 
-/// The plans that most likely show a mistake, then all others.
-fn plans_for(bug: Bug) -> Vec<&'static str> {
+/// The plans that most likely show a mistake, and all others.
+fn plans_for(bug: Bug) -> (Vec<&'static str>, Vec<&'static str>) {
     let name = format!("{bug:?}");
-    let mut plans: Vec<&'static str> = LIKELY
+    let likely: Vec<&'static str> = LIKELY
         .iter()
         .filter(|(word, _)| name.contains(word))
         .map(|(_, plan)| *plan)
         .collect();
-    for plan in NAMES {
-        if !plans.contains(plan) {
-            plans.push(plan);
-        }
-    }
-    plans
+    let others = NAMES
+        .iter()
+        .copied()
+        .filter(|plan| !likely.contains(plan))
+        .collect();
+    (likely, others)
 }
 
 /// Words in the names of mistakes, and the plans made for what they mean.
 const LIKELY: &[(&str, &str)] = &[
     ("Wedge", "r13-late-frame-of-the-dead"),
     ("Certificate", "r2-cut-heal-kill"),
-    ("Vote", "r2-cut-heal-kill"),
+    ("LastVote", "r2-cut-heal-kill"),
+    ("VoteBeforeInstalling", "r1-coordinator-dies-in-the-slot"),
+    ("VoteBeforeLifeline", "r2-cut-heal-kill"),
+    ("VoteBeforeLifeline", "kill-right-after-heal"),
     ("Proof", "r9-resets-and-proxies"),
     ("Lifeline", "r9-resets-and-proxies"),
     ("Tuple", "r9-resets-and-proxies"),
     ("Ballot", "r1-coordinator-dies-in-the-slot"),
     ("Accept", "r1-coordinator-dies-in-the-slot"),
     ("Promise", "r1-coordinator-dies-in-the-slot"),
-    ("Join", "r3-joiners-vanish"),
-    ("Join", "joiner-storm"),
+    ("Joiner", "crash-between-installs"),
+    ("Joiner", "r14-leaders-die-in-the-flush"),
+    ("JointQuorum", "r3-joiners-vanish"),
+    ("Seniority", "crash-between-installs"),
+    ("Suspended", "r6-merge"),
+    ("Suspended", "r17-receipts"),
+    ("TailOfTheDead", "g20-sender-and-sequencer-die"),
+    ("Dead", "r16-sequencer-dies"),
     ("Found", "r4-one-of-three-restarted"),
     ("Grant", "r12-founding-race"),
     ("Directory", "r12-founding-race"),

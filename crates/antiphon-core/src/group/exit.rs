@@ -56,16 +56,23 @@ impl Group {
         }
     }
 
-    /// What was accepted but never sent will not be sent any more.
+    /// This node leaves: what was accepted but never sent will not be sent any more, and of what was sent and never
+    /// came back nobody will tell it (R17: each of them gets its receipt).
     pub(crate) fn abandon_queue(&mut self, ctx: &mut Context<'_>) {
-        for (ticket, _) in std::mem::take(&mut self.queue) {
-            self.event(
-                ctx,
-                GroupEvent::Receipt {
-                    ticket,
-                    outcome: Outcome::NotDelivered,
-                },
-            );
+        let own = std::mem::take(&mut self.own)
+            .into_iter()
+            .map(|(_, ticket)| (true, ticket));
+        let pending = std::mem::take(&mut self.pending).into_iter();
+        let sent = pending
+            .flat_map(|pending| pending.messages)
+            .map(|(seq, ticket)| (seq.is_some(), ticket));
+        let queued = std::mem::take(&mut self.queue)
+            .into_iter()
+            .map(|(ticket, _)| (false, ticket));
+        let receipts: Vec<_> = sent.chain(own).chain(queued).collect();
+        for (sent, ticket) in receipts {
+            let outcome = if sent { Outcome::Unknown } else { Outcome::NotDelivered };
+            self.event(ctx, GroupEvent::Receipt { ticket, outcome });
         }
         self.queue_bytes = 0;
     }

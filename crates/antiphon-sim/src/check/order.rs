@@ -120,15 +120,11 @@ fn causal(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mu
         }
     }
     for (life, _, epoch) in members {
-        // The documented exception: at a flush, what both its sender and the sequencer took with them.
-        let regular = epoch.regular().len();
         let mut delivered: BTreeSet<(Incarnation, u64)> = BTreeSet::new();
         let all: BTreeSet<(Incarnation, u64)> = epoch.log.iter().map(|m| (m.sender, m.seq)).collect();
         let mut checked: BTreeMap<Incarnation, usize> = BTreeMap::new();
         for (index, m) in epoch.log.iter().enumerate() {
-            if let Some((after, theirs)) = causes.get(&(m.sender, m.payload))
-                && (index < regular || survives(epoch, m.sender))
-            {
+            if let Some((after, theirs)) = causes.get(&(m.sender, m.payload)) {
                 // A sender's prefix only grows: look at what was added since its last message.
                 let from = checked.insert(m.sender, *after).unwrap_or(0).min(*after);
                 let late = theirs.log[from..*after].iter().find(|cause| {
@@ -148,18 +144,6 @@ fn causal(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mu
             delivered.insert((m.sender, m.seq));
         }
     }
-}
-
-fn survives(epoch: &Epoch, sender: Incarnation) -> bool {
-    let Some((_, members)) = &epoch.transitional else {
-        return true;
-    };
-    members.contains(&sender)
-        || epoch
-            .view
-            .members
-            .first()
-            .is_some_and(|first| members.contains(first))
 }
 
 /// G22 in a fifo group: per sender each member has a beginning of what any other has.

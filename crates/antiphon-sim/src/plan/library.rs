@@ -25,6 +25,7 @@ pub const NAMES: &[&str] = &[
     "r14-leaders-die-in-the-flush",
     "r16-sequencer-dies",
     "r17-receipts",
+    "g20-sender-and-sequencer-die",
     "r18-stalled-flush",
     "r20-bad-pairs",
     "r21-stalled-applications",
@@ -145,6 +146,7 @@ impl Story<'_> {
             "r14-leaders-die-in-the-flush" => self.leaders_die(),
             "r16-sequencer-dies" => self.sequencer_dies(),
             "r17-receipts" => self.receipts(),
+            "g20-sender-and-sequencer-die" => self.sender_and_sequencer_die(),
             "r18-stalled-flush" => self.stalled_flush(),
             "r20-bad-pairs" => self.bad_pairs(),
             "r21-stalled-applications" => self.stalled_applications(),
@@ -422,6 +424,30 @@ impl Story<'_> {
             }
             let (delay, count) = (self.ms(0, 200), self.random.below(40) as u32);
             self.at(at + delay, Action::CrashAtOutput(Who::Leader, count));
+            for slot in 0..self.nodes {
+                self.at(at + 3 * SECONDS, Action::Start(slot));
+            }
+        }
+    }
+
+    /// G20: what a sequencer ordered reaches one member alone, which sends on; then both die.
+    fn sender_and_sequencer_die(&mut self) {
+        self.one_group(Order::Total);
+        self.begin();
+        self.plan.transport = Transport::Datagram;
+        self.plan.load.every = 5 * MILLIS;
+        for round in 0..4 {
+            let at = (3 + 4 * round) * SECONDS;
+            let (sequencer, sender) = pair(self.random, self.nodes);
+            let others = (0..self.nodes)
+                .filter(|slot| *slot != sequencer && *slot != sender)
+                .collect();
+            self.at(at, Action::OneWay(vec![sequencer], others));
+            let dead = at + self.ms(5, 300);
+            self.at(dead, Action::Crash(Who::Slot(sequencer)));
+            let apart = self.random.below(3 * MILLIS);
+            self.at(dead + apart, Action::Crash(Who::Slot(sender)));
+            self.at(dead + 500 * MILLIS, Action::Heal);
             for slot in 0..self.nodes {
                 self.at(at + 3 * SECONDS, Action::Start(slot));
             }
