@@ -153,12 +153,11 @@ fn can_decide(world: &World) -> bool {
     2 * living > view.members.len() || (2 * living == view.members.len() && alive(view.elder().incarnation))
 }
 
-/// Whether a majority of the seeds belongs to no primary: they may found a cluster, and the others join it.
+/// Whether a majority of the seeds knows of no cluster: they may found one, and the others join it. Who was a member
+/// once founds nothing beside that cluster.
 fn can_found(world: &World) -> bool {
-    let fresh = (0..world.plan().seeds)
-        .filter(|slot| world.process_at(*slot).is_some() && world.node_view(*slot).is_none())
-        .count();
-    2 * fresh > world.plan().seeds
+    let seeds = world.plan().seeds;
+    2 * (0..seeds).filter(|slot| world.is_fresh(*slot)).count() > seeds
 }
 
 /// Nothing can be demanded: let it run a while, for the safety checks alone.

@@ -256,6 +256,12 @@ impl World {
             .is_some_and(|process| self.processes[process].leaving)
     }
 
+    /// Whether the process at a slot was never in any view: only then may it help to found a cluster anew.
+    pub fn is_fresh(&self, slot: Slot) -> bool {
+        self.process_at(slot)
+            .is_some_and(|process| !self.processes[process].was_member)
+    }
+
     /// Whether applications send by themselves.
     pub fn set_load(&mut self, loaded: bool) {
         self.loaded = loaded;
@@ -296,6 +302,8 @@ impl World {
 
     fn perform(&mut self, happening: Happening) {
         match happening {
+            // The plan's time is over once its faults were taken back.
+            Happening::Step(_) if self.calm > 0 => {}
             Happening::Step(index) => {
                 let action = self.plan.steps[index].action.clone();
                 self.act(&action);

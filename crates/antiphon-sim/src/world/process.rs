@@ -32,6 +32,7 @@ pub(super) struct Process {
     pub(super) leaving: bool,
     pub(super) view: Option<Arc<NodeView>>,
     pub(super) primary: Option<Arc<NodeView>>,
+    pub(super) was_member: bool,
     pub(super) uses: BTreeMap<GroupIndex, Usage>,
     handles: BTreeMap<GroupHandle, GroupIndex>,
     gate: Gate,
@@ -195,6 +196,7 @@ impl World {
             leaving: false,
             view: None,
             primary: None,
+            was_member: false,
             uses: BTreeMap::new(),
             handles: BTreeMap::new(),
             gate: Gate::Open,
@@ -639,6 +641,7 @@ impl World {
                 if view.is_primary() {
                     process.primary = Some(view.clone());
                 }
+                process.was_member = true;
                 process.view = Some(view.clone());
                 self.view_dooms(id);
                 Seen::NodeView(view)
