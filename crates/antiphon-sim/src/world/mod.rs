@@ -8,11 +8,11 @@
 //!                        ▼        ▼
 //!                     paths ──► datagram | stream      lifeline
 //! ```
-//! - [`process`]: what a driver and an application do around a `Node`: clocks that drift, inboxes that fill while the
+//! - `process`: what a driver and an application do around a `Node`: clocks that drift, inboxes that fill while the
 //!   process is stopped, a crash between any two outputs.
-//! - [`datagram`] and [`stream`]: two ways frames travel; a plan chooses one.
-//! - [`lifeline`]: TCP connections as two kernels keep them, for proof of death (R9, R25).
-//! - [`faults`]: performs the steps of a plan.
+//! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
+//! - `lifeline`: TCP connections as two kernels keep them, for proof of death (R9, R25).
+//! - `faults`: performs the steps of a plan.
 //!
 //! One number decides everything: the same plan and seed give the same run, which [`World::digest`] shows.
 
