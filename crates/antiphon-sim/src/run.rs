@@ -334,5 +334,9 @@ pub fn describe(world: &World) -> String {
         }
         text.push_str("; ");
     }
+    for stream in world.waiting_streams() {
+        text.push_str(&stream);
+        text.push_str("; ");
+    }
     text
 }

@@ -191,11 +191,10 @@ fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut R
             Cause::Crashed => !departure.accusers.is_empty(),
             Cause::Unreachable { from } => history.life(*from).is_some(),
             Cause::Superseded { by } => history.life(*by).is_some_and(|by| {
-                by.process != life.process
-                    && history
-                        .processes
-                        .get(&by.process)
-                        .is_some_and(|other| other.slot == facts.slot)
+                history
+                    .processes
+                    .get(&by.process)
+                    .is_some_and(|other| other.slot == facts.slot)
             }),
         };
         report.check("causes", at, justified, || {

@@ -141,7 +141,9 @@ impl World {
         if self.hosts[slot].process.is_some() {
             return None;
         }
-        self.hosts[slot].powered = true;
+        if !std::mem::replace(&mut self.hosts[slot].powered, true) {
+            self.unstall_streams_to(slot);
+        }
         let id = self.processes.len();
         let cluster = if foreign { "foreign" } else { "simulated" };
         let mut config = Config::new(cluster, format!("n{slot}"), addr_of(slot));

@@ -292,6 +292,31 @@ impl World {
         }
     }
 
+    /// A host is back: retransmissions to it meet an answer, a reset.
+    pub(super) fn unstall_streams_to(&mut self, to: Slot) {
+        for from in 0..self.hosts.len() {
+            self.unstall_streams(from, to);
+        }
+    }
+
+    /// The connections that hold something back, for messages.
+    pub fn waiting_streams(&self) -> Vec<String> {
+        let waits = |stream: &&Stream| stream.stalled.is_some() || stream.to.is_none() || stream.announced;
+        let show = |stream: &Stream| {
+            format!(
+                "n{}→n{} {:?}: {} frames, stalled since {:?}, connected {}, announced {}",
+                stream.from_slot,
+                stream.to_slot,
+                stream.class,
+                stream.queue.len(),
+                stream.stalled,
+                stream.to.is_some(),
+                stream.announced
+            )
+        };
+        self.streams.all.values().filter(waits).map(show).collect()
+    }
+
     pub(super) fn stream_timeout(&mut self, id: u64, since: Micros) {
         let Some(stream) = self.streams.all.get(&id) else {
             return;
