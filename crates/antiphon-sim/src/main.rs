@@ -378,8 +378,9 @@ fn planted(arguments: &PlantedArguments) -> ExitCode {
             "wall_s": (started.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
         })
     );
-    // R25 asks for 23 of 25.
-    if missed.len() * 25 <= 2 * catches.len() {
+    // Some mistakes need luck within the time; so many must be caught in any case.
+    const AT_LEAST: usize = 23;
+    if by.len() >= AT_LEAST.min(catches.len()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -43,6 +43,15 @@ pub struct Finding {
 }
 
 impl Study {
+    /// The mistake that is armed in it.
+    #[cfg(feature = "planted")]
+    pub fn armed(&self) -> Option<antiphon_core::planted::Bug> {
+        match self.expected {
+            Expected::Sound => None,
+            Expected::Caught(bug) => Some(bug),
+        }
+    }
+
     /// Searches its world, up to `limit` states.
     pub fn run(&self, limit: u64) -> Finding {
         match self.expected {
