@@ -508,8 +508,7 @@ impl Group {
             return;
         }
         let name = self.name.clone();
-        self.abandon_queue(ctx);
-        self.event(ctx, GroupEvent::Left);
+        self.end(ctx);
         let elder = ctx.elder();
         let Phase::Member(membership) = &mut self.phase else {
             return;
@@ -559,8 +558,7 @@ impl Group {
     /// The group's members removed this one while it was alive.
     fn removed(&mut self, ctx: &mut Context<'_>, cause: String) {
         if !self.resync(ctx, cause) {
-            self.abandon_queue(ctx);
-            self.event(ctx, GroupEvent::Left);
+            self.end(ctx);
             self.phase = Phase::Refused;
         }
     }

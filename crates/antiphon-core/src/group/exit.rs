@@ -56,9 +56,9 @@ impl Group {
         }
     }
 
-    /// This node leaves: what was accepted but never sent will not be sent any more, and of what was sent and never
+    /// This node has left: what was accepted but never sent will not be sent any more, and of what was sent and never
     /// came back nobody will tell it (R17: each of them gets its receipt).
-    pub(crate) fn abandon_queue(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn end(&mut self, ctx: &mut Context<'_>) {
         let own = std::mem::take(&mut self.own)
             .into_iter()
             .map(|(_, ticket)| (true, ticket));
@@ -71,10 +71,15 @@ impl Group {
             .map(|(ticket, _)| (false, ticket));
         let receipts: Vec<_> = sent.chain(own).chain(queued).collect();
         for (sent, ticket) in receipts {
-            let outcome = if sent { Outcome::Unknown } else { Outcome::NotDelivered };
+            let outcome = if sent {
+                Outcome::Unknown
+            } else {
+                Outcome::NotDelivered
+            };
             self.event(ctx, GroupEvent::Receipt { ticket, outcome });
         }
         self.queue_bytes = 0;
+        self.event(ctx, GroupEvent::Left);
     }
 
     /// The membership is void; the group is joined again. False if this node wanted to leave anyway.
@@ -108,8 +113,7 @@ impl Group {
     ) -> bool {
         if self.leaving.is_some() {
             if !matches!(self.phase, Phase::Ghost { .. }) {
-                self.abandon_queue(ctx);
-                self.event(ctx, GroupEvent::Left);
+                self.end(ctx);
             }
             return false;
         }

@@ -388,7 +388,7 @@ impl Groups {
             return;
         };
         if group.leave(&mut ctx) {
-            group.event(&mut ctx, GroupEvent::Left);
+            group.end(&mut ctx);
             self.groups.remove(&handle);
         }
         self.finish();
@@ -576,7 +576,7 @@ impl Groups {
                 // Nobody has the group: a member that wanted to leave it has nothing to wait for.
                 let waits = matches!(group.phase, Phase::Locating { .. } | Phase::Joining { .. });
                 if waits && group.leaving.is_some() {
-                    group.event(&mut ctx, GroupEvent::Left);
+                    group.end(&mut ctx);
                     let handle = group.handle;
                     self.groups.remove(&handle);
                 }
