@@ -8,7 +8,7 @@
 //!   inbound           ◄─── frames, records ───────────  outbound …
 //! ```
 //! Whoever has something to send dials, one connection per (address, class), when the first frame comes, and closes it when
-//! nothing came for long. A connection begins with its dialler's advertised [`preamble`]; what it is for shows in the kind
+//! nothing came for long. A connection begins with its dialler's advertised `preamble`; what it is for shows in the kind
 //! of its first frame. Nobody writes on an inbound connection: a byte or an end towards the dialler is trouble.
 //!
 //! Costs: a frame is written from the one buffer it was sealed into, up to 64 frames a system call; received frames
