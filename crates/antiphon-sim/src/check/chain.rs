@@ -6,9 +6,9 @@ use std::sync::Arc;
 use antiphon_core::wire::{Cause, Evidence, Incarnation, Lineage, NodeView, ViewId};
 
 use super::Report;
-use super::history::History;
+use super::history::{End, History};
 use super::membership::names;
-use crate::agenda::Micros;
+use crate::agenda::{Micros, SECONDS};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let chains = chains(history);
@@ -18,7 +18,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 continue;
             }
             shares_a_member(history, *at, view, next, report);
-            quorum(*at, view, next, report);
+            quorum(history, *at, view, next, report);
             seniority(*at, view, next, report);
             differences(*at, view, next, report);
         }
@@ -63,7 +63,7 @@ fn shares_a_member(history: &History<'_>, at: Micros, view: &NodeView, next: &No
 }
 
 /// R2: those who could have voted are a majority of what was not proven dead, or half of it with the most senior.
-fn quorum(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
+fn quorum(history: &History<'_>, at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
     let departure = |who: Incarnation| {
         next.departed
             .iter()
@@ -77,10 +77,17 @@ fn quorum(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
                 .any(|accusation| accusation.evidence == Evidence::ProofOfDeath)
         })
     };
-    // One that left, or was only unreachable from one other, may have voted for its own departure.
+    // One that left, or was only unreachable from one other, may have voted for its own departure; and so may one
+    // that all others but the coordinator stopped hearing: it is told at once, while one behind a cut is not.
+    let told_at_once = |who: Incarnation| {
+        history
+            .life(who)
+            .is_some_and(|life| matches!(life.end, End::Succeeded(told) if told <= at + SECONDS))
+    };
     let may_vote = |who: Incarnation| {
-        departure(who)
-            .is_none_or(|departure| matches!(departure.cause, Cause::Left | Cause::Unreachable { .. }))
+        departure(who).is_none_or(|departure| {
+            matches!(departure.cause, Cause::Left | Cause::Unreachable { .. }) || told_at_once(who)
+        })
     };
     let base: Vec<_> = view
         .members
