@@ -1,0 +1,144 @@
+//! What the application on top of a process does: joins and leaves groups, and sends.
+
+use antiphon_core::{GroupOptions, SendError};
+use bytes::Bytes;
+
+use super::*;
+
+impl World {
+    pub(in crate::world) fn join_group(&mut self, id: ProcessId, group: GroupIndex) {
+        let plan = &self.plan.groups[group];
+        let (name, options) = (plan.name.clone(), plan.options);
+        self.join_named(id, group, &name, options);
+    }
+
+    pub(super) fn join_named(&mut self, id: ProcessId, group: GroupIndex, name: &str, options: GroupOptions) {
+        let process = &mut self.processes[id];
+        if process.ended.is_some() || process.leaving {
+            return;
+        }
+        if let Some(usage) = process.uses.get_mut(&group).filter(|usage| !usage.gone) {
+            usage.rejoin = usage.left;
+            return;
+        }
+        let now = process.clock.local(self.now);
+        match process.node.join_group(now, name, options) {
+            Ok(handle) => {
+                process.handles.insert(handle, group);
+                process.uses.insert(group, Usage::new(handle));
+                self.note(
+                    id,
+                    Seen::AskedToJoin {
+                        group,
+                        name: name.to_owned(),
+                        options,
+                    },
+                );
+            }
+            // It still serves others what they need of its last membership: later.
+            Err(_) if process.uses.contains_key(&group) => {
+                self.count("join_refused");
+                self.agenda.add(self.now + 100_000, Happening::Rejoin(id, group));
+            }
+            Err(error) => self.note(id, Seen::Contract(format!("joining {name} was refused: {error}"))),
+        }
+        self.drive(id);
+    }
+
+    pub(in crate::world) fn leave_group(&mut self, id: ProcessId, group: GroupIndex) {
+        let process = &mut self.processes[id];
+        let now = process.clock.local(self.now);
+        let Some(usage) = process.uses.get_mut(&group).filter(|usage| !usage.left) else {
+            return;
+        };
+        usage.left = true;
+        process.node.leave_group(now, usage.handle);
+        self.note(id, Seen::AskedToLeaveGroup(group));
+        self.drive(id);
+    }
+
+    pub(in crate::world) fn leave(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id];
+        if process.leaving || process.ended.is_some() {
+            return;
+        }
+        process.leaving = true;
+        let now = process.clock.local(self.now);
+        process.node.leave(now);
+        self.note(id, Seen::AskedToLeave);
+        self.drive(id);
+    }
+
+    /// Sends a message of the application at a slot.
+    pub fn send(&mut self, slot: Slot, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
+        let id = self.process_at(slot).ok_or(SendError::NoSuchGroup)?;
+        let process = &mut self.processes[id];
+        let usage = process.uses.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
+        let now = process.clock.local(self.now);
+        let hashed = hash(&payload, 0);
+        let result = process.node.send(now, usage.handle, payload);
+        match result {
+            Ok(ticket) => self.note(
+                id,
+                Seen::Sent {
+                    group,
+                    ticket: ticket.0,
+                    payload: hashed,
+                },
+            ),
+            Err(error) => {
+                usage.full = error == SendError::Full;
+                self.note(id, Seen::NotSent { group, error });
+            }
+        }
+        self.drive(id);
+        result.map(|ticket| ticket.0)
+    }
+
+    /// The application's next message, if it can send one.
+    pub(in crate::world) fn tick(&mut self, id: ProcessId) {
+        let every = self.plan.load.every;
+        if self.processes[id].ended.is_some() || every == 0 {
+            return;
+        }
+        let again = self.now + every / 2 + self.random.below(every) + 1;
+        self.agenda.add(again, Happening::Tick(id));
+        let process = &self.processes[id];
+        if process.gate == Gate::Paused || process.leaving || !self.loaded {
+            return;
+        }
+        // A tenth of the tries go to groups that should refuse: that they do is a guarantee too.
+        let eager = self.random.percent(10);
+        let able = |usage: &&Usage| !usage.left && (eager || (usage.view.is_some() && !usage.full));
+        let groups: Vec<GroupIndex> = process
+            .uses
+            .iter()
+            .filter(|(_, usage)| able(usage))
+            .map(|(group, _)| *group)
+            .collect();
+        if groups.is_empty() {
+            return;
+        }
+        let group = *self.random.pick(&groups);
+        let load = &self.plan.load;
+        let bytes = if self.random.percent(load.large_percent) {
+            load.large_bytes
+        } else {
+            load.bytes
+        };
+        let payload = self.payload(bytes);
+        let slot = self.processes[id].slot;
+        // A refusal is on the record; the application gives this message up.
+        let _refused = self.send(slot, group, payload).is_err();
+    }
+
+    /// Random bytes: no two messages are alike.
+    pub(crate) fn payload(&mut self, bytes: usize) -> Bytes {
+        let mut payload = Vec::with_capacity(bytes + 8);
+        while payload.len() < bytes {
+            payload.extend_from_slice(&self.random.next_u64().to_le_bytes());
+        }
+        payload.truncate(bytes.max(8));
+        payload.into()
+    }
+}
