@@ -16,15 +16,21 @@
 //! - **questions**, which change nothing: `status`, `why`, `view`.
 #![forbid(unsafe_code)]
 
-/// Whether a planted mistake is to be made here: `planted!(ReceiveAfterWedge)`. Always false in a product.
+/// Whether a planted mistake is to be made here: `planted!(ReceiveAfterWedge)`, or any at all: `planted!()`. Always false in a product.
 #[cfg(feature = "planted")]
 macro_rules! planted {
+    () => {
+        $crate::planted::any()
+    };
     ($bug:ident) => {
         $crate::planted::is($crate::planted::Bug::$bug)
     };
 }
 #[cfg(not(feature = "planted"))]
 macro_rules! planted {
+    () => {
+        false
+    };
     ($bug:ident) => {
         false
     };

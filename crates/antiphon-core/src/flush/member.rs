@@ -43,7 +43,7 @@ impl Membership {
                 .all(|start| (1..u64::MAX / 2).contains(start));
         // What was delivered here is in every cut (R15); a cut without it is not a leader's.
         let reach = self.stream.logs.iter().zip(&decision.cut).all(|(log, cut)| {
-            (log.delivered() <= cut.saturating_add(1) || cfg!(feature = "planted"))
+            (log.delivered() <= cut.saturating_add(1) || planted!())
                 && *cut <= log.next().saturating_add(MAX_CUT_AHEAD)
         });
         shape && reach && decision.from == self.stream.id
