@@ -469,13 +469,13 @@ impl Node {
     fn perform_lifeline(&mut self, now: Time, command: LifelineCommand) {
         let command = match command {
             // R2: a vote that cannot be recorded whole must not seem recorded; without a record there is no proof.
-            LifelineCommand::Write { to, record } if record.len() > MAX_RECORDS_BYTES => {
+            LifelineCommand::Write { dial, record } if record.len() > MAX_RECORDS_BYTES => {
                 self.membership
-                    .handle_lifeline(now, LifelineEvent::Failed { to }, None);
-                LifelineCommand::Reset { to }
+                    .handle_lifeline(now, LifelineEvent::Failed { dial }, None);
+                LifelineCommand::Reset { dial }
             }
-            LifelineCommand::Write { to, record } => LifelineCommand::Write {
-                to,
+            LifelineCommand::Write { dial, record } => LifelineCommand::Write {
+                dial,
                 record: self.codec.seal(Kind::Lifeline, &record),
             },
             command => command,

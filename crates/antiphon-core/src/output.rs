@@ -30,12 +30,19 @@ pub enum Class {
     Bulk,
 }
 
+/// The number of one attempt to have a lifeline, never used again by the process. Whatever a driver says of a lifeline of
+/// its own says it of a dial: what comes late, of a dial that was given up, is not taken for the present one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DialId(pub u64);
+
 /// The watched side of lifelines. The watched side dials, and only it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LifelineCommand {
     /// Dial a lifeline to `to`, so that it watches this process. Answered by [`LifelineEvent::Opened`] or
     /// [`LifelineEvent::Failed`].
     Open {
+        /// This attempt.
+        dial: DialId,
         /// Who shall watch.
         to: Incarnation,
         /// Its advertised address.
@@ -44,15 +51,15 @@ pub enum LifelineCommand {
     /// Write a whole record at once, without waiting. If the socket cannot take all of it now, reset the
     /// connection (linger 0) and answer [`LifelineEvent::Failed`]. Must be done before any later output.
     Write {
-        /// Who watches.
-        to: Incarnation,
+        /// Which lifeline.
+        dial: DialId,
         /// The sealed record.
         record: Bytes,
     },
     /// Reset the connection (linger 0): never a FIN.
     Reset {
-        /// Who watched.
-        to: Incarnation,
+        /// Which lifeline, open or still being dialled.
+        dial: DialId,
     },
 }
 
@@ -61,8 +68,8 @@ pub enum LifelineCommand {
 pub enum LifelineEvent {
     /// An outbound lifeline is connected; the core answers with the hello record as a `Write`.
     Opened {
-        /// Who watches.
-        to: Incarnation,
+        /// Which.
+        dial: DialId,
         /// This end's address as this side sees it.
         local: SocketAddr,
         /// The other end's address as this side sees it.
@@ -70,8 +77,8 @@ pub enum LifelineEvent {
     },
     /// An outbound lifeline could not be dialled, could not take a record, or ended.
     Failed {
-        /// Who watched.
-        to: Incarnation,
+        /// Which.
+        dial: DialId,
     },
     /// A record arrived on an inbound lifeline: this node watches its writer.
     Record {

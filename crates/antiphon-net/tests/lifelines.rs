@@ -9,13 +9,14 @@ use std::process::{Child, Command, Stdio};
 
 use antiphon_core::wire::Incarnation;
 use antiphon_core::wire::frame::Kind;
-use antiphon_core::{Class, LifelineCommand, LifelineEnd, LifelineEvent};
+use antiphon_core::{Class, DialId, LifelineCommand, LifelineEnd, LifelineEvent};
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
 use bytes::Bytes;
 use common::{codec, frame, tcp, text, wait_for};
 
 const WATCHER: Incarnation = Incarnation(7);
+const DIAL: DialId = DialId(1);
 
 /// What a test does as the watched process, when this binary is started again with `WATCHED_BY` set.
 #[test]
@@ -30,6 +31,7 @@ fn watched_process() {
     runtime.block_on(async {
         let (mut transport, mut inputs, addr) = tcp("127.0.0.1:0", |_| {});
         transport.lifeline(LifelineCommand::Open {
+            dial: DIAL,
             to: WATCHER,
             addr: watcher,
         });
@@ -48,7 +50,7 @@ fn watched_process() {
         for record in ["hello", "vote"] {
             let record = frame(&mut codec, Kind::Lifeline, record);
             assert_eq!(
-                transport.lifeline(LifelineCommand::Write { to: WATCHER, record }),
+                transport.lifeline(LifelineCommand::Write { dial: DIAL, record }),
                 None
             );
         }
@@ -56,7 +58,7 @@ fn watched_process() {
         match behaviour.as_str() {
             "live" => std::future::pending().await,
             "reset" => {
-                transport.lifeline(LifelineCommand::Reset { to: WATCHER });
+                transport.lifeline(LifelineCommand::Reset { dial: DIAL });
                 std::future::pending().await
             }
             "drop" => {
@@ -226,9 +228,13 @@ async fn a_watcher_that_writes_or_goes_fails_the_lifeline() {
         .await
         .expect("a port");
     let (mut transport, mut inputs, _) = tcp("127.0.0.1:0", |_| {});
-    for writes in [true, false] {
+    for (attempt, writes) in [(DialId(1), true), (DialId(2), false)] {
         let addr = listener.local_addr().expect("an address");
-        transport.lifeline(LifelineCommand::Open { to: WATCHER, addr });
+        transport.lifeline(LifelineCommand::Open {
+            dial: attempt,
+            to: WATCHER,
+            addr,
+        });
         let (stream, _) = listener.accept().await.expect("a connection");
         wait_for(&mut inputs, |input| {
             matches!(
@@ -249,9 +255,9 @@ async fn a_watcher_that_writes_or_goes_fails_the_lifeline() {
         }
         wait_for(&mut inputs, |input| match input {
             Input::Lifeline {
-                event: LifelineEvent::Failed { to },
+                event: LifelineEvent::Failed { dial },
                 ..
-            } => (to == WATCHER).then_some(()),
+            } => (dial == attempt).then_some(()),
             _ => None,
         })
         .await;
@@ -264,6 +270,7 @@ async fn a_lifeline_that_cannot_take_a_record_is_reset_before_anything_else_leav
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let (mut transport, mut inputs, _) = tcp("127.0.0.1:0", |_| {});
     transport.lifeline(LifelineCommand::Open {
+        dial: DIAL,
         to: WATCHER,
         addr: listener.local_addr().expect("an address"),
     });
@@ -282,11 +289,11 @@ async fn a_lifeline_that_cannot_take_a_record_is_reset_before_anything_else_leav
     let record: Bytes = codec(1).seal(Kind::Lifeline, &[0; 60_000]);
     let failed = (0..10_000).find_map(|_| {
         transport.lifeline(LifelineCommand::Write {
-            to: WATCHER,
+            dial: DIAL,
             record: record.clone(),
         })
     });
-    assert_eq!(failed, Some(LifelineEvent::Failed { to: WATCHER }));
+    assert_eq!(failed, Some(LifelineEvent::Failed { dial: DIAL }));
     drop(inputs);
     // Once what was written is read, the end is an error, never a plain end.
     let end = tokio::task::spawn_blocking(move || std::io::copy(&mut &stream, &mut std::io::sink()))
@@ -303,13 +310,14 @@ async fn in_memory_only_a_kill_gives_a_fin() {
         let (watcher, mut watcher_inputs) = network.bind(any).expect("free");
         let (mut watched, _watched_inputs) = network.bind(any).expect("free");
         let opened = watched.lifeline(LifelineCommand::Open {
+            dial: DIAL,
             to: WATCHER,
             addr: watcher.local_addr(),
         });
         assert!(matches!(opened, Some(LifelineEvent::Opened { .. })));
         let record = frame(&mut codec(1), Kind::Lifeline, "hello");
         assert_eq!(
-            watched.lifeline(LifelineCommand::Write { to: WATCHER, record }),
+            watched.lifeline(LifelineCommand::Write { dial: DIAL, record }),
             None
         );
         if kill {

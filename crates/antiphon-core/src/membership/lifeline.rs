@@ -13,6 +13,9 @@
 //! Only process exit gives a FIN: every close by code is a reset. TCP delivers the records before the FIN, so the
 //! watching side knows every vote that can have gone anywhere. A lifeline that cannot take a record is reset before
 //! the vote travels.
+//!
+//! Each attempt to be watched has a number of its own, by which the driver answers. A lifeline may fail while its success
+//! is still on the way to the core, or the other way round; what is said of an earlier attempt concerns nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,7 +27,7 @@ use antiphon_wire::{Incarnation, NodeView};
 use bytes::Bytes;
 
 use super::check;
-use crate::{LifelineCommand, LifelineEnd, Time};
+use crate::{DialId, LifelineCommand, LifelineEnd, Time};
 
 /// Up to this many members, everyone watches everyone.
 const FULL_MESH: usize = 16;
@@ -33,8 +36,19 @@ const WATCHERS: usize = 8;
 /// More inbound lifelines than this are not looked at; they then prove nothing.
 const MAX_INBOUND: usize = 1024;
 
+/// What this node knows of being watched by one member.
 #[derive(Debug)]
-enum Outbound {
+struct Outbound {
+    addr: SocketAddr,
+    /// The latest attempt.
+    dial: DialId,
+    state: State,
+    /// In a row.
+    failures: u32,
+}
+
+#[derive(Debug)]
+enum State {
     Opening,
     Open,
     /// It failed; dial again then.
@@ -66,7 +80,8 @@ pub(crate) enum Ended {
 /// Both sides of this node's lifelines.
 #[derive(Debug, Default)]
 pub(crate) struct Lifelines {
-    outbound: BTreeMap<Incarnation, (SocketAddr, Outbound, u32)>,
+    outbound: BTreeMap<Incarnation, Outbound>,
+    dials: u64,
     inbound: BTreeMap<u64, Inbound>,
 }
 
@@ -96,66 +111,90 @@ impl Lifelines {
             .copied()
             .collect();
         for to in superfluous {
-            self.outbound.remove(&to);
-            commands.push(LifelineCommand::Reset { to });
+            if let Some(Outbound { dial, .. }) = self.outbound.remove(&to) {
+                commands.push(LifelineCommand::Reset { dial });
+            }
         }
         for (to, addr) in wanted {
             self.outbound.entry(to).or_insert_with(|| {
-                commands.push(LifelineCommand::Open { to, addr });
-                (addr, Outbound::Opening, 0)
+                let dial = next_dial(&mut self.dials);
+                commands.push(LifelineCommand::Open { dial, to, addr });
+                Outbound {
+                    addr,
+                    dial,
+                    state: State::Opening,
+                    failures: 0,
+                }
             });
         }
+    }
+
+    /// Whom a dial was meant for, if it is the latest one.
+    fn present(&mut self, dial: DialId) -> Option<(Incarnation, &mut Outbound)> {
+        self.outbound
+            .iter_mut()
+            .find(|(_, outbound)| outbound.dial == dial)
+            .map(|(to, outbound)| (*to, outbound))
     }
 
     /// An outbound lifeline is connected: its first record tells all votes so far.
     pub(crate) fn opened(
         &mut self,
-        to: Incarnation,
+        dial: DialId,
         local: SocketAddr,
         remote: SocketAddr,
         vote: VoteState,
     ) -> Option<LifelineCommand> {
-        let (_, state, failures) = self.outbound.get_mut(&to)?;
-        *state = Outbound::Open;
-        *failures = 0;
-        Some(write(to, &LifelineRecord::Hello { local, remote, vote }))
+        let (_, outbound) = self.present(dial)?;
+        // It has failed since; only the order in which a driver tells is not ours.
+        if !matches!(outbound.state, State::Opening) {
+            return None;
+        }
+        outbound.state = State::Open;
+        outbound.failures = 0;
+        Some(write(dial, &LifelineRecord::Hello { local, remote, vote }))
     }
 
-    /// An outbound lifeline is gone: it is dialled again with back-off.
-    pub(crate) fn failed(&mut self, now: Time, to: Incarnation, retry: Duration) {
-        if let Some((_, state, failures)) = self.outbound.get_mut(&to) {
-            *state = Outbound::Closed {
-                retry: now + retry * (1 << (*failures).min(5)),
-            };
-            *failures += 1;
-        }
+    /// An outbound lifeline is gone: it is dialled again with back-off. Returns who watched by it.
+    pub(crate) fn failed(&mut self, now: Time, dial: DialId, retry: Duration) -> Option<Incarnation> {
+        let (to, outbound) = self.present(dial)?;
+        outbound.state = State::Closed {
+            retry: now + retry * (1 << outbound.failures.min(5)),
+        };
+        outbound.failures += 1;
+        Some(to)
     }
 
     /// Writes a record to every open lifeline.
     pub(crate) fn write_all(&self, record: &LifelineRecord) -> Vec<LifelineCommand> {
         self.outbound
-            .iter()
-            .filter(|(_, (_, state, _))| matches!(state, Outbound::Open))
-            .map(|(to, _)| write(*to, record))
+            .values()
+            .filter(|outbound| matches!(outbound.state, State::Open))
+            .map(|outbound| write(outbound.dial, record))
             .collect()
     }
 
     /// Resets everything that watches this incarnation: it ends, but its process does not.
     pub(crate) fn reset_all(&mut self) -> Vec<LifelineCommand> {
         std::mem::take(&mut self.outbound)
-            .into_keys()
-            .map(|to| LifelineCommand::Reset { to })
+            .into_values()
+            .map(|Outbound { dial, .. }| LifelineCommand::Reset { dial })
             .collect()
     }
 
     /// Dials again what is due.
     pub(crate) fn tick(&mut self, now: Time, commands: &mut Vec<LifelineCommand>) {
-        for (to, (addr, state, _)) in &mut self.outbound {
-            if matches!(state, Outbound::Closed { retry } if *retry <= now) {
-                *state = Outbound::Opening;
+        for (to, outbound) in &mut self.outbound {
+            if matches!(outbound.state, State::Closed { retry } if retry <= now) {
+                outbound.state = State::Opening;
                 // A late report of the last one's end must not leave two side by side: only one shows all votes.
-                commands.push(LifelineCommand::Reset { to: *to });
-                commands.push(LifelineCommand::Open { to: *to, addr: *addr });
+                commands.push(LifelineCommand::Reset { dial: outbound.dial });
+                outbound.dial = next_dial(&mut self.dials);
+                commands.push(LifelineCommand::Open {
+                    dial: outbound.dial,
+                    to: *to,
+                    addr: outbound.addr,
+                });
             }
         }
     }
@@ -163,9 +202,9 @@ impl Lifelines {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.outbound
             .values()
-            .filter_map(|(_, state, _)| match state {
-                Outbound::Closed { retry } => Some(*retry),
-                Outbound::Opening | Outbound::Open => None,
+            .filter_map(|outbound| match outbound.state {
+                State::Closed { retry } => Some(retry),
+                State::Opening | State::Open => None,
             })
             .min()
     }
@@ -243,9 +282,112 @@ impl Lifelines {
     }
 }
 
-fn write(to: Incarnation, record: &LifelineRecord) -> LifelineCommand {
+fn next_dial(dials: &mut u64) -> DialId {
+    *dials += 1;
+    DialId(*dials)
+}
+
+fn write(dial: DialId, record: &LifelineRecord) -> LifelineCommand {
     LifelineCommand::Write {
-        to,
+        dial,
         record: Bytes::from(encode_to_vec(record)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::{Lineage, Member, NodeViewId, ViewId};
+
+    use super::*;
+
+    const ME: Incarnation = Incarnation(1);
+    const PEER: Incarnation = Incarnation(2);
+    const RETRY: Duration = Duration::from_millis(100);
+
+    fn at(ms: u64) -> Time {
+        Time::from_micros(ms * 1000)
+    }
+
+    fn addr(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn view() -> NodeView {
+        let member = |incarnation: Incarnation, port| Member {
+            incarnation,
+            name: format!("node-{port}"),
+            addr: addr(port),
+            metadata: BTreeMap::new(),
+            weight: 1,
+        };
+        let id = ViewId { epoch: 0, counter: 1 };
+        NodeView {
+            lineage: Lineage(1),
+            id: NodeViewId::Primary { id },
+            number: 1,
+            members: vec![member(ME, 1), member(PEER, 2)],
+            joined: vec![ME, PEER],
+            departed: Vec::new(),
+            wire_level: 1,
+        }
+    }
+
+    fn vote() -> VoteState {
+        VoteState {
+            view: Box::new(view()),
+            promised: None,
+            accepted: None,
+        }
+    }
+
+    /// The only dial among these commands.
+    fn dialled(commands: &[LifelineCommand]) -> DialId {
+        let mut dials = commands.iter().filter_map(|command| match command {
+            LifelineCommand::Open { dial, .. } => Some(*dial),
+            LifelineCommand::Write { .. } | LifelineCommand::Reset { .. } => None,
+        });
+        let dial = dials.next().expect("a dial");
+        assert_eq!(dials.next(), None);
+        dial
+    }
+
+    /// Lifelines whose first dial failed and was repeated: the earlier and the present one.
+    fn dialled_again() -> (Lifelines, DialId, DialId) {
+        let (mut lifelines, mut commands) = (Lifelines::default(), Vec::new());
+        lifelines.follow(&view(), ME, &mut commands);
+        let earlier = dialled(&commands);
+        assert_eq!(lifelines.failed(at(0), earlier, RETRY), Some(PEER));
+        commands.clear();
+        lifelines.tick(at(100), &mut commands);
+        (lifelines, earlier, dialled(&commands))
+    }
+
+    #[test]
+    fn the_late_success_of_an_earlier_dial_opens_nothing() {
+        let (mut lifelines, earlier, present) = dialled_again();
+        assert_eq!(lifelines.opened(earlier, addr(9), addr(2), vote()), None);
+        assert_eq!(lifelines.write_all(&LifelineRecord::Goodbye), []);
+        let hello = lifelines.opened(present, addr(9), addr(2), vote());
+        assert!(matches!(hello, Some(LifelineCommand::Write { dial, .. }) if dial == present));
+    }
+
+    #[test]
+    fn the_late_failure_of_an_earlier_dial_ends_nothing() {
+        let (mut lifelines, earlier, present) = dialled_again();
+        assert!(lifelines.opened(present, addr(9), addr(2), vote()).is_some());
+        assert_eq!(lifelines.failed(at(200), earlier, RETRY), None);
+        assert_eq!(lifelines.write_all(&LifelineRecord::Goodbye).len(), 1);
+        assert_eq!(lifelines.next_deadline(), None);
+    }
+
+    #[test]
+    fn an_answer_to_a_dial_of_the_incarnation_before_concerns_nobody() {
+        let (mut lifelines, _, before) = dialled_again();
+        assert_eq!(lifelines.reset_all(), [LifelineCommand::Reset { dial: before }]);
+        let mut commands = Vec::new();
+        lifelines.follow(&view(), ME, &mut commands);
+        assert_ne!(dialled(&commands), before);
+        assert_eq!(lifelines.opened(before, addr(9), addr(2), vote()), None);
+        assert_eq!(lifelines.failed(at(200), before, RETRY), None);
     }
 }

@@ -548,14 +548,16 @@ impl Seat {
         sender: Option<Incarnation>,
     ) {
         match event {
-            LifelineEvent::Opened { to, local, remote } => {
+            LifelineEvent::Opened { dial, local, remote } => {
                 let vote = self.engine.vote_state();
-                let command = cx.lifelines.opened(to, local, remote, vote);
+                let command = cx.lifelines.opened(dial, local, remote, vote);
                 cx.lifeline_commands(command);
             }
-            LifelineEvent::Failed { to } => {
-                cx.lifelines.failed(now, to, cx.config.profile.retransmit * 2);
-                cx.detector.trouble(now, to);
+            LifelineEvent::Failed { dial } => {
+                let retry = cx.config.profile.retransmit * 2;
+                if let Some(to) = cx.lifelines.failed(now, dial, retry) {
+                    cx.detector.trouble(now, to);
+                }
             }
             LifelineEvent::Record {
                 connection,

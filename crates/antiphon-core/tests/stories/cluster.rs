@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_core::{
-    Config, Event, GroupEvent, GroupHandle, GroupOptions, GroupView, LifelineCommand, LifelineEnd,
+    Config, DialId, Event, GroupEvent, GroupHandle, GroupOptions, GroupView, LifelineCommand, LifelineEnd,
     LifelineEvent, Message, Node, Output, PathTrouble, SendError, Ticket, Time,
 };
 use bytes::Bytes;
@@ -31,8 +31,8 @@ struct Host {
     node: Option<Node>,
     starts: u64,
     log: Log,
-    /// Lifelines on which this host is watched: watcher incarnation → (connection, watcher).
-    outbound: BTreeMap<antiphon_core::wire::Incarnation, (u64, usize)>,
+    /// Lifelines on which this host is watched: dial → (connection, watcher).
+    outbound: BTreeMap<DialId, (u64, usize)>,
 }
 
 /// What a host's application saw, over all its starts.
@@ -280,29 +280,31 @@ impl Cluster {
                     self.carry(to, host, Arrival::Trouble(addr(to), PathTrouble::Refused));
                 }
             }
-            Output::Lifeline(LifelineCommand::Open { to, addr: watcher }) => {
+            Output::Lifeline(LifelineCommand::Open {
+                dial, addr: watcher, ..
+            }) => {
                 let watcher = host_of(watcher);
                 if self.cut.contains(&(host, watcher))
                     || self.hosts.get(&watcher).is_none_or(|e| e.node.is_none())
                 {
-                    self.carry(host, host, Arrival::Lifeline(LifelineEvent::Failed { to }));
+                    self.carry(host, host, Arrival::Lifeline(LifelineEvent::Failed { dial }));
                 } else {
                     self.connections += 1;
                     self.hosts
                         .get_mut(&host)
                         .expect("a host")
                         .outbound
-                        .insert(to, (self.connections, watcher));
+                        .insert(dial, (self.connections, watcher));
                     let opened = LifelineEvent::Opened {
-                        to,
+                        dial,
                         local: ephemeral(host, self.connections),
                         remote: addr(watcher),
                     };
                     self.carry(host, host, Arrival::Lifeline(opened));
                 }
             }
-            Output::Lifeline(LifelineCommand::Write { to, record }) => {
-                if let Some((connection, watcher)) = self.hosts[&host].outbound.get(&to).copied() {
+            Output::Lifeline(LifelineCommand::Write { dial, record }) => {
+                if let Some((connection, watcher)) = self.hosts[&host].outbound.get(&dial).copied() {
                     let (local, remote) = (addr(watcher), ephemeral(host, connection));
                     let event = LifelineEvent::Record {
                         connection,
@@ -313,9 +315,9 @@ impl Cluster {
                     self.carry(host, watcher, Arrival::Lifeline(event));
                 }
             }
-            Output::Lifeline(LifelineCommand::Reset { to }) => {
+            Output::Lifeline(LifelineCommand::Reset { dial }) => {
                 if let Some((connection, watcher)) =
-                    self.hosts.get_mut(&host).expect("a host").outbound.remove(&to)
+                    self.hosts.get_mut(&host).expect("a host").outbound.remove(&dial)
                 {
                     let event = LifelineEvent::Ended {
                         connection,

@@ -5,8 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::{Class, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble};
-use antiphon_wire::Incarnation;
+use antiphon_core::{Class, DialId, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -58,7 +57,7 @@ struct Endpoint {
 struct Lifeline {
     watched: EndpointId,
     watcher: EndpointId,
-    to: Incarnation,
+    dial: DialId,
     connection: Connection,
     /// What the watcher has not read, because it blocks the watched side or its queue was full.
     held: VecDeque<LifelineEvent>,
@@ -172,15 +171,12 @@ impl Hub {
         command: LifelineCommand,
     ) -> Option<LifelineEvent> {
         match command {
-            LifelineCommand::Open { to, addr } => {
+            LifelineCommand::Open { dial, addr, .. } => {
                 let local = self.endpoints.get(&watched).map(|endpoint| endpoint.addr);
                 let watcher = self.by_addr.get(&addr).copied();
                 let (Some(local), Some(watcher)) = (local, watcher) else {
-                    return Some(LifelineEvent::Failed { to });
+                    return Some(LifelineEvent::Failed { dial });
                 };
-                if self.find(watched, to).is_some() {
-                    return None;
-                }
                 let number = self.number();
                 let connection = Connection::new(local, Refusals::default());
                 self.lifelines.insert(
@@ -188,19 +184,19 @@ impl Hub {
                     Lifeline {
                         watched,
                         watcher,
-                        to,
+                        dial,
                         connection,
                         held: VecDeque::new(),
                     },
                 );
                 Some(LifelineEvent::Opened {
-                    to,
+                    dial,
                     local,
                     remote: addr,
                 })
             }
-            LifelineCommand::Write { to, record } => {
-                let number = self.find(watched, to)?;
+            LifelineCommand::Write { dial, record } => {
+                let number = self.find(watched, dial)?;
                 let (watched_addr, watcher_addr) = self.addresses(number)?;
                 let event = LifelineEvent::Record {
                     connection: number,
@@ -214,13 +210,13 @@ impl Hub {
                     .is_some_and(|lifeline| lifeline.held.len() >= MAX_HELD)
                 {
                     self.end_lifeline(number, LifelineEnd::Broken);
-                    return Some(LifelineEvent::Failed { to });
+                    return Some(LifelineEvent::Failed { dial });
                 }
                 self.hold(number, event);
                 None
             }
-            LifelineCommand::Reset { to } => {
-                if let Some(number) = self.find(watched, to) {
+            LifelineCommand::Reset { dial } => {
+                if let Some(number) = self.find(watched, dial) {
                     self.end_lifeline(number, LifelineEnd::Broken);
                 }
                 None
@@ -275,7 +271,7 @@ impl Hub {
             .collect();
         for lifeline in watching.iter().filter_map(|number| self.lifelines.remove(number)) {
             if let Some(watched) = self.endpoints.get(&lifeline.watched) {
-                let event = LifelineEvent::Failed { to: lifeline.to };
+                let event = LifelineEvent::Failed { dial: lifeline.dial };
                 // A full queue of a watched node delays nothing that it must know: it finds out at its next write.
                 let _ = watched.senders.urgent.try_send(Input::Lifeline {
                     event,
@@ -362,11 +358,11 @@ impl Hub {
         }
     }
 
-    fn find(&self, watched: EndpointId, to: Incarnation) -> Option<u64> {
+    fn find(&self, watched: EndpointId, dial: DialId) -> Option<u64> {
         let open = |lifeline: &Lifeline| {
             !matches!(lifeline.held.back(), Some(LifelineEvent::Ended { .. }))
                 && lifeline.watched == watched
-                && lifeline.to == to
+                && lifeline.dial == dial
         };
         self.lifelines
             .iter()

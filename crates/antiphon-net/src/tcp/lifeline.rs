@@ -20,8 +20,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use antiphon_core::{LifelineEnd, LifelineEvent};
-use antiphon_wire::Incarnation;
+use antiphon_core::{DialId, LifelineEnd, LifelineEvent};
 use antiphon_wire::stream::length_prefix;
 use bytes::Bytes;
 use rustix::net::SendFlags;
@@ -78,9 +77,9 @@ fn lock(slot: &Slot) -> MutexGuard<'_, Option<Arc<LifelineSocket>>> {
 }
 
 impl OutboundLifeline {
-    pub(super) fn dial(common: Arc<Common>, to: Incarnation, addr: SocketAddr) -> Self {
+    pub(super) fn dial(common: Arc<Common>, dial: DialId, addr: SocketAddr) -> Self {
         let slot = Slot::default();
-        let task = AbortOnDrop(tokio::spawn(be_watched(common, to, addr, slot.clone())));
+        let task = AbortOnDrop(tokio::spawn(be_watched(common, dial, addr, slot.clone())));
         Self { slot, _task: task }
     }
 
@@ -109,8 +108,8 @@ impl Drop for OutboundLifeline {
 }
 
 /// Dials, then waits for what must not happen: the watcher writing, or the connection ending.
-async fn be_watched(common: Arc<Common>, to: Incarnation, addr: SocketAddr, slot: Slot) {
-    if let Ok((socket, opened)) = open(&common, to, addr).await {
+async fn be_watched(common: Arc<Common>, dial: DialId, addr: SocketAddr, slot: Slot) {
+    if let Ok((socket, opened)) = open(&common, dial, addr).await {
         let socket = Arc::new(socket);
         *lock(&slot) = Some(socket.clone());
         if common
@@ -131,7 +130,7 @@ async fn be_watched(common: Arc<Common>, to: Incarnation, addr: SocketAddr, slot
         lock(&slot).take();
     }
     let failed = Input::Lifeline {
-        event: LifelineEvent::Failed { to },
+        event: LifelineEvent::Failed { dial },
         connection: None,
     };
     // The driver may have gone; then nobody needs to know.
@@ -140,7 +139,7 @@ async fn be_watched(common: Arc<Common>, to: Incarnation, addr: SocketAddr, slot
 
 async fn open(
     common: &Common,
-    to: Incarnation,
+    dial: DialId,
     addr: SocketAddr,
 ) -> io::Result<(LifelineSocket, LifelineEvent)> {
     let dialled = async {
@@ -158,7 +157,7 @@ async fn open(
     }
     let local = canonical(socket.stream.local_addr()?);
     let remote = canonical(socket.stream.peer_addr()?);
-    Ok((socket, LifelineEvent::Opened { to, local, remote }))
+    Ok((socket, LifelineEvent::Opened { dial, local, remote }))
 }
 
 /// Watches whoever dialled, starting with the first record.

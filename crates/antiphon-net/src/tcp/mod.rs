@@ -39,8 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use antiphon_core::{Class, LifelineCommand, LifelineEvent};
-use antiphon_wire::Incarnation;
+use antiphon_core::{Class, DialId, LifelineCommand, LifelineEvent};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -142,7 +141,7 @@ pub struct TcpTransport {
     common: Arc<Common>,
     local_addr: SocketAddr,
     outbound: BTreeMap<(SocketAddr, Class), Outbound>,
-    lifelines: BTreeMap<Incarnation, OutboundLifeline>,
+    lifelines: BTreeMap<DialId, OutboundLifeline>,
     acceptor: AbortOnDrop,
 }
 
@@ -230,26 +229,26 @@ impl Transport for TcpTransport {
 
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent> {
         match command {
-            LifelineCommand::Open { to, addr } => {
+            LifelineCommand::Open { dial, addr, .. } => {
                 if self.common.config.loopback_only && !addr.ip().is_loopback() {
                     self.common.refusals.not_loopback(addr);
-                    return Some(LifelineEvent::Failed { to });
+                    return Some(LifelineEvent::Failed { dial });
                 }
-                // One that was open before is dropped, and thereby reset.
                 self.lifelines
-                    .insert(to, OutboundLifeline::dial(self.common.clone(), to, addr));
+                    .insert(dial, OutboundLifeline::dial(self.common.clone(), dial, addr));
                 None
             }
-            LifelineCommand::Write { to, record } => {
-                let lifeline = self.lifelines.get(&to)?;
+            LifelineCommand::Write { dial, record } => {
+                let lifeline = self.lifelines.get(&dial)?;
                 if lifeline.write(&record) {
                     return None;
                 }
-                self.lifelines.remove(&to);
-                Some(LifelineEvent::Failed { to })
+                self.lifelines.remove(&dial);
+                Some(LifelineEvent::Failed { dial })
             }
-            LifelineCommand::Reset { to } => {
-                self.lifelines.remove(&to);
+            LifelineCommand::Reset { dial } => {
+                // Dropped, and thereby reset.
+                self.lifelines.remove(&dial);
                 None
             }
         }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use antiphon_core::wire::Incarnation;
-use antiphon_core::{LifelineCommand, LifelineEnd, LifelineEvent};
+use antiphon_core::{DialId, LifelineCommand, LifelineEnd, LifelineEvent};
 use bytes::Bytes;
 
 use super::process::Input;
@@ -27,13 +27,15 @@ use crate::trace::{Ending, ProcessId, Seen, Slot};
 pub(super) struct Lifelines {
     next_id: u64,
     all: BTreeMap<u64, Lifeline>,
-    index: BTreeMap<(ProcessId, Incarnation), u64>,
+    /// Those that the writer can still write to.
+    index: BTreeMap<(ProcessId, DialId), u64>,
 }
 
 #[derive(Debug)]
 struct Lifeline {
     writer: ProcessId,
     writer_slot: Slot,
+    dial: DialId,
     watcher: Incarnation,
     reader_slot: Slot,
     reader: Option<ProcessId>,
@@ -59,27 +61,32 @@ enum Item {
 impl World {
     pub(super) fn lifeline_command(&mut self, writer: ProcessId, command: LifelineCommand) {
         match command {
-            LifelineCommand::Open { to, addr } => self.lifeline_open(writer, to, addr),
-            LifelineCommand::Write { to, record } => self.lifeline_write(writer, to, record),
-            LifelineCommand::Reset { to } => {
-                if let Some(id) = self.lifelines.index.remove(&(writer, to)) {
+            LifelineCommand::Open { dial, to, addr } => self.lifeline_open(writer, dial, to, addr),
+            LifelineCommand::Write { dial, record } => self.lifeline_write(writer, dial, record),
+            LifelineCommand::Reset { dial } => {
+                if let Some(id) = self.lifelines.index.remove(&(writer, dial)) {
                     self.lifeline_reset(id);
                 }
             }
         }
     }
 
-    fn lifeline_open(&mut self, writer: ProcessId, to: Incarnation, addr: SocketAddr) {
-        if let Some(id) = self.lifelines.index.remove(&(writer, to)) {
+    fn lifeline_open(&mut self, writer: ProcessId, dial: DialId, to: Incarnation, addr: SocketAddr) {
+        let mut own = self
+            .lifelines
+            .index
+            .range((writer, DialId(0))..=(writer, DialId(u64::MAX)));
+        if own.any(|((_, other), id)| *other >= dial || self.lifelines.all[id].watcher == to) {
             self.note(
                 writer,
-                Seen::Contract(format!("a second lifeline to {to} was opened beside the first")),
+                Seen::Contract(format!(
+                    "a second lifeline to {to} was opened beside the first, or a dial number used twice"
+                )),
             );
-            self.lifeline_reset(id);
         }
         let writer_slot = self.processes[writer].slot;
         let Some(reader_slot) = slot_of(addr, self.hosts.len()) else {
-            let event = LifelineEvent::Failed { to };
+            let event = LifelineEvent::Failed { dial };
             self.agenda.add(
                 self.now + SECONDS,
                 Happening::Input(writer, Input::Lifeline(event)),
@@ -96,6 +103,7 @@ impl World {
             Lifeline {
                 writer,
                 writer_slot,
+                dial,
                 watcher: to,
                 reader_slot,
                 reader: None,
@@ -109,7 +117,7 @@ impl World {
                 closed: false,
             },
         );
-        self.lifelines.index.insert((writer, to), id);
+        self.lifelines.index.insert((writer, dial), id);
         let at = self.now + 2 * self.latency(writer_slot, reader_slot);
         self.agenda.add(at, Happening::LifelineDial { id, attempt: 0 });
     }
@@ -118,7 +126,7 @@ impl World {
         let Some(lifeline) = self.lifelines.all.get(&id) else {
             return;
         };
-        let (writer, to) = (lifeline.writer, lifeline.watcher);
+        let (writer, dial) = (lifeline.writer, lifeline.dial);
         let (writer_slot, reader_slot) = (lifeline.writer_slot, lifeline.reader_slot);
         let cut = self.is_blocked(writer_slot, reader_slot) || self.is_blocked(reader_slot, writer_slot);
         if cut && !self.path(writer_slot, reader_slot).rejecting && attempt < 2 {
@@ -134,7 +142,7 @@ impl World {
         let reader = self.hosts[reader_slot].process.filter(|_| !cut);
         let Some(reader) = reader else {
             self.forget_lifeline(id);
-            return self.accept(writer, Input::Lifeline(LifelineEvent::Failed { to }));
+            return self.accept(writer, Input::Lifeline(LifelineEvent::Failed { dial }));
         };
         let Some(lifeline) = self.lifelines.all.get_mut(&id) else {
             return;
@@ -146,22 +154,23 @@ impl World {
             lifeline.seen_remote = SocketAddr::from(([10, 9, 0, 1], lifeline.seen_remote.port()));
         }
         let event = LifelineEvent::Opened {
-            to,
+            dial,
             local,
             remote: addr_of(reader_slot),
         };
         self.accept(writer, Input::Lifeline(event));
     }
 
-    fn lifeline_write(&mut self, writer: ProcessId, to: Incarnation, record: Bytes) {
+    fn lifeline_write(&mut self, writer: ProcessId, dial: DialId, record: Bytes) {
         // A lifeline that just failed: its event is on the way to the core.
-        let Some(id) = self.lifelines.index.get(&(writer, to)).copied() else {
+        let Some(id) = self.lifelines.index.get(&(writer, dial)).copied() else {
             return;
         };
         let Some(lifeline) = self.lifelines.all.get_mut(&id) else {
             return;
         };
         if lifeline.reader.is_none() {
+            let to = lifeline.watcher;
             self.note(
                 writer,
                 Seen::Contract(format!(
@@ -172,9 +181,9 @@ impl World {
         }
         if lifeline.bytes + record.len() > self.network.lifeline_bytes {
             self.count("lifeline_full");
-            self.lifelines.index.remove(&(writer, to));
+            self.lifelines.index.remove(&(writer, dial));
             self.lifeline_reset(id);
-            let event = LifelineEvent::Failed { to };
+            let event = LifelineEvent::Failed { dial };
             self.agenda
                 .add(self.now, Happening::Input(writer, Input::Lifeline(event)));
             return;
@@ -320,9 +329,9 @@ impl World {
         let Some(lifeline) = self.lifelines.all.remove(&id) else {
             return;
         };
-        self.lifelines.index.remove(&(lifeline.writer, lifeline.watcher));
+        self.lifelines.index.remove(&(lifeline.writer, lifeline.dial));
         if !lifeline.closed {
-            let event = LifelineEvent::Failed { to: lifeline.watcher };
+            let event = LifelineEvent::Failed { dial: lifeline.dial };
             self.agenda.add(
                 self.now,
                 Happening::Input(lifeline.writer, Input::Lifeline(event)),
@@ -406,12 +415,12 @@ impl World {
                 continue;
             }
             lifeline.closed = true;
-            let (writer, to) = (lifeline.writer, lifeline.watcher);
-            self.lifelines.index.remove(&(writer, to));
+            let (writer, dial) = (lifeline.writer, lifeline.dial);
+            self.lifelines.index.remove(&(writer, dial));
             self.lifeline_push(*id, Item::Fin);
             self.agenda.add(
                 self.now,
-                Happening::Input(writer, Input::Lifeline(LifelineEvent::Failed { to })),
+                Happening::Input(writer, Input::Lifeline(LifelineEvent::Failed { dial })),
             );
         }
         !ids.is_empty()
@@ -434,7 +443,7 @@ impl World {
                 let already_closed = std::mem::replace(&mut lifeline.closed, true);
                 self.lifelines
                     .index
-                    .remove(&(process, self.lifelines.all[&id].watcher));
+                    .remove(&(process, self.lifelines.all[&id].dial));
                 if self.lifelines.all[&id].reader.is_none() {
                     self.forget_lifeline(id);
                 } else if already_closed {
@@ -485,9 +494,6 @@ impl World {
         let Some(lifeline) = self.lifelines.all.remove(&id) else {
             return;
         };
-        let key = (lifeline.writer, lifeline.watcher);
-        if self.lifelines.index.get(&key) == Some(&id) {
-            self.lifelines.index.remove(&key);
-        }
+        self.lifelines.index.remove(&(lifeline.writer, lifeline.dial));
     }
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::super::{Effect, Membership};
 use crate::random::Random;
-use crate::{Config, Event, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time};
+use crate::{Config, DialId, Event, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time};
 
 const LATENCY: Duration = Duration::from_micros(300);
 const RETRANSMIT: Duration = Duration::from_millis(50);
@@ -27,11 +27,11 @@ enum Parcel {
         link: (Incarnation, Incarnation),
     },
     Opened {
-        to: Incarnation,
+        dial: DialId,
         connection: u64,
     },
     Failed {
-        to: Incarnation,
+        dial: DialId,
     },
     /// The next of what was written to a lifeline.
     Stream {
@@ -75,10 +75,9 @@ struct Connection {
     written: VecDeque<Written>,
     writer: usize,
     writer_process: u64,
-    writer_incarnation: Incarnation,
     watcher: usize,
     watcher_process: u64,
-    watcher_incarnation: Incarnation,
+    dial: DialId,
     local: SocketAddr,
 }
 
@@ -412,24 +411,17 @@ impl Net {
                 }
                 return;
             }
-            Parcel::Opened {
-                to: watcher,
-                connection,
-            } => {
+            Parcel::Opened { dial, connection } => {
                 let Some(open) = self.connections.get(&connection) else {
                     return;
                 };
                 let (local, remote) = (open.local, addr(open.watcher));
-                let event = LifelineEvent::Opened {
-                    to: watcher,
-                    local,
-                    remote,
-                };
+                let event = LifelineEvent::Opened { dial, local, remote };
                 host.membership.handle_lifeline(now, event, None);
             }
-            Parcel::Failed { to: watcher } => {
+            Parcel::Failed { dial } => {
                 host.membership
-                    .handle_lifeline(now, LifelineEvent::Failed { to: watcher }, None);
+                    .handle_lifeline(now, LifelineEvent::Failed { dial }, None);
             }
             Parcel::Stream { connection } => {
                 let Some(open) = self.connections.get_mut(&connection) else {
@@ -523,18 +515,18 @@ impl Net {
     }
 
     fn lifeline(&mut self, node: usize, me: Incarnation, process: u64, command: LifelineCommand) {
-        let find = |net: &Net, to: Incarnation| {
+        let find = |net: &Net, dial: DialId| {
             net.connections
                 .iter()
                 .find(|(_, connection)| {
-                    connection.writer_incarnation == me
-                        && connection.watcher_incarnation == to
+                    connection.writer_process == process
+                        && connection.dial == dial
                         && !matches!(connection.written.back(), Some(Written::End(_)))
                 })
                 .map(|(id, _)| *id)
         };
         match command {
-            LifelineCommand::Open { to, addr } => {
+            LifelineCommand::Open { dial, addr, .. } => {
                 let watcher = index(addr);
                 let target = self.hosts.get(watcher).and_then(Option::as_ref);
                 let reachable = !self.cut.contains(&(node, watcher)) && !self.cut.contains(&(watcher, node));
@@ -547,26 +539,32 @@ impl Net {
                             written: VecDeque::new(),
                             writer: node,
                             writer_process: process,
-                            writer_incarnation: me,
                             watcher,
                             watcher_process: target.process,
-                            watcher_incarnation: to,
+                            dial,
                             local: SocketAddr::from(([127, 0, 0, 1], port)),
                         };
                         self.connections.insert(connection, entry);
-                        let opened = Parcel::Opened { to, connection };
+                        let opened = Parcel::Opened { dial, connection };
                         self.post(LATENCY, node, me, node, Some(process), opened);
                     }
-                    None => self.post(LATENCY * 3, node, me, node, Some(process), Parcel::Failed { to }),
+                    None => self.post(
+                        LATENCY * 3,
+                        node,
+                        me,
+                        node,
+                        Some(process),
+                        Parcel::Failed { dial },
+                    ),
                 }
             }
-            LifelineCommand::Write { to, record } => {
-                if let Some(connection) = find(self, to) {
+            LifelineCommand::Write { dial, record } => {
+                if let Some(connection) = find(self, dial) {
                     self.write(connection, me, Written::Record(record));
                 }
             }
-            LifelineCommand::Reset { to } => {
-                if let Some(connection) = find(self, to) {
+            LifelineCommand::Reset { dial } => {
+                if let Some(connection) = find(self, dial) {
                     self.write(connection, me, Written::End(LifelineEnd::Broken));
                 }
             }
