@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bench::BenchArgs;
 use super::exit;
 
 /// Nodes that find each other, agree on who is there, and deliver messages in one order.
@@ -26,8 +27,7 @@ pub(crate) enum Command {
     Node(Box<NodeArgs>),
     /// Make a new cluster key in a file that only you can read
     Key(KeyArgs),
-    /// Measure how fast views change, with real processes on this machine
-    #[command(after_help = BENCH_HELP)]
+    /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
     Bench(BenchArgs),
 }
 
@@ -50,45 +50,6 @@ pub(crate) struct KeyArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// What to measure
-    #[arg(value_enum, value_name = "WHAT")]
-    pub(crate) what: BenchWhat,
-    /// How often
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) runs: u16,
-    /// How many nodes; 5 unless said otherwise, 10 for `join`
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=50))]
-    pub(crate) nodes: Option<u16>,
-    /// Timing of the nodes
-    #[arg(long, value_enum, value_name = "NAME", default_value = "lan")]
-    pub(crate) profile: ProfileName,
-    /// One JSON object per run; the last line is the summary
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BenchWhat {
-    /// Start all within 1 s of each other: until the last one started sees all
-    Formation,
-    /// Start one more beside a running cluster: until it and all others have it in their view
-    Join,
-    /// kill -9 of a member, the elder every other time: until all survivors have the next view
-    Kill,
-    /// SIGSTOP of a member, as a silent host: until all others have the next view
-    Silent,
-}
-
-const BENCH_HELP: &str = "\
-Times are in milliseconds, taken where the lines of the nodes arrive at this program. The last line (of --json) is an
-object with median, p99, min, max and standard deviation of each figure.
-
-Examples:
-  antiphon bench formation --runs 20
-  antiphon bench kill --json | tail -n 1";
 
 /// Settings of a node. Flags win over the environment, the environment over the file.
 #[derive(Debug, Default, Args)]
@@ -174,7 +135,7 @@ pub(crate) struct NodeArgs {
 }
 
 /// `--order`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OrderName {
     /// Per sender.
@@ -183,8 +144,26 @@ pub(crate) enum OrderName {
     Total,
 }
 
+impl OrderName {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            OrderName::Fifo => "fifo",
+            OrderName::Total => "total",
+        }
+    }
+
+    /// What it stands for.
+    pub(crate) fn order(self) -> antiphon::Order {
+        match self {
+            OrderName::Fifo => antiphon::Order::Fifo,
+            OrderName::Total => antiphon::Order::Total,
+        }
+    }
+}
+
 /// `--profile`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ProfileName {
     /// Processes of one host.
@@ -193,6 +172,26 @@ pub(crate) enum ProfileName {
     Lan,
     /// Sites apart.
     Wan,
+}
+
+impl ProfileName {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            ProfileName::Local => "local",
+            ProfileName::Lan => "lan",
+            ProfileName::Wan => "wan",
+        }
+    }
+
+    /// What it stands for.
+    pub(crate) fn profile(self) -> antiphon::Profile {
+        match self {
+            ProfileName::Local => antiphon::Profile::local(),
+            ProfileName::Lan => antiphon::Profile::lan(),
+            ProfileName::Wan => antiphon::Profile::wan(),
+        }
+    }
 }
 
 fn node_help() -> String {

@@ -172,18 +172,15 @@ impl Settings {
             advertise,
             seeds,
             groups,
-            order: match args.order.or(file.order).unwrap_or(OrderName::Total) {
-                OrderName::Fifo => Order::Fifo,
-                OrderName::Total => Order::Total,
-            },
+            order: args.order.or(file.order).unwrap_or(OrderName::Total).order(),
             metadata,
             expect: args.expect.or(file.expect),
             found: args.found.or(file.found).unwrap_or(false),
-            profile: match args.profile.or(file.profile).unwrap_or(ProfileName::Lan) {
-                ProfileName::Local => Profile::local(),
-                ProfileName::Lan => Profile::lan(),
-                ProfileName::Wan => Profile::wan(),
-            },
+            profile: args
+                .profile
+                .or(file.profile)
+                .unwrap_or(ProfileName::Lan)
+                .profile(),
             weight: args.weight.or(file.weight).unwrap_or(1),
             key_file: args.key_file.or(file.key_file),
             key: None,
@@ -326,7 +323,7 @@ fn checked_name(field: &str, name: &str) -> Result<(), Failed> {
 }
 
 /// `ADDR`, `ADDR:PORT` or `HOST:PORT`; a host is looked up once, now.
-fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
+pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);

@@ -64,7 +64,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
 }
 
 /// Logs of the library to stderr: warnings, or what ANTIPHON_LOG says (`info`, `debug`, `antiphon=trace`).
-fn start_log() {
+pub(crate) fn start_log() {
     let level = std::env::var("ANTIPHON_LOG").unwrap_or_else(|_| "warn".to_owned());
     let filter = level
         .parse::<tracing_subscriber::filter::Targets>()
@@ -228,7 +228,7 @@ async fn hint(settings: &Settings, printer: &Printer) {
 
 /// Makes the kernel end this process when the one that started it ends, however that happens.
 #[cfg(target_os = "linux")]
-fn die_with(parent: i32) {
+pub(crate) fn die_with(parent: i32) {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     // Fails only for signals that do not exist.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -240,7 +240,7 @@ fn die_with(parent: i32) {
 
 /// Ends this process soon after the one that started it.
 #[cfg(not(target_os = "linux"))]
-fn die_with(parent: i32) {
+pub(crate) fn die_with(parent: i32) {
     use rustix::process::getppid;
     std::thread::spawn(move || {
         while getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {

@@ -1,4 +1,4 @@
-//! `antiphon bench`: how fast views change, with real processes on loopback.
+//! `antiphon bench formation|join|kill|silent`: how fast views change, with real processes on loopback.
 //!
 //! Every figure is taken where the lines of the nodes arrive at this program, so it includes two process switches and the
 //! printing of the line. The instant at which a crash was *detected* is not printed by anyone; it is reckoned from the
@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::args::{BenchArgs, BenchWhat, ProfileName};
-use super::exit::{Exit, Failed};
-use super::fleet::{Arrivals, Node, Plan, View, free_addrs};
-use super::lines::{LeaveRequest, Line, Request};
+use super::args::ViewsArgs;
+use super::figures::{round, statistics};
+use crate::cli::exit::{Exit, Failed};
+use crate::cli::fleet::{Arrivals, Node, Plan, View, free_addrs};
+use crate::cli::lines::{LeaveRequest, Line, Request};
 
 /// A run that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,35 +27,44 @@ const REST: Duration = Duration::from_millis(500);
 /// Samples in milliseconds, by figure.
 type Samples = BTreeMap<&'static str, Vec<f64>>;
 
+/// Which change of view is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A cluster forms.
+    Formation,
+    /// A node joins.
+    Join,
+    /// A process dies.
+    Kill,
+    /// A host falls silent.
+    Silent,
+}
+
 /// Runs a benchmark.
-pub(crate) fn run(args: &BenchArgs) -> Result<Exit, Failed> {
-    let default_nodes = if args.what == BenchWhat::Join { 10 } else { 5 };
+pub(super) fn run(change: Change, args: &ViewsArgs) -> Result<Exit, Failed> {
+    let default_nodes = if change == Change::Join { 10 } else { 5 };
     let nodes = usize::from(args.nodes.unwrap_or(default_nodes));
     let mut bench = Bench {
-        profile: match args.profile {
-            ProfileName::Local => "local",
-            ProfileName::Lan => "lan",
-            ProfileName::Wan => "wan",
-        },
+        profile: args.profile.as_str(),
         json: args.json,
         arrivals: Arc::default(),
         samples: Samples::new(),
         started: 0,
     };
-    let name = match args.what {
-        BenchWhat::Formation => {
+    let name = match change {
+        Change::Formation => {
             bench.formation(nodes, args.runs)?;
             "formation"
         }
-        BenchWhat::Join => {
+        Change::Join => {
             bench.join(nodes, args.runs)?;
             "join"
         }
-        BenchWhat::Kill => {
+        Change::Kill => {
             bench.gone(nodes, args.runs, Way::Kill)?;
             "kill"
         }
-        BenchWhat::Silent => {
+        Change::Silent => {
             bench.gone(nodes, args.runs, Way::Stop)?;
             "silent"
         }
@@ -303,47 +313,4 @@ fn is_exactly(view: &View, nodes: &[Node]) -> bool {
 /// Numbers from 0 to 1 that look scattered and are the same each time: multiples of the golden ratio.
 fn scatter(index: usize) -> f64 {
     (index as f64 * 0.618_033_988_749_895).fract()
-}
-
-fn statistics(samples: &[f64]) -> Value {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let count = sorted.len();
-    let Some(last) = sorted.last() else {
-        return Value::Null;
-    };
-    // The smallest sample that at least this part of all does not exceed.
-    let quantile = |part: f64| sorted[((part * count as f64).ceil() as usize).clamp(1, count) - 1];
-    let median = if count.is_multiple_of(2) {
-        (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0
-    } else {
-        sorted[count / 2]
-    };
-    let mean = sorted.iter().sum::<f64>() / count as f64;
-    let variance = sorted.iter().map(|sample| (sample - mean).powi(2)).sum::<f64>() / count as f64;
-    json!({
-        "median": round(median), "p99": quantile(0.99), "min": sorted[0], "max": last,
-        "mean": round(mean), "stddev": round(variance.sqrt()),
-    })
-}
-
-fn round(ms: f64) -> f64 {
-    (ms * 100.0).round() / 100.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_and_the_worst_of_a_hundred_are_what_they_say() {
-        let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        let statistics = statistics(&samples);
-        assert_eq!(statistics["median"], 50.5);
-        assert_eq!(statistics["p99"], 99.0);
-        assert_eq!(statistics["min"], 1.0);
-        assert_eq!(statistics["max"], 100.0);
-        assert_eq!(super::statistics(&[3.0])["median"], 3.0);
-        assert_eq!(super::statistics(&[3.0])["p99"], 3.0);
-    }
 }

@@ -1,0 +1,143 @@
+//! The hot loops of `bench multicast`: one that sends, one that receives. Nothing else of the benchmark runs per message.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use antiphon::{Event, Group, GroupSender, SendError};
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::Failed;
+use super::usage;
+use super::words::Done;
+
+/// Events taken at a time.
+const BATCH: usize = 1024;
+/// After the end, so that the last member to end is measured under the same load as the first.
+const RUN_ON: Duration = Duration::from_millis(300);
+
+/// What to do.
+pub(super) struct Load {
+    pub(super) sends: bool,
+    pub(super) size: usize,
+    pub(super) warmup: Duration,
+    pub(super) measured: Duration,
+}
+
+/// Counts deliveries at this member over the measured time, while it sends all it can if it is one that sends.
+pub(super) async fn run(
+    group: &mut Group,
+    load: &Load,
+    mut progress: impl FnMut(u64),
+) -> Result<Done, Failed> {
+    let sending = load.sends.then(|| Sending::start(group.sender(), load.size));
+    let sent = || sending.as_ref().map_or(0, |sending| sending.sent.load(Relaxed));
+    let begins = Instant::now() + load.warmup;
+    let ends = begins + load.measured;
+    let mut counted = Counted::default();
+    let mut events = Vec::with_capacity(BATCH);
+
+    receive(group, begins, &mut events, &mut counted, &mut progress).await?;
+    let (sent_before, cpu_before, from) = (sent(), usage::own_cpu(), Instant::now());
+    counted = Counted::default();
+    receive(group, ends, &mut events, &mut counted, &mut progress).await?;
+    let done = Done {
+        seconds: from.elapsed().as_secs_f64(),
+        sent: sent() - sent_before,
+        received: counted.messages,
+        bytes: counted.bytes,
+        cpu_seconds: usage::between(cpu_before, usage::own_cpu()),
+        views: counted.views,
+        ..Done::default()
+    };
+    receive(group, ends + RUN_ON, &mut events, &mut counted, &mut progress).await?;
+    Ok(done)
+}
+
+#[derive(Default)]
+struct Counted {
+    messages: u64,
+    bytes: u64,
+    views: u64,
+}
+
+/// Receives and counts until then.
+async fn receive(
+    group: &mut Group,
+    until: Instant,
+    events: &mut Vec<Event>,
+    counted: &mut Counted,
+    progress: &mut impl FnMut(u64),
+) -> Result<(), Failed> {
+    let second = Duration::from_secs(1);
+    let (mut tick, mut at_tick) = (Instant::now() + second, counted.messages);
+    loop {
+        let now = Instant::now();
+        if now >= until {
+            return Ok(());
+        }
+        if now >= tick {
+            progress(counted.messages - at_tick);
+            (tick, at_tick) = (tick + second, counted.messages);
+        }
+        // Nothing may come for long: then the clock is looked at again at the next tick. No event is lost by that.
+        let Ok(taken) = tokio::time::timeout_at(tick.min(until), group.next_batch(events, BATCH)).await
+        else {
+            continue;
+        };
+        if taken == 0 {
+            return Err(Failed::run(
+                "the node was stopped or refused in the middle of a measurement",
+            ));
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Message(message) => {
+                    counted.messages += 1;
+                    counted.bytes += message.payload.len() as u64;
+                }
+                _ => counted.views += 1,
+            }
+        }
+    }
+}
+
+/// The task that sends; it ends when this is dropped.
+struct Sending {
+    sent: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Sending {
+    fn start(sender: GroupSender, size: usize) -> Self {
+        let (sent, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        tokio::spawn(send(
+            sender,
+            Bytes::from(vec![b'x'; size]),
+            sent.clone(),
+            stop.clone(),
+        ));
+        Self { sent, stop }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+    }
+}
+
+async fn send(sender: GroupSender, payload: Bytes, sent: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
+    while !stop.load(Relaxed) {
+        let result = match sender.try_send(payload.clone()) {
+            Err(SendError::Full) => sender.send(payload.clone()).await,
+            result => result,
+        };
+        match result {
+            Ok(_) => sent.fetch_add(1, Relaxed),
+            // The receiving loop sees why.
+            Err(_) => return,
+        };
+    }
+}

@@ -1,0 +1,254 @@
+//! `antiphon bench worker`: one node that sends and counts as it is told, through the public API alone.
+//!
+//! ```text
+//!  conductor ── stdin: Setup, then Ask… ──► worker ── Cluster, Group "bench" ──► other workers
+//!            ◄──────── stdout: Say… ───────   │
+//!                                             └── Group "bench-talk": conductors of several hosts among themselves
+//! ```
+//! - [`words`]: the lines; [`load`]: the loops of throughput; [`pace`]: those of latency; [`usage`]: CPU time.
+//!
+//! It ends with its conductor: when stdin ends, and by the kernel's hand if the conductor is killed. A view that comes in
+//! the middle of a measurement is counted, and the conductor throws the measurement away.
+
+mod load;
+mod pace;
+pub(super) mod usage;
+pub(super) mod words;
+
+use std::io::{BufRead as _, Write as _};
+use std::time::Duration;
+
+use antiphon::{Cluster, Event, Group};
+use tokio::sync::mpsc;
+
+use crate::cli::exit::{Exit, Failed};
+use crate::cli::{key, node};
+use words::{Ask, Say, Setup, Task};
+
+/// Threads of a node unless told otherwise: it runs with its load on one, as two cores and several nodes want it.
+pub(super) const THREADS: u8 = 1;
+/// The group that is measured.
+const GROUP: &str = "bench";
+/// The group in which conductors of several hosts agree on what is measured.
+const TALK: &str = "bench-talk";
+
+/// Runs a worker until it is told to leave.
+pub(super) fn run() -> Result<Exit, Failed> {
+    let mut first = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut first)
+        .map_err(|error| Failed::run(format!("cannot read stdin: {error}")))?;
+    let setup: Setup = serde_json::from_str(&first).map_err(|error| {
+        Failed::usage(format!(
+            "a worker is started by `antiphon bench`, which tells it what to do: {error}"
+        ))
+    })?;
+    // A pid of the kernel's, so it fits.
+    node::die_with(setup.die_with as i32);
+    node::start_log();
+    if let Some(netns) = &setup.netns {
+        enter(netns)?;
+    }
+    let mut runtime = match setup.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        threads => {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            runtime.worker_threads(threads.into());
+            runtime
+        }
+    };
+    let runtime = runtime
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
+    let (asks, asked) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        let lines = std::io::stdin().lock().lines().map_while(Result::ok);
+        for ask in lines.map_while(|line| serde_json::from_str(&line).ok()) {
+            if asks.blocking_send(ask).is_err() {
+                return;
+            }
+        }
+    });
+    let result = runtime.block_on(live(setup, asked));
+    if let Err(failed) = &result {
+        say(&Say::Failed {
+            reason: failed.message.clone(),
+        });
+    }
+    runtime.shutdown_background();
+    result
+}
+
+/// Enters a network namespace, before there are other threads.
+#[cfg(target_os = "linux")]
+fn enter(netns: &str) -> Result<(), Failed> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    use std::os::fd::AsFd as _;
+    let failed = |error: std::io::Error| {
+        Failed::run(format!(
+            "cannot enter network namespace {netns}: {error} (root is needed; `ip netns add` makes one)"
+        ))
+    };
+    let file = std::fs::File::open(format!("/run/netns/{netns}")).map_err(failed)?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|error| failed(error.into()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn enter(netns: &str) -> Result<(), Failed> {
+    Err(Failed::usage(format!(
+        "network namespace {netns}: there are none on this system"
+    )))
+}
+
+/// One line to the conductor. If it is gone, stdin ends too.
+fn say(line: &Say) {
+    // Plain data always has a JSON form.
+    let text = serde_json::to_string(line).unwrap_or_default();
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+async fn live(setup: Setup, mut asked: mpsc::Receiver<Ask>) -> Result<Exit, Failed> {
+    let cluster = join(&setup).await?;
+    let failed = |error: antiphon::Error| Failed::run(error.to_string());
+    let mut builder = cluster.group(GROUP).order(setup.order.order());
+    if let Some(window_bytes) = setup.window_bytes {
+        builder = builder.window_bytes(window_bytes);
+    }
+    let mut talk = match setup.talks {
+        true => Some(cluster.group(TALK).join().await.map_err(failed)?),
+        false => None,
+    };
+    let mut worker = Worker {
+        group: builder.join().await.map_err(failed)?,
+        setup,
+        rank: None,
+    };
+    loop {
+        tokio::select! {
+            ask = asked.recv() => match ask {
+                Some(Ask::Measure { task }) => {
+                    let result = worker.measure(&task).await?;
+                    say(&Say::Done { result });
+                }
+                Some(Ask::Tell { text }) => {
+                    if let Some(talk) = &talk {
+                        talk.send(text).await.map_err(|error| Failed::run(error.to_string()))?;
+                    }
+                }
+                Some(Ask::Leave) | None => break,
+            },
+            event = worker.group.next() => worker.learn(event)?,
+            Some(event) = heard(&mut talk) => {
+                if let Event::Message(message) = event {
+                    say(&Say::Told {
+                        from: message.sender.name.to_string(),
+                        text: String::from_utf8_lossy(&message.payload).into_owned(),
+                    });
+                }
+            }
+        }
+    }
+    // Bounded by the profile; that it is closed already is as good.
+    let _ = cluster.leave().await;
+    Ok(Exit::Success)
+}
+
+/// The next event of a group that there may be.
+async fn heard(talk: &mut Option<Group>) -> Option<Event> {
+    match talk {
+        Some(talk) => talk.next().await,
+        None => None,
+    }
+}
+
+async fn join(setup: &Setup) -> Result<Cluster, Failed> {
+    let mut builder = Cluster::builder(&setup.cluster)
+        .name(&setup.name)
+        .bind(setup.bind)
+        .seeds(&setup.seeds)
+        .profile(setup.profile.profile());
+    if let Some(path) = &setup.key_file {
+        builder = builder.key(key::read(path)?.key);
+    }
+    if setup.insecure {
+        builder = builder.insecure();
+    }
+    builder
+        .join()
+        .await
+        .map_err(|error| Failed::run(error.to_string()))
+}
+
+struct Worker {
+    setup: Setup,
+    group: Group,
+    /// This node's place in the group, once it is complete.
+    rank: Option<usize>,
+}
+
+impl Worker {
+    /// Between measurements: views are told, late messages of the last measurement thrown away.
+    fn learn(&mut self, event: Option<Event>) -> Result<(), Failed> {
+        match event {
+            Some(Event::View(view)) => {
+                self.rank = view.rank().filter(|_| view.members.len() == self.setup.members);
+                if let Some(rank) = self.rank {
+                    say(&Say::Complete { rank });
+                }
+            }
+            Some(Event::Refused { reason }) => return Err(Failed::run(reason)),
+            Some(_) => {}
+            None => return Err(Failed::run("the node has stopped")),
+        }
+        Ok(())
+    }
+
+    async fn measure(&mut self, task: &Task) -> Result<words::Done, Failed> {
+        let rank = self
+            .rank
+            .ok_or_else(|| Failed::run("asked to measure before the group was complete"))?;
+        let progress = |received| say(&Say::Progress { received });
+        let mut done = match *task {
+            Task::Multicast {
+                senders,
+                size,
+                warmup_ms,
+                measured_ms,
+            } => {
+                let load = load::Load {
+                    sends: rank < senders,
+                    size,
+                    warmup: Duration::from_millis(warmup_ms),
+                    measured: Duration::from_millis(measured_ms),
+                };
+                load::run(&mut self.group, &load, progress).await?
+            }
+            Task::Latency {
+                way,
+                senders,
+                size,
+                interval_ns,
+                warmup_ms,
+                measured_ms,
+            } => {
+                let pace = pace::Pace {
+                    way,
+                    rank,
+                    members: self.setup.members,
+                    senders,
+                    size: size.max(pace::MIN_SIZE),
+                    interval: Duration::from_nanos(interval_ns.max(1)),
+                    warmup: Duration::from_millis(warmup_ms),
+                    measured: Duration::from_millis(measured_ms),
+                };
+                pace::run(&mut self.group, &pace, progress).await?
+            }
+        };
+        done.rank = rank;
+        done.name.clone_from(&self.setup.name);
+        Ok(done)
+    }
+}

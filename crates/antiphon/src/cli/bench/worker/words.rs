@@ -1,0 +1,171 @@
+//! What a conductor and its workers say to each other: JSON, one object a line. Both ends are this program.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::args::{OrderName, ProfileName};
+
+/// The first line to a worker: the node it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::cli::bench) struct Setup {
+    pub(in crate::cli::bench) cluster: String,
+    pub(in crate::cli::bench) name: String,
+    pub(in crate::cli::bench) bind: SocketAddr,
+    pub(in crate::cli::bench) seeds: Vec<SocketAddr>,
+    /// How many members the group has when it is complete.
+    pub(in crate::cli::bench) members: usize,
+    pub(in crate::cli::bench) order: OrderName,
+    pub(in crate::cli::bench) window_bytes: Option<u32>,
+    pub(in crate::cli::bench) profile: ProfileName,
+    pub(in crate::cli::bench) key_file: Option<PathBuf>,
+    pub(in crate::cli::bench) insecure: bool,
+    pub(in crate::cli::bench) threads: u8,
+    pub(in crate::cli::bench) netns: Option<String>,
+    /// Whether workers of other hosts are to be talked to.
+    pub(in crate::cli::bench) talks: bool,
+    pub(in crate::cli::bench) die_with: u32,
+}
+
+/// The lines to a worker after that.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub(in crate::cli::bench) enum Ask {
+    /// Measure; [`Say::Done`] answers.
+    Measure {
+        /// What.
+        task: Task,
+    },
+    /// Tell the conductors of all nodes, one's own included.
+    Tell {
+        /// What.
+        text: String,
+    },
+    /// Leave in order and end.
+    Leave,
+}
+
+/// Something to measure. The first `senders` members of the group, by seniority, send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "task", rename_all = "snake_case")]
+pub(in crate::cli::bench) enum Task {
+    /// As many messages as the group takes.
+    Multicast {
+        senders: usize,
+        size: usize,
+        warmup_ms: u64,
+        measured_ms: u64,
+    },
+    /// Messages at fixed times.
+    Latency {
+        way: Way,
+        senders: usize,
+        size: usize,
+        /// Between two messages of one sender.
+        interval_ns: u64,
+        warmup_ms: u64,
+        measured_ms: u64,
+    },
+}
+
+impl Task {
+    /// How long it takes, warm-up included.
+    pub(in crate::cli::bench) fn whole_ms(&self) -> u64 {
+        match self {
+            Task::Multicast {
+                warmup_ms,
+                measured_ms,
+                ..
+            }
+            | Task::Latency {
+                warmup_ms,
+                measured_ms,
+                ..
+            } => warmup_ms + measured_ms,
+        }
+    }
+}
+
+/// What a latency is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::cli::bench) enum Way {
+    /// From the time a message was due until another member has it: needs one clock for both.
+    One,
+    /// From the time a message was due until its sender has the answer of the next member, a message of the group too.
+    Round,
+}
+
+/// A line from a worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub(in crate::cli::bench) enum Say {
+    /// The group is complete, or was changed and is complete again.
+    Complete {
+        /// This node's place by seniority.
+        rank: usize,
+    },
+    /// Every second of a measurement.
+    Progress {
+        /// Messages delivered in the last second.
+        received: u64,
+    },
+    /// A measurement is over.
+    Done { result: Done },
+    /// What a conductor told all.
+    Told { from: String, text: String },
+    /// It cannot go on.
+    Failed { reason: String },
+}
+
+/// What one node measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::cli::bench) struct Done {
+    pub(in crate::cli::bench) name: String,
+    pub(in crate::cli::bench) rank: usize,
+    /// How long it counted.
+    pub(in crate::cli::bench) seconds: f64,
+    /// Messages it sent in that time.
+    pub(in crate::cli::bench) sent: u64,
+    /// Messages it delivered in that time, its own included.
+    pub(in crate::cli::bench) received: u64,
+    /// Their payload.
+    pub(in crate::cli::bench) bytes: u64,
+    /// CPU time it took in that time, where the system tells.
+    pub(in crate::cli::bench) cpu_seconds: Option<f64>,
+    /// Views that came in between: the figures are void.
+    pub(in crate::cli::bench) views: u64,
+    /// Latencies of messages in nanoseconds, each with how many had it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::cli::bench) latencies: Vec<(u64, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let ask = Ask::Measure {
+            task: Task::Latency {
+                way: Way::Round,
+                senders: 1,
+                size: 100,
+                interval_ns: 5,
+                warmup_ms: 1,
+                measured_ms: 2,
+            },
+        };
+        let line = serde_json::to_string(&ask).unwrap();
+        assert_eq!(serde_json::from_str::<Ask>(&line).unwrap(), ask);
+        let say = Say::Done {
+            result: Done {
+                latencies: vec![(7, 1)],
+                ..Done::default()
+            },
+        };
+        let line = serde_json::to_string(&say).unwrap();
+        assert_eq!(serde_json::from_str::<Say>(&line).unwrap(), say);
+    }
+}
