@@ -268,6 +268,17 @@ impl Detector {
         }
     }
 
+    /// Everyone whom `accuser` doubts, as far as this node knows.
+    pub(crate) fn doubted_by(&self, accuser: Incarnation) -> Vec<Incarnation> {
+        if accuser == self.me {
+            let mine = self.watches.iter().filter(|(_, watch)| watch.suspected.is_some());
+            mine.map(|(accused, _)| *accused).collect()
+        } else {
+            let told = self.told.get(&accuser);
+            told.map_or_else(Vec::new, |doubts| doubts.keys().copied().collect())
+        }
+    }
+
     /// Everyone who accuses this member.
     pub(crate) fn accusers(&self, now: Time, accused: Incarnation) -> Vec<Accusation> {
         let others = self.told.keys().copied();

@@ -117,33 +117,53 @@ impl Seat {
             .collect()
     }
 
-    /// Whether a majority of the weight, of members this node hears, doubts this one.
-    pub(crate) fn is_outvoted(
+    /// Those whom a majority of the weight doubts, of members that this node hears and that have a say.
+    fn doubted(
         &self,
         cx: &Context,
         reachable: &BTreeSet<Incarnation>,
-        accused: Incarnation,
-    ) -> bool {
-        let weight = |member: &antiphon_wire::Member| u64::from(member.weight);
-        let total: u64 = self.view.members.iter().map(weight).sum();
-        let against: u64 = self
+        has_a_say: impl Fn(Incarnation) -> bool,
+    ) -> BTreeSet<Incarnation> {
+        let mut against: BTreeMap<Incarnation, u64> = BTreeMap::new();
+        for accuser in &self.view.members {
+            if reachable.contains(&accuser.incarnation) && has_a_say(accuser.incarnation) {
+                for accused in cx.detector.doubted_by(accuser.incarnation) {
+                    *against.entry(accused).or_default() += u64::from(accuser.weight);
+                }
+            }
+        }
+        let total: u64 = self
             .view
             .members
             .iter()
-            .filter(|member| reachable.contains(&member.incarnation) && member.incarnation != accused)
-            .filter(|member| cx.detector.doubt(member.incarnation, accused).is_some())
-            .map(weight)
+            .map(|member| u64::from(member.weight))
             .sum();
-        against * 2 > total
+        against
+            .into_iter()
+            .filter(|(accused, against)| self.view.contains(*accused) && against * 2 > total)
+            .map(|(accused, _)| accused)
+            .collect()
     }
 
-    /// Who should propose, as far as this node can tell.
+    /// Members that a majority does not hear, so that one who does has no objection. Who is doubted by a majority itself
+    /// has no say: where hardly anybody hears anybody, as in a star of links, it is paths that are broken, not
+    /// processes, and the hub, who hears all, must not throw out all the others on their word. Pairs are broken there.
+    pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
+        let doubted = self.doubted(cx, reachable, |_| true);
+        if doubted.is_empty() {
+            return doubted;
+        }
+        self.doubted(cx, reachable, |accuser| !doubted.contains(&accuser))
+    }
+
+    /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever reason.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
+        let doubted = self.doubted(cx, reachable, |_| true);
         self.view
             .members
             .iter()
             .map(|member| member.incarnation)
-            .find(|member| reachable.contains(member) && !self.is_outvoted(cx, reachable, *member))
+            .find(|member| reachable.contains(member) && !doubted.contains(member))
             .unwrap_or(cx.me)
     }
 
@@ -186,13 +206,7 @@ impl Seat {
         action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
     ) {
         let reachable = self.reachable(cx);
-        let view = self.view.clone();
-        let outvoted: BTreeSet<Incarnation> = view
-            .members
-            .iter()
-            .map(|member| member.incarnation)
-            .filter(|member| self.is_outvoted(cx, &reachable, *member))
-            .collect();
+        let outvoted = self.outvoted(cx, &reachable);
         let Context { random, detector, .. } = cx;
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
         action(

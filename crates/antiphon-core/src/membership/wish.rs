@@ -21,6 +21,7 @@ impl Seat {
     pub(crate) fn wish(&self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> Option<Wish> {
         let (mut join, join_level, number) = self.joiners.admissible(now, cx.config.profile.heartbeat);
         self.limit(reachable, &mut join);
+        let outvoted = self.outvoted(cx, reachable);
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
         let mut objectionable = BTreeSet::new();
         for member in &self.view.members {
@@ -39,7 +40,7 @@ impl Seat {
                 Cause::Superseded {
                     by: successor.incarnation,
                 }
-            } else if self.is_outvoted(cx, reachable, who) {
+            } else if outvoted.contains(&who) {
                 Cause::Crashed
             } else if let Some(doubt) = doubt {
                 let deaf = doubt.evidence != Evidence::FlushStalled;

@@ -343,6 +343,28 @@ fn a_broken_pair_loses_its_junior_and_only_after_a_while() {
 }
 
 #[test]
+fn the_junior_hub_of_a_star_of_links_does_not_throw_out_all_who_hear_only_it() {
+    let mut net = Net::formed(5);
+    for leaf in 0..4 {
+        let others: Vec<usize> = (0..4).filter(|other| *other != leaf).collect();
+        net.partition(&[leaf], &others);
+    }
+    net.run_while_ms(10_000, |net| net.primaries.len() < 2);
+    // A pair can go on; three that do not hear each other cannot be in one view.
+    let next = net.view(4).unwrap();
+    assert_eq!(net.names(4), ["n0", "n4"]);
+    for departure in &next.departed {
+        assert!(
+            matches!(departure.cause, Cause::Unreachable { .. }),
+            "{departure:?}"
+        );
+    }
+    net.heal();
+    net.run_ms(10_000);
+    net.assert_one_view(&[0, 1, 2, 3, 4]);
+}
+
+#[test]
 fn a_member_whom_nobody_hears_is_removed_although_it_hears_all() {
     let mut net = Net::formed(4);
     for other in 1..4 {
