@@ -50,6 +50,7 @@ mod output;
 pub mod planted;
 mod random;
 mod time;
+mod trail;
 
 pub use antiphon_wire as wire;
 pub use config::*;
@@ -57,6 +58,7 @@ pub use event::*;
 pub use node::{Counters, Node};
 pub use output::*;
 pub use time::Time;
+pub use trail::{BallotNote, BallotStep};
 
 /// The group layer and the view slot alone, for exhaustive exploration (R26).
 #[doc(hidden)]

@@ -34,8 +34,8 @@ use crate::link::{LinkBroken, Links};
 use crate::membership::{self, Membership};
 use crate::random::Random;
 use crate::{
-    Class, Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineCommand, LifelineEvent, Output,
-    PathTrouble, SendError, Ticket, Time, WhyReport,
+    BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineCommand, LifelineEvent,
+    Output, PathTrouble, SendError, Ticket, Time, WhyReport,
 };
 use holdback::Holdback;
 
@@ -116,6 +116,16 @@ impl Node {
         };
         node.touch(now);
         Ok(node)
+    }
+
+    /// Keeps from here on what [`Node::poll_trail`] gives, without bound: for simulators.
+    pub fn keep_trail(&mut self) {
+        self.membership.keep_trail();
+    }
+
+    /// The next step of a ballot, if they are kept.
+    pub fn poll_trail(&mut self) -> Option<BallotNote> {
+        self.membership.poll_trail()
     }
 
     /// A frame arrived. `from` is the transport's idea of the sender's address, used only to answer discovery.

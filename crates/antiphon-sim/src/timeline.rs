@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use antiphon_core::BallotStep;
+
 use crate::trace::{Heard, ProcessId, Seen, Trace};
 
 /// The lines of a trace, readable.
@@ -91,6 +93,21 @@ fn show(what: &Seen) -> String {
             )
         }
         Seen::Refused { reason, fatal } => format!("refused (fatal: {fatal}): {reason}"),
+        Seen::Ballot(note) => {
+            let step = match &note.step {
+                BallotStep::Accepted => "accepted".to_owned(),
+                BallotStep::Decided { dead } if dead.is_empty() => "decided".to_owned(),
+                BallotStep::Decided { dead } => format!("decided, {} proven dead,", dead.len()),
+            };
+            let names: Vec<&str> = note.view.members.iter().map(|m| m.name.as_str()).collect();
+            format!(
+                "{step} {} in round {} of {}: [{}]",
+                note.view.id,
+                note.ballot.round,
+                note.ballot.proposer.short(),
+                names.join(" ")
+            )
+        }
         Seen::Expelled(cause) => format!("EXPELLED {cause}"),
         Seen::Left => "left".to_owned(),
         Seen::Contract(text) => format!("CONTRACT {text}"),

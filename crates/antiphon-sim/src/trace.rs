@@ -1,12 +1,13 @@
 //! The record of a simulation: what every application saw, and what the simulator itself did.
 //!
-//! The checkers read this and nothing else. It holds no frame and no state of the protocol.
+//! The checkers read this and nothing else. It holds no frame and no state of the protocol but one: who voted for which
+//! view. What applications see does not tell a rightful decision from that of a minority.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::wire::{GroupViewId, Incarnation, Member, NodeView};
-use antiphon_core::{GroupOptions, GroupView, Outcome, SendError};
+use antiphon_core::{BallotNote, GroupOptions, GroupView, Outcome, SendError};
 
 use crate::agenda::Micros;
 
@@ -98,6 +99,8 @@ pub enum Seen {
     Incarnation(Incarnation),
     /// [`antiphon_core::Event::Forming`].
     Forming(Vec<SocketAddr>),
+    /// The process voted for a view, or decided it.
+    Ballot(BallotNote),
     /// [`antiphon_core::Event::NodeView`].
     NodeView(Arc<NodeView>),
     /// [`antiphon_core::Event::Refused`].

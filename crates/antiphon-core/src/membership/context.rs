@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{Discovery, LifelineRecord, MembershipMessage, NodeRecord, WIRE_LEVEL};
+use antiphon_wire::membership::{
+    Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, SlotId, WIRE_LEVEL,
+};
 use antiphon_wire::{Incarnation, Member, NodeView};
 
 use super::Effect;
@@ -13,7 +15,7 @@ use super::history::History;
 use super::lifeline::Lifelines;
 use crate::detector::Detector;
 use crate::random::Random;
-use crate::{Config, Event, LifelineCommand};
+use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand};
 
 /// What an incarnation that was a member leaves to its successor in the same process.
 #[derive(Debug, Clone)]
@@ -50,6 +52,8 @@ pub(crate) struct Context {
     pub(crate) history: History,
     pub(crate) past: Option<Past>,
     pub(crate) fate: Option<Fate>,
+    /// Every step of every ballot, if somebody wants to know.
+    pub(crate) trail: Option<VecDeque<BallotNote>>,
 }
 
 /// More peers than this are not spoken to at the same time: members, joiners and candidates together.
@@ -65,6 +69,19 @@ impl Context {
     pub(crate) fn discover(&mut self, to: SocketAddr, message: Discovery) {
         if to != self.config.addr {
             self.effects.push_back(Effect::Discovery { to, message });
+        }
+    }
+
+    pub(crate) fn trail(&mut self, slot: SlotId, ballot: Ballot, view: NodeView, step: BallotStep) {
+        let by = self.me;
+        if let Some(trail) = &mut self.trail {
+            trail.push_back(BallotNote {
+                by,
+                slot,
+                ballot,
+                view: Arc::new(view),
+                step,
+            });
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Coordinator {
     outbid_pause: Duration,
     /// The present wish, and since when there is one.
     wish: Option<(Time, Wish)>,
+    /// The ballot of the last value proposed.
+    proposed: Option<Ballot>,
     /// Whom the current ballot said it would remove against possible objections.
     announced: BTreeSet<Incarnation>,
     /// Members that someone hears well: left out of the wish until then.
@@ -58,6 +60,7 @@ impl Coordinator {
             patience: profile.heartbeat,
             outbid_pause: profile.retransmit,
             wish: None,
+            proposed: None,
             announced: BTreeSet::new(),
             objections: BTreeMap::new(),
             retry: None,
@@ -283,8 +286,11 @@ impl Coordinator {
         if !check::is_successor(&self.view, &value) {
             return;
         }
-        match self.slot.on_accept(ballot, value, used) {
-            Ok(()) => self.vote(ballot.proposer, SlotMessage::Accepted { ballot }),
+        match self.slot.on_accept(ballot, value.clone(), used) {
+            Ok(()) => {
+                self.accepted(ballot, value);
+                self.vote(ballot.proposer, SlotMessage::Accepted { ballot });
+            }
             Err(promised) => {
                 self.send(
                     ballot.proposer,
@@ -296,6 +302,11 @@ impl Coordinator {
                 );
             }
         }
+    }
+
+    fn accepted(&mut self, ballot: Ballot, value: NodeView) {
+        let view = Box::new(value);
+        self.effects.push_back(EngineEffect::Accepted { ballot, view });
     }
 
     /// R2: the lifelines show a vote before it goes anywhere.
@@ -358,6 +369,8 @@ impl Coordinator {
                 self.retry = Some(around.now + self.patience + random_part(around, self.patience));
                 let joiners = value.joined.clone();
                 if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {
+                    self.proposed = Some(ballot);
+                    self.accepted(ballot, value.clone());
                     self.effects.push_back(EngineEffect::Voted);
                     let message = SlotMessage::Accept {
                         ballot,
@@ -371,7 +384,17 @@ impl Coordinator {
             }
             Step::Decided { value } => {
                 self.retry = None;
-                self.effects.push_back(EngineEffect::Decided(Box::new(value)));
+                // Only what was proposed can be found decided.
+                if let Some(ballot) = self.proposed {
+                    let certificates = self.slot.certificates().iter();
+                    let dead = certificates
+                        .filter(|(_, last)| last.promised <= Some(ballot))
+                        .map(|(dead, _)| *dead)
+                        .collect();
+                    let view = Box::new(value);
+                    self.effects
+                        .push_back(EngineEffect::Decided { ballot, dead, view });
+                }
             }
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{SlotMessage, VoteState};
+use antiphon_wire::membership::{Ballot, SlotMessage, VoteState};
 use antiphon_wire::{Departure, Incarnation, Member, NodeView};
 
 use super::coordinator::Coordinator;
@@ -38,8 +38,14 @@ pub(crate) enum EngineEffect {
     Voted,
     /// To a voter, or a joiner of the view proposed.
     Send { to: Incarnation, message: SlotMessage },
-    /// The next view is decided.
-    Decided(Box<NodeView>),
+    /// This node accepted a value.
+    Accepted { ballot: Ballot, view: Box<NodeView> },
+    /// The next view is decided by this node's ballot, with these proven dead.
+    Decided {
+        ballot: Ballot,
+        dead: Vec<Incarnation>,
+        view: Box<NodeView>,
+    },
 }
 
 /// What an engine may know of the world outside.

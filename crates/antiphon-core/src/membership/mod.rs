@@ -53,7 +53,9 @@ use self::seat::Seat;
 use self::seeking::Seeking;
 use crate::detector::Detector;
 use crate::random::Random;
-use crate::{Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyEntry, WhyReport};
+use crate::{
+    BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyEntry, WhyReport,
+};
 
 mod check;
 mod context;
@@ -140,6 +142,7 @@ impl Membership {
             history: History::default(),
             past: None,
             fate: None,
+            trail: None,
         };
         cx.effects.push_back(Effect::NewIncarnation { me, cause: None });
         let phase = Phase::Seeking(Box::new(Seeking::new(&cx, now)));
@@ -298,6 +301,16 @@ impl Membership {
     /// The next thing to do.
     pub(crate) fn poll_effect(&mut self) -> Option<Effect> {
         self.cx.effects.pop_front()
+    }
+
+    /// Keeps from here on what [`Membership::poll_trail`] gives.
+    pub(crate) fn keep_trail(&mut self) {
+        self.cx.trail.get_or_insert_default();
+    }
+
+    /// The next step of a ballot.
+    pub(crate) fn poll_trail(&mut self) -> Option<BallotNote> {
+        self.cx.trail.as_mut()?.pop_front()
     }
 
     /// The installed view, primary or not.

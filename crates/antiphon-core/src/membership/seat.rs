@@ -24,7 +24,7 @@ use super::joining::Joiners;
 use super::leaving::Leaving;
 use super::nonprimary::Nonprimary;
 use super::{Effect, slot::Value};
-use crate::{Event, LifelineEvent, Time};
+use crate::{BallotStep, Event, LifelineEvent, Time};
 
 /// What a member said of itself in its last heartbeat.
 #[derive(Debug, Clone, Copy)]
@@ -223,8 +223,12 @@ impl Seat {
                 // R2: on the lifelines before any message that carries the vote.
                 EngineEffect::Voted => cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state())),
                 EngineEffect::Send { to, message } => cx.send(to, MembershipMessage::Slot { slot, message }),
-                EngineEffect::Decided(next) => {
-                    self.announce(cx, now, *next);
+                EngineEffect::Accepted { ballot, view } => {
+                    cx.trail(slot, ballot, *view, BallotStep::Accepted);
+                }
+                EngineEffect::Decided { ballot, dead, view } => {
+                    cx.trail(slot, ballot, (*view).clone(), BallotStep::Decided { dead });
+                    self.announce(cx, now, *view);
                     return;
                 }
             }

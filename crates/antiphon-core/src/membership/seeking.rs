@@ -19,7 +19,7 @@ use antiphon_wire::{Incarnation, NodeView, ViewId};
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
-use crate::{Event, Time};
+use crate::{BallotStep, Event, Time};
 
 /// More candidates than this are not listened to.
 const MAX_CANDIDATES: usize = 64;
@@ -338,6 +338,7 @@ impl Seeking {
             }
                 // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that admits it.
                 if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
+                    cx.trail(slot, ballot, *value, BallotStep::Accepted);
                     let message = SlotMessage::Accepted { ballot };
                     cx.send(sender, MembershipMessage::Slot { slot, message });
                 }

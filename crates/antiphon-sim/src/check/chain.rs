@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_core::wire::{Cause, Evidence, Incarnation, Lineage, NodeView, ViewId};
+use antiphon_core::BallotStep;
+use antiphon_core::wire::{Incarnation, Lineage, Member, NodeView, ViewId};
 
 use super::Report;
 use super::history::{End, History};
 use super::membership::names;
-use crate::agenda::{Micros, SECONDS};
+use crate::agenda::Micros;
+use crate::trace::Ending;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let chains = chains(history);
@@ -62,56 +64,86 @@ fn shares_a_member(history: &History<'_>, at: Micros, view: &NodeView, next: &No
     });
 }
 
-/// R2: those who could have voted are a majority of what was not proven dead, or half of it with the most senior.
+/// R2, R3: of those who were in the last view and not proven dead, a majority really voted for this view in one ballot, or
+/// half of them with the most senior; and so did the same share of the view's own members. Who is proven dead is what
+/// the decider counted as such, as far as it is true: a proof that it did not hold cannot have helped it.
 fn quorum(history: &History<'_>, at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
-    let departure = |who: Incarnation| {
-        next.departed
+    let ballots = history.ballots.get(&(next.lineage, next.primary_id()));
+    let ballots = ballots.map_or(&[][..], Vec::as_slice);
+    let rightful = ballots.iter().any(|(decided_at, decided)| {
+        let BallotStep::Decided { dead } = &decided.step else {
+            return false;
+        };
+        let voted: BTreeSet<Incarnation> = ballots
             .iter()
-            .find(|departure| departure.member.incarnation == who)
-    };
-    let proven = |who: Incarnation| {
-        departure(who).is_some_and(|departure| {
-            departure
-                .accusers
-                .iter()
-                .any(|accusation| accusation.evidence == Evidence::ProofOfDeath)
-        })
-    };
-    // One that left, or was only unreachable from one other, may have voted for its own departure; and so may one
-    // that all others but the coordinator stopped hearing: it is told at once, while one behind a cut is not.
-    let told_at_once = |who: Incarnation| {
-        history
-            .life(who)
-            .is_some_and(|life| matches!(life.end, End::Succeeded(told) if told <= at + SECONDS))
-    };
-    let may_vote = |who: Incarnation| {
-        departure(who).is_none_or(|departure| {
-            matches!(departure.cause, Cause::Left | Cause::Unreachable { .. }) || told_at_once(who)
-        })
-    };
-    let base: Vec<_> = view
-        .members
-        .iter()
-        .filter(|member| !proven(member.incarnation))
-        .collect();
-    let total: u32 = base.iter().map(|member| u32::from(member.weight)).sum();
-    let voters: u32 = base
-        .iter()
-        .filter(|member| may_vote(member.incarnation))
-        .map(|member| u32::from(member.weight))
-        .sum();
-    let senior = base.iter().find(|member| member.weight > 0);
-    let holds = 2 * voters > total
-        || (2 * voters == total && senior.is_some_and(|member| may_vote(member.incarnation)));
-    report.check("quorum", at, holds, || {
+            .filter(|(voted_at, vote)| {
+                vote.step == BallotStep::Accepted
+                    && voted_at <= decided_at
+                    && vote.ballot == decided.ballot
+                    && *vote.view == *next
+            })
+            .map(|(_, vote)| vote.by)
+            .collect();
+        let dead: BTreeSet<Incarnation> = dead
+            .iter()
+            .copied()
+            .filter(|who| is_provably_dead(history, *who, *decided_at))
+            .collect();
+        *decided_at <= at
+            && *decided.view == *next
+            && decides(view, &voted, &dead)
+            && decides(next, &voted, &dead)
+    });
+    report.check("quorum", at, rightful, || {
+        let votes: Vec<String> = ballots
+            .iter()
+            .map(|(_, note)| {
+                format!(
+                    "{} {:?} in round {}",
+                    note.by.short(),
+                    note.step,
+                    note.ballot.round
+                )
+            })
+            .collect();
         format!(
-            "node view {} {} was decided by too few of {} {}",
+            "node view {} {} was decided by too few of {} {}: {}",
             next.id,
             names(next),
             view.id,
-            names(view)
+            names(view),
+            votes.join(", ")
         )
     });
+}
+
+/// R9: whether its process had ended, and its kernel lived on to say so.
+fn is_provably_dead(history: &History<'_>, who: Incarnation, at: Micros) -> bool {
+    history.life(who).is_some_and(
+        |life| matches!(life.end, End::Process(ended, Ending::Killed | Ending::Exited) if ended <= at),
+    )
+}
+
+/// Whether these votes are enough, with or without the dead in the count: a proof may be used and need not be.
+pub(crate) fn decides(view: &NodeView, voted: &BTreeSet<Incarnation>, dead: &BTreeSet<Incarnation>) -> bool {
+    let enough = |dead: &BTreeSet<Incarnation>| {
+        let base = || {
+            view.members
+                .iter()
+                .filter(|member| member.weight > 0 && !dead.contains(&member.incarnation))
+        };
+        let weight = |member: &Member| u32::from(member.weight);
+        let total: u32 = base().map(weight).sum();
+        let votes: u32 = base()
+            .filter(|member| voted.contains(&member.incarnation))
+            .map(weight)
+            .sum();
+        let senior = base()
+            .next()
+            .is_some_and(|member| voted.contains(&member.incarnation));
+        2 * votes > total || (total > 0 && 2 * votes == total && senior)
+    };
+    enough(dead) || enough(&BTreeSet::new())
 }
 
 /// Survivors keep their order, and joiners come after them.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_core::wire::{GroupId, Incarnation, Lineage, Member, NodeView};
-use antiphon_core::{GroupView, Outcome};
+use antiphon_core::wire::{GroupId, Incarnation, Lineage, Member, NodeView, ViewId};
+use antiphon_core::{BallotNote, GroupView, Outcome};
 
 use crate::agenda::Micros;
 use crate::trace::{Delivery, Ending, GroupIndex, Heard, ProcessId, Seen, Settled, Slot, Trace};
@@ -22,6 +22,8 @@ pub struct History<'a> {
     pub lives: Vec<Life>,
     /// Where each incarnation's life is.
     pub by_incarnation: BTreeMap<Incarnation, usize>,
+    /// What each did about the ballots of each slot, in order.
+    pub ballots: BTreeMap<(Lineage, ViewId), Vec<(Micros, BallotNote)>>,
     /// What cannot belong anywhere: group events before the first view, and the like.
     pub misplaced: Vec<(Micros, &'static str, String)>,
 }
@@ -174,6 +176,7 @@ impl<'a> History<'a> {
             processes: BTreeMap::new(),
             lives: Vec::new(),
             by_incarnation: BTreeMap::new(),
+            ballots: BTreeMap::new(),
             misplaced: Vec::new(),
         };
         let mut current: BTreeMap<ProcessId, usize> = BTreeMap::new();
@@ -242,6 +245,11 @@ impl<'a> History<'a> {
                 if let Some(life) = life {
                     self.lives[life].end = End::Process(at, *ending);
                 }
+                return;
+            }
+            Seen::Ballot(note) => {
+                let slot = (note.slot.lineage, note.slot.next);
+                self.ballots.entry(slot).or_default().push((at, note.clone()));
                 return;
             }
             Seen::AskedToLeave => facts.asked_to_leave = Some(at),

@@ -29,6 +29,7 @@ use std::fmt;
 use crate::agenda::Micros;
 use crate::trace::Trace;
 
+pub(crate) use chain::decides;
 pub use history::{End, Epoch, History, Life, Stay};
 
 /// What the checkers found.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use antiphon_core::wire::membership::{Ballot, SlotId};
 use antiphon_core::wire::{
     Accusation, Cause, Departure, Evidence, GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView,
     NodeViewId, ViewId,
 };
-use antiphon_core::{GroupOptions, GroupView, Order};
+use antiphon_core::{BallotNote, BallotStep, GroupOptions, GroupView, Order};
 
 use super::{Report, check};
 use crate::trace::{Delivery, Ending, Heard, ProcessId, Seen, Settled, Trace};
@@ -111,7 +112,7 @@ impl Story {
         }
     }
 
-    /// The primary view with this counter, seen by these.
+    /// The primary view with this counter, voted for by its members and seen by these.
     pub(super) fn node_view(
         &mut self,
         members: &[ProcessId],
@@ -120,6 +121,31 @@ impl Story {
         by: &[ProcessId],
     ) {
         let view = Arc::new(Self::view(members, before, counter));
+        for process in members {
+            self.ballot(*process, &view, 0, BallotStep::Accepted);
+        }
+        self.ballot(members[0], &view, 0, BallotStep::Decided { dead: Vec::new() });
+        self.seen(&view, by);
+    }
+
+    pub(super) fn ballot(&mut self, by: ProcessId, view: &Arc<NodeView>, round: u32, step: BallotStep) {
+        let note = BallotNote {
+            by: incarnation(by),
+            slot: SlotId {
+                lineage: view.lineage,
+                next: view.primary_id(),
+            },
+            ballot: Ballot {
+                round,
+                proposer: incarnation(0),
+            },
+            view: view.clone(),
+            step,
+        };
+        self.add(by, Seen::Ballot(note));
+    }
+
+    pub(super) fn seen(&mut self, view: &Arc<NodeView>, by: &[ProcessId]) {
         for process in by {
             self.add(*process, Seen::NodeView(view.clone()));
         }

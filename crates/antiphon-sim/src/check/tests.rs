@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use antiphon_core::wire::NodeView;
 use antiphon_core::wire::{Cause, Evidence};
-use antiphon_core::{Order, Outcome};
+use antiphon_core::{BallotStep, Order, Outcome};
 
 use super::testing::{Story, incarnation};
-use crate::trace::{Ending, Heard, Seen};
+use crate::trace::{Ending, Heard, ProcessId, Seen};
 
 const ALL: [usize; 3] = [0, 1, 2];
 
@@ -117,6 +118,69 @@ fn half_without_the_elder_is_no_quorum() {
     let mut story = Story::of(4, Order::Total);
     story.node_view(&[0, 1], &[0, 1, 2, 3], 2, &[0, 1]);
     story.is_accepted();
+}
+
+/// The elder alone makes a view of itself after three; who votes for what is up to the test.
+fn a_view_of_one_after_three(votes: impl FnOnce(&mut Story, &Arc<NodeView>)) -> Story {
+    let mut story = Story::of(3, Order::Total);
+    let view = Arc::new(Story::view(&[0], &ALL, 2));
+    votes(&mut story, &view);
+    story.seen(&view, &[0]);
+    story
+}
+
+const DECIDED: BallotStep = BallotStep::Decided { dead: Vec::new() };
+
+#[test]
+fn removed_members_count_as_voters_only_if_they_voted() {
+    a_view_of_one_after_three(|story, view| {
+        story.ballot(0, view, 0, BallotStep::Accepted);
+        story.ballot(1, view, 0, BallotStep::Accepted);
+        story.ballot(0, view, 0, DECIDED);
+    })
+    .is_accepted();
+    a_view_of_one_after_three(|story, view| {
+        story.ballot(0, view, 0, BallotStep::Accepted);
+        story.ballot(0, view, 0, DECIDED);
+    })
+    .is_rejected_for("quorum");
+}
+
+#[test]
+fn votes_of_two_ballots_are_not_added_up_and_late_ones_not_counted() {
+    a_view_of_one_after_three(|story, view| {
+        story.ballot(1, view, 1, BallotStep::Accepted);
+        story.ballot(0, view, 2, BallotStep::Accepted);
+        story.ballot(0, view, 2, DECIDED);
+    })
+    .is_rejected_for("quorum");
+    a_view_of_one_after_three(|story, view| {
+        story.ballot(0, view, 0, BallotStep::Accepted);
+        story.ballot(0, view, 0, DECIDED);
+        story.ballot(1, view, 0, BallotStep::Accepted);
+    })
+    .is_rejected_for("quorum");
+}
+
+#[test]
+fn a_proof_of_death_helps_only_whom_it_reached_and_only_if_it_is_true() {
+    let proven = |dead: &[ProcessId]| BallotStep::Decided {
+        dead: dead.iter().map(|process| incarnation(*process)).collect(),
+    };
+    for (killed, counted, rightful) in [(true, true, true), (true, false, false), (false, true, false)] {
+        let story = a_view_of_one_after_three(|story, view| {
+            if killed {
+                story.kill(2);
+            }
+            story.ballot(0, view, 0, BallotStep::Accepted);
+            story.ballot(0, view, 0, proven(if counted { &[2] } else { &[] }));
+        });
+        if rightful {
+            story.is_accepted();
+        } else {
+            story.is_rejected_for("quorum");
+        }
+    }
 }
 
 #[test]

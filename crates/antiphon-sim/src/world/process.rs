@@ -166,7 +166,7 @@ impl World {
             drift_ppm: self.random.range(0, 400) as i64 - 200,
         };
         let seed = self.random.seed();
-        let node = match Node::new(config.clone(), seed, clock.local(self.now)) {
+        let mut node = match Node::new(config.clone(), seed, clock.local(self.now)) {
             Ok(node) => node,
             Err(error) => {
                 self.note(
@@ -176,6 +176,7 @@ impl World {
                 return None;
             }
         };
+        node.keep_trail();
         let member = Member {
             incarnation: node.incarnation(),
             name: config.name,
@@ -411,6 +412,9 @@ impl World {
     pub(super) fn drive(&mut self, id: ProcessId) {
         let mut count = 0;
         loop {
+            while let Some(note) = self.processes[id].node.poll_trail() {
+                self.note(id, Seen::Ballot(note));
+            }
             while let Some(output) = self.processes[id].node.poll_output() {
                 count += 1;
                 if self.is_doomed(id) {
