@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agenda;
+mod blocked;
 pub mod campaign;
 pub mod check;
 pub mod explore;

@@ -6,13 +6,14 @@
 //! ```
 //! Progress is demanded only where the rules allow it: if the members of the last primary that still live have a
 //! quorum of it, or enough seeds are fresh to found anew. The dead are started again where that is needed; a cluster
-//! that lost a majority for ever rightly stands still.
+//! that lost a majority for ever rightly stands still, and so does one that [`is_blocked`] by its own rules.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::agenda::{MILLIS, Micros, SECONDS};
+use crate::blocked::is_blocked;
 use crate::check::{Report, check};
 use crate::plan::{Action, Liveness, Plan};
 use crate::random::Random;
@@ -64,38 +65,39 @@ pub fn run(plan: &Plan, seed: u64) -> Outcome {
 fn run_checked(plan: Arc<Plan>, seed: u64) -> Outcome {
     let mut world = World::new(plan.clone(), seed);
     world.run_until(plan.duration);
-    let mut stuck = Vec::new();
+    let mut end = Settling::NotAsked;
     let mut random = Random::new(seed ^ 0x004c_4956_4553);
-    let liveness = match plan.liveness {
-        Liveness::None => false,
+    match plan.liveness {
+        Liveness::None => {}
         Liveness::Within(time) => {
             world.take_back_faults();
             let within = time + 2 * plan.profile.leave_within.as_micros() as Micros;
             let demanded = restart_the_dead(&mut world, &mut random);
-            stuck = if demanded {
+            end = if demanded {
                 settle(&mut world, within)
             } else {
                 linger(&mut world)
             };
-            demanded
         }
         Liveness::SurvivorsWithin(time) => {
             world.take_back_faults();
-            stuck = settle(&mut world, time);
-            true
+            end = settle(&mut world, time);
         }
-    };
-    let (faults, digest, simulated) = (world.faults().clone(), world.digest(), world.now());
+    }
+    let (mut faults, digest, simulated) = (world.faults().clone(), world.digest(), world.now());
     let mut trace = world.into_trace();
-    if liveness && stuck.is_empty() {
+    if end == Settling::AtRest {
         trace.settled = Settled::AtRest;
     }
     let mut report = check(&trace);
+    let liveness = matches!(end, Settling::AtRest | Settling::Stuck { .. });
     if liveness {
         *report.counts.entry("G5").or_default() += 1;
     }
-    for (guarantee, what) in stuck {
-        report.fail(guarantee, simulated, what);
+    match end {
+        Settling::Stuck { guarantee, what } => report.fail(guarantee, simulated, what),
+        Settling::Blocked => *faults.entry("slot_blocked").or_default() += 1,
+        Settling::AtRest | Settling::NotAsked => {}
     }
     Outcome {
         seed,
@@ -160,21 +162,42 @@ fn can_found(world: &World) -> bool {
     2 * (0..seeds).filter(|slot| world.is_fresh(*slot)).count() > seeds
 }
 
+/// What came of the demand for progress.
+#[derive(Debug, PartialEq, Eq)]
+enum Settling {
+    /// Nothing was demanded.
+    NotAsked,
+    /// All is as it should be.
+    AtRest,
+    /// A guarantee was not kept.
+    Stuck { guarantee: &'static str, what: String },
+    /// It stands still by its own rules.
+    Blocked,
+}
+
 /// Nothing can be demanded: let it run a while, for the safety checks alone.
-fn linger(world: &mut World) -> Vec<(&'static str, String)> {
+fn linger(world: &mut World) -> Settling {
     world.run_until(world.now() + 5 * SECONDS);
-    Vec::new()
+    Settling::NotAsked
 }
 
 /// Waits until all live nodes are in one primary view and one view of each group, and what is sent then has reached
-/// all. Returns what did not come true.
-fn settle(world: &mut World, within: Micros) -> Vec<(&'static str, String)> {
+/// all.
+fn settle(world: &mut World, within: Micros) -> Settling {
     let deadline = world.now() + within;
     while world.now() < deadline && !at_rest(world) {
         world.run_until(world.now() + 50 * MILLIS);
     }
     if !at_rest(world) {
-        return vec![("G5", describe(world))];
+        return if is_blocked(world) {
+            Settling::Blocked
+        } else {
+            let what = describe(world);
+            Settling::Stuck {
+                guarantee: "G5",
+                what,
+            }
+        };
     }
     world.set_load(false);
     world.run_until(world.now() + 300 * MILLIS);
@@ -203,13 +226,13 @@ fn settle(world: &mut World, within: Micros) -> Vec<(&'static str, String)> {
         world.run_until(world.now() + 20 * MILLIS);
     }
     if let Some((slot, group)) = wanted.first() {
-        return vec![(
-            "G13",
-            format!(
+        return Settling::Stuck {
+            guarantee: "G13",
+            what: format!(
                 "n{slot} at rest cannot send to group {group}: {}",
                 describe(world)
             ),
-        )];
+        };
     }
     let deadline = world.now() + 10 * SECONDS;
     loop {
@@ -218,19 +241,19 @@ fn settle(world: &mut World, within: Micros) -> Vec<(&'static str, String)> {
             break;
         }
         if world.now() >= deadline {
-            return vec![(
-                "G13",
-                format!(
+            return Settling::Stuck {
+                guarantee: "G13",
+                what: format!(
                     "sent at rest and not delivered by all: {missing:?}; {}",
                     describe(world)
                 ),
-            )];
+            };
         }
         world.run_until(world.now() + 50 * MILLIS);
     }
     // What hangs behind would still move now.
     world.run_until(world.now() + 500 * MILLIS);
-    Vec::new()
+    Settling::AtRest
 }
 
 /// Whether all live nodes are in one primary view with nobody else, and each group's users in one view of it.

@@ -1,0 +1,70 @@
+//! The one standstill that the rules themselves demand, recognized exactly.
+//!
+//! ```text
+//!   view n: 0 1 2 3 4      4, 3 and 2 accept the view 0 1 2 3 4 5 6 7, and nobody learns that it is decided
+//!   1, 3 and 4 lose power, 5, 6 and 7 are not started again
+//!   0 and 2 must propose that view unchanged (R1), and it needs a quorum of its own members (R3)
+//! ```
+//! Whether it was decided died with those that lost power, and power losses leave no proof. So nothing may be demanded of
+//! the survivors, until enough of those hosts are heard again as what they were, which they never are. Nothing else is
+//! excused: not a standstill without such a view, not one that killed processes suffice to cause, since those leave
+//! proofs, and joiners must be outvoted by those who stay.
+
+use std::collections::BTreeSet;
+
+use antiphon_core::BallotStep;
+use antiphon_core::wire::{Incarnation, NodeView, ViewId};
+
+use crate::check::{End, History, decides};
+use crate::trace::Ending;
+use crate::world::World;
+
+/// Whether the slot after the latest primary view can never be decided, by R1 and R3, because hosts lost power.
+pub(crate) fn is_blocked(world: &World) -> bool {
+    let Some(view) = world.latest_primary() else {
+        return false;
+    };
+    let history = History::new(world.trace());
+    let lives = |ended: &dyn Fn(End) -> bool| -> BTreeSet<Incarnation> {
+        history
+            .lives
+            .iter()
+            .filter(|life| ended(life.end))
+            .map(|life| life.incarnation)
+            .collect()
+    };
+    let alive = lives(&|end| end == End::Open);
+    let Some(bound) = bound_to(&history, &view, &alive) else {
+        return false;
+    };
+    let voters_gone = |gone: BTreeSet<Incarnation>| -> BTreeSet<Incarnation> {
+        gone.into_iter().filter(|who| view.contains(*who)).collect()
+    };
+    let proven = voters_gone(lives(&|end| {
+        matches!(end, End::Process(_, Ending::Killed | Ending::Exited))
+    }));
+    let powerless = lives(&|end| matches!(end, End::Process(_, Ending::PowerLost)));
+    let with_power = alive.union(&powerless).copied().collect();
+    !decides(bound, &alive, &proven) && decides(bound, &with_power, &proven)
+}
+
+/// R1: what the living voters must propose unchanged: the value that one of them accepted in the highest ballot.
+fn bound_to<'a>(
+    history: &'a History<'_>,
+    view: &NodeView,
+    alive: &BTreeSet<Incarnation>,
+) -> Option<&'a NodeView> {
+    let last = view.primary_id();
+    let next = ViewId {
+        epoch: last.epoch,
+        counter: last.counter + 1,
+    };
+    let ballots = history.ballots.get(&(view.lineage, next))?;
+    ballots
+        .iter()
+        .map(|(_, note)| note)
+        .filter(|note| note.step == BallotStep::Accepted)
+        .filter(|note| view.contains(note.by) && alive.contains(&note.by))
+        .max_by_key(|note| note.ballot)
+        .map(|note| &*note.view)
+}
