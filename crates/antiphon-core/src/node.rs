@@ -236,7 +236,8 @@ impl Node {
         Ok(ticket)
     }
 
-    /// The application has taken this many more message events of the group: their bytes are credit again.
+    /// The application has taken this many more message events of the group, in the order they came, those before a
+    /// `Resync` too: their bytes are credit again.
     pub fn consumed(&mut self, now: Time, group: GroupHandle, messages: u64) {
         self.groups.consumed(now, group, messages);
         self.touch(now);

@@ -315,9 +315,13 @@ impl Group {
         let Phase::Member(membership) = &self.phase else {
             return;
         };
-        let settled = membership.retained.is_none();
         let known = membership.stream.rank(to).is_some() && !membership.dropped.contains_key(&to);
-        if settled && !known {
+        // One that leaves with the present view may not have heard of it yet; it belongs to it.
+        let leaves = membership
+            .retained
+            .as_ref()
+            .is_some_and(|retained| retained.decision.left.contains(&to));
+        if !known && !leaves {
             let cause = "the group's members have removed it".to_owned();
             let view = membership.stream.id;
             ctx.send(to, GroupMessage::Removed { group, view, cause });
@@ -423,19 +427,81 @@ impl Group {
         membership.lead = Lead::Collecting(Collect {
             target,
             waiting,
+            strangers: None,
             reports: BTreeMap::new(),
             stall_at: ctx.now + ctx.profile.flush_stall,
         });
         for to in participants {
+            let name = name.clone();
             ctx.send(
                 to,
                 GroupMessage::FlushStart {
                     group,
-                    name: name.clone(),
+                    name,
                     view,
                     target,
                 },
             );
+        }
+        let departures = membership
+            .stream
+            .members
+            .iter()
+            .any(|member| !ctx.present(*member));
+        if departures && !planted!(SkipFlush) {
+            self.ask_strangers(ctx);
+        }
+    }
+
+    /// Asks the nodes outside of the leader's view too. A member that is missing may have led on to a view without
+    /// this leader, of which only joiners are left: they answer that the leader was removed. A node that knows nothing
+    /// says so.
+    fn ask_strangers(&mut self, ctx: &mut Context<'_>) {
+        let name = self.name.clone();
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let participants = membership.participants(ctx);
+        let (group, view) = (membership.id, membership.stream.id);
+        let Lead::Collecting(collect) = &mut membership.lead else {
+            return;
+        };
+        let outside =
+            |node: &Incarnation| !participants.contains(node) && !membership.dropped.contains_key(node);
+        let strangers: BTreeSet<_> = ctx.node.members.iter().copied().filter(outside).collect();
+        let target = collect.target;
+        collect.strangers = Some(strangers.clone());
+        for to in strangers {
+            let name = name.clone();
+            ctx.send(
+                to,
+                GroupMessage::FlushStart {
+                    group,
+                    name,
+                    view,
+                    target,
+                },
+            );
+        }
+    }
+
+    /// A node outside of the leader's view has answered. One that still thinks it is a member is told that it is not.
+    fn hear_stranger(&mut self, ctx: &mut Context<'_>, from: Incarnation, standing: Standing) {
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let (group, mine) = (membership.id, membership.stream.id);
+        let Lead::Collecting(collect) = &mut membership.lead else {
+            return;
+        };
+        match standing {
+            Standing::At {
+                view,
+                decision: Some(ref decision),
+                ..
+            } if view > mine && decision.from == mine => drop(collect.reports.insert(from, standing)),
+            Standing::At { view, .. } if view < mine => self.tell_removed(ctx, from, group),
+            Standing::At { .. } | Standing::Joining | Standing::Gone => {}
         }
     }
 
@@ -453,12 +519,48 @@ impl Group {
         let Lead::Collecting(collect) = &mut membership.lead else {
             return;
         };
-        if collect.target != target || !collect.waiting.remove(&from) {
+        if collect.target != target {
             return;
         }
-        collect.reports.insert(from, standing);
-        collect.stall_at = ctx.now + ctx.profile.flush_stall;
-        if collect.waiting.is_empty() {
+        if collect.waiting.remove(&from) {
+            collect.reports.insert(from, standing);
+        } else if collect
+            .strangers
+            .as_mut()
+            .is_some_and(|strangers| strangers.remove(&from))
+        {
+            self.hear_stranger(ctx, from, standing);
+        } else {
+            return;
+        }
+        if let Some(Lead::Collecting(collect)) = self.leading(ctx).map(|membership| &mut membership.lead) {
+            collect.stall_at = ctx.now + ctx.profile.flush_stall;
+        }
+        self.conclude_if_read(ctx);
+    }
+
+    /// Goes on once everyone has answered.
+    fn conclude_if_read(&mut self, ctx: &mut Context<'_>) {
+        let Some(membership) = self.leading(ctx) else {
+            return;
+        };
+        let Lead::Collecting(collect) = &membership.lead else {
+            return;
+        };
+        if !collect.waiting.is_empty() {
+            return;
+        }
+        // A member that is gone went on without this leader, perhaps into a view that it has left since.
+        let went_on = |(who, standing): (&Incarnation, &Standing)| {
+            *standing == Standing::Gone && membership.stream.rank(*who).is_some()
+        };
+        if collect.strangers.is_none() && collect.reports.iter().any(went_on) {
+            self.ask_strangers(ctx);
+        }
+        let lead = self.leading(ctx).map(|membership| &membership.lead);
+        let all_read = matches!(lead, Some(Lead::Collecting(collect))
+            if collect.strangers.as_ref().is_none_or(BTreeSet::is_empty));
+        if all_read {
             self.conclude(ctx);
         }
     }
@@ -495,6 +597,21 @@ impl Group {
                     adopted: true,
                     stall_at,
                 };
+                // R14: for all before anything else. This leader may leave with that very view.
+                let mine = membership.stream.id;
+                for (to, standing) in &reports {
+                    if *to != ctx.me && matches!(standing, Standing::At { view, .. } if *view == mine) {
+                        let decision = Box::new(decision.clone());
+                        ctx.send(
+                            *to,
+                            GroupMessage::Complete {
+                                group,
+                                target,
+                                decision,
+                            },
+                        );
+                    }
+                }
                 self.catch_up(ctx, decision, Some(source));
             }
             Verdict::Complete(survivors, joiners) => {
@@ -760,6 +877,12 @@ impl Group {
                 if membership.wants_flush(ctx) {
                     self.collect(ctx);
                 }
+            }
+            Lead::Collecting(collect) if collect.stall_at <= now && collect.waiting.is_empty() => {
+                // A node outside of the view that is silent for so long, and no dead one to the node layer either:
+                // the group does not stand still for it.
+                collect.strangers = Some(BTreeSet::new());
+                self.conclude(ctx);
             }
             Lead::Collecting(collect) if collect.stall_at <= now => {
                 let stalled: Vec<_> = collect.waiting.iter().copied().collect();

@@ -228,6 +228,18 @@ impl Group {
                     }),
                 );
             }
+            // R14: it has installed the view that it left with; whoever comes from the same view completes that.
+            Phase::Ghost { retained, until, .. } if retained.decision.from == view => {
+                *until = ctx.now + ctx.profile.flush_stall;
+                let decision = retained.decision.clone();
+                let standing = Standing::At {
+                    view: decision.id,
+                    held: Vec::new(),
+                    ordered: 0,
+                    decision: Some(Box::new(decision)),
+                };
+                ctx.send(from, answer(standing));
+            }
             Phase::Ghost { .. } | Phase::Refused => ctx.send(from, answer(Standing::Gone)),
             Phase::Member(membership) => {
                 let mine = &membership.stream;
@@ -238,6 +250,16 @@ impl Group {
                 if view < mine.id && mine.rank(from).is_none() && !left_with_mine {
                     let (view, cause) = (mine.id, "the group's members have removed it".to_owned());
                     return ctx.send(from, GroupMessage::Removed { group, view, cause });
+                }
+                // R14: that this member has gone on from the leader's view is a fact, whoever was promised what: two
+                // leaders, one of them behind, would otherwise outbid each other.
+                let followed = membership
+                    .retained
+                    .as_ref()
+                    .is_some_and(|retained| retained.decision.from == view);
+                if followed && membership.promise.is_some_and(|promise| promise.leader != from) {
+                    let standing = membership.standing();
+                    return ctx.send(from, answer(standing));
                 }
                 if let Some(promise) = membership.promise
                     && (target < promise.target || target == promise.target && from != promise.leader)

@@ -21,6 +21,10 @@
 //! - The cut is, per sender, the longest prefix that any survivor holds, and the longest prefix of the order (R15).
 //! - Old messages, cut and view are kept until every survivor and joiner has installed: anyone may have to supply them.
 //! - A joiner gets its first view when every survivor has installed it (R12).
+//! - A leader that misses a member of its view asks *every* node before it decides: the missing one may have led on to
+//!   a view without this leader (it was removed while it was slow), and only joiners may be left of that view. Whoever
+//!   is in it says so, and the leader starts over instead of making a second group of the same name.
+//! - One that left answers for the view that it left with as long as it keeps it: it has delivered by that cut (R14).
 //! - One that does not answer for [`crate::Profile::flush_stall`] is removed from the group and told (R18); a leader
 //!   that does not is accused to the node layer.
 //!
@@ -136,6 +140,8 @@ pub(crate) enum Lead {
 pub(crate) struct Collect {
     target: GroupViewId,
     waiting: BTreeSet<Incarnation>,
+    /// Nodes outside of the leader's view that were asked whether they know a later one; `None` before anyone was.
+    strangers: Option<BTreeSet<Incarnation>>,
     reports: BTreeMap<Incarnation, Standing>,
     stall_at: Time,
 }

@@ -569,7 +569,8 @@ impl Groups {
             } => group.located(&mut ctx, leader),
             GroupMessage::Moved { leader: None, .. } => group.not_there(&mut ctx, from),
             GroupMessage::Grant { k, .. } => {
-                if group.found(&mut ctx, k) {
+                // One that left and joins again may be granted twice; that it has the group is no reason to decline.
+                if group.found(&mut ctx, k) || matches!(group.phase, Phase::Member(_)) {
                     return;
                 }
                 ctx.send(from, GroupMessage::Declined { name });
@@ -628,7 +629,13 @@ impl Groups {
         let joining = self
             .named(&name)
             .filter(|handle| self.groups[handle].id().is_none());
-        let handle = joining.or_else(|| self.find(group));
+        let left_from = |local: &Group| matches!(&local.phase, Phase::Ghost { group: id, retained, .. } if *id == group && retained.decision.from == view);
+        let ghost = self
+            .groups
+            .values()
+            .find(|local| left_from(local))
+            .map(|local| local.handle);
+        let handle = ghost.or(joining).or_else(|| self.find(group));
         let mut ctx = context!(self);
         match handle.and_then(|handle| self.groups.get_mut(&handle)) {
             Some(local) if local.id().is_none_or(|id| id == group) => {

@@ -562,8 +562,6 @@ impl World {
             }
             GroupEvent::Resync { cause } => {
                 usage.view = None;
-                // What was not consumed of the former membership has no credit to give back.
-                usage.unconsumed = 0;
                 Heard::Resync(cause)
             }
             GroupEvent::Receipt { ticket, outcome } => Heard::Receipt {

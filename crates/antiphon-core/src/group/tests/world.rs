@@ -68,6 +68,8 @@ pub(crate) struct World {
     pub(crate) accusations: Vec<(Id, Incarnation)>,
     pub(crate) options: GroupOptions,
     pub(crate) data_records: u64,
+    /// Control for this one waits.
+    held: Option<Incarnation>,
 }
 
 const GROUP: &str = "orders";
@@ -92,6 +94,7 @@ impl World {
             accusations: Vec::new(),
             options: GroupOptions::default().order(order),
             data_records: 0,
+            held: None,
         }
     }
 
@@ -418,11 +421,28 @@ impl World {
         self.collect(to);
     }
 
+    /// Whether such a control message is on its way.
+    pub(crate) fn is_on_its_way(&self, from: Id, to: Id, what: impl Fn(&GroupMessage) -> bool) -> bool {
+        let pair = (self.inc(from), self.inc(to));
+        let queue = self.control.get(&pair);
+        queue.is_some_and(|queue| queue.iter().any(|(_, _, message)| what(message)))
+    }
+
+    /// From now on control for this node waits; what is on its way is kept, as on a very slow host.
+    pub(crate) fn hold_control(&mut self, to: Id) {
+        self.held = Some(self.inc(to));
+    }
+
+    /// Control goes on.
+    pub(crate) fn release_control(&mut self) {
+        self.held = None;
+    }
+
     pub(crate) fn run(&mut self, ms: u64) {
         self.run_micros(ms * 1000);
     }
 
-    fn run_micros(&mut self, micros: u64) {
+    pub(crate) fn run_micros(&mut self, micros: u64) {
         let end = self.now + Duration::from_micros(micros);
         loop {
             let view = self.views.keys().next().map(|(at, _)| *at);
@@ -472,6 +492,9 @@ impl World {
     fn next_control(&self) -> Option<(Time, (Incarnation, Incarnation))> {
         let ready = self.control.iter().filter_map(|(pair, queue)| {
             let (at, view, _) = queue.front()?;
+            if self.held == Some(pair.1) {
+                return None;
+            }
             let receiver = self.peer_of(pair.1).map(|id| &self.peers[&id]);
             match receiver {
                 Some(peer) if peer.view.is_none_or(|installed| installed < *view) => None,
