@@ -243,6 +243,11 @@ impl Node {
         self.touch(now);
     }
 
+    /// What a group takes of this node's memory, and the most it may take.
+    pub fn memory(&self, group: GroupHandle) -> Option<Memory> {
+        self.groups.memory(group)
+    }
+
     /// Leaves a group in order; [`crate::GroupEvent::Left`] follows.
     pub fn leave_group(&mut self, now: Time, group: GroupHandle) {
         self.groups.leave_group(now, group);

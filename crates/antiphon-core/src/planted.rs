@@ -101,4 +101,6 @@ bugs! {
     SkipJointQuorum,
     /// A vote travels without having been written to the lifelines (R2).
     VoteBeforeLifeline,
+    /// A member sends on although some application has not taken a window of its messages (R21).
+    IgnoreCredit,
 }

@@ -110,6 +110,7 @@ fn show(what: &Seen) -> String {
         }
         Seen::Expelled(cause) => format!("EXPELLED {cause}"),
         Seen::Left => "left".to_owned(),
+        Seen::Memory { .. } => String::new(),
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } => String::new(),
         Seen::Group(group, heard) => match heard {

@@ -116,6 +116,18 @@ pub enum Seen {
     Left,
     /// An event of a group.
     Group(GroupIndex, Heard),
+    /// A group took more memory than before: in the core (no sender), or of one sender's messages that the application
+    /// has not taken.
+    Memory {
+        /// Which group.
+        group: GroupIndex,
+        /// Whose messages.
+        sender: Option<Incarnation>,
+        /// How many bytes.
+        held: usize,
+        /// The most there may be.
+        bound: usize,
+    },
     /// A promise of the core to its driver was broken; the text says which.
     Contract(String),
 }

@@ -13,7 +13,7 @@ use crate::flush::Flow;
 const MAX_DEPARTED: usize = 256;
 const DEPARTED_VIEWS: u32 = 100;
 /// Frames held for a view that is not installed yet, in bytes.
-const MAX_EARLY_BYTES: usize = 4 << 20;
+pub(super) const MAX_EARLY_BYTES: usize = 4 << 20;
 
 impl Membership {
     /// True if messages may have become deliverable or credit free.

@@ -77,6 +77,11 @@ impl Log {
         self.stable
     }
 
+    /// What is kept, as it is charged.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes + self.ahead_bytes
+    }
+
     /// Adds the sender's own next message.
     pub(crate) fn append(&mut self, payload: Bytes) -> u64 {
         let seq = self.next();

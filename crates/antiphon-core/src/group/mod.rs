@@ -30,6 +30,7 @@ mod entry;
 mod exit;
 pub(crate) mod log;
 pub(crate) mod member;
+pub(crate) mod memory;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ use bytes::Bytes;
 
 use self::directory::Directory;
 use self::member::{Group, Phase};
+use self::memory::Memory;
 use crate::random::Random;
 use crate::{Class, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
 
@@ -441,6 +443,11 @@ impl Groups {
             }
         }
         self.effects.pop_front()
+    }
+
+    /// What a group takes at this node, and may take.
+    pub(crate) fn memory(&self, group: GroupHandle) -> Option<Memory> {
+        self.groups.get(&group).map(Group::memory)
     }
 
     /// How many control messages of peers made no sense.

@@ -168,6 +168,16 @@ impl Stream {
         self.window * 2 + (1 << 17)
     }
 
+    /// What all logs keep.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.logs.iter().map(Log::held_bytes).sum()
+    }
+
+    /// The most that all logs may keep.
+    pub(crate) fn room(&self) -> usize {
+        self.logs.len() * self.limit()
+    }
+
     /// A sender's messages or mark arrived.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn batch(

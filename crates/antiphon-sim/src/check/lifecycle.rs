@@ -11,8 +11,21 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         report.fail(guarantee, *at, what.clone());
     }
     for line in &history.trace.lines {
-        if let Seen::Contract(what) = &line.what {
-            report.fail("contract", line.at, format!("p{}: {what}", line.process));
+        match &line.what {
+            Seen::Contract(what) => report.fail("contract", line.at, format!("p{}: {what}", line.process)),
+            // R21: every byte has its place before it is sent.
+            Seen::Memory {
+                group,
+                sender,
+                held,
+                bound,
+            } => report.check("memory", line.at, held <= bound, || {
+                let process = line.process;
+                format!(
+                    "p{process} holds {held} bytes for g{group}, of {sender:?}; at most {bound} are allowed"
+                )
+            }),
+            _ => {}
         }
     }
     expulsions(history, report);

@@ -122,6 +122,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "R17",
     "causes",
     "founding",
+    "memory",
     "metadata",
     "quorum",
     "resync",

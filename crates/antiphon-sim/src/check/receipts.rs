@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::Outcome;
-use antiphon_core::wire::Incarnation;
+use antiphon_core::wire::{GroupViewId, Incarnation};
 
 use super::Report;
 use super::history::{End, Epoch, GroupKey, History, Life, Send, StayEnd};
@@ -64,22 +64,53 @@ fn message(life: &Life, send: &Send) -> MessageKey {
 struct Fate {
     /// How many members but the sender delivered it.
     by_others: usize,
-    /// Whether one of those that delivered it went on to the next view: then the primary has it.
+    /// Whether one of those that delivered it went on to a view that the group went on from: then the primary has it.
     lives_on: bool,
 }
 
 fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
+    let alive = views_that_live_on(history);
     let mut result: BTreeMap<MessageKey, Fate> = BTreeMap::new();
     for (life, stay) in history.stays() {
         for (index, epoch) in stay.epochs.iter().enumerate() {
+            let next = stay.epochs.get(index + 1);
+            let lives_on = next.is_some_and(|next| alive.contains(&(stay.key, next.view.id)));
             for m in &epoch.log {
                 let fate = result.entry((stay.key, m.sender, m.payload)).or_default();
                 fate.by_others += usize::from(m.sender != life.incarnation);
-                fate.lives_on |= index + 1 < stay.epochs.len();
+                fate.lives_on |= lives_on;
             }
         }
     }
     result
+}
+
+/// The views that are not dead ends: somebody left the group in them, is in them still, or went on to one that is no
+/// dead end either. A leader that installs a view, delivers its cut and dies before anyone else has installed it made
+/// a dead end: the others make another view, and what only the dead one delivered is rightly called not delivered.
+fn views_that_live_on(history: &History<'_>) -> BTreeSet<(GroupKey, GroupViewId)> {
+    // Successors have higher ids: from the highest down, what follows a view is known before the view itself.
+    let mut steps: BTreeMap<(GroupViewId, GroupKey), Vec<Option<GroupViewId>>> = BTreeMap::new();
+    for (life, stay) in history.stays() {
+        for (index, epoch) in stay.epochs.iter().enumerate() {
+            let goes_on = match stay.epochs.get(index + 1) {
+                Some(next) => Some(Some(next.view.id)),
+                None if stay.end == StayEnd::Left => Some(None),
+                None if stay.end == StayEnd::Open && life.is_open() => Some(None),
+                None => None,
+            };
+            let into = steps.entry((epoch.view.id, stay.key)).or_default();
+            into.extend(goes_on);
+        }
+    }
+    let mut alive = BTreeSet::new();
+    for ((view, key), goes_on) in steps.into_iter().rev() {
+        let lives = |next: &Option<GroupViewId>| next.is_none_or(|next| alive.contains(&(key, next)));
+        if goes_on.iter().any(lives) {
+            alive.insert((key, view));
+        }
+    }
+    alive
 }
 
 /// Whoever lost its membership alive learns what became of each message it had sent and not delivered.

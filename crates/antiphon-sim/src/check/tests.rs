@@ -509,6 +509,55 @@ fn a_receipt_that_lies_is_rejected() {
 }
 
 #[test]
+fn a_receipt_may_deny_what_only_a_dead_leader_delivered_in_a_view_of_its_own() {
+    for dead_end in [true, false] {
+        let mut story = Story::of(5, Order::Total);
+        story.send(1, 1);
+        story.deliver(0, 1, 1, 1);
+        story.node_view(&[0, 2, 3, 4], &[0, 1, 2, 3, 4], 2, &[0, 2, 3, 4]);
+        let by: &[usize] = if dead_end { &[0] } else { &[0, 2, 3, 4] };
+        if !dead_end {
+            for process in [2, 3, 4] {
+                story.deliver(process, 1, 1, 1);
+            }
+        }
+        story.group_view(&[0, 2, 3, 4], &[0, 2, 3, 4], &[], &[], &[1], 2, by);
+        story.kill(0);
+        story.node_view(&[2, 3, 4], &[0, 2, 3, 4], 3, &[2, 3, 4]);
+        let crashed: &[usize] = if dead_end { &[0, 1] } else { &[0] };
+        story.group_view(&[2, 3, 4], &[2, 3, 4], &[], &[], crashed, 3, &[2, 3, 4]);
+        let outcome = Outcome::NotDelivered;
+        story.add(1, Seen::Group(0, Heard::Receipt { ticket: 1, outcome }));
+        if dead_end {
+            story.is_accepted();
+        } else {
+            story.is_rejected_for("R17");
+        }
+    }
+}
+
+#[test]
+fn a_group_that_holds_more_than_its_bound_is_rejected() {
+    for (held, fits) in [(10, true), (11, false)] {
+        let mut story = Story::of(2, Order::Fifo);
+        story.add(
+            0,
+            Seen::Memory {
+                group: 0,
+                sender: None,
+                held,
+                bound: 10,
+            },
+        );
+        if fits {
+            story.is_accepted();
+        } else {
+            story.is_rejected_for("memory");
+        }
+    }
+}
+
+#[test]
 fn a_receipt_that_never_comes_is_rejected() {
     let mut story = Story::of(3, Order::Total);
     expelled(&mut story);

@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
-use antiphon_core::wire::{Member, NodeView};
+use antiphon_core::wire::{Incarnation, Member, NodeView};
 use antiphon_core::{
-    Config, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Message, Node, Output, PathTrouble,
-    Time,
+    Config, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message, Node, Output,
+    PathTrouble, Time,
 };
 use bytes::Bytes;
 
@@ -96,6 +96,10 @@ pub(super) struct Usage {
     rejoin: bool,
     full: bool,
     unconsumed: u64,
+    /// Per sender, the bytes of what the application was given and has not taken.
+    unread: BTreeMap<Incarnation, usize>,
+    /// The most that was noted of the core's memory, and of what was not taken of one sender.
+    noted: (usize, usize),
 }
 
 impl Usage {
@@ -108,6 +112,8 @@ impl Usage {
             rejoin: false,
             full: false,
             unconsumed: 0,
+            unread: BTreeMap::new(),
+            noted: (0, 0),
         }
     }
 }
@@ -432,6 +438,7 @@ impl World {
             if self.processes[id].ended.is_some() {
                 return;
             }
+            self.note_memory(id);
             let consumed = self.consume(id);
             self.rejoin_groups(id);
             if !heard && !consumed {
@@ -507,7 +514,7 @@ impl World {
                 }
                 Seen::Incarnation(incarnation)
             }
-            Event::Forming { missing, .. } => Seen::Forming(missing),
+            Event::Forming { missing } => Seen::Forming(missing),
             Event::NodeView(view) => {
                 let process = &mut self.processes[id];
                 if view.is_primary() {
@@ -554,6 +561,7 @@ impl World {
             GroupEvent::Transitional { members } => Heard::Transitional(members),
             GroupEvent::Message(message) => {
                 usage.unconsumed += 1;
+                *usage.unread.entry(message.sender).or_default() += message.payload.len();
                 Heard::Message(delivery(&message))
             }
             GroupEvent::Suspended => {
@@ -583,6 +591,43 @@ impl World {
         }
     }
 
+    /// Notes how much the groups hold, whenever it is more than ever before by a part.
+    fn note_memory(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id];
+        let mut notes = Vec::new();
+        for (group, usage) in &mut process.uses {
+            let group = *group;
+            let window = self.plan.groups[group].options.window_bytes as usize;
+            if let Some(Memory { held, bound }) = process.node.memory(usage.handle)
+                && (held > usage.noted.0 + usage.noted.0 / 8 || held > bound)
+            {
+                usage.noted.0 = held;
+                let sender = None;
+                notes.push(Seen::Memory {
+                    group,
+                    sender,
+                    held,
+                    bound,
+                });
+            }
+            let most = usage.unread.iter().max_by_key(|(_, bytes)| **bytes);
+            if let Some((sender, held)) = most
+                && (*held > usage.noted.1 + usage.noted.1 / 8 || *held > window)
+            {
+                usage.noted.1 = *held;
+                notes.push(Seen::Memory {
+                    group,
+                    sender: Some(*sender),
+                    held: *held,
+                    bound: window,
+                });
+            }
+        }
+        for note in notes {
+            self.note(id, note);
+        }
+    }
+
     fn view_dooms(&mut self, id: ProcessId) {
         let doom = &mut self.processes[id].doom;
         if let Doom::AfterView(count) = *doom {
@@ -600,6 +645,7 @@ impl World {
         let mut any = false;
         for usage in process.uses.values_mut().filter(|usage| usage.unconsumed > 0) {
             any = true;
+            usage.unread.clear();
             process
                 .node
                 .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));

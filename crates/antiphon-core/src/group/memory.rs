@@ -1,0 +1,50 @@
+//! How much memory a group takes at this node, and the most it may take.
+//!
+//! Nothing that a peer, an application or a network does makes a group hold more than [`Memory::bound`]:
+//!
+//! | what | at most |
+//! |---|---|
+//! | accepted from the application, not sent yet | a window |
+//! | each sender's log in the present view | two windows and a reserve: what its credit admits, and what was forgotten last |
+//! | each sender's log in the view before, until everyone has the present one | the same |
+//! | frames of a view that is not installed here yet | a fixed reserve |
+//!
+//! What the application was given and has not taken is not counted here; credit bounds it to a window per sender.
+
+use super::data::MAX_EARLY_BYTES;
+use super::member::{Group, Phase};
+
+/// Payload bytes, and a charge per message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// What is held now.
+    pub held: usize,
+    /// The most that may be held, with the present number of members.
+    pub bound: usize,
+}
+
+impl Group {
+    /// What this group takes at this node.
+    pub(crate) fn memory(&self) -> Memory {
+        let mut held = self.queue_bytes;
+        let mut bound = self.window();
+        let streams = match &self.phase {
+            Phase::Member(membership) => {
+                held += membership.early_bytes;
+                bound += MAX_EARLY_BYTES;
+                let before = membership
+                    .retained
+                    .as_ref()
+                    .and_then(|retained| retained.stream.as_ref());
+                [Some(&membership.stream), before]
+            }
+            Phase::Ghost { retained, .. } => [retained.stream.as_ref(), None],
+            Phase::Locating { .. } | Phase::Joining { .. } | Phase::Refused => [None, None],
+        };
+        for stream in streams.into_iter().flatten() {
+            held += stream.held_bytes();
+            bound += stream.room();
+        }
+        Memory { held, bound }
+    }
+}
