@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// What a group takes of this node's memory, and the most it may take.
-    pub fn memory(&self, group: GroupHandle) -> Option<Memory> {
+    pub fn memory(&self, group: GroupHandle) -> Option<crate::Memory> {
         self.groups.memory(group)
     }
 
