@@ -2,29 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_wire::group::{Decision, GroupMessage, Joiner, Standing};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+use antiphon_wire::group::{Decision, GroupMessage, Standing};
+use antiphon_wire::{GroupViewId, Incarnation};
 
+use super::verdict::Verdict;
 use super::{Collect, Confirm, Flow, Lead};
+use crate::group::Context;
 use crate::group::member::{Group, Membership, Phase};
-use crate::group::{Context, MAX_GROUP_MEMBERS};
 
-/// How many holders of a prefix a decision names.
-const MAX_HOLDERS: usize = 3;
 /// Why a member was removed that did not answer.
 const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
-
-/// What the reports of all participants amount to.
-enum Verdict {
-    /// Someone has installed a later view than the leader.
-    Adopt(Decision, Incarnation),
-    /// These have not installed the leader's view: survivors, joiners.
-    Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
-    /// These do not fit at all: they are removed.
-    Drop(Vec<Incarnation>),
-    /// All stand where the leader stands.
-    Decide(Box<Decision>, Vec<Incarnation>),
-}
 
 impl Membership {
     /// Whether the present view should not stay.
@@ -36,7 +23,7 @@ impl Membership {
             || self.stream.members.iter().any(outdated)
     }
 
-    fn am_leader(&self, ctx: &Context<'_>) -> bool {
+    pub(super) fn am_leader(&self, ctx: &Context<'_>) -> bool {
         self.leader(ctx) == Some(ctx.me)
     }
 
@@ -47,345 +34,18 @@ impl Membership {
         all.filter(|member| ctx.present(*member) && !self.dropped.contains_key(member))
             .collect()
     }
-
-    fn judge(
-        &self,
-        ctx: &Context<'_>,
-        target: GroupViewId,
-        reports: &BTreeMap<Incarnation, Standing>,
-    ) -> Verdict {
-        let mine = self.stream.id;
-        let mut behind = BTreeSet::new();
-        let mut joining = BTreeSet::new();
-        let mut misfits = Vec::new();
-        for (&from, standing) in reports {
-            match standing {
-                Standing::Gone => {}
-                Standing::Joining if self.retained.is_some() => drop(joining.insert(from)),
-                Standing::Joining => misfits.push(from),
-                Standing::At { view, held, .. } if *view == mine => {
-                    if held.len() != self.stream.members.len() || self.stream.rank(from).is_none() {
-                        misfits.push(from);
-                    }
-                }
-                Standing::At { view, decision, .. } if *view > mine => match decision {
-                    // R14: planted, the leader overlooks that someone has installed a view already.
-                    _ if planted!(SkipInstalledView) => {}
-                    Some(decision) if decision.from == mine && decision.id == *view => {
-                        return Verdict::Adopt((**decision).clone(), from);
-                    }
-                    _ => misfits.push(from),
-                },
-                Standing::At { view, .. } => match &self.retained {
-                    Some(retained) if retained.decision.from == *view => drop(behind.insert(from)),
-                    _ => misfits.push(from),
-                },
-            }
-        }
-        if !misfits.is_empty() {
-            return Verdict::Drop(misfits);
-        }
-        if !(behind.is_empty() && joining.is_empty()) {
-            return Verdict::Complete(behind, joining);
-        }
-        let (decision, survivors) = self.decide(ctx, target, reports);
-        Verdict::Decide(Box::new(decision), survivors)
-    }
-
-    /// The cut and the next view, from the reports of all survivors. None has delivered more than it reported.
-    fn decide(
-        &self,
-        ctx: &Context<'_>,
-        target: GroupViewId,
-        reports: &BTreeMap<Incarnation, Standing>,
-    ) -> (Decision, Vec<Incarnation>) {
-        let old = &self.stream.members;
-        let rows: Vec<(usize, &Vec<u64>, u64)> = old
-            .iter()
-            .enumerate()
-            .filter_map(|(rank, member)| match reports.get(member) {
-                Some(Standing::At {
-                    held, ordered, view, ..
-                }) if *view == self.stream.id => Some((rank, held, *ordered)),
-                _ => None,
-            })
-            .collect();
-        let survives = |rank: usize| {
-            reports
-                .get(&old[rank])
-                .is_some_and(|standing| *standing != Standing::Gone)
-        };
-        let mut cut = Vec::new();
-        let mut holders = Vec::new();
-        for sender in 0..old.len() {
-            let held = rows.iter().map(|(_, held, _)| held[sender]);
-            // R15: whatever any survivor holds contiguously is delivered by all.
-            let end = if planted!(CutIsMinimum) {
-                held.min()
-            } else {
-                held.max()
-            };
-            let mut end = end.unwrap_or(0);
-            if planted!(ForgetDeadSendersMessages) && !survives(sender) {
-                end = self.stream.held()[sender];
-            }
-            let holds = rows
-                .iter()
-                .filter(|(_, held, _)| held[sender] >= end)
-                .map(|(rank, ..)| *rank);
-            // The sender itself has all it ever sent; asking it spreads the load.
-            let sender_first = holds.clone().filter(|rank| *rank == sender);
-            let others = holds.filter(|rank| *rank != sender);
-            holders.push(
-                sender_first
-                    .chain(others)
-                    .take(MAX_HOLDERS)
-                    .map(|rank| rank as u16)
-                    .collect(),
-            );
-            cut.push(end);
-        }
-        let ordered = rows.iter().map(|(_, _, ordered)| *ordered).max().unwrap_or(0);
-        let order_holders = rows.iter().filter(|(_, _, held)| *held >= ordered);
-        let order_holders = order_holders
-            .take(MAX_HOLDERS)
-            .map(|(rank, ..)| *rank as u16)
-            .collect();
-
-        let survivors: Vec<_> = (0..old.len()).filter(|rank| survives(*rank)).collect();
-        let mut leaves = |rank: &usize| self.leaves.contains(&old[*rank]);
-        // The leader leaves last: until then it answers for the group.
-        let leader_stays = survivors.len() > 1 && survivors.iter().all(&mut leaves);
-        let stays = |rank: &usize| !leaves(rank) || leader_stays && old[*rank] == ctx.me;
-        let staying: Vec<usize> = survivors.iter().copied().filter(stays).collect();
-        let room = MAX_GROUP_MEMBERS.saturating_sub(staying.len());
-        let admissible =
-            |joiner: &&Joiner| ctx.present(joiner.incarnation) && !old.contains(&joiner.incarnation);
-        let joined: Vec<Joiner> = if staying.is_empty() {
-            Vec::new()
-        } else {
-            self.joins.iter().filter(admissible).take(room).copied().collect()
-        };
-        let members: Vec<_> = staying
-            .iter()
-            .map(|rank| (old[*rank], cut[*rank] + 1))
-            .chain(joined.iter().map(|joiner| (joiner.incarnation, joiner.first)))
-            .collect();
-        let gone = |member: &Incarnation| reports.get(member) == Some(&Standing::Gone);
-        let left: Vec<_> = old
-            .iter()
-            .enumerate()
-            .filter(|(rank, member)| gone(member) || survives(*rank) && !staying.contains(rank))
-            .map(|(_, member)| *member)
-            .collect();
-        let crashed = old
-            .iter()
-            .enumerate()
-            .filter(|(rank, member)| !survives(*rank) && !gone(member));
-        let decision = Decision {
-            id: target,
-            from: self.stream.id,
-            crashed: crashed.map(|(_, member)| *member).collect(),
-            cut,
-            holders,
-            ordered,
-            order_holders,
-            start: members.iter().map(|(_, start)| *start).collect(),
-            members: members.into_iter().map(|(member, _)| member).collect(),
-            joined,
-            left,
-        };
-        (decision, survivors.into_iter().map(|rank| old[rank]).collect())
-    }
 }
 
 impl Group {
-    fn leading(&mut self, ctx: &Context<'_>) -> Option<&mut Membership> {
+    pub(super) fn leading(&mut self, ctx: &Context<'_>) -> Option<&mut Membership> {
         let Phase::Member(membership) = &mut self.phase else {
             return None;
         };
         membership.am_leader(ctx).then_some(&mut **membership)
     }
 
-    /// A joiner with the right options.
-    pub(crate) fn admit(&mut self, ctx: &mut Context<'_>, joiner: Joiner, name: String) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        if !membership.am_leader(ctx) {
-            let leader = membership.leader(ctx);
-            return ctx.send(joiner.incarnation, GroupMessage::Moved { name, leader });
-        }
-        let from = joiner.incarnation;
-        if membership.stream.members.len() + membership.joins.len() >= MAX_GROUP_MEMBERS {
-            let reason =
-                format!("the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have");
-            return ctx.send(from, GroupMessage::Refused { name, reason });
-        }
-        // R12: joins are idempotent: one that is on its way into the group is not admitted twice.
-        membership.joins.retain(|other| other.incarnation != from);
-        let decided = membership
-            .retained
-            .iter()
-            .flat_map(|retained| &retained.decision.joined);
-        let unconfirmed = decided.into_iter().any(|other| *other == joiner);
-        let deciding = matches!(
-            (&membership.lead, &membership.flow),
-            (Lead::Deciding { .. }, Flow::Catching(catch_up)) if catch_up.decision.members.contains(&from)
-        );
-        if unconfirmed || deciding {
-            return;
-        }
-        membership.joins.push(joiner);
-        if membership.stream.rank(from).is_some() {
-            // It was removed by a leader this one has not heard of, and says so by joining again.
-            membership.dropped.insert(from, "it joins again".to_owned());
-        }
-        self.gather(ctx);
-    }
-
-    /// A member wants to leave.
-    pub(crate) fn handle_leave(&mut self, ctx: &mut Context<'_>, from: Incarnation, group: GroupId) {
-        let Some(membership) = self.leading(ctx) else {
-            return self.tell_removed(ctx, from, group);
-        };
-        membership.joins.retain(|joiner| joiner.incarnation != from);
-        if let Lead::Confirming(confirm) = &mut membership.lead {
-            confirm.joiners.remove(&from);
-        }
-        if membership.stream.rank(from).is_none() {
-            return self.tell_removed(ctx, from, group);
-        }
-        membership.leaves.insert(from);
-        self.confirmed(ctx);
-        self.gather(ctx);
-    }
-
-    /// A member waits for a flush.
-    pub(crate) fn handle_resume(
-        &mut self,
-        ctx: &mut Context<'_>,
-        from: Incarnation,
-        group: GroupId,
-        view: GroupViewId,
-    ) {
-        self.help_behind(ctx, from, view);
-        let Some(membership) = self.leading(ctx) else {
-            return self.tell_removed(ctx, from, group);
-        };
-        if membership.stream.rank(from).is_none() || membership.dropped.contains_key(&from) {
-            return self.tell_removed(ctx, from, group);
-        }
-        match membership.lead {
-            Lead::Idle | Lead::Batching { .. } => {
-                if view != membership.stream.id {
-                    membership
-                        .dropped
-                        .insert(from, "it is in another view than the group".to_owned());
-                }
-                membership.resume = true;
-                self.collect(ctx);
-            }
-            Lead::Confirming(_) => membership.resume |= view == membership.stream.id,
-            Lead::Collecting(_) | Lead::Deciding { .. } => {}
-        }
-    }
-
-    /// A member asks whether it still is one: what told it otherwise may have been void under a new node view.
-    pub(crate) fn handle_check(
-        &mut self,
-        ctx: &mut Context<'_>,
-        from: Incarnation,
-        group: GroupId,
-        view: GroupViewId,
-    ) {
-        self.help_behind(ctx, from, view);
-        let Some(membership) = self.leading(ctx) else {
-            return self.tell_removed(ctx, from, group);
-        };
-        let idle = matches!(membership.lead, Lead::Idle | Lead::Batching { .. });
-        if idle && membership.stream.rank(from).is_some() && view != membership.stream.id {
-            return self.handle_resume(ctx, from, group, view);
-        }
-        self.tell_removed(ctx, from, group);
-    }
-
-    /// Tells one that speaks of this group that it is no member; silent if it may well be one.
-    fn tell_removed(&mut self, ctx: &mut Context<'_>, to: Incarnation, group: GroupId) {
-        let Phase::Member(membership) = &self.phase else {
-            return;
-        };
-        let known = membership.stream.rank(to).is_some() && !membership.dropped.contains_key(&to);
-        // One that leaves with the present view may not have heard of it yet; it belongs to it.
-        let leaves = membership
-            .retained
-            .as_ref()
-            .is_some_and(|retained| retained.decision.left.contains(&to));
-        if !known && !leaves {
-            let cause = "the group's members have removed it".to_owned();
-            let view = membership.stream.id;
-            ctx.send(to, GroupMessage::Removed { group, view, cause });
-        }
-    }
-
-    /// A member that has not heard of the view that this leader left with: nobody else leads those who are where it is.
-    fn help_behind(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
-        let until = ctx.now + ctx.profile.flush_stall;
-        let Phase::Ghost {
-            group,
-            retained,
-            until: end,
-        } = &mut self.phase
-        else {
-            return;
-        };
-        if view != retained.decision.from {
-            return;
-        }
-        *end = until;
-        let k = retained.decision.id.k.saturating_add(1);
-        let target = GroupViewId {
-            node: ctx.node.id,
-            number: ctx.node.number,
-            k,
-        };
-        let (group, view, name) = (*group, retained.decision.id, self.name.clone());
-        ctx.send(
-            from,
-            GroupMessage::FlushStart {
-                group,
-                name,
-                view,
-                target,
-            },
-        );
-    }
-
-    fn complete_as_ghost(
-        &mut self,
-        ctx: &mut Context<'_>,
-        from: Incarnation,
-        target: GroupViewId,
-        standing: &Standing,
-    ) {
-        let Phase::Ghost { group, retained, .. } = &self.phase else {
-            return;
-        };
-        if matches!(standing, Standing::At { view, .. } if *view == retained.decision.from) {
-            let (group, decision) = (*group, Box::new(retained.decision.clone()));
-            ctx.send(
-                from,
-                GroupMessage::Complete {
-                    group,
-                    target,
-                    decision,
-                },
-            );
-        }
-    }
-
     /// Gathers for a moment, then flushes.
-    fn gather(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn gather(&mut self, ctx: &mut Context<'_>) {
         if let Some(membership) = self.leading(ctx)
             && membership.lead == Lead::Idle
         {
@@ -760,7 +420,7 @@ impl Group {
     }
 
     /// Goes on as far as the confirmations allow: survivors first, then joiners, then the next flush.
-    fn confirmed(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn confirmed(&mut self, ctx: &mut Context<'_>) {
         let Some(membership) = self.leading(ctx) else {
             return;
         };

@@ -39,8 +39,11 @@
 //! | a joiner | before its view | it is in the view, and the next flush removes it |
 //! | all old members | after joiners got the view | the joiners know the decision and go on as its members |
 
+mod install;
 mod leader;
 mod member;
+mod requests;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,275 @@
+//! The end of a view and the begin of the next: deliver the rest of the cut, install, tell the leader.
+
+use std::collections::BTreeSet;
+
+use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+
+use super::{Flow, Lead, Retained};
+use crate::GroupEvent;
+use crate::group::member::{Group, Phase};
+use crate::group::stream::Stream;
+use crate::group::{Context, MAX_GROUP_MEMBERS};
+
+impl Group {
+    /// Delivers the rest of the cut and installs the view, in one step: nobody has delivered without installing.
+    pub(super) fn install(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        self.deliver_cut(ctx, &decision);
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        membership.remember_departed(&decision);
+        ctx.floors.insert(membership.id, decision.id);
+        if planted!(LoseOwnMessages) {
+            self.lose_queue();
+        }
+        if decision.members.contains(&ctx.me) {
+            self.install_next(ctx, decision);
+        } else {
+            self.install_without_me(ctx, decision);
+        }
+    }
+
+    fn deliver_cut(&mut self, ctx: &mut Context<'_>, decision: &Decision) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if decision.from != membership.stream.id {
+            return;
+        }
+        let stream = &membership.stream;
+        let takes_part =
+            |member: &Incarnation| decision.members.contains(member) || decision.left.contains(member);
+        let survives: Vec<_> = stream.members.iter().map(takes_part).collect();
+        let tail = stream.engine.tail(
+            &stream.logs,
+            &decision.cut,
+            decision.ordered,
+            stream.me,
+            &survives,
+        );
+        if tail.iter().all(|(_, count)| *count == 0) {
+            return;
+        }
+        let members = stream
+            .members
+            .iter()
+            .filter(|member| takes_part(member))
+            .copied()
+            .collect();
+        self.event(ctx, GroupEvent::Transitional { members });
+        for (rank, count) in tail {
+            for _ in 0..count {
+                let Phase::Member(membership) = &mut self.phase else {
+                    return;
+                };
+                let (view, sender) = (membership.stream.id, membership.stream.members[rank]);
+                let Some(message) = membership.stream.logs[rank].deliver() else {
+                    break;
+                };
+                self.deliver_of_cut(ctx, view, sender, message);
+            }
+        }
+    }
+
+    fn install_next(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        let consumed = self.consumed_positions(&decision);
+        let (order, window) = (self.options.order, self.options.window_bytes as usize);
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let Some(me) = decision.members.iter().position(|member| *member == ctx.me) else {
+            return;
+        };
+        let old = &membership.stream;
+        let first = decision.start[me];
+        let credit: Vec<_> = decision
+            .members
+            .iter()
+            .map(|member| old.consumed_by(*member).unwrap_or(first))
+            .collect();
+        // G15: the transitional set is those that come along from the same view.
+        let comes_along =
+            |member: &&Incarnation| planted!(TransitionalIsWholeView) || old.rank(**member).is_some();
+        let transitional = decision.members.iter().filter(comes_along).copied().collect();
+        let (id, members) = (decision.id, decision.members.clone());
+        let stream = Stream::new(
+            membership.id,
+            id,
+            members,
+            me,
+            &decision.start,
+            consumed,
+            &credit,
+            order,
+            window,
+        );
+        let old = std::mem::replace(&mut membership.stream, stream);
+        let old_members = old.members.clone();
+        membership.flow = Flow::Open;
+        membership.watch = None;
+        membership.suspended = false;
+        membership.resume = false;
+        let stays = |member: &Incarnation| decision.members.contains(member);
+        let old_joins = std::mem::take(&mut membership.joins);
+        // One that was removed and joins again is admitted once it is out.
+        let joined = |who: Incarnation| decision.joined.iter().any(|joiner| joiner.incarnation == who);
+        membership.joins = old_joins
+            .into_iter()
+            .filter(|joiner| !joined(joiner.incarnation))
+            .collect();
+        // What was said of one that is admitted anew belongs to its earlier membership.
+        membership
+            .leaves
+            .retain(|member| stays(member) && !joined(*member));
+        membership
+            .dropped
+            .retain(|member, _| stays(member) && !joined(*member));
+        let adopted = matches!(membership.lead, Lead::Deciding { adopted: true, .. });
+        let group = membership.id;
+        let view = self.view_event(group, &decision, transitional);
+        let current_ballot = decision.id.node == ctx.node.id;
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        membership.retained = Some(Retained {
+            decision,
+            stream: Some(old),
+        });
+        let early = membership.take_early();
+        self.event(ctx, view);
+        self.announce(ctx);
+        self.report_installed(ctx, group, id);
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if membership.leader(ctx) == Some(ctx.me) {
+            if adopted || !current_ballot {
+                // R14: someone else's view is installed; now everyone is read again.
+                self.collect(ctx);
+            } else {
+                self.begin_confirming(ctx, &old_members);
+            }
+        } else {
+            membership.lead = Lead::Idle;
+        }
+        for (from, record) in early {
+            self.handle_data(ctx, from, record);
+        }
+        self.pump(ctx);
+    }
+
+    fn report_installed(&mut self, ctx: &mut Context<'_>, group: GroupId, view: GroupViewId) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let mut to: BTreeSet<_> = membership.leader(ctx).into_iter().collect();
+        // The leader of the flush may leave with it: it waits for the first to have the view.
+        to.extend(membership.promise.map(|promise| promise.leader));
+        for to in to.into_iter().filter(|to| *to != ctx.me).collect::<Vec<_>>() {
+            ctx.send(to, GroupMessage::Installed { group, view });
+        }
+    }
+
+    /// The decided view is without this member.
+    fn install_without_me(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        if !decision.left.contains(&ctx.me) {
+            self.removed(ctx, "the group's members have removed it".to_owned());
+            return;
+        }
+        let name = self.name.clone();
+        self.end(ctx);
+        let elder = ctx.elder();
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let (group, view) = (membership.id, decision.id);
+        let next_leader = decision
+            .members
+            .iter()
+            .find(|member| ctx.present(**member))
+            .copied();
+        match (next_leader, elder) {
+            (Some(leader), _) => ctx.send(leader, GroupMessage::Installed { group, view }),
+            (None, Some(elder)) => ctx.send(
+                elder,
+                GroupMessage::Dissolved {
+                    group,
+                    name,
+                    k: view.k,
+                },
+            ),
+            (None, None) => {}
+        }
+        // Others may still need what it holds; without anyone left it is forgotten at the next opportunity.
+        let until = if next_leader.is_some() {
+            ctx.now + ctx.profile.flush_stall
+        } else {
+            ctx.now
+        };
+        let placeholder = Retained {
+            decision,
+            stream: None,
+        };
+        let stream = match std::mem::replace(&mut self.phase, Phase::Refused) {
+            Phase::Member(membership) => Some(membership.stream),
+            _ => None,
+        };
+        self.phase = Phase::Ghost {
+            group,
+            retained: Box::new(Retained {
+                stream,
+                ..placeholder
+            }),
+            until,
+        };
+    }
+
+    /// The group's members removed this one while it was alive.
+    pub(super) fn removed(&mut self, ctx: &mut Context<'_>, cause: String) {
+        if !self.resync(ctx, cause) {
+            self.end(ctx);
+            self.phase = Phase::Refused;
+        }
+    }
+
+    /// This joiner's first view.
+    pub(crate) fn handle_first_view(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        terms: GroupTerms,
+        decision: Decision,
+        departed: Vec<DepartedSender>,
+    ) {
+        let view = decision.id;
+        match &self.phase {
+            Phase::Member(membership) if membership.stream.id == view => {}
+            Phase::Locating { .. } | Phase::Joining { .. } => {
+                let nonce = self.nonce;
+                let me = |joiner: &antiphon_wire::group::Joiner| {
+                    joiner.incarnation == ctx.me && joiner.nonce == nonce
+                };
+                let floor = ctx.floors.get(&group);
+                let acceptable = terms == self.terms()
+                    && decision.joined.iter().any(me)
+                    && decision.members.contains(&ctx.me)
+                    && decision.start.len() == decision.members.len()
+                    && decision.members.len() <= MAX_GROUP_MEMBERS
+                    && decision
+                        .start
+                        .iter()
+                        .all(|start| (1..u64::MAX / 2).contains(start))
+                    && floor.is_none_or(|floor| *floor < view);
+                if !acceptable {
+                    ctx.nonsense();
+                    return;
+                }
+                self.enter(ctx, group, decision, departed, false);
+            }
+            Phase::Member(_) | Phase::Ghost { .. } | Phase::Refused => return,
+        }
+        ctx.send(from, GroupMessage::Installed { group, view });
+    }
+}

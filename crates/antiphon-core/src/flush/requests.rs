@@ -1,0 +1,188 @@
+//! What members and joiners ask of a group's leader between flushes: to be let in, to leave, to go on, whether they
+//! still belong. Also what one that has left still does for those who are where it was.
+
+use antiphon_wire::group::{GroupMessage, Joiner, Standing};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+
+use super::{Flow, Lead};
+use crate::group::member::{Group, Phase};
+use crate::group::{Context, MAX_GROUP_MEMBERS};
+
+impl Group {
+    /// A joiner with the right options.
+    pub(crate) fn admit(&mut self, ctx: &mut Context<'_>, joiner: Joiner, name: String) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if !membership.am_leader(ctx) {
+            let leader = membership.leader(ctx);
+            return ctx.send(joiner.incarnation, GroupMessage::Moved { name, leader });
+        }
+        let from = joiner.incarnation;
+        if membership.stream.members.len() + membership.joins.len() >= MAX_GROUP_MEMBERS {
+            let reason =
+                format!("the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have");
+            return ctx.send(from, GroupMessage::Refused { name, reason });
+        }
+        // R12: joins are idempotent: one that is on its way into the group is not admitted twice.
+        membership.joins.retain(|other| other.incarnation != from);
+        let decided = membership
+            .retained
+            .iter()
+            .flat_map(|retained| &retained.decision.joined);
+        let unconfirmed = decided.into_iter().any(|other| *other == joiner);
+        let deciding = matches!(
+            (&membership.lead, &membership.flow),
+            (Lead::Deciding { .. }, Flow::Catching(catch_up)) if catch_up.decision.members.contains(&from)
+        );
+        if unconfirmed || deciding {
+            return;
+        }
+        membership.joins.push(joiner);
+        if membership.stream.rank(from).is_some() {
+            // It was removed by a leader this one has not heard of, and says so by joining again.
+            membership.dropped.insert(from, "it joins again".to_owned());
+        }
+        self.gather(ctx);
+    }
+
+    /// A member wants to leave.
+    pub(crate) fn handle_leave(&mut self, ctx: &mut Context<'_>, from: Incarnation, group: GroupId) {
+        let Some(membership) = self.leading(ctx) else {
+            return self.tell_removed(ctx, from, group);
+        };
+        membership.joins.retain(|joiner| joiner.incarnation != from);
+        if let Lead::Confirming(confirm) = &mut membership.lead {
+            confirm.joiners.remove(&from);
+        }
+        if membership.stream.rank(from).is_none() {
+            return self.tell_removed(ctx, from, group);
+        }
+        membership.leaves.insert(from);
+        self.confirmed(ctx);
+        self.gather(ctx);
+    }
+
+    /// A member waits for a flush.
+    pub(crate) fn handle_resume(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        view: GroupViewId,
+    ) {
+        self.help_behind(ctx, from, view);
+        let Some(membership) = self.leading(ctx) else {
+            return self.tell_removed(ctx, from, group);
+        };
+        if membership.stream.rank(from).is_none() || membership.dropped.contains_key(&from) {
+            return self.tell_removed(ctx, from, group);
+        }
+        match membership.lead {
+            Lead::Idle | Lead::Batching { .. } => {
+                if view != membership.stream.id {
+                    membership
+                        .dropped
+                        .insert(from, "it is in another view than the group".to_owned());
+                }
+                membership.resume = true;
+                self.collect(ctx);
+            }
+            Lead::Confirming(_) => membership.resume |= view == membership.stream.id,
+            Lead::Collecting(_) | Lead::Deciding { .. } => {}
+        }
+    }
+
+    /// A member asks whether it still is one: what told it otherwise may have been void under a new node view.
+    pub(crate) fn handle_check(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        view: GroupViewId,
+    ) {
+        self.help_behind(ctx, from, view);
+        let Some(membership) = self.leading(ctx) else {
+            return self.tell_removed(ctx, from, group);
+        };
+        let idle = matches!(membership.lead, Lead::Idle | Lead::Batching { .. });
+        if idle && membership.stream.rank(from).is_some() && view != membership.stream.id {
+            return self.handle_resume(ctx, from, group, view);
+        }
+        self.tell_removed(ctx, from, group);
+    }
+
+    /// Tells one that speaks of this group that it is no member; silent if it may well be one.
+    pub(super) fn tell_removed(&mut self, ctx: &mut Context<'_>, to: Incarnation, group: GroupId) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        let known = membership.stream.rank(to).is_some() && !membership.dropped.contains_key(&to);
+        // One that leaves with the present view may not have heard of it yet; it belongs to it.
+        let leaves = membership
+            .retained
+            .as_ref()
+            .is_some_and(|retained| retained.decision.left.contains(&to));
+        if !known && !leaves {
+            let cause = "the group's members have removed it".to_owned();
+            let view = membership.stream.id;
+            ctx.send(to, GroupMessage::Removed { group, view, cause });
+        }
+    }
+
+    /// A member that has not heard of the view that this leader left with: nobody else leads those who are where it is.
+    fn help_behind(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
+        let until = ctx.now + ctx.profile.flush_stall;
+        let Phase::Ghost {
+            group,
+            retained,
+            until: end,
+        } = &mut self.phase
+        else {
+            return;
+        };
+        if view != retained.decision.from {
+            return;
+        }
+        *end = until;
+        let k = retained.decision.id.k.saturating_add(1);
+        let target = GroupViewId {
+            node: ctx.node.id,
+            number: ctx.node.number,
+            k,
+        };
+        let (group, view, name) = (*group, retained.decision.id, self.name.clone());
+        ctx.send(
+            from,
+            GroupMessage::FlushStart {
+                group,
+                name,
+                view,
+                target,
+            },
+        );
+    }
+
+    pub(super) fn complete_as_ghost(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        target: GroupViewId,
+        standing: &Standing,
+    ) {
+        let Phase::Ghost { group, retained, .. } = &self.phase else {
+            return;
+        };
+        if matches!(standing, Standing::At { view, .. } if *view == retained.decision.from) {
+            let (group, decision) = (*group, Box::new(retained.decision.clone()));
+            ctx.send(
+                from,
+                GroupMessage::Complete {
+                    group,
+                    target,
+                    decision,
+                },
+            );
+        }
+    }
+}

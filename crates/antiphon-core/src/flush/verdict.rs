@@ -1,0 +1,176 @@
+//! What the reports of all participants amount to: another view to complete first, or a cut and the next view.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_wire::group::{Decision, Joiner, Standing};
+use antiphon_wire::{GroupViewId, Incarnation};
+
+use crate::group::member::Membership;
+use crate::group::{Context, MAX_GROUP_MEMBERS};
+
+/// How many holders of a prefix a decision names.
+const MAX_HOLDERS: usize = 3;
+
+/// What the reports of all participants amount to.
+pub(super) enum Verdict {
+    /// Someone has installed a later view than the leader.
+    Adopt(Decision, Incarnation),
+    /// These have not installed the leader's view: survivors, joiners.
+    Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
+    /// These do not fit at all: they are removed.
+    Drop(Vec<Incarnation>),
+    /// All stand where the leader stands.
+    Decide(Box<Decision>, Vec<Incarnation>),
+}
+
+impl Membership {
+    pub(super) fn judge(
+        &self,
+        ctx: &Context<'_>,
+        target: GroupViewId,
+        reports: &BTreeMap<Incarnation, Standing>,
+    ) -> Verdict {
+        let mine = self.stream.id;
+        let mut behind = BTreeSet::new();
+        let mut joining = BTreeSet::new();
+        let mut misfits = Vec::new();
+        for (&from, standing) in reports {
+            match standing {
+                Standing::Gone => {}
+                Standing::Joining if self.retained.is_some() => drop(joining.insert(from)),
+                Standing::Joining => misfits.push(from),
+                Standing::At { view, held, .. } if *view == mine => {
+                    if held.len() != self.stream.members.len() || self.stream.rank(from).is_none() {
+                        misfits.push(from);
+                    }
+                }
+                Standing::At { view, decision, .. } if *view > mine => match decision {
+                    // R14: planted, the leader overlooks that someone has installed a view already.
+                    _ if planted!(SkipInstalledView) => {}
+                    Some(decision) if decision.from == mine && decision.id == *view => {
+                        return Verdict::Adopt((**decision).clone(), from);
+                    }
+                    _ => misfits.push(from),
+                },
+                Standing::At { view, .. } => match &self.retained {
+                    Some(retained) if retained.decision.from == *view => drop(behind.insert(from)),
+                    _ => misfits.push(from),
+                },
+            }
+        }
+        if !misfits.is_empty() {
+            return Verdict::Drop(misfits);
+        }
+        if !(behind.is_empty() && joining.is_empty()) {
+            return Verdict::Complete(behind, joining);
+        }
+        let (decision, survivors) = self.decide(ctx, target, reports);
+        Verdict::Decide(Box::new(decision), survivors)
+    }
+
+    /// The cut and the next view, from the reports of all survivors. None has delivered more than it reported.
+    fn decide(
+        &self,
+        ctx: &Context<'_>,
+        target: GroupViewId,
+        reports: &BTreeMap<Incarnation, Standing>,
+    ) -> (Decision, Vec<Incarnation>) {
+        let old = &self.stream.members;
+        let rows: Vec<(usize, &Vec<u64>, u64)> = old
+            .iter()
+            .enumerate()
+            .filter_map(|(rank, member)| match reports.get(member) {
+                Some(Standing::At {
+                    held, ordered, view, ..
+                }) if *view == self.stream.id => Some((rank, held, *ordered)),
+                _ => None,
+            })
+            .collect();
+        let survives = |rank: usize| {
+            reports
+                .get(&old[rank])
+                .is_some_and(|standing| *standing != Standing::Gone)
+        };
+        let mut cut = Vec::new();
+        let mut holders = Vec::new();
+        for sender in 0..old.len() {
+            let held = rows.iter().map(|(_, held, _)| held[sender]);
+            // R15: whatever any survivor holds contiguously is delivered by all.
+            let end = if planted!(CutIsMinimum) {
+                held.min()
+            } else {
+                held.max()
+            };
+            let mut end = end.unwrap_or(0);
+            if planted!(ForgetDeadSendersMessages) && !survives(sender) {
+                end = self.stream.held()[sender];
+            }
+            let holds = rows
+                .iter()
+                .filter(|(_, held, _)| held[sender] >= end)
+                .map(|(rank, ..)| *rank);
+            // The sender itself has all it ever sent; asking it spreads the load.
+            let sender_first = holds.clone().filter(|rank| *rank == sender);
+            let others = holds.filter(|rank| *rank != sender);
+            holders.push(
+                sender_first
+                    .chain(others)
+                    .take(MAX_HOLDERS)
+                    .map(|rank| rank as u16)
+                    .collect(),
+            );
+            cut.push(end);
+        }
+        let ordered = rows.iter().map(|(_, _, ordered)| *ordered).max().unwrap_or(0);
+        let order_holders = rows.iter().filter(|(_, _, held)| *held >= ordered);
+        let order_holders = order_holders
+            .take(MAX_HOLDERS)
+            .map(|(rank, ..)| *rank as u16)
+            .collect();
+
+        let survivors: Vec<_> = (0..old.len()).filter(|rank| survives(*rank)).collect();
+        let mut leaves = |rank: &usize| self.leaves.contains(&old[*rank]);
+        // The leader leaves last: until then it answers for the group.
+        let leader_stays = survivors.len() > 1 && survivors.iter().all(&mut leaves);
+        let stays = |rank: &usize| !leaves(rank) || leader_stays && old[*rank] == ctx.me;
+        let staying: Vec<usize> = survivors.iter().copied().filter(stays).collect();
+        let room = MAX_GROUP_MEMBERS.saturating_sub(staying.len());
+        let admissible =
+            |joiner: &&Joiner| ctx.present(joiner.incarnation) && !old.contains(&joiner.incarnation);
+        let joined: Vec<Joiner> = if staying.is_empty() {
+            Vec::new()
+        } else {
+            self.joins.iter().filter(admissible).take(room).copied().collect()
+        };
+        let members: Vec<_> = staying
+            .iter()
+            .map(|rank| (old[*rank], cut[*rank] + 1))
+            .chain(joined.iter().map(|joiner| (joiner.incarnation, joiner.first)))
+            .collect();
+        let gone = |member: &Incarnation| reports.get(member) == Some(&Standing::Gone);
+        let left: Vec<_> = old
+            .iter()
+            .enumerate()
+            .filter(|(rank, member)| gone(member) || survives(*rank) && !staying.contains(rank))
+            .map(|(_, member)| *member)
+            .collect();
+        let crashed = old
+            .iter()
+            .enumerate()
+            .filter(|(rank, member)| !survives(*rank) && !gone(member));
+        let decision = Decision {
+            id: target,
+            from: self.stream.id,
+            crashed: crashed.map(|(_, member)| *member).collect(),
+            cut,
+            holders,
+            ordered,
+            order_holders,
+            start: members.iter().map(|(_, start)| *start).collect(),
+            members: members.into_iter().map(|(member, _)| member).collect(),
+            joined,
+            left,
+        };
+        (decision, survivors.into_iter().map(|rank| old[rank]).collect())
+    }
+}
