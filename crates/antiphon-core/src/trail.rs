@@ -15,9 +15,9 @@ pub struct BallotNote {
     pub by: Incarnation,
     /// The slot.
     pub slot: SlotId,
-    /// The ballot.
-    pub ballot: Ballot,
-    /// The ballot's value.
+    /// The ballot; of a certificate, the last one accepted.
+    pub ballot: Option<Ballot>,
+    /// The ballot's value; of a certificate, the view under which the dead voted last.
     pub view: Arc<NodeView>,
     /// What it did.
     pub step: BallotStep,
@@ -32,5 +32,10 @@ pub enum BallotStep {
     Decided {
         /// Those it held a usable proof of death of.
         dead: Vec<Incarnation>,
+    },
+    /// It got a proof of death that shows this as the last vote.
+    Certified {
+        /// Whose death.
+        dead: Incarnation,
     },
 }

@@ -94,19 +94,18 @@ fn show(what: &Seen) -> String {
         }
         Seen::Refused { reason, fatal } => format!("refused (fatal: {fatal}): {reason}"),
         Seen::Ballot(note) => {
+            let round = note.ballot.map_or_else(
+                || "no round".to_owned(),
+                |ballot| format!("round {} of {}", ballot.round, ballot.proposer.short()),
+            );
             let step = match &note.step {
                 BallotStep::Accepted => "accepted".to_owned(),
                 BallotStep::Decided { dead } if dead.is_empty() => "decided".to_owned(),
                 BallotStep::Decided { dead } => format!("decided, {} proven dead,", dead.len()),
+                BallotStep::Certified { dead } => format!("got the proof of {}'s death, under", dead.short()),
             };
             let names: Vec<&str> = note.view.members.iter().map(|m| m.name.as_str()).collect();
-            format!(
-                "{step} {} in round {} of {}: [{}]",
-                note.view.id,
-                note.ballot.round,
-                note.ballot.proposer.short(),
-                names.join(" ")
-            )
+            format!("{step} {} in {round}: [{}]", note.view.id, names.join(" "))
         }
         Seen::Expelled(cause) => format!("EXPELLED {cause}"),
         Seen::Left => "left".to_owned(),

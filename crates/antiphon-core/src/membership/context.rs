@@ -72,7 +72,7 @@ impl Context {
         }
     }
 
-    pub(crate) fn trail(&mut self, slot: SlotId, ballot: Ballot, view: NodeView, step: BallotStep) {
+    pub(crate) fn trail(&mut self, slot: SlotId, ballot: Option<Ballot>, view: NodeView, step: BallotStep) {
         let by = self.me;
         if let Some(trail) = &mut self.trail {
             trail.push_back(BallotNote {

@@ -224,10 +224,10 @@ impl Seat {
                 EngineEffect::Voted => cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state())),
                 EngineEffect::Send { to, message } => cx.send(to, MembershipMessage::Slot { slot, message }),
                 EngineEffect::Accepted { ballot, view } => {
-                    cx.trail(slot, ballot, *view, BallotStep::Accepted);
+                    cx.trail(slot, Some(ballot), *view, BallotStep::Accepted);
                 }
                 EngineEffect::Decided { ballot, dead, view } => {
-                    cx.trail(slot, ballot, (*view).clone(), BallotStep::Decided { dead });
+                    cx.trail(slot, Some(ballot), (*view).clone(), BallotStep::Decided { dead });
                     self.announce(cx, now, *view);
                     return;
                 }
@@ -358,6 +358,9 @@ impl Seat {
         {
             return;
         }
+        let accepted = vote.accepted.as_ref().map(|accepted| accepted.ballot);
+        let (slot, view) = (check::slot_after(&vote.view), (*vote.view).clone());
+        cx.trail(slot, accepted, view, BallotStep::Certified { dead });
         cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
         if share {
             let me = cx.me;

@@ -338,7 +338,7 @@ impl Seeking {
             }
                 // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that admits it.
                 if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
-                    cx.trail(slot, ballot, *value, BallotStep::Accepted);
+                    cx.trail(slot, Some(ballot), *value, BallotStep::Accepted);
                     let message = SlotMessage::Accepted { ballot };
                     cx.send(sender, MembershipMessage::Slot { slot, message });
                 }

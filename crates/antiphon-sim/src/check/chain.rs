@@ -98,12 +98,8 @@ fn quorum(history: &History<'_>, at: Micros, view: &NodeView, next: &NodeView, r
         let votes: Vec<String> = ballots
             .iter()
             .map(|(_, note)| {
-                format!(
-                    "{} {:?} in round {}",
-                    note.by.short(),
-                    note.step,
-                    note.ballot.round
-                )
+                let round = note.ballot.map(|ballot| ballot.round);
+                format!("{} {:?} in round {round:?}", note.by.short(), note.step)
             })
             .collect();
         format!(

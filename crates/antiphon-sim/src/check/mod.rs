@@ -22,6 +22,7 @@ mod synchrony;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod votes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -117,6 +118,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G21",
     "G22",
     "G23",
+    "R2",
     "R8",
     "R9",
     "R17",
@@ -137,6 +139,7 @@ pub fn check(trace: &Trace) -> Report {
     lifecycle::check(&history, &mut report);
     membership::check(&history, &mut report);
     chain::check(&history, &mut report);
+    votes::check(&history, &mut report);
     groups::check(&history, &mut report);
     synchrony::check(&history, &mut report);
     delivery::check(&history, &mut report);

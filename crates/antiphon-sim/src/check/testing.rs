@@ -135,12 +135,43 @@ impl Story {
                 lineage: view.lineage,
                 next: view.primary_id(),
             },
-            ballot: Ballot {
+            ballot: Some(Ballot {
                 round,
                 proposer: incarnation(0),
-            },
+            }),
             view: view.clone(),
             step,
+        };
+        self.add(by, Seen::Ballot(note));
+    }
+
+    /// `by` gets a proof of the death of `dead`, which voted last in the slot after `view`.
+    pub(super) fn certificate(
+        &mut self,
+        by: ProcessId,
+        dead: ProcessId,
+        view: &Arc<NodeView>,
+        accepted: Option<u32>,
+    ) {
+        let last = view.primary_id();
+        let next = ViewId {
+            epoch: last.epoch,
+            counter: last.counter + 1,
+        };
+        let note = BallotNote {
+            by: incarnation(by),
+            slot: SlotId {
+                lineage: view.lineage,
+                next,
+            },
+            ballot: accepted.map(|round| Ballot {
+                round,
+                proposer: incarnation(0),
+            }),
+            view: view.clone(),
+            step: BallotStep::Certified {
+                dead: incarnation(dead),
+            },
         };
         self.add(by, Seen::Ballot(note));
     }

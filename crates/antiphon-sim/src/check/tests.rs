@@ -184,6 +184,23 @@ fn a_proof_of_death_helps_only_whom_it_reached_and_only_if_it_is_true() {
 }
 
 #[test]
+fn a_proof_of_death_that_forgets_a_vote_is_rejected() {
+    for shows in [true, false] {
+        let mut story = Story::of(3, Order::Total);
+        let first = Arc::new(Story::view(&ALL, &[], 1));
+        let next = Arc::new(Story::view(&[0, 1], &ALL, 2));
+        story.ballot(1, &next, 0, BallotStep::Accepted);
+        story.kill(1);
+        story.certificate(0, 1, &first, shows.then_some(0));
+        if shows {
+            story.is_accepted();
+        } else {
+            story.is_rejected_for("R2");
+        }
+    }
+}
+
+#[test]
 fn a_cluster_founded_by_a_minority_of_its_seeds_is_rejected() {
     let mut story = Story::of(2, Order::Total);
     story.trace.seeds = (0..5).map(crate::world::addr_of).collect();
