@@ -85,6 +85,11 @@ impl Backlog {
         positions
     }
 
+    /// Whether the application has taken everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// The first message of this sender that was not consumed, if any waits.
     pub(crate) fn first_of(&self, sender: Incarnation) -> Option<u64> {
         self.runs

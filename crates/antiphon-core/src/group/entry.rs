@@ -23,6 +23,12 @@ impl Group {
         self.phase = Phase::Locating {
             retry_at: ctx.now + ctx.profile.retransmit * 4,
         };
+        // R21: whoever starts over gets a window of every sender again; what the application was given before is in its
+        // way until that is read.
+        self.unread_first = !self.backlog.is_empty();
+        if self.unread_first {
+            return;
+        }
         if let Some(elder) = ctx.elder() {
             ctx.send(
                 elder,

@@ -73,6 +73,8 @@ pub(crate) struct Group {
     pub(super) pending: Vec<Pending>,
     pub(super) credit: Credit,
     pub(super) backlog: Backlog,
+    /// The application reads what it was given before this node asks for the group again.
+    pub(super) unread_first: bool,
     /// Since when it wants to leave.
     pub(crate) leaving: Option<Time>,
     pub(super) resyncs: u32,
@@ -148,6 +150,7 @@ impl Group {
             pending: Vec::new(),
             credit: Credit::new(1),
             backlog: Backlog::default(),
+            unread_first: false,
             leaving: None,
             resyncs: 0,
             early_joins: Vec::new(),
@@ -286,6 +289,10 @@ impl Group {
 
     pub(crate) fn consumed(&mut self, ctx: &mut Context<'_>, messages: u64) {
         let positions = self.backlog.consume(messages);
+        let looks = matches!(self.phase, Phase::Locating { .. });
+        if looks && self.unread_first && self.backlog.is_empty() && !ctx.suspended {
+            self.locate(ctx);
+        }
         if let Phase::Member(membership) = &mut self.phase {
             let stream = &mut membership.stream;
             for (sender, position) in positions {

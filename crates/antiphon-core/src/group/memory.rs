@@ -9,7 +9,9 @@
 //! | each sender's log in the view before, until everyone has the present one | the same |
 //! | frames of a view that is not installed here yet | a fixed reserve |
 //!
-//! What the application was given and has not taken is not counted here; credit bounds it to a window per sender.
+//! What the application was given and has not taken is not counted here; credit bounds it to a window per sender. A
+//! member that starts over gives every sender its whole window again, so it asks for the group only when its
+//! application has read what came before.
 
 use super::data::MAX_EARLY_BYTES;
 use super::member::{Group, Phase};

@@ -711,6 +711,26 @@ fn one_that_leaves_before_its_join_is_answered_and_joins_again_founds_one_group(
 }
 
 #[test]
+fn one_that_starts_over_joins_again_when_its_application_has_read_what_came_before() {
+    for order in BOTH {
+        let mut world = World::with_group(order, 4, &[1, 2, 3]);
+        world.peers.get_mut(&3).unwrap().consumes = false;
+        world.send(1, "unread").unwrap();
+        world.run(500);
+        assert_eq!(world.texts(3), ["unread"]);
+        world.primary(&[1, 2]);
+        world.reincarnate(3, "removed");
+        world.primary(&[1, 2, 3]);
+        world.run(3000);
+        assert_eq!(world.members(1), world.incarnations(&[1, 2]), "{order:?}");
+        world.consume(3);
+        world.run(300);
+        assert_eq!(world.members(1), world.incarnations(&[1, 2, 3]), "{order:?}");
+        world.check().unwrap();
+    }
+}
+
+#[test]
 fn nonsense_of_a_peer_changes_nothing() {
     let mut world = World::with_group(Order::Total, 3, &[1, 2, 3]);
     let (group, view) = {
