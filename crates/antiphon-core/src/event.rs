@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_wire::{Accusation, GroupId, GroupViewId, Incarnation, NodeView};
+use antiphon_wire::{Accusation, Block, GroupId, GroupViewId, Incarnation, NodeView};
 use bytes::Bytes;
 
 use crate::Order;
@@ -61,8 +61,8 @@ pub enum GroupEvent {
         /// The members of the view that take part in the flush.
         members: Vec<Incarnation>,
     },
-    /// A message, in the group's order.
-    Message(Message),
+    /// Consecutive messages of one sender, in the group's order.
+    Messages(Messages),
     /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another kind.
     Suspended,
     /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is void, and
@@ -71,11 +71,13 @@ pub enum GroupEvent {
         /// Why.
         cause: String,
     },
-    /// What became of a message whose sending was pending when the primary was lost or this member removed.
-    Receipt {
-        /// Which.
-        ticket: Ticket,
-        /// What became of it.
+    /// What became of messages whose sending was pending when the primary was lost or this member removed.
+    Receipts {
+        /// The first of them.
+        first: Ticket,
+        /// How many, with consecutive tickets.
+        count: u64,
+        /// What became of them.
         outcome: Outcome,
     },
     /// The group would take messages again after [`SendError::Full`].
@@ -87,6 +89,61 @@ pub enum GroupEvent {
     },
     /// This member left the group in order; nothing follows.
     Left,
+}
+
+/// Consecutive messages of one sender as delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Messages {
+    /// The view they were sent and are delivered in.
+    pub view: GroupViewId,
+    /// Who sent them.
+    pub sender: Incarnation,
+    /// The number of the first.
+    pub first: u64,
+    /// What they say. Never empty.
+    pub block: Block,
+    /// The first one's ticket if this node sent them; the others' follow it.
+    pub ticket: Option<Ticket>,
+}
+
+impl Messages {
+    /// How many are left.
+    pub fn len(&self) -> u64 {
+        self.block.count()
+    }
+
+    /// Whether all were taken out.
+    pub fn is_empty(&self) -> bool {
+        self.block.is_empty()
+    }
+
+    /// Takes the first one out; `None` if there is none left.
+    pub fn pop_front(&mut self) -> Option<Message> {
+        let payload = self.block.pop_front()?;
+        let message = Message {
+            view: self.view,
+            sender: self.sender,
+            seq: self.first,
+            payload,
+            ticket: self.ticket,
+        };
+        self.first += 1;
+        self.ticket = self.ticket.map(|ticket| Ticket(ticket.0 + 1));
+        Some(message)
+    }
+}
+
+impl Iterator for Messages {
+    type Item = Message;
+
+    fn next(&mut self) -> Option<Message> {
+        self.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.len() as usize;
+        (left, Some(left))
+    }
 }
 
 /// A message as delivered.

@@ -23,10 +23,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_wire::codec::{decode_all, encode_to_vec};
-use antiphon_wire::frame::{FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
+use antiphon_wire::frame::{Frame, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
 use antiphon_wire::group::GroupControl;
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Evidence, Incarnation, NodeView, Reader, ViewId, Wire};
+use antiphon_wire::{Block, Evidence, Incarnation, NodeView, Reader, ViewId, Wire};
 use bytes::Bytes;
 
 use crate::group::{self, Groups};
@@ -230,10 +230,27 @@ impl Node {
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent.
-    pub fn send(&mut self, now: Time, group: GroupHandle, payload: Bytes) -> Result<Ticket, SendError> {
+    pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
         let ticket = self.groups.send(now, group, payload)?;
         self.touch(now);
         Ok(ticket)
+    }
+
+    /// Sends consecutive messages to a group, all or none, without copying them. The caller chooses their tickets,
+    /// consecutive from `first` on and above all that this handle had before; it cannot be mixed with [`Node::send`].
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent.
+    pub fn send_block(
+        &mut self,
+        now: Time,
+        group: GroupHandle,
+        first: Ticket,
+        block: Block,
+    ) -> Result<(), SendError> {
+        self.groups.send_block(now, group, first, block)?;
+        self.touch(now);
+        Ok(())
     }
 
     /// The application has taken this many more message events of the group, in the order they came, those before a
@@ -520,17 +537,32 @@ impl Node {
             Class::Control => Kind::Control,
             Class::Bulk => Kind::Bulk,
         };
+        // A frame that shares its block's bytes with the log: the block ends its record, and what follows is small.
+        if let [batch, rest @ ..] = records
+            && let Some((before, block)) = batch.encode_before_block()
+        {
+            let mut after = Vec::new();
+            for record in rest {
+                record.encode(&mut after);
+            }
+            let frame = self.codec.seal_around(kind, &before, block, &after);
+            return self.transmit(to, class, &frame);
+        }
         for encoded in encode_frames(records, &mut self.counters) {
-            let bytes = self.codec.seal(kind, &encoded);
-            for peer in to {
-                match self.links.addr(*peer) {
-                    Some(addr) => self.outputs.push_back(Output::Frame {
-                        to: addr,
-                        class,
-                        bytes: bytes.clone(),
-                    }),
-                    None => self.counters.messages_dropped += 1,
-                }
+            let frame = self.codec.seal(kind, &encoded).into();
+            self.transmit(to, class, &frame);
+        }
+    }
+
+    fn transmit(&mut self, to: &[Incarnation], class: Class, frame: &Frame) {
+        for peer in to {
+            match self.links.addr(*peer) {
+                Some(addr) => self.outputs.push_back(Output::Frame {
+                    to: addr,
+                    class,
+                    frame: frame.clone(),
+                }),
+                None => self.counters.messages_dropped += 1,
             }
         }
     }
@@ -560,11 +592,11 @@ impl Node {
         self.flush_links(now);
         for (to, records) in std::mem::take(&mut self.records) {
             for encoded in encode_frames(&records, &mut self.counters) {
-                let bytes = self.codec.seal(Kind::Control, &encoded);
+                let frame = self.codec.seal(Kind::Control, &encoded).into();
                 self.outputs.push_back(Output::Frame {
                     to,
                     class: Class::Control,
-                    bytes,
+                    frame,
                 });
             }
         }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use antiphon_wire::Incarnation;
+use antiphon_wire::frame::Frame;
 use bytes::Bytes;
 
 /// One thing to do.
@@ -15,7 +16,7 @@ pub enum Output {
         /// Which of the peer's connections it belongs on.
         class: Class,
         /// The sealed frame; one encoding is shared by all destinations.
-        bytes: Bytes,
+        frame: Frame,
     },
     /// Something about a lifeline on which this node is the watched side.
     Lifeline(LifelineCommand),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use antiphon_core::{Class, LifelineCommand, LifelineEvent, PathTrouble};
-use antiphon_wire::frame::OpenError;
+use antiphon_wire::frame::{Frame, OpenError};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
@@ -27,7 +27,7 @@ pub trait Transport: Send + fmt::Debug {
     fn local_addr(&self) -> SocketAddr;
 
     /// Tries to bring a frame to an advertised address. It is lost if the peer's queue is full or the path broken.
-    fn send(&mut self, to: SocketAddr, class: Class, frame: Bytes);
+    fn send(&mut self, to: SocketAddr, class: Class, frame: Frame);
 
     /// Does something to an outbound lifeline, at once. What fails at once is returned; what takes time comes as input.
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent>;

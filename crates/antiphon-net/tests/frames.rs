@@ -202,7 +202,9 @@ async fn strangers_are_closed_and_a_peer_is_still_heard() {
     let (node, mut inputs, addr) = tcp("127.0.0.1:0", |config| {
         config.authenticate_within = Duration::from_millis(300)
     });
-    let mut foreign = frame(&mut codec(5), Kind::Control, "from the future").to_vec();
+    let mut foreign = frame(&mut codec(5), Kind::Control, "from the future")
+        .to_bytes()
+        .to_vec();
     foreign[2] = 200;
     let strangers = [
         ("a length of 4 GiB", stranger(addr, &[0xff; 4])),
@@ -213,10 +215,10 @@ async fn strangers_are_closed_and_a_peer_is_still_heard() {
         ),
         (
             "a newer wire version",
-            stranger(addr, &[&length_prefix(&foreign)[..], &foreign].concat()),
+            stranger(addr, &[&length_prefix(foreign.len())[..], &foreign].concat()),
         ),
         ("silence", stranger(addr, b"")),
-        ("a slow loris", stranger(addr, &length_prefix(&foreign))),
+        ("a slow loris", stranger(addr, &length_prefix(foreign.len()))),
     ];
     for (what, stream) in strangers {
         let closed = tokio::task::spawn_blocking(move || is_closed(stream))
@@ -236,8 +238,8 @@ async fn strangers_are_closed_and_a_peer_is_still_heard() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_whose_first_frame_the_core_refuses_is_closed() {
     let (node, mut inputs, addr) = tcp("127.0.0.1:0", |_| {});
-    let wrong = frame(&mut codec(5), Kind::Control, "sealed with another key");
-    let stream = stranger(addr, &[&length_prefix(&wrong)[..], &wrong].concat());
+    let wrong = frame(&mut codec(5), Kind::Control, "sealed with another key").to_bytes();
+    let stream = stranger(addr, &[&length_prefix(wrong.len())[..], &wrong].concat());
     wait_for(&mut inputs, |input| match input {
         Input::Frames { connection, .. } => {
             connection.refused(OpenError::Key);

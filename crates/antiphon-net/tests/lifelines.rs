@@ -48,7 +48,7 @@ fn watched_process() {
         .await;
         let mut codec = codec(1);
         for record in ["hello", "vote"] {
-            let record = frame(&mut codec, Kind::Lifeline, record);
+            let record = frame(&mut codec, Kind::Lifeline, record).to_bytes();
             assert_eq!(
                 transport.lifeline(LifelineCommand::Write { dial: DIAL, record }),
                 None
@@ -315,7 +315,7 @@ async fn in_memory_only_a_kill_gives_a_fin() {
             addr: watcher.local_addr(),
         });
         assert!(matches!(opened, Some(LifelineEvent::Opened { .. })));
-        let record = frame(&mut codec(1), Kind::Lifeline, "hello");
+        let record = frame(&mut codec(1), Kind::Lifeline, "hello").to_bytes();
         assert_eq!(
             watched.lifeline(LifelineCommand::Write { dial: DIAL, record }),
             None

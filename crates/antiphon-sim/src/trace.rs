@@ -156,10 +156,12 @@ pub enum Heard {
     Suspended,
     /// The state held is void.
     Resync(String),
-    /// What became of a message.
-    Receipt {
-        /// Which.
-        ticket: u64,
+    /// What became of messages.
+    Receipts {
+        /// The first one's ticket.
+        first: u64,
+        /// How many.
+        count: u64,
         /// What.
         outcome: Outcome,
     },

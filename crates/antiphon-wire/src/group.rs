@@ -4,9 +4,7 @@
 //! that were sent under another node view than its own, because everything unfinished is begun again at each primary
 //! node view. Data ([`GroupData`]) may be lost, doubled and reordered; the logs make it reliable.
 
-use bytes::Bytes;
-
-use crate::{GroupId, GroupViewId, Incarnation, ViewId, wire_enum, wire_struct};
+use crate::{Block, GroupId, GroupViewId, Incarnation, ViewId, wire_enum, wire_struct};
 
 wire_struct! {
     /// A reliable control message between members of a group (or about to be), with the sender's node view.
@@ -322,7 +320,7 @@ wire_enum! {
             /// The sender wants an acknowledgement at once.
             ask: bool,
             /// The messages.
-            messages: Vec<Bytes>,
+            messages: Block,
         },
         /// Consecutive positions of the total order, from the sequencer; with none, a mark.
         Orders = 2 {
@@ -398,7 +396,7 @@ wire_enum! {
             /// Nothing more follows without another pull.
             last: bool,
             /// The messages.
-            messages: Vec<Bytes>,
+            messages: Block,
         },
         /// In a flush: send me the order records from this position on.
         PullOrders = 8 {

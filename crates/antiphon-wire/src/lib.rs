@@ -12,6 +12,7 @@
 //! implementation reads.
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod codec;
 pub mod frame;
 pub mod group;
@@ -22,6 +23,7 @@ pub mod record;
 pub mod stream;
 mod view;
 
+pub use block::{Block, BlockBuilder};
 pub use codec::{DecodeError, Reader, Wire};
 pub use id::*;
 pub use view::*;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::group::{GroupControl, GroupData};
 use crate::membership::{Discovery, Heartbeat, MembershipMessage};
-use crate::{Incarnation, wire_enum, wire_struct};
+use crate::{Block, Incarnation, Wire, wire_enum, wire_struct};
 
 wire_enum! {
     /// One record of a frame.
@@ -18,6 +18,39 @@ wire_enum! {
         Link = 2 (LinkRecord),
         /// Group messages, rows and repairs' requests; reliable by the group's log, not by the link.
         Group = 3 (GroupData),
+    }
+}
+
+impl Record {
+    /// The record without its block's bytes, which end it: for frames that share them. `None` if it is no batch.
+    pub fn encode_before_block(&self) -> Option<(Vec<u8>, &Bytes)> {
+        let Record::Group(GroupData::Batch {
+            group,
+            view,
+            sender,
+            first,
+            stable,
+            ask,
+            messages,
+        }) = self
+        else {
+            return None;
+        };
+        let mark = Record::Group(GroupData::Batch {
+            group: *group,
+            view: *view,
+            sender: *sender,
+            first: *first,
+            stable: *stable,
+            ask: *ask,
+            messages: Block::default(),
+        });
+        let mut bytes = Vec::with_capacity(96);
+        mark.encode(&mut bytes);
+        // An empty block is its count and its length: two zeros.
+        bytes.truncate(bytes.len() - 2);
+        messages.encode_prefix(&mut bytes);
+        Some((bytes, messages.bytes()))
     }
 }
 

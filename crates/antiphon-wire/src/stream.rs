@@ -13,9 +13,8 @@ pub const PREFIX_BYTES: usize = 4;
 /// What goes before a frame on a stream. Written apart from the frame, so that the frame's one encoding serves all.
 ///
 /// # Panics
-/// If `frame` is no frame by its length: only sealed frames travel.
-pub fn length_prefix(frame: &[u8]) -> [u8; PREFIX_BYTES] {
-    let length = frame.len();
+/// If no frame has this length: only sealed frames travel.
+pub fn length_prefix(length: usize) -> [u8; PREFIX_BYTES] {
     assert!(
         (MIN_FRAME_BYTES..=MAX_FRAME_BYTES).contains(&length),
         "{length} bytes are no frame"
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     fn on_a_stream(frame: &[u8]) -> Vec<u8> {
-        [&length_prefix(frame)[..], frame].concat()
+        [&length_prefix(frame.len())[..], frame].concat()
     }
 
     #[test]

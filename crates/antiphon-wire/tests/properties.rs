@@ -216,7 +216,7 @@ proptest! {
     ) {
         let mut alice = FrameCodec::new("shop", None, Incarnation(1));
         let frames: Vec<Bytes> = lengths.iter().map(|n| alice.seal(Kind::Bulk, &vec![0; *n])).collect();
-        let mut stream: Vec<u8> = frames.iter().flat_map(|f| [&length_prefix(f)[..], f].concat()).collect();
+        let mut stream: Vec<u8> = frames.iter().flat_map(|f| [&length_prefix(f.len())[..], f].concat()).collect();
         let mut decoder = StreamDecoder::new();
         let mut got = Vec::new();
         for cut in cuts.iter().cycle() {

@@ -275,7 +275,7 @@ fn streams_are_cut_as_the_vectors_say() {
     let frames: Vec<Vec<u8>> = vec![vec![1; frame::MIN_FRAME_BYTES], vec![2; 300]];
     let good: Vec<u8> = frames
         .iter()
-        .flat_map(|f| [&length_prefix(f)[..], f].concat())
+        .flat_map(|f| [&length_prefix(f.len())[..], f].concat())
         .collect();
     let mut short = (frame::MIN_FRAME_BYTES as u32 - 1).to_le_bytes().to_vec();
     short.extend([0; 10]);

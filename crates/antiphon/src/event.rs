@@ -71,6 +71,66 @@ pub enum Event {
     Left,
 }
 
+/// Consecutive messages of one sender as delivered. An iterator over them.
+#[derive(Debug, Clone)]
+pub struct Messages {
+    run: antiphon_core::Messages,
+    sender: Arc<Member>,
+}
+
+impl Messages {
+    pub(crate) fn new(run: antiphon_core::Messages, sender: Arc<Member>) -> Self {
+        Self { run, sender }
+    }
+
+    /// The view they were sent and are delivered in.
+    pub fn view(&self) -> GroupViewId {
+        self.run.view
+    }
+
+    /// Who sent them.
+    pub fn sender(&self) -> &Arc<Member> {
+        &self.sender
+    }
+
+    /// Whether this node sent them.
+    pub fn are_mine(&self) -> bool {
+        self.run.ticket.is_some()
+    }
+
+    /// The sender's number for the first of them; the others' follow it.
+    pub fn first_seq(&self) -> u64 {
+        self.run.first
+    }
+
+    /// The payloads where they lie, without taking them out: nothing is copied or counted.
+    pub fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+        self.run.block.iter()
+    }
+}
+
+impl Iterator for Messages {
+    type Item = Message;
+
+    fn next(&mut self) -> Option<Message> {
+        let message = self.run.pop_front()?;
+        Some(Message {
+            view: message.view,
+            sender: self.sender.clone(),
+            seq: message.seq,
+            payload: message.payload,
+            mine: message.ticket.is_some(),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.run.len() as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Messages {}
+
 /// A message as delivered.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

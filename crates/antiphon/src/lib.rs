@@ -55,5 +55,5 @@ pub use antiphon_net::{Fault, TransportCounters};
 
 pub use cluster::{Builder, Cluster, ClusterEvents, GroupStatus, Phase, Status};
 pub use error::{Error, SendError};
-pub use event::{ClusterEvent, Event, Message, View};
-pub use group::{Group, GroupBuilder, GroupSender, Receipt};
+pub use event::{ClusterEvent, Event, Message, Messages, View};
+pub use group::{Group, GroupBuilder, GroupSender, Receipt, Run};

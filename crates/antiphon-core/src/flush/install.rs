@@ -59,15 +59,17 @@ impl Group {
             .collect();
         self.event(ctx, GroupEvent::Transitional { members });
         for (rank, count) in tail {
-            for _ in 0..count {
+            let mut left = count;
+            while left > 0 {
                 let Phase::Member(membership) = &mut self.phase else {
                     return;
                 };
                 let (view, sender) = (membership.stream.id, membership.stream.members[rank]);
-                let Some(message) = membership.stream.logs[rank].deliver() else {
+                let Some(messages) = membership.stream.logs[rank].deliver(left) else {
                     break;
                 };
-                self.deliver_of_cut(ctx, view, sender, message);
+                left -= messages.1.count();
+                self.deliver_of_cut(ctx, view, sender, messages);
             }
         }
     }

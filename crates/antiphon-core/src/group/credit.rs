@@ -5,13 +5,16 @@
 
 use std::collections::VecDeque;
 
-use antiphon_wire::Incarnation;
+use antiphon_wire::{Block, Incarnation};
+
+use super::log::charge;
 
 /// What this member has sent that some member's application has not consumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credit {
     first: u64,
-    charges: VecDeque<usize>,
+    /// Per block, how many messages it has and what it was charged with.
+    blocks: VecDeque<(u64, usize)>,
     outstanding: usize,
 }
 
@@ -20,7 +23,7 @@ impl Credit {
     pub(crate) fn new(first: u64) -> Self {
         Self {
             first,
-            charges: VecDeque::new(),
+            blocks: VecDeque::new(),
             outstanding: 0,
         }
     }
@@ -29,24 +32,24 @@ impl Credit {
         self.outstanding
     }
 
-    /// Whether a message of this charge fits now. One always fits in an empty window.
+    /// Whether a block of this charge fits now. One always fits in an empty window.
     pub(crate) fn admits(&self, charge: usize, window: usize) -> bool {
         self.outstanding == 0 || self.outstanding + charge <= window
     }
 
-    pub(crate) fn spend(&mut self, charge: usize) {
-        self.charges.push_back(charge);
-        self.outstanding += charge;
+    pub(crate) fn spend(&mut self, block: &Block) {
+        self.blocks.push_back((block.count(), charge(block)));
+        self.outstanding += charge(block);
     }
 
     /// All members' applications have consumed what comes before `position`.
     pub(crate) fn release(&mut self, position: u64) {
-        while self.first < position {
-            let Some(charge) = self.charges.pop_front() else {
-                break;
-            };
+        while let Some((count, charge)) = self.blocks.front()
+            && self.first + count <= position
+        {
             self.outstanding -= charge;
-            self.first += 1;
+            self.first += count;
+            self.blocks.pop_front();
         }
     }
 }
@@ -58,11 +61,11 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// A message was handed to the application.
-    pub(crate) fn delivered(&mut self, sender: Incarnation, seq: u64) {
+    /// Messages from this number on were handed to the application.
+    pub(crate) fn delivered(&mut self, sender: Incarnation, seq: u64, messages: u64) {
         match self.runs.back_mut() {
-            Some((last, first, count)) if *last == sender && *first + *count == seq => *count += 1,
-            _ => self.runs.push_back((sender, seq, 1)),
+            Some((last, first, count)) if *last == sender && *first + *count == seq => *count += messages,
+            _ => self.runs.push_back((sender, seq, messages)),
         }
     }
 

@@ -1,11 +1,10 @@
 //! What a member does with the records of its group: messages, rows, repairs, and those that come too early.
 
 use antiphon_wire::group::{Decision, DepartedSender, GroupData};
-use antiphon_wire::{GroupViewId, Incarnation};
-use bytes::Bytes;
+use antiphon_wire::{Block, GroupViewId, Incarnation};
 
 use super::Context;
-use super::log::charge;
+use super::log::{BLOCK_OVERHEAD, charge};
 use super::member::*;
 use crate::flush::Flow;
 
@@ -124,7 +123,7 @@ impl Membership {
         &self,
         sender: Incarnation,
         record: &GroupData,
-    ) -> Vec<(GroupViewId, u64, Bytes)> {
+    ) -> Option<(GroupViewId, u64, Block)> {
         let GroupData::Batch {
             view,
             first,
@@ -132,16 +131,14 @@ impl Membership {
             ..
         } = record
         else {
-            return Vec::new();
+            return None;
         };
         let Some(rank) = self.stream.rank(sender).filter(|_| *view == self.stream.id) else {
-            return Vec::new();
+            return None;
         };
         let delivered = self.stream.logs[rank].delivered();
-        let known = (*first..delivered).zip(messages);
-        known
-            .map(|(seq, payload)| (*view, seq, payload.clone()))
-            .collect()
+        let known = messages.clone().split_front(delivered.saturating_sub(*first));
+        (!known.is_empty()).then_some((*view, *first, known))
     }
 
     /// Remembers how far the messages of those that are not in the next view were delivered (R17).
@@ -165,8 +162,8 @@ impl Membership {
     /// A member that has installed a later view was faster: a window of its frames is held.
     pub(super) fn hold_early(&mut self, from: Incarnation, record: GroupData) {
         let bytes = match &record {
-            GroupData::Batch { messages, .. } => messages.iter().map(charge).sum::<usize>() + 64,
-            _ => 64,
+            GroupData::Batch { messages, .. } => charge(messages),
+            _ => BLOCK_OVERHEAD,
         };
         if self.early_bytes + bytes <= MAX_EARLY_BYTES {
             self.early_bytes += bytes;

@@ -9,7 +9,8 @@ use antiphon_wire::group::GroupMessage;
 use super::Context;
 use super::credit::Credit;
 use super::member::*;
-use crate::{GroupEvent, Outcome};
+use super::outbox::Tickets;
+use crate::{GroupEvent, Outcome, Ticket};
 
 impl Group {
     pub(crate) fn leave(&mut self, ctx: &mut Context<'_>) -> bool {
@@ -40,7 +41,7 @@ impl Group {
     pub(super) fn ask_to_leave(&mut self, ctx: &mut Context<'_>) {
         let Some(since) = self.leaving else { return };
         let waited = ctx.now.since(since) >= ctx.profile.leave_within / 2;
-        if ctx.suspended || !self.queue.is_empty() && !waited {
+        if ctx.suspended || !self.outbox.is_empty() && !waited {
             return;
         }
         let Phase::Member(membership) = &mut self.phase else {
@@ -59,26 +60,28 @@ impl Group {
     /// This node has left: what was accepted but never sent will not be sent any more, and of what was sent and never
     /// came back nobody will tell it (R17: each of them gets its receipt).
     pub(crate) fn end(&mut self, ctx: &mut Context<'_>) {
-        let own = std::mem::take(&mut self.own)
-            .into_iter()
-            .map(|(_, ticket)| (true, ticket));
+        let own = self.sent.clear().map(|(_, tickets)| (true, tickets));
         let pending = std::mem::take(&mut self.pending).into_iter();
         let sent = pending
             .flat_map(|pending| pending.messages)
-            .map(|(seq, ticket)| (seq.is_some(), ticket));
-        let queued = std::mem::take(&mut self.queue)
-            .into_iter()
-            .map(|(ticket, _)| (false, ticket));
+            .map(|(seq, tickets)| (seq.is_some(), tickets));
+        let queued = self.outbox.clear().into_iter().map(|tickets| (false, tickets));
         let receipts: Vec<_> = sent.chain(own).chain(queued).collect();
-        for (sent, ticket) in receipts {
+        for (sent, Tickets { first, count }) in receipts {
             let outcome = if sent {
                 Outcome::Unknown
             } else {
                 Outcome::NotDelivered
             };
-            self.event(ctx, GroupEvent::Receipt { ticket, outcome });
+            self.event(
+                ctx,
+                GroupEvent::Receipts {
+                    first,
+                    count,
+                    outcome,
+                },
+            );
         }
-        self.queue_bytes = 0;
         self.event(ctx, GroupEvent::Left);
     }
 
@@ -135,14 +138,9 @@ impl Group {
     }
 
     pub(super) fn keep_pending(&mut self, incarnation: Incarnation) {
-        let sent = std::mem::take(&mut self.own)
-            .into_iter()
-            .map(|(seq, ticket)| (Some(seq), ticket));
-        let queued = std::mem::take(&mut self.queue)
-            .into_iter()
-            .map(|(ticket, _)| (None, ticket));
+        let sent = self.sent.clear().map(|(seq, tickets)| (Some(seq), tickets));
+        let queued = self.outbox.clear().into_iter().map(|tickets| (None, tickets));
         let messages: Vec<_> = sent.chain(queued).collect();
-        self.queue_bytes = 0;
         if !messages.is_empty() {
             self.pending.push(Pending {
                 incarnation,
@@ -167,15 +165,27 @@ impl Group {
                 .iter()
                 .rev()
                 .find(|departed| departed.incarnation == incarnation);
-            for (seq, ticket) in messages {
-                let outcome = match (seq, record) {
-                    (None, _) => Outcome::NotDelivered,
-                    (Some(_), _) if founded => Outcome::Unknown,
-                    (Some(_), None) => Outcome::Unknown,
-                    (Some(seq), Some(record)) if seq <= record.last => Outcome::Delivered,
-                    (Some(_), Some(_)) => Outcome::NotDelivered,
+            for (seq, Tickets { first, count }) in messages {
+                let (delivered, rest) = match (seq, record) {
+                    (None, _) => (0, Outcome::NotDelivered),
+                    (Some(_), _) if founded => (0, Outcome::Unknown),
+                    (Some(_), None) => (0, Outcome::Unknown),
+                    (Some(seq), Some(record)) => {
+                        let delivered = (record.last + 1).saturating_sub(seq).min(count);
+                        (delivered, Outcome::NotDelivered)
+                    }
                 };
-                receipts.push(GroupEvent::Receipt { ticket, outcome });
+                let runs = [
+                    (first, delivered, Outcome::Delivered),
+                    (Ticket(first.0 + delivered), count - delivered, rest),
+                ];
+                for (first, count, outcome) in runs.into_iter().filter(|(_, count, _)| *count > 0) {
+                    receipts.push(GroupEvent::Receipts {
+                        first,
+                        count,
+                        outcome,
+                    });
+                }
             }
         }
         for receipt in receipts {

@@ -5,43 +5,60 @@
 //!  ───────┼────────────────┼──────────────┼──── ░ ─ ░ ────┼──►  numbers
 //!  stable │ kept for others│  undelivered │ gaps and ahead│
 //! ```
-//! A message stays until it is delivered here *and* the sender's stable mark says that every member holds it: until
-//! then any survivor may have to supply it for a dead sender. Numbers go on across views.
+//! Messages are kept in the blocks in which they came: what is kept, sent again and delivered are slices of the same
+//! bytes. A block stays until it is delivered here *and* the sender's stable mark says that every member holds it:
+//! until then any survivor may have to supply it for a dead sender. Numbers go on across views.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
+use antiphon_wire::{Block, BlockBuilder};
 
-/// What a message costs in windows and limits besides its payload: empty messages are not free.
-pub(crate) const MESSAGE_OVERHEAD: usize = 32;
+/// What a block costs in windows and limits besides its bytes: neither it nor its messages are free.
+pub(crate) const BLOCK_OVERHEAD: usize = 128;
 
 /// A number this far ahead of what is held is no sender's.
 const FAR_AHEAD: u64 = 1 << 32;
 
-/// What a message is charged with.
-pub(crate) fn charge(payload: &Bytes) -> usize {
-    payload.len() + MESSAGE_OVERHEAD
+/// What a block is charged with.
+pub(crate) fn charge(block: &Block) -> usize {
+    block.bytes().len() + BLOCK_OVERHEAD
 }
 
-/// What became of a message offered to a log.
+/// What became of messages offered to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// It extends what is held.
+    /// They extend what is held.
     Held,
-    /// It is kept behind a gap.
+    /// They are kept behind a gap.
     Ahead,
-    /// It was there before.
+    /// They were there before.
     Duplicate,
-    /// There is no room for it, or its number is absurd.
+    /// There is no room for them, or their number is absurd.
     Refused,
+}
+
+/// Consecutive messages, the first of them with this number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    first: u64,
+    block: Block,
+}
+
+impl Entry {
+    fn end(&self) -> u64 {
+        self.first + self.block.count()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
-    base: u64,
-    entries: VecDeque<Bytes>,
+    /// In order and without a gap. One of them begins where `delivered` is, unless that is the end.
+    entries: VecDeque<Entry>,
+    /// Entries that are delivered.
+    cursor: usize,
     bytes: usize,
-    ahead: BTreeMap<u64, Bytes>,
+    next: u64,
+    ahead: BTreeMap<u64, Block>,
     ahead_bytes: usize,
     end: u64,
     delivered: u64,
@@ -51,9 +68,10 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(start: u64) -> Self {
         Self {
-            base: start,
             entries: VecDeque::new(),
+            cursor: 0,
             bytes: 0,
+            next: start,
             ahead: BTreeMap::new(),
             ahead_bytes: 0,
             end: start,
@@ -64,7 +82,7 @@ impl Log {
 
     /// The first message not held.
     pub(crate) fn next(&self) -> u64 {
-        self.base + self.entries.len() as u64
+        self.next
     }
 
     /// The first message not delivered.
@@ -82,53 +100,70 @@ impl Log {
         self.bytes + self.ahead_bytes
     }
 
-    /// Adds the sender's own next message.
-    pub(crate) fn append(&mut self, payload: Bytes) -> u64 {
-        let seq = self.next();
-        self.bytes += charge(&payload);
-        self.entries.push_back(payload);
-        self.end = self.end.max(self.next());
-        seq
+    /// Adds the sender's own next messages; gives the number of the first.
+    pub(crate) fn append(&mut self, block: Block) -> u64 {
+        let first = self.next;
+        self.push(block);
+        first
     }
 
-    /// Takes a message that arrived; `limit` bounds the bytes kept, in order and ahead each.
-    pub(crate) fn insert(&mut self, seq: u64, payload: Bytes, limit: usize) -> Inserted {
-        let next = self.next();
-        if seq < next {
+    /// Takes messages that arrived; `limit` bounds the bytes kept, in order and ahead each.
+    pub(crate) fn insert(&mut self, first: u64, mut block: Block, limit: usize) -> Inserted {
+        let end = first.saturating_add(block.count());
+        if end <= self.next {
             return Inserted::Duplicate;
         }
-        let charge = charge(&payload);
-        if seq > next {
-            if seq - next > FAR_AHEAD || self.ahead_bytes + charge > limit {
-                return Inserted::Refused;
-            }
-            self.end = self.end.max(seq + 1);
-            if self.ahead.contains_key(&seq) {
-                return Inserted::Duplicate;
-            }
-            self.ahead_bytes += charge;
-            self.ahead.insert(seq, payload);
-            return Inserted::Ahead;
+        if first > self.next {
+            return self.insert_ahead(first, block, limit);
         }
-        if self.bytes + charge > limit {
+        if first < self.next {
+            drop(block.split_front(self.next - first));
+        }
+        if self.bytes + charge(&block) > limit {
             return Inserted::Refused;
         }
-        self.push(payload);
-        while let Some(entry) = self.ahead.first_entry() {
-            if *entry.key() != self.base + self.entries.len() as u64 {
-                break;
-            }
-            let payload = entry.remove();
-            self.ahead_bytes -= self::charge(&payload);
-            self.push(payload);
-        }
+        self.push(block);
+        self.take_from_ahead();
         Inserted::Held
     }
 
-    fn push(&mut self, payload: Bytes) {
-        self.bytes += charge(&payload);
-        self.entries.push_back(payload);
-        self.end = self.end.max(self.next());
+    fn insert_ahead(&mut self, first: u64, block: Block, limit: usize) -> Inserted {
+        let charge = charge(&block);
+        if first - self.next > FAR_AHEAD || self.ahead_bytes + charge > limit {
+            return Inserted::Refused;
+        }
+        self.end = self.end.max(first + block.count());
+        match self.ahead.get(&first) {
+            Some(known) if known.count() >= block.count() => return Inserted::Duplicate,
+            Some(known) => self.ahead_bytes -= self::charge(known),
+            None => {}
+        }
+        self.ahead_bytes += charge;
+        self.ahead.insert(first, block);
+        Inserted::Ahead
+    }
+
+    /// Moves what is no longer behind a gap.
+    fn take_from_ahead(&mut self) {
+        while let Some(entry) = self.ahead.first_entry() {
+            if *entry.key() > self.next {
+                break;
+            }
+            let (first, mut block) = entry.remove_entry();
+            self.ahead_bytes -= charge(&block);
+            drop(block.split_front(self.next - first));
+            if !block.is_empty() {
+                self.push(block);
+            }
+        }
+    }
+
+    fn push(&mut self, block: Block) {
+        self.bytes += charge(&block);
+        let first = self.next;
+        self.next += block.count();
+        self.end = self.end.max(self.next);
+        self.entries.push_back(Entry { first, block });
     }
 
     /// Pretends that everything before `seq` was delivered: only a planted mistake does this.
@@ -141,68 +176,95 @@ impl Log {
 
     /// The log reaches up to this number, exclusive.
     pub(crate) fn heard_of(&mut self, end: u64) {
-        if end <= self.next().saturating_add(FAR_AHEAD) {
+        if end <= self.next.saturating_add(FAR_AHEAD) {
             self.end = self.end.max(end);
         }
     }
 
     /// The first run of missing messages, if any is known to exist.
     pub(crate) fn gap(&self) -> Option<(u64, u64)> {
-        let next = self.next();
         let end = self.ahead.first_key_value().map_or(self.end, |(first, _)| *first);
-        (next < end).then_some((next, end))
+        (self.next < end).then_some((self.next, end))
     }
 
-    pub(crate) fn has_undelivered(&self) -> bool {
-        self.delivered < self.next()
+    /// How many messages are held and not delivered.
+    pub(crate) fn undelivered(&self) -> u64 {
+        self.next - self.delivered
     }
 
-    /// The next message to deliver; from here on it counts as delivered.
-    pub(crate) fn deliver(&mut self) -> Option<(u64, Bytes)> {
-        let seq = self.delivered;
-        let payload = self.get(seq)?.clone();
-        self.delivered += 1;
+    /// The next messages to deliver, at most `limit` and at most what came in one block; from here on they count as
+    /// delivered.
+    pub(crate) fn deliver(&mut self, limit: u64) -> Option<(u64, Block)> {
+        let entry = self.entries.get_mut(self.cursor)?;
+        if limit == 0 {
+            return None;
+        }
+        let first = entry.first;
+        if entry.block.count() > limit {
+            let front = entry.block.split_front(limit);
+            entry.first += limit;
+            let (first, block) = (first, front);
+            self.bytes += BLOCK_OVERHEAD;
+            self.entries.insert(self.cursor, Entry { first, block });
+        }
+        let block = self.entries[self.cursor].block.clone();
+        self.cursor += 1;
+        self.delivered = first + block.count();
         self.release();
-        Some((seq, payload))
+        Some((first, block))
     }
 
-    pub(crate) fn get(&self, seq: u64) -> Option<&Bytes> {
-        self.entries
-            .get(usize::try_from(seq.checked_sub(self.base)?).ok()?)
-    }
-
-    /// Consecutive messages from `first` on, at least one if it is held, within `bytes` and before `end`.
-    pub(crate) fn slice(&self, first: u64, end: u64, bytes: usize) -> Vec<Bytes> {
-        let mut messages = Vec::new();
-        let mut room = bytes;
-        for seq in first..end.min(self.next()) {
-            let Some(payload) = self.get(seq) else { break };
-            let cost = payload.len() + 3;
-            if !messages.is_empty() && (cost > room || messages.len() == MAX_MESSAGES) {
+    /// What is held of `first..end`, a block at a time; blocks that together have at most `bytes` are joined.
+    pub(crate) fn slice(&self, first: u64, end: u64, bytes: usize) -> Option<(u64, Block)> {
+        let index = self.entries.partition_point(|entry| entry.end() <= first);
+        let entry = self
+            .entries
+            .get(index)
+            .filter(|entry| entry.first <= first && first < end)?;
+        let part = |entry: &Entry| {
+            let mut block = entry.block.clone();
+            drop(block.split_front(first.saturating_sub(entry.first)));
+            block.split_front(end.saturating_sub(first.max(entry.first)))
+        };
+        let front = part(entry);
+        let mut joined = BlockBuilder::default();
+        let mut more = self
+            .entries
+            .iter()
+            .skip(index + 1)
+            .take_while(|entry| entry.first < end)
+            .map(part)
+            .peekable();
+        if more
+            .peek()
+            .is_none_or(|next| front.bytes().len() + next.bytes().len() > bytes)
+        {
+            return Some((first, front));
+        }
+        joined.extend(&front);
+        for block in more {
+            if joined.len() + block.bytes().len() > bytes {
                 break;
             }
-            room = room.saturating_sub(cost);
-            messages.push(payload.clone());
+            joined.extend(&block);
         }
-        messages
+        Some((first, joined.finish()))
     }
 
     /// The sender says that every member holds what comes before `stable`.
     pub(crate) fn set_stable(&mut self, stable: u64) {
-        self.stable = self.stable.max(stable.min(self.next()));
+        self.stable = self.stable.max(stable.min(self.next));
         self.release();
     }
 
     fn release(&mut self) {
-        while self.base < self.stable.min(self.delivered) {
-            let Some(payload) = self.entries.pop_front() else {
-                break;
-            };
-            self.bytes -= charge(&payload);
-            self.base += 1;
+        while self.cursor > 0
+            && let Some(entry) = self.entries.front()
+            && entry.end() <= self.stable
+        {
+            self.bytes -= charge(&entry.block);
+            self.entries.pop_front();
+            self.cursor -= 1;
         }
     }
 }
-
-/// The most messages in one record.
-pub(crate) const MAX_MESSAGES: usize = 2048;

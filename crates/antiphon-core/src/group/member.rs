@@ -10,16 +10,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use antiphon_wire::group::{DepartedSender, GroupData, GroupReport, GroupTerms, Joiner};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation};
-use bytes::Bytes;
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
 
 use super::credit::{Backlog, Credit};
-use super::log::charge;
+use super::log::BLOCK_OVERHEAD;
+use super::outbox::{Outbox, Sent, Tickets};
 use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
 use crate::{
-    GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Message, Order, SendError, Ticket, Time,
+    GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError, Ticket, Time,
 };
 
 /// Where this node stands with a group.
@@ -50,8 +50,8 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(super) incarnation: Incarnation,
-    /// The message's number, if it was ever sent.
-    pub(super) messages: Vec<(Option<u64>, Ticket)>,
+    /// The number of the first of each run, if it was ever sent.
+    pub(super) messages: Vec<(Option<u64>, Tickets)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +66,9 @@ pub(crate) struct Group {
     pub(crate) asked: bool,
     pub(super) next_ticket: u64,
     pub(super) next_seq: u64,
-    pub(super) queue: VecDeque<(Ticket, Bytes)>,
-    pub(super) queue_bytes: usize,
+    pub(super) outbox: Outbox,
     pub(super) wants_writable: bool,
-    pub(super) own: VecDeque<(u64, Ticket)>,
+    pub(super) sent: Sent,
     pub(super) pending: Vec<Pending>,
     pub(super) credit: Credit,
     pub(super) backlog: Backlog,
@@ -143,10 +142,9 @@ impl Group {
             asked: false,
             next_ticket: 1,
             next_seq: 1,
-            queue: VecDeque::new(),
-            queue_bytes: 0,
+            outbox: Outbox::default(),
             wants_writable: false,
-            own: VecDeque::new(),
+            sent: Sent::default(),
             pending: Vec::new(),
             credit: Credit::new(1),
             backlog: Backlog::default(),
@@ -204,10 +202,34 @@ impl Group {
         })
     }
 
-    pub(crate) fn send(&mut self, ctx: &mut Context<'_>, payload: Bytes) -> Result<Ticket, SendError> {
+    pub(crate) fn send(&mut self, ctx: &mut Context<'_>, payload: &[u8]) -> Result<Ticket, SendError> {
         if payload.len() > MAX_PAYLOAD_BYTES {
             return Err(SendError::TooLarge);
         }
+        self.check_room(ctx, payload.len())?;
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.outbox.push(ticket, payload);
+        Ok(ticket)
+    }
+
+    /// Takes messages whose tickets the caller has chosen: above all before, consecutive.
+    pub(crate) fn send_block(
+        &mut self,
+        ctx: &mut Context<'_>,
+        first: Ticket,
+        block: Block,
+    ) -> Result<(), SendError> {
+        self.check_room(ctx, block.bytes().len())?;
+        self.next_ticket = self.next_ticket.max(first.0 + block.count());
+        if !block.is_empty() {
+            self.outbox.push_block(first, block);
+        }
+        Ok(())
+    }
+
+    /// Whether messages of so many bytes may be accepted now.
+    fn check_room(&mut self, ctx: &Context<'_>, bytes: usize) -> Result<(), SendError> {
         if self.leaving.is_some() || matches!(self.phase, Phase::Ghost { .. }) {
             return Err(SendError::NoSuchGroup);
         }
@@ -217,18 +239,11 @@ impl Group {
         if !matches!(self.phase, Phase::Member(_)) {
             return Err(SendError::NotMember);
         }
-        let cost = charge(&payload);
-        let direct = self.queue.is_empty() && self.may_send() && self.credit.admits(cost, self.window());
-        if !direct && self.queue_bytes + cost > self.window() {
+        if self.outbox.bytes() + bytes + BLOCK_OVERHEAD > self.window() {
             self.wants_writable = true;
             return Err(SendError::Full);
         }
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.queue_bytes += cost;
-        self.queue.push_back((ticket, payload));
-        self.pump(ctx);
-        Ok(ticket)
+        Ok(())
     }
 
     /// Whether the present view still takes messages of this member.
@@ -247,24 +262,21 @@ impl Group {
         if let Phase::Member(membership) = &mut self.phase {
             let stream = &mut membership.stream;
             self.credit.release(stream.consumed_by_all());
-            while open && let Some((_, payload)) = self.queue.front() {
-                let cost = charge(payload);
-                if !self.credit.admits(cost, window) && !planted!(IgnoreCredit) {
-                    break;
-                }
-                let Some((ticket, payload)) = self.queue.pop_front() else {
-                    break;
-                };
-                self.queue_bytes -= cost;
-                self.credit.spend(cost);
-                let seq = stream.append(payload);
-                self.own.push_back((seq, ticket));
-                self.next_seq = seq + 1;
+            while open
+                && let Some(charge) = self.outbox.front_charge()
+                && (self.credit.admits(charge, window) || planted!(IgnoreCredit))
+                && let Some((first, block)) = self.outbox.pop()
+            {
+                let count = block.count();
+                self.credit.spend(&block);
+                let seq = stream.append(block);
+                self.sent.push(seq, Tickets { first, count });
+                self.next_seq = seq + count;
             }
-            stream.set_starved(ctx.now, ctx.profile, open && !self.queue.is_empty());
+            stream.set_starved(ctx.now, ctx.profile, open && !self.outbox.is_empty());
         }
         self.deliver_ready(ctx);
-        if self.wants_writable && self.queue_bytes * 2 <= window {
+        if self.wants_writable && self.outbox.bytes() * 2 <= window {
             self.wants_writable = false;
             self.event(ctx, GroupEvent::Writable);
         }
@@ -281,9 +293,9 @@ impl Group {
             return;
         }
         let stream = &mut membership.stream;
-        while let Some((rank, seq, payload)) = stream.deliver() {
-            let delivery = (stream.id, stream.members[rank], seq, payload);
-            hand_over(self.handle, &mut self.backlog, &mut self.own, ctx, delivery);
+        while let Some((rank, first, block)) = stream.deliver() {
+            let delivery = (stream.id, stream.members[rank], first, block);
+            hand_over(self.handle, &mut self.backlog, &mut self.sent, ctx, delivery);
         }
     }
 
@@ -306,6 +318,7 @@ impl Group {
 
     /// Packs frames: called when a batch of inputs is over.
     pub(crate) fn pack(&mut self, ctx: &mut Context<'_>) {
+        self.pump(ctx);
         if let Phase::Member(membership) = &mut self.phase
             && !ctx.suspended
             && matches!(membership.flow, Flow::Open)
@@ -322,13 +335,17 @@ impl Group {
                 if ctx.suspended && !planted!(DeliverWhileSuspended) {
                     return;
                 }
-                let again = planted!(ForgetDedup).then(|| membership.known_messages(from, &record));
+                let again = if planted!(ForgetDedup) {
+                    membership.known_messages(from, &record)
+                } else {
+                    None
+                };
                 if membership.handle_data(ctx, from, record) {
                     self.pump(ctx);
                 }
-                for (view, seq, payload) in again.into_iter().flatten() {
-                    let delivery = (view, from, seq, payload);
-                    hand_over(self.handle, &mut self.backlog, &mut self.own, ctx, delivery);
+                if let Some((view, first, block)) = again {
+                    let delivery = (view, from, first, block);
+                    hand_over(self.handle, &mut self.backlog, &mut self.sent, ctx, delivery);
                 }
             }
             Phase::Ghost { retained, .. } => retained.answer(ctx, from, &record),
@@ -363,21 +380,20 @@ impl Group {
         }
     }
 
-    /// Delivers one message of the cut.
+    /// Delivers messages of the cut.
     pub(crate) fn deliver_of_cut(
         &mut self,
         ctx: &mut Context<'_>,
         view: GroupViewId,
         sender: Incarnation,
-        message: (u64, Bytes),
+        (first, block): (u64, Block),
     ) {
-        let delivery = (view, sender, message.0, message.1);
-        hand_over(self.handle, &mut self.backlog, &mut self.own, ctx, delivery);
+        let delivery = (view, sender, first, block);
+        hand_over(self.handle, &mut self.backlog, &mut self.sent, ctx, delivery);
     }
 
     pub(crate) fn lose_queue(&mut self) {
-        self.queue.clear();
-        self.queue_bytes = 0;
+        self.outbox.clear();
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
@@ -423,33 +439,34 @@ impl Group {
     }
 }
 
-pub(super) type Delivery = (GroupViewId, Incarnation, u64, Bytes);
+pub(super) type Delivery = (GroupViewId, Incarnation, u64, Block);
 
-/// Gives a message to the application.
+/// Gives messages to the application; its own with their tickets.
 pub(super) fn hand_over(
     handle: GroupHandle,
     backlog: &mut Backlog,
-    own: &mut VecDeque<(u64, Ticket)>,
+    sent: &mut Sent,
     ctx: &mut Context<'_>,
-    (view, sender, seq, payload): Delivery,
+    (view, sender, mut first, mut block): Delivery,
 ) {
-    backlog.delivered(sender, seq);
-    let mut ticket = None;
-    if sender == ctx.me {
-        while own.front().is_some_and(|(own, _)| *own <= seq) {
-            ticket = own
-                .pop_front()
-                .filter(|(own, _)| *own == seq)
-                .map(|(_, ticket)| ticket);
-        }
+    backlog.delivered(sender, first, block.count());
+    while !block.is_empty() {
+        let tickets = if sender == ctx.me {
+            sent.take(first, block.count())
+        } else {
+            None
+        };
+        let front = block.split_front(tickets.map_or(u64::MAX, |tickets| tickets.count));
+        let count = front.count();
+        let messages = Messages {
+            view,
+            sender,
+            first,
+            block: front,
+            ticket: tickets.map(|tickets| tickets.first),
+        };
+        first += count;
+        ctx.effects
+            .push_back(Effect::Event(handle, GroupEvent::Messages(messages)));
     }
-    let message = Message {
-        view,
-        sender,
-        seq,
-        payload,
-        ticket,
-    };
-    ctx.effects
-        .push_back(Effect::Event(handle, GroupEvent::Message(message)));
 }

@@ -16,7 +16,7 @@
 use super::data::MAX_EARLY_BYTES;
 use super::member::{Group, Phase};
 
-/// Payload bytes, and a charge per message.
+/// Bytes of blocks, and a charge for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// What is held now.
@@ -28,7 +28,7 @@ pub struct Memory {
 impl Group {
     /// What this group takes at this node.
     pub(crate) fn memory(&self) -> Memory {
-        let mut held = self.queue_bytes;
+        let mut held = self.outbox.bytes();
         let mut bound = self.window();
         let streams = match &self.phase {
             Phase::Member(membership) => {

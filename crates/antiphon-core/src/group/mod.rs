@@ -31,6 +31,7 @@ mod exit;
 pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;
+pub(crate) mod outbox;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
@@ -39,8 +40,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
-use bytes::Bytes;
+use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
 
 use self::directory::Directory;
 use self::member::{Group, Phase};
@@ -363,13 +363,25 @@ impl Groups {
     }
 
     /// Sends a message to a group.
-    pub fn send(&mut self, now: Time, group: GroupHandle, payload: Bytes) -> Result<Ticket, SendError> {
+    pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
         self.begin(now);
         let mut ctx = context!(self);
         let group = self.groups.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
-        let ticket = group.send(&mut ctx, payload);
-        self.finish();
-        ticket
+        group.send(&mut ctx, payload)
+    }
+
+    /// Sends messages to a group, all or none.
+    pub fn send_block(
+        &mut self,
+        now: Time,
+        group: GroupHandle,
+        first: Ticket,
+        block: Block,
+    ) -> Result<(), SendError> {
+        self.begin(now);
+        let mut ctx = context!(self);
+        let group = self.groups.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
+        group.send_block(&mut ctx, first, block)
     }
 
     /// The application has taken this many more messages of the group.

@@ -1,6 +1,6 @@
 //! The messages of one group in one view: a log per sender, the order, acknowledgements and repairs.
 //!
-//! What a message costs: its sender encodes it once for all members, in a frame with as many others as fit. A receiver
+//! What a message costs: its sender copies it once into a [block](Block), which is kept, sent to all and delivered as it is. A receiver
 //! tells each sender two numbers (what it holds, what its application has consumed) at the end of a receive batch if
 //! asked or if much came in, otherwise by a short timer. A gap is asked for at once; a lost tail is noticed by its
 //! sender, which shows how far its log reaches to those that lag. Everything here is per view; a flush ends it.
@@ -9,21 +9,20 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, Run};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation};
-use bytes::Bytes;
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
 
 use super::Effect;
 use super::log::{Inserted, Log};
 use crate::order::{Engine, MAX_RUNS, Sequencer};
 use crate::{Class, Order, Profile, Time};
 
-/// Messages of a frame, together; one larger message has a frame of its own.
-const BATCH_BYTES: usize = 58_000;
+/// Blocks that together have no more than this share a frame.
+const JOIN_BYTES: usize = 4096;
 /// Order records ride on a data frame only below this.
 const PIGGYBACK_BYTES: usize = 50_000;
 /// How much one request for repair is answered with.
 const REPAIR_BYTES: usize = 128 * 1024;
-/// The largest record of a repair, if it holds more than one message.
+/// The largest record of a repair that joins blocks.
 const REPAIR_RECORD_BYTES: usize = 32 * 1024;
 
 /// How far a member has come in this member's log, as it said.
@@ -147,20 +146,21 @@ impl Stream {
             .collect()
     }
 
-    /// Adds a message of this member.
-    pub(crate) fn append(&mut self, payload: Bytes) -> u64 {
-        let seq = self.logs[self.me].append(payload);
-        self.rows[self.me].held = seq + 1;
+    /// Adds messages of this member; gives the number of the first.
+    pub(crate) fn append(&mut self, block: Block) -> u64 {
+        let seq = self.logs[self.me].append(block);
+        self.rows[self.me].held = self.logs[self.me].next();
         self.engine.held(self.me, &self.logs[self.me]);
         self.refresh_stable();
         seq
     }
 
-    /// The next message to deliver.
-    pub(crate) fn deliver(&mut self) -> Option<(usize, u64, Bytes)> {
-        let rank = self.engine.next(&self.logs)?;
-        let (seq, payload) = self.logs[rank].deliver()?;
-        Some((rank, seq, payload))
+    /// The next messages to deliver, all of one sender.
+    pub(crate) fn deliver(&mut self) -> Option<(usize, u64, Block)> {
+        let (rank, count) = self.engine.next(&self.logs)?;
+        let (first, block) = self.logs[rank].deliver(count)?;
+        self.engine.took(block.count());
+        Some((rank, first, block))
     }
 
     /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less.
@@ -188,7 +188,7 @@ impl Stream {
         first: u64,
         stable: u64,
         ask: bool,
-        messages: Vec<Bytes>,
+        messages: Block,
         out: &mut VecDeque<Effect>,
     ) {
         let limit = self.limit();
@@ -196,15 +196,12 @@ impl Stream {
             self.dropped += 1;
             return;
         }
-        let mut bytes = 0;
-        for (seq, payload) in (first..).zip(messages) {
-            bytes += super::log::charge(&payload);
-            if planted!(DeliverFifoGap) && seq > self.logs[sender].next() {
-                self.logs[sender].skip_to(seq);
-            }
-            if self.logs[sender].insert(seq, payload, limit) == Inserted::Refused {
-                self.dropped += 1;
-            }
+        let bytes = super::log::charge(&messages);
+        if planted!(DeliverFifoGap) && !messages.is_empty() && first > self.logs[sender].next() {
+            self.logs[sender].skip_to(first);
+        }
+        if !messages.is_empty() && self.logs[sender].insert(first, messages, limit) == Inserted::Refused {
+            self.dropped += 1;
         }
         let log = &mut self.logs[sender];
         log.heard_of(first);
@@ -431,10 +428,11 @@ impl Stream {
         let mut sent = false;
         while self.unsent < self.logs[self.me].next() {
             let log = &self.logs[self.me];
-            let messages = log.slice(self.unsent, u64::MAX, BATCH_BYTES);
-            let bytes: usize = messages.iter().map(|message| message.len() + 3).sum();
-            let first = self.unsent;
-            self.unsent += messages.len().max(1) as u64;
+            let Some((first, messages)) = log.slice(self.unsent, u64::MAX, JOIN_BYTES) else {
+                break;
+            };
+            let bytes = messages.bytes().len();
+            self.unsent += messages.count();
             self.published = log.stable();
             let ask = outstanding * 2 >= self.window || self.starved;
             let sender = self.me as u16;
@@ -612,15 +610,14 @@ impl Stream {
     }
 
     /// Takes what a flush's holder supplied, up to the cut.
-    pub(crate) fn repair(&mut self, sender: usize, first: u64, messages: Vec<Bytes>, last_of_cut: u64) {
+    pub(crate) fn repair(&mut self, sender: usize, first: u64, mut messages: Block, last_of_cut: u64) {
         let limit = self.limit();
         if first.checked_add(MAX_LOG).is_none() {
             return;
         }
-        for (seq, payload) in (first..=last_of_cut).zip(messages) {
-            if self.logs[sender].insert(seq, payload, limit) == Inserted::Refused {
-                self.dropped += 1;
-            }
+        let wanted = messages.split_front((last_of_cut + 1).saturating_sub(first));
+        if !wanted.is_empty() && self.logs[sender].insert(first, wanted, limit) == Inserted::Refused {
+            self.dropped += 1;
         }
     }
 
@@ -738,7 +735,7 @@ impl Stream {
             first: self.unsent,
             stable,
             ask,
-            messages: Vec::new(),
+            messages: Block::default(),
         }];
         if let Engine::Sequencer(sequencer) = &self.engine
             && sequencer.am_sequencer()
@@ -761,18 +758,15 @@ impl Stream {
 const MAX_LOG: u64 = 1 << 33;
 
 /// What is held of `first..end`, in records for a repair.
-fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Vec<Bytes>)> {
+fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Block)> {
     let mut chunks = Vec::new();
     let mut bytes = 0;
-    while first < end && bytes < REPAIR_BYTES {
-        let messages = log.slice(first, end, REPAIR_RECORD_BYTES);
-        if messages.is_empty() {
-            break;
-        }
-        bytes += messages.iter().map(|message| message.len() + 3).sum::<usize>();
-        let count = messages.len() as u64;
-        chunks.push((first, messages));
-        first += count;
+    while bytes < REPAIR_BYTES
+        && let Some((at, block)) = log.slice(first, end, REPAIR_RECORD_BYTES)
+    {
+        bytes += block.bytes().len();
+        first += block.count();
+        chunks.push((at, block));
     }
     chunks
 }

@@ -36,15 +36,26 @@ impl Engine {
         }
     }
 
-    /// The rank whose next message may be delivered now. The caller delivers it.
-    pub(crate) fn next(&mut self, logs: &[Log]) -> Option<usize> {
+    /// The rank whose next messages may be delivered now, and how many of them. The caller says how many it took.
+    pub(crate) fn next(&self, logs: &[Log]) -> Option<(usize, u64)> {
+        let any = || {
+            let rank = logs.iter().position(|log| log.undelivered() > 0)?;
+            Some((rank, logs[rank].undelivered()))
+        };
         match self {
-            Engine::Fifo => logs.iter().position(Log::has_undelivered),
+            Engine::Fifo => any(),
             // G21 agreed order: nothing is delivered before its position is known.
-            Engine::Sequencer(_) if planted!(DeliverBeforeOrder) => {
-                logs.iter().position(Log::has_undelivered)
-            }
+            Engine::Sequencer(_) if planted!(DeliverBeforeOrder) => any(),
             Engine::Sequencer(sequencer) => sequencer.next(logs),
+        }
+    }
+
+    /// The caller has delivered this many of what [`Engine::next`] said.
+    pub(crate) fn took(&mut self, count: u64) {
+        match self {
+            Engine::Fifo => {}
+            Engine::Sequencer(_) if planted!(DeliverBeforeOrder) => {}
+            Engine::Sequencer(sequencer) => sequencer.took(count),
         }
     }
 

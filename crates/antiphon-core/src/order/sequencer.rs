@@ -153,18 +153,20 @@ impl Sequencer {
         }
     }
 
-    pub(crate) fn next(&mut self, logs: &[Log]) -> Option<usize> {
-        let (rank, count) = self.pending.front_mut()?;
-        let rank = *rank;
-        if !logs[rank].has_undelivered() {
-            return None;
+    pub(crate) fn next(&self, logs: &[Log]) -> Option<(usize, u64)> {
+        let (rank, count) = *self.pending.front()?;
+        let ready = logs[rank].undelivered().min(count);
+        (ready > 0).then_some((rank, ready))
+    }
+
+    pub(crate) fn took(&mut self, taken: u64) {
+        if let Some((_, count)) = self.pending.front_mut() {
+            *count -= taken;
+            if *count == 0 {
+                self.pending.pop_front();
+            }
+            self.delivered += taken;
         }
-        *count -= 1;
-        if *count == 0 {
-            self.pending.pop_front();
-        }
-        self.delivered += 1;
-        Some(rank)
     }
 
     /// The undelivered runs before position `ordered`.

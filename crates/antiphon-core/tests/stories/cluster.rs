@@ -112,9 +112,7 @@ impl Cluster {
         payload: &str,
     ) -> Result<Ticket, SendError> {
         let now = self.now;
-        let result = self
-            .node_mut(host)
-            .send(now, group, Bytes::copy_from_slice(payload.as_bytes()));
+        let result = self.node_mut(host).send(now, group, payload.as_bytes());
         self.drain(host);
         result
     }
@@ -244,8 +242,8 @@ impl Cluster {
         let mut consumed = BTreeMap::<GroupHandle, u64>::new();
         let mut events = Vec::new();
         while let Some(event) = node.poll_event() {
-            if let Event::Group(group, GroupEvent::Message(_)) = &event {
-                *consumed.entry(*group).or_default() += 1;
+            if let Event::Group(group, GroupEvent::Messages(messages)) = &event {
+                *consumed.entry(*group).or_default() += messages.len();
             }
             events.push(event);
         }
@@ -272,7 +270,8 @@ impl Cluster {
             SocketAddr::V6(_) => 0,
         };
         match output {
-            Output::Frame { to, bytes, .. } => {
+            Output::Frame { to, frame, .. } => {
+                let bytes = frame.to_bytes();
                 let to = host_of(to);
                 if self.hosts.get(&to).is_some_and(|entry| entry.node.is_some()) {
                     self.carry(host, to, Arrival::Frame(addr(host), bytes));
@@ -368,12 +367,13 @@ impl Log {
         views.last().copied()
     }
 
-    pub(crate) fn messages(&self, group: GroupHandle) -> Vec<&Message> {
+    pub(crate) fn messages(&self, group: GroupHandle) -> Vec<Message> {
         self.group_events(group)
             .filter_map(|event| match event {
-                GroupEvent::Message(message) => Some(message),
+                GroupEvent::Messages(messages) => Some(messages.clone()),
                 _ => None,
             })
+            .flatten()
             .collect()
     }
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use antiphon_core::{Class, LifelineCommand, LifelineEvent};
-use bytes::Bytes;
+use antiphon_wire::frame::Frame;
 
 use crate::faults::{FaultTable, is_lost};
 use crate::{Closing, Faults, Inputs, Transport, TransportCounters};
@@ -82,7 +82,8 @@ impl Transport for MemoryTransport {
         self.addr
     }
 
-    fn send(&mut self, to: SocketAddr, class: Class, frame: Bytes) {
+    fn send(&mut self, to: SocketAddr, class: Class, frame: Frame) {
+        let frame = frame.to_bytes();
         let fault = self.faults.fault(to);
         if fault.block || is_lost(fault.drop) {
             self.counters.frames_faulted += 1;

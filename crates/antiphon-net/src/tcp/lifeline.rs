@@ -88,7 +88,7 @@ impl OutboundLifeline {
     pub(super) fn write(&self, record: &Bytes) -> bool {
         let slot = lock(&self.slot);
         let Some(socket) = slot.as_ref() else { return true };
-        let bytes = [&length_prefix(record)[..], record].concat();
+        let bytes = [&length_prefix(record.len())[..], record].concat();
         let written = socket.write_at_once(&bytes);
         if !written {
             // R2: before any later output. The task may hold the socket a moment longer.

@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use antiphon_core::{Class, DialId, LifelineCommand, LifelineEvent};
+use antiphon_wire::frame::Frame;
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -206,7 +207,7 @@ impl Transport for TcpTransport {
         self.local_addr
     }
 
-    fn send(&mut self, to: SocketAddr, class: Class, frame: Bytes) {
+    fn send(&mut self, to: SocketAddr, class: Class, frame: Frame) {
         let fault = self.common.faults.fault(to);
         if fault.block || is_lost(fault.drop) {
             self.common.counters.faulted(1);

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use antiphon_core::{Class, PathTrouble};
+use antiphon_wire::frame::Frame;
 use antiphon_wire::stream::{PREFIX_BYTES, length_prefix};
-use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ pub(super) struct Outbound {
 
 #[derive(Debug)]
 struct Queued {
-    frame: Bytes,
+    frame: Frame,
     /// An injected delay: not to leave earlier.
     due: Option<Instant>,
 }
@@ -86,7 +86,7 @@ impl Outbound {
     }
 
     /// Queues a frame; false if there is no room.
-    pub(super) fn push(&mut self, frame: Bytes, delay: Duration) -> bool {
+    pub(super) fn push(&mut self, frame: Frame, delay: Duration) -> bool {
         self.last_used = std::time::Instant::now();
         let length = frame.len();
         if self.queued_bytes.load(Ordering::Acquire) + length > queue_bytes(self.class) {
@@ -267,7 +267,7 @@ struct Batch {
 impl Batch {
     fn push(&mut self, queued: Queued) {
         self.bytes += queued.frame.len();
-        let prefix = length_prefix(&queued.frame);
+        let prefix = length_prefix(queued.frame.len());
         self.frames.push_back((queued, prefix));
     }
 
@@ -278,11 +278,12 @@ impl Batch {
 
     /// What may leave now and is not written yet.
     fn slices(&self, now: Instant) -> Vec<IoSlice<'_>> {
-        let mut slices = Vec::with_capacity(self.frames.len() * 2);
+        let mut slices = Vec::with_capacity(self.frames.len() * 4);
         let mut skip = self.written;
         let due = |queued: &Queued| queued.due.is_none_or(|due| due <= now);
         for (queued, prefix) in self.frames.iter().take_while(|(queued, _)| due(queued)) {
-            for part in [&prefix[..], &queued.frame[..]] {
+            let [head, body, tail] = queued.frame.parts();
+            for part in [&prefix[..], head, body, tail] {
                 if skip >= part.len() {
                     skip -= part.len();
                 } else {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
-use antiphon_core::wire::frame::{FrameCodec, Kind};
+use antiphon_core::wire::frame::{Frame, FrameCodec, Kind};
 use antiphon_net::tcp::{TcpConfig, TcpTransport, listen};
 use antiphon_net::{Input, Inputs};
 use bytes::Bytes;
@@ -35,8 +35,8 @@ pub(crate) fn codec(who: u128) -> FrameCodec {
     FrameCodec::new("test", None, Incarnation(who))
 }
 
-pub(crate) fn frame(codec: &mut FrameCodec, kind: Kind, text: &str) -> Bytes {
-    codec.seal(kind, text.as_bytes())
+pub(crate) fn frame(codec: &mut FrameCodec, kind: Kind, text: &str) -> Frame {
+    codec.seal(kind, text.as_bytes()).into()
 }
 
 pub(crate) fn text(codec: &mut FrameCodec, frame: Bytes) -> String {

@@ -254,8 +254,18 @@ impl<'a> History<'a> {
             }
             Seen::AskedToLeave => facts.asked_to_leave = Some(at),
             Seen::AskedToLeaveGroup(group) => facts.asked_to_leave_group.push((at, *group)),
-            Seen::Group(group, Heard::Receipt { ticket, outcome }) => {
-                facts.receipts.push((at, *group, *ticket, *outcome));
+            Seen::Group(
+                group,
+                Heard::Receipts {
+                    first,
+                    count,
+                    outcome,
+                },
+            ) => {
+                let tickets = *first..first + count;
+                facts
+                    .receipts
+                    .extend(tickets.map(|ticket| (at, *group, ticket, *outcome)));
             }
             _ => {}
         }
@@ -438,7 +448,7 @@ fn hear(
                 life.stays[stay].end = StayEnd::Left;
             }
         }
-        Heard::Receipt { .. } | Heard::Writable | Heard::Refused(_) => {}
+        Heard::Receipts { .. } | Heard::Writable | Heard::Refused(_) => {}
     }
     None
 }

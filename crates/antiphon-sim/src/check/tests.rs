@@ -520,7 +520,17 @@ fn a_receipt_that_lies_is_rejected() {
         }
         story.node_view(&[0, 2], &ALL, 2, &[0, 2]);
         story.group_view(&[0, 2], &[0, 2], &[], &[], &[1], 2, &[0, 2]);
-        story.add(1, Seen::Group(0, Heard::Receipt { ticket: 1, outcome }));
+        story.add(
+            1,
+            Seen::Group(
+                0,
+                Heard::Receipts {
+                    first: 1,
+                    count: 1,
+                    outcome,
+                },
+            ),
+        );
         story.is_rejected_for("R17");
     }
 }
@@ -544,7 +554,17 @@ fn a_receipt_may_deny_what_only_a_dead_leader_delivered_in_a_view_of_its_own() {
         let crashed: &[usize] = if dead_end { &[0, 1] } else { &[0] };
         story.group_view(&[2, 3, 4], &[2, 3, 4], &[], &[], crashed, 3, &[2, 3, 4]);
         let outcome = Outcome::NotDelivered;
-        story.add(1, Seen::Group(0, Heard::Receipt { ticket: 1, outcome }));
+        story.add(
+            1,
+            Seen::Group(
+                0,
+                Heard::Receipts {
+                    first: 1,
+                    count: 1,
+                    outcome,
+                },
+            ),
+        );
         if dead_end {
             story.is_accepted();
         } else {
@@ -585,8 +605,9 @@ fn a_receipt_that_never_comes_is_rejected() {
         1,
         Seen::Group(
             0,
-            Heard::Receipt {
-                ticket: 1,
+            Heard::Receipts {
+                first: 1,
+                count: 1,
                 outcome: Outcome::NotDelivered,
             },
         ),
@@ -603,8 +624,9 @@ fn a_second_receipt_is_rejected() {
             1,
             Seen::Group(
                 0,
-                Heard::Receipt {
-                    ticket: 1,
+                Heard::Receipts {
+                    first: 1,
+                    count: 1,
                     outcome: Outcome::Unknown,
                 },
             ),

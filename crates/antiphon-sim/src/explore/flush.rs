@@ -27,7 +27,6 @@ use antiphon_core::explore::{Effect, Groups};
 use antiphon_core::wire::group::{GroupData, GroupMessage};
 use antiphon_core::wire::{GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
 use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, Order, Profile, Time};
-use bytes::Bytes;
 
 use super::search::{Model, fingerprint};
 
@@ -218,7 +217,9 @@ impl FlushModel {
                     }
                     Effect::Accuse { .. } => {}
                     Effect::Event(_, event) => {
-                        consumed += u64::from(matches!(event, GroupEvent::Message(_)));
+                        if let GroupEvent::Messages(messages) = &event {
+                            consumed += messages.len();
+                        }
                         self.note(state, id, peer, event);
                     }
                 }
@@ -262,15 +263,17 @@ impl FlushModel {
                 }
                 peer.view = Some((view.id, view.members.clone()));
             }
-            GroupEvent::Message(message) => {
-                let item = (message.sender, message.seq);
-                if peer.delivered.contains(&item) {
-                    broken = Some(format!("{id} delivered {item:?} twice"));
+            GroupEvent::Messages(messages) => {
+                for message in messages {
+                    let item = (message.sender, message.seq);
+                    if peer.delivered.contains(&item) {
+                        broken = Some(format!("{id} delivered {item:?} twice"));
+                    }
+                    if peer.view.as_ref().map(|(view, _)| *view) != Some(message.view) {
+                        broken = Some(format!("{id} delivered a message of another view"));
+                    }
+                    peer.delivered.push(item);
                 }
-                if peer.view.as_ref().map(|(view, _)| *view) != Some(message.view) {
-                    broken = Some(format!("{id} delivered a message of another view"));
-                }
-                peer.delivered.push(item);
             }
             GroupEvent::Resync { cause } => broken = Some(format!("{id}, alive, lost its place: {cause}")),
             GroupEvent::Refused { reason } => broken = Some(format!("{id} was refused: {reason}")),
@@ -512,7 +515,7 @@ impl Model for FlushModel {
                     self.act(next, id, |groups, now, handle| {
                         if let Some(handle) = handle {
                             // A refusal is the application's to handle; here it means nothing was sent.
-                            let _ = groups.send(now, handle, Bytes::from_static(b"m"));
+                            let _ = groups.send(now, handle, b"m");
                         }
                     });
                 });

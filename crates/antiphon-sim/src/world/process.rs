@@ -13,8 +13,8 @@ use std::sync::Arc;
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
 use antiphon_core::wire::{Incarnation, Member, NodeView};
 use antiphon_core::{
-    Config, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message, Node, Output,
-    PathTrouble, Time,
+    Config, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message, Messages, Node,
+    Output, PathTrouble, Time,
 };
 use bytes::Bytes;
 
@@ -476,7 +476,8 @@ impl World {
 
     fn perform_output(&mut self, id: ProcessId, output: Output) {
         match output {
-            Output::Frame { to, class, bytes } => {
+            Output::Frame { to, class, frame } => {
+                let bytes = frame.to_bytes();
                 self.digest = hash(&bytes, self.digest.rotate_left(5) ^ self.now);
                 if bytes.is_empty() || bytes.len() > MAX_FRAME_BYTES {
                     self.note(id, Seen::Contract(format!("a frame of {} bytes", bytes.len())));
@@ -539,11 +540,25 @@ impl World {
                     );
                     return;
                 };
+                if let GroupEvent::Messages(messages) = event {
+                    return self.hear_messages(id, group, messages);
+                }
                 Seen::Group(group, self.hear_group(id, group, event))
             }
             other => Seen::Contract(format!("an event the simulator does not know: {other:?}")),
         };
         self.note(id, seen);
+    }
+
+    fn hear_messages(&mut self, id: ProcessId, group: GroupIndex, messages: Messages) {
+        if let Some(usage) = self.processes[id].uses.get_mut(&group) {
+            usage.unconsumed += messages.len();
+            let bytes: usize = messages.block.iter().map(<[u8]>::len).sum();
+            *usage.unread.entry(messages.sender).or_default() += bytes;
+        }
+        for message in messages {
+            self.note(id, Seen::Group(group, Heard::Message(delivery(&message))));
+        }
     }
 
     fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Heard {
@@ -559,11 +574,6 @@ impl World {
                 Heard::View(view)
             }
             GroupEvent::Transitional { members } => Heard::Transitional(members),
-            GroupEvent::Message(message) => {
-                usage.unconsumed += 1;
-                *usage.unread.entry(message.sender).or_default() += message.payload.len();
-                Heard::Message(delivery(&message))
-            }
             GroupEvent::Suspended => {
                 usage.view = None;
                 Heard::Suspended
@@ -572,8 +582,13 @@ impl World {
                 usage.view = None;
                 Heard::Resync(cause)
             }
-            GroupEvent::Receipt { ticket, outcome } => Heard::Receipt {
-                ticket: ticket.0,
+            GroupEvent::Receipts {
+                first,
+                count,
+                outcome,
+            } => Heard::Receipts {
+                first: first.0,
+                count,
                 outcome,
             },
             GroupEvent::Writable => {

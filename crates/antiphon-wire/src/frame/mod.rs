@@ -28,7 +28,7 @@ mod replay;
 
 use bytes::{Bytes, BytesMut};
 use ring::aead;
-use twox_hash::{XxHash3_64, XxHash3_128};
+use twox_hash::{XxHash3_64, XxHash3_128, xxhash3_128};
 
 pub use self::key::{ClusterKey, KeyError};
 use self::key::{Mode, SubKey};
@@ -50,6 +50,8 @@ pub const TAG_BYTES: usize = 16;
 pub const MIN_FRAME_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 /// The most bytes of records in a frame.
 pub const MAX_RECORDS_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES - TAG_BYTES;
+/// A block below this is copied into its frame: a part of its own would cost more.
+const WORTH_SHARING: usize = 2048;
 
 /// What the frame is for. Each kind has its own nonce counter and replay window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +90,49 @@ impl Kind {
 
     const fn index(self) -> usize {
         self.to_byte() as usize - 1
+    }
+}
+
+/// A sealed frame, in up to three parts that follow one another on the wire. Cloning it copies no bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    head: Bytes,
+    body: Bytes,
+    tail: Bytes,
+}
+
+impl Frame {
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len() + self.tail.len()
+    }
+
+    /// Whether it has no bytes. A sealed one has.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its parts; the later ones may be empty.
+    pub fn parts(&self) -> [&Bytes; 3] {
+        [&self.head, &self.body, &self.tail]
+    }
+
+    /// All of it in one piece: copied unless it is in one piece already.
+    pub fn to_bytes(&self) -> Bytes {
+        if self.body.is_empty() && self.tail.is_empty() {
+            return self.head.clone();
+        }
+        self.parts().map(|part| &part[..]).concat().into()
+    }
+}
+
+impl From<Bytes> for Frame {
+    fn from(whole: Bytes) -> Self {
+        Self {
+            head: whole,
+            body: Bytes::new(),
+            tail: Bytes::new(),
+        }
     }
 }
 
@@ -185,10 +230,54 @@ impl FrameCodec {
     /// # Panics
     /// If `records` has more than [`MAX_RECORDS_BYTES`]: whoever fills frames has to stop before.
     pub fn seal(&mut self, kind: Kind, records: &[u8]) -> Bytes {
+        let header = self.next_header(kind, records.len());
+        let mut frame = Vec::with_capacity(MIN_FRAME_BYTES + records.len());
+        frame.extend_from_slice(&header);
+        frame.extend_from_slice(records);
+        let tag = match &self.own[kind.index()] {
+            SubKey::Plain => XxHash3_128::oneshot(&frame).to_le_bytes(),
+            SubKey::Sealed(key) => encrypt(key, kind, &header, &mut frame[HEADER_BYTES..]),
+        };
+        frame.extend_from_slice(&tag);
+        Bytes::from(frame)
+    }
+
+    /// Seals one frame whose records are `before`, `block` and `after` in a row. Without a key the block's bytes are
+    /// shared, not copied; a key makes new bytes of all.
+    ///
+    /// # Panics
+    /// As [`FrameCodec::seal`].
+    pub fn seal_around(&mut self, kind: Kind, before: &[u8], block: &Bytes, after: &[u8]) -> Frame {
+        let length = before.len() + block.len() + after.len();
+        if matches!(self.own[kind.index()], SubKey::Sealed(_)) || block.len() < WORTH_SHARING {
+            let mut records = Vec::with_capacity(length);
+            records.extend_from_slice(before);
+            records.extend_from_slice(block);
+            records.extend_from_slice(after);
+            return self.seal(kind, &records).into();
+        }
+        let header = self.next_header(kind, length);
+        let mut head = Vec::with_capacity(HEADER_BYTES + before.len());
+        head.extend_from_slice(&header);
+        head.extend_from_slice(before);
+        let mut hash = xxhash3_128::Hasher::new();
+        for part in [&head[..], block, after] {
+            hash.write(part);
+        }
+        let mut tail = Vec::with_capacity(after.len() + TAG_BYTES);
+        tail.extend_from_slice(after);
+        tail.extend_from_slice(&hash.finish_128().to_le_bytes());
+        Frame {
+            head: head.into(),
+            body: block.clone(),
+            tail: tail.into(),
+        }
+    }
+
+    fn next_header(&mut self, kind: Kind, records: usize) -> [u8; HEADER_BYTES] {
         assert!(
-            records.len() <= MAX_RECORDS_BYTES,
-            "{} bytes of records do not fit a frame",
-            records.len()
+            records <= MAX_RECORDS_BYTES,
+            "{records} bytes of records do not fit a frame"
         );
         let nonce = &mut self.nonces[kind.index()];
         // 2⁶⁴ frames do not happen in the life of a process, so the counter never repeats a nonce.
@@ -196,27 +285,7 @@ impl FrameCodec {
         let mut header = self.header;
         header[3] = kind.to_byte();
         header[32..40].copy_from_slice(&nonce.to_le_bytes());
-
-        let mut frame = Vec::with_capacity(MIN_FRAME_BYTES + records.len());
-        frame.extend_from_slice(&header);
-        frame.extend_from_slice(records);
-        let tag = match &self.own[kind.index()] {
-            SubKey::Plain => XxHash3_128::oneshot(&frame).to_le_bytes(),
-            SubKey::Sealed(key) => {
-                let tag = key
-                    .seal_in_place_separate_tag(
-                        aead_nonce(kind, *nonce),
-                        aead::Aad::from(&header),
-                        &mut frame[HEADER_BYTES..],
-                    )
-                    .expect("a frame is far below the 64 GiB that one AES-GCM nonce may cover");
-                let mut bytes = [0; TAG_BYTES];
-                bytes.copy_from_slice(tag.as_ref());
-                bytes
-            }
-        };
-        frame.extend_from_slice(&tag);
-        Bytes::from(frame)
+        header
     }
 
     /// Checks a frame and yields its records. A refused frame changes nothing.
@@ -327,6 +396,20 @@ fn open_keyed(key: &SubKey, kind: Kind, nonce: u64, frame: Bytes) -> Result<Byte
         .map_err(|_| OpenError::BadTag)?
         .len();
     Ok(frame.freeze().slice(HEADER_BYTES..HEADER_BYTES + length))
+}
+
+/// Encrypts in place; returns the tag.
+fn encrypt(
+    key: &aead::LessSafeKey,
+    kind: Kind,
+    header: &[u8; HEADER_BYTES],
+    records: &mut [u8],
+) -> [u8; TAG_BYTES] {
+    let counter = u64::from_le_bytes(field(header, 32));
+    let tag = key
+        .seal_in_place_separate_tag(aead_nonce(kind, counter), aead::Aad::from(header), records)
+        .expect("a frame is far below the 64 GiB that one AES-GCM nonce may cover");
+    field(tag.as_ref(), 0)
 }
 
 /// The 96-bit nonce: kind, three zero bytes, counter. Kinds have separate keys too; this is the second belt.

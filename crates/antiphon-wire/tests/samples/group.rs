@@ -5,8 +5,7 @@ use antiphon_wire::group::{
     Standing,
 };
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{GroupId, GroupViewId};
-use bytes::Bytes;
+use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId};
 
 use super::{incarnation, view_id};
 
@@ -198,6 +197,14 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         .collect()
 }
 
+fn block(payloads: &[&[u8]]) -> Block {
+    let mut builder = BlockBuilder::default();
+    for payload in payloads {
+        builder.push(payload);
+    }
+    builder.finish()
+}
+
 pub(crate) fn records() -> Vec<(&'static str, Record)> {
     let (group, view) = (GROUP, view(3));
     let batch = |messages| GroupData::Batch {
@@ -217,8 +224,8 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         Run { sender: 0, count: 1 },
     ];
     let records = vec![
-        ("batch", batch(vec![Bytes::from_static(b"one"), Bytes::new()])),
-        ("batch that is a mark", batch(Vec::new())),
+        ("batch", batch(block(&[b"one", b""]))),
+        ("batch that is a mark", batch(block(&[]))),
         (
             "orders",
             GroupData::Orders {
@@ -275,7 +282,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                 sender: 2,
                 first: 300,
                 last: true,
-                messages: vec![Bytes::from_static(b"one")],
+                messages: block(&[b"one"]),
             },
         ),
         (

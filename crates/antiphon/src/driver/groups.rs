@@ -1,22 +1,18 @@
 //! A group's two directions inside the driver: accepted messages into the core, its events to the application.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_core::wire::Incarnation;
-use antiphon_core::{GroupEvent, GroupHandle, GroupView, Outcome, SendError, Ticket};
-use tokio::sync::oneshot;
+use antiphon_core::{GroupEvent, GroupHandle, GroupView, Outcome};
 
 use super::{Driver, People};
-use crate::group::{GroupShared, Membership};
-use crate::{Event, GroupStatus, Message, View};
+use crate::group::{GroupShared, Membership, Run};
+use crate::{Event, GroupStatus, Messages, View};
 
 /// What the driver knows of a group.
 pub(super) struct GroupDriver {
     pub(super) shared: Arc<GroupShared>,
     view: Option<Arc<View>>,
-    /// Who waits to hear what became of a message that the core has taken.
-    receipts: BTreeMap<Ticket, oneshot::Sender<Outcome>>,
     /// The application has given it up.
     leaving: bool,
     /// The core has been told so.
@@ -29,7 +25,6 @@ impl GroupDriver {
         Self {
             shared,
             view: None,
-            receipts: BTreeMap::new(),
             leaving: false,
             left: false,
         }
@@ -40,20 +35,13 @@ impl GroupDriver {
             name: self.shared.name.clone(),
             view: self.view.clone(),
             unread_events: self.shared.unread(),
-            pending_sends: self.receipts.len() + self.shared.waiting_to_leave(),
+            pending_sends: self.shared.pending() as usize,
         }
     }
 
-    /// The node stops: senders and readers learn it; receipts without an answer say `Unknown` by being dropped.
+    /// The node stops: senders and readers learn it; receipts without an answer say `Unknown`.
     pub(super) fn close(self) {
         self.shared.set_membership(Membership::Gone);
-    }
-
-    fn resolve(&mut self, ticket: Ticket, outcome: Outcome) {
-        if let Some(receipt) = self.receipts.remove(&ticket) {
-            // The application may have dropped the receipt.
-            let _ = receipt.send(outcome);
-        }
     }
 }
 
@@ -92,17 +80,19 @@ impl Driver {
         let me = self.node.incarnation();
         let mut over = false;
         let event = match event {
-            GroupEvent::Message(message) => {
-                if let Some(ticket) = message.ticket {
-                    group.resolve(ticket, Outcome::Delivered);
+            GroupEvent::Messages(messages) => {
+                if let Some(first) = messages.ticket {
+                    group.shared.settle(first, messages.len(), Outcome::Delivered);
                 }
-                Event::Message(Message {
-                    view: message.view,
-                    sender: self.people.member(message.sender),
-                    seq: message.seq,
-                    payload: message.payload,
-                    mine: message.ticket.is_some(),
-                })
+                let sender = self.people.member(messages.sender);
+                if !group.leaving {
+                    group
+                        .shared
+                        .deliver(Run::Messages(Messages::new(messages, sender)));
+                } else {
+                    self.node.consumed(self.clock.now(), handle, messages.len());
+                }
+                return;
             }
             GroupEvent::View(view) => {
                 let view = Arc::new(named(&self.people, &view, me));
@@ -135,8 +125,12 @@ impl Driver {
                 over = true;
                 Event::Left
             }
-            GroupEvent::Receipt { ticket, outcome } => {
-                group.resolve(ticket, outcome);
+            GroupEvent::Receipts {
+                first,
+                count,
+                outcome,
+            } => {
+                group.shared.settle(first, count, outcome);
                 return;
             }
             GroupEvent::Writable => {
@@ -150,7 +144,7 @@ impl Driver {
             _ => None,
         };
         let resumes = matches!(event, Event::View(_));
-        let healthy = group.shared.deliver([event]);
+        let healthy = group.shared.deliver(Run::Event(event));
         if over {
             let membership = refused.map_or(Membership::Gone, Membership::Refused);
             group.shared.set_membership(membership);
@@ -187,20 +181,11 @@ impl Driver {
             return;
         };
         let now = self.clock.now();
-        while let Some(outgoing) = group.shared.pop_outgoing() {
-            match self.node.send(now, handle, outgoing.payload.clone()) {
-                Ok(ticket) => {
-                    group.shared.room.add_permits(outgoing.cost as usize);
-                    group.receipts.insert(ticket, outgoing.outcome);
-                }
-                Err(SendError::Full) => {
-                    group.shared.put_back(outgoing);
-                    return;
-                }
-                Err(_) => group.shared.refuse(outgoing),
-            }
-        }
-        if group.leaving && !group.left {
+        let node = &mut self.node;
+        let all = group
+            .shared
+            .send_with(|first, block| node.send_block(now, handle, first, block));
+        if all && group.leaving && !group.left {
             group.left = true;
             self.node.leave_group(now, handle);
         }

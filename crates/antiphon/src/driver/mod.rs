@@ -162,11 +162,7 @@ impl Driver {
     fn leave_when_flushed(&mut self, now: Time) {
         if let Life::Leaving { core_leaves_by, .. } = &mut self.life
             && let Some(deadline) = *core_leaves_by
-            && (now >= deadline
-                || self
-                    .groups
-                    .values()
-                    .all(|group| group.shared.waiting_to_leave() == 0))
+            && (now >= deadline || self.groups.values().all(|group| !group.shared.has_unsent()))
         {
             *core_leaves_by = None;
             self.node.leave(now);
@@ -203,7 +199,7 @@ impl Driver {
         };
         while let Some(output) = self.node.poll_output() {
             match output {
-                Output::Frame { to, class, bytes } => transport.send(to, class, bytes),
+                Output::Frame { to, class, frame } => transport.send(to, class, frame),
                 Output::Lifeline(command) => {
                     if let Some(event) = transport.lifeline(command) {
                         tell_lifeline(&mut self.node, self.clock.now(), event);

@@ -1,31 +1,31 @@
 //! Groups: named sets of nodes with one stream of views and messages.
 //!
 //! ```text
-//!  send ─► room (bytes) ─► outbox ──wake──► driver ─► core ─► … ─► core ─► driver ─► events ─► next
-//!             ▲               │ taken by the core                                       │
-//!             └── released ◄──┘                    credit ◄── consumed ◄────────────────┘
+//!  send ─► outbox: one copy into the open block ──wake──► driver ─► core ─► … ─► core ─► driver ─► inbox ─► next
+//!             ▲                        │ blocks                                                      │
+//!             └── room ◄── taken ◄─────┘                          credit ◄── consumed ◄──────────────┘
 //! ```
-//! A message costs its sender one lock and one wake-up (many sends before the driver comes round share one), and its
-//! reader one lock a batch. Payloads are never copied here.
+//! A message costs its sender one lock and one copy, and one wake-up that many sends share before the driver comes
+//! round. From then on only blocks of messages move: a reader that takes them as [`Run`]s pays one lock a block and
+//! reads the payloads where they arrived; [`Group::next`] takes them out one by one.
 //!
-//! Bounds: the outbox takes [`OUTBOX_BYTES`], then `send` waits; unread messages are bounded by the group's credit, since
+//! Bounds: the outbox takes 256 KiB, then `send` waits; unread messages are bounded by the group's credit, since
 //! the driver returns credit only for what was taken from the stream; other unread events are bounded by
 //! [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group.
 
+mod inbox;
+mod outbox;
 mod shared;
 
 use std::sync::Arc;
 
-use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome};
-use bytes::Bytes;
-use tokio::sync::oneshot;
+use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, Ticket};
 
 use crate::cluster::{Command, Handle};
 use crate::{Cluster, Error, Event, SendError};
-pub(crate) use shared::{GroupShared, Membership, Outgoing};
+pub use inbox::Run;
+pub(crate) use shared::{GroupShared, Membership};
 
-/// Bytes of accepted messages, with 64 bytes for each, that may wait for the core to take them.
-pub(crate) const OUTBOX_BYTES: usize = 256 << 10;
 /// Events other than messages that may wait for the application.
 pub(crate) const MAX_UNREAD_NOTICES: usize = 4096;
 
@@ -153,6 +153,23 @@ impl Group {
         }
     }
 
+    /// The next messages in the block in which they came, or the next other event; `None` as with [`Group::next`]. This
+    /// is the way to read many small messages: nothing is paid per message but the walk over them.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub async fn next_run(&mut self) -> Option<Run> {
+        loop {
+            if let Some(run) = self.shared.take_run(&self.sender.handle.shared.wake) {
+                return Some(run);
+            }
+            if self.shared.has_ended() {
+                return None;
+            }
+            self.shared.arrived().await;
+        }
+    }
+
     /// The next event if there is one already.
     pub fn try_next(&mut self) -> Option<Event> {
         self.shared.take_one(&self.sender.handle.shared.wake)
@@ -162,12 +179,12 @@ impl Group {
     ///
     /// # Cancel safety
     /// As [`GroupSender::send`].
-    pub async fn send(&self, payload: impl Into<Bytes>) -> Result<Receipt, SendError> {
+    pub async fn send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
         self.sender.send(payload).await
     }
 
     /// See [`GroupSender::try_send`].
-    pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<Receipt, SendError> {
+    pub fn try_send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
         self.sender.try_send(payload)
     }
 
@@ -204,71 +221,46 @@ impl GroupSender {
     /// [`SendError`]: nothing was sent.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it is ready, nothing was sent, and the place in the queue is lost.
-    pub async fn send(&self, payload: impl Into<Bytes>) -> Result<Receipt, SendError> {
-        let payload = payload.into();
-        self.check(&payload)?;
-        let room = self
-            .shared
-            .room
-            .acquire_many(cost(&payload))
-            .await
-            .map_err(|_| SendError::Closed)?;
-        room.forget();
-        self.accept(payload)
+    /// If the future is dropped before it is ready, nothing was sent.
+    pub async fn send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
+        let payload = payload.as_ref();
+        check(payload)?;
+        let wake = &self.handle.shared.wake;
+        let ticket = self.shared.accept_when_free(payload, wake).await?;
+        Ok(self.receipt(ticket))
     }
 
     /// Sends a message if there is room for it at once.
     ///
     /// # Errors
     /// [`SendError`]: nothing was sent.
-    pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<Receipt, SendError> {
-        let payload = payload.into();
-        self.check(&payload)?;
-        match self.shared.room.try_acquire_many(cost(&payload)) {
-            Ok(room) => room.forget(),
-            Err(tokio::sync::TryAcquireError::NoPermits) => return Err(SendError::Full),
-            Err(tokio::sync::TryAcquireError::Closed) => return Err(SendError::Closed),
-        }
-        self.accept(payload)
+    pub fn try_send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
+        let payload = payload.as_ref();
+        check(payload)?;
+        let ticket = self.shared.accept(payload, &self.handle.shared.wake)?;
+        Ok(self.receipt(ticket))
     }
 
-    fn check(&self, payload: &Bytes) -> Result<(), SendError> {
-        if payload.len() > MAX_PAYLOAD_BYTES {
-            return Err(SendError::TooLarge);
-        }
-        self.shared.may_send()
-    }
-
-    fn accept(&self, payload: Bytes) -> Result<Receipt, SendError> {
-        let cost = cost(&payload);
-        let (outcome, receipt) = oneshot::channel();
-        match self.shared.enqueue(
-            Outgoing {
-                payload,
-                cost,
-                outcome,
-            },
-            &self.handle.shared.wake,
-        ) {
-            Ok(()) => Ok(Receipt { outcome: receipt }),
-            Err(error) => {
-                self.shared.room.add_permits(cost as usize);
-                Err(error)
-            }
+    fn receipt(&self, ticket: Ticket) -> Receipt {
+        Receipt {
+            shared: self.shared.clone(),
+            ticket,
         }
     }
 }
 
-/// What a message takes of the outbox. At most 60,064, so it fits.
-fn cost(payload: &Bytes) -> u32 {
-    payload.len() as u32 + 64
+fn check(payload: &[u8]) -> Result<(), SendError> {
+    if payload.len() > MAX_PAYLOAD_BYTES {
+        return Err(SendError::TooLarge);
+    }
+    Ok(())
 }
 
-/// What became of a message. May be dropped: the message is sent all the same.
+/// Tells what became of a message. May be dropped: the message is sent all the same.
 #[derive(Debug)]
 pub struct Receipt {
-    outcome: oneshot::Receiver<Outcome>,
+    shared: Arc<GroupShared>,
+    ticket: Ticket,
 }
 
 impl Receipt {
@@ -282,6 +274,6 @@ impl Receipt {
     /// # Cancel safety
     /// Dropping the future gives the receipt up and changes nothing else.
     pub async fn delivered(self) -> Outcome {
-        self.outcome.await.unwrap_or(Outcome::Unknown)
+        self.shared.fate(self.ticket).await
     }
 }

@@ -1,14 +1,18 @@
 //! What a group's handles and the driver share.
 
-use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-use antiphon_core::{GroupHandle, Outcome};
-use bytes::Bytes;
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use antiphon_core::wire::Block;
+use antiphon_core::{GroupHandle, Outcome, SendError as CoreSendError, Ticket};
+use tokio::sync::{Notify, watch};
 
-use super::{MAX_UNREAD_NOTICES, OUTBOX_BYTES};
+use super::MAX_UNREAD_NOTICES;
+use super::inbox::{Inbox, Run};
+use super::outbox::Outbox;
 use crate::cluster::Wake;
 use crate::{Error, Event, SendError};
 
@@ -29,38 +33,19 @@ pub(crate) enum Membership {
     Gone,
 }
 
-/// An accepted message on its way to the core.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) payload: Bytes,
-    pub(crate) cost: u32,
-    pub(crate) outcome: oneshot::Sender<Outcome>,
-}
-
 #[derive(Debug)]
 pub(crate) struct GroupShared {
     pub(crate) name: String,
     handle: GroupHandle,
-    /// Bytes of the outbox that are free.
-    pub(crate) room: Semaphore,
     membership: watch::Sender<Membership>,
     inbox: Mutex<Inbox>,
     arrived: Notify,
-    outbox: Mutex<VecDeque<Outgoing>>,
+    outbox: Mutex<Outbox>,
+    /// Told when the outbox has room again.
+    room: Notify,
     /// Whether the driver already knows that there is something to do.
     woken: AtomicBool,
     abandoned: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Inbox {
-    events: VecDeque<Event>,
-    /// Events among them that are not messages.
-    notices: usize,
-    /// Messages taken by the application whose credit the driver has not returned yet.
-    consumed: u64,
-    /// Nothing more will come.
-    ended: bool,
 }
 
 /// The application's side.
@@ -71,35 +56,37 @@ impl GroupShared {
     }
 
     pub(crate) fn take_one(&self, wake: &Wake) -> Option<Event> {
-        let mut inbox = self.inbox();
-        let event = inbox.pop()?;
-        let consumed = matches!(event, Event::Message(_));
-        drop(inbox);
-        if consumed {
-            self.wake(wake);
-        }
-        Some(event)
+        self.read(wake, Inbox::pop)
+    }
+
+    pub(crate) fn take_run(&self, wake: &Wake) -> Option<Run> {
+        self.read(wake, Inbox::pop_run)
     }
 
     pub(crate) fn take(&self, into: &mut Vec<Event>, limit: usize, wake: &Wake) -> usize {
+        let before = into.len();
+        self.read(wake, |inbox| {
+            into.reserve(inbox.len().min(limit));
+            into.extend(std::iter::from_fn(|| inbox.pop()).take(limit));
+        });
+        into.len() - before
+    }
+
+    /// Reads, and tells the driver if that made credit.
+    fn read<T>(&self, wake: &Wake, read: impl FnOnce(&mut Inbox) -> T) -> T {
         let mut inbox = self.inbox();
-        let before = inbox.consumed;
-        let taken = inbox.events.len().min(limit);
-        into.reserve(taken);
-        for _ in 0..taken {
-            into.extend(inbox.pop());
-        }
-        let consumed = inbox.consumed > before;
+        let read = read(&mut inbox);
+        let consumed = inbox.has_consumed();
         drop(inbox);
         if consumed {
             self.wake(wake);
         }
-        taken
+        read
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         let inbox = self.inbox();
-        inbox.ended && inbox.events.is_empty()
+        inbox.ended && inbox.is_empty()
     }
 
     pub(crate) async fn first_view(&self) -> Result<(), Error> {
@@ -123,24 +110,34 @@ impl GroupShared {
         let _ = self.membership.subscribe().wait_for(ended).await;
     }
 
-    pub(crate) fn may_send(&self) -> Result<(), SendError> {
-        match &*self.membership.borrow() {
-            Membership::Member => Ok(()),
-            Membership::Joining => Err(SendError::NotMember),
-            Membership::Suspended => Err(SendError::NotPrimary),
-            Membership::Leaving | Membership::Refused(_) | Membership::Gone => Err(SendError::Closed),
+    /// Takes a message if there is room.
+    pub(crate) fn accept(&self, payload: &[u8], wake: &Wake) -> Result<Ticket, SendError> {
+        let ticket = self.outbox().accept(payload)?;
+        self.wake(wake);
+        Ok(ticket)
+    }
+
+    /// Takes a message as soon as there is room.
+    pub(crate) async fn accept_when_free(&self, payload: &[u8], wake: &Wake) -> Result<Ticket, SendError> {
+        loop {
+            match self.accept(payload, wake) {
+                Err(SendError::Full) => {}
+                accepted => return accepted,
+            }
+            let mut room = pin!(self.room.notified());
+            // From here on no room is missed.
+            room.as_mut().enable();
+            match self.accept(payload, wake) {
+                Err(SendError::Full) => room.await,
+                accepted => return accepted,
+            }
         }
     }
 
-    pub(crate) fn enqueue(&self, outgoing: Outgoing, wake: &Wake) -> Result<(), SendError> {
-        let mut outbox = self.outbox();
-        // Under the lock under which the driver empties the outbox when membership changes: a message is either
-        // refused here or seen there.
-        self.may_send()?;
-        outbox.push_back(outgoing);
-        drop(outbox);
-        self.wake(wake);
-        Ok(())
+    /// What became of a message.
+    pub(crate) async fn fate(&self, ticket: Ticket) -> Outcome {
+        let _waiting = Waiting { shared: self, ticket };
+        poll_fn(|cx| self.outbox().poll(ticket, cx)).await
     }
 
     /// The reader is gone: the driver leaves the group and discards what arrives.
@@ -163,11 +160,11 @@ impl GroupShared {
         Self {
             name,
             handle,
-            room: Semaphore::new(OUTBOX_BYTES),
             membership: watch::Sender::new(Membership::Joining),
             inbox: Mutex::default(),
             arrived: Notify::new(),
-            outbox: Mutex::default(),
+            outbox: Mutex::new(Outbox::new()),
+            room: Notify::new(),
             woken: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         }
@@ -182,61 +179,97 @@ impl GroupShared {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// Adds events to the stream. False if too many notices wait: the application has stopped reading.
-    pub(crate) fn deliver(&self, events: impl IntoIterator<Item = Event>) -> bool {
-        let mut inbox = self.inbox();
-        for event in events {
-            inbox.notices += usize::from(!matches!(event, Event::Message(_)));
-            inbox.events.push_back(event);
-        }
-        let healthy = inbox.notices <= MAX_UNREAD_NOTICES;
-        drop(inbox);
+    /// Adds to the stream. False if too many notices wait: the application has stopped reading.
+    pub(crate) fn deliver(&self, run: Run) -> bool {
+        let notices = self.inbox().push(run);
         self.arrived.notify_one();
-        healthy
+        notices <= MAX_UNREAD_NOTICES
     }
 
     /// How many messages the application has taken since the last call.
     pub(crate) fn take_consumed(&self) -> u64 {
-        std::mem::take(&mut self.inbox().consumed)
+        self.inbox().take_consumed()
     }
 
     /// Discards what waits; its messages count as consumed.
     pub(crate) fn discard(&self) {
         let mut inbox = self.inbox();
-        while inbox.pop().is_some() {}
+        while inbox.pop_run().is_some() {}
     }
 
     pub(crate) fn unread(&self) -> usize {
-        self.inbox().events.len()
+        self.inbox().len()
     }
 
-    pub(crate) fn waiting_to_leave(&self) -> usize {
-        self.outbox().len()
+    /// Whether accepted messages wait for the core.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.outbox().is_empty()
     }
 
-    pub(crate) fn pop_outgoing(&self) -> Option<Outgoing> {
-        self.outbox().pop_front()
+    /// How many accepted messages have no fate yet.
+    pub(crate) fn pending(&self) -> u64 {
+        self.outbox().pending()
     }
 
-    pub(crate) fn put_back(&self, outgoing: Outgoing) {
-        self.outbox().push_front(outgoing);
+    /// Lets `take` have what waits for the core, block by block, until it gives one back.
+    pub(crate) fn send_with(&self, mut take: impl FnMut(Ticket, Block) -> Result<(), CoreSendError>) -> bool {
+        let mut any = false;
+        loop {
+            let Some((first, block)) = self.outbox().pop() else {
+                break;
+            };
+            match take(first, block.clone()) {
+                Ok(()) => any = true,
+                Err(CoreSendError::Full) => {
+                    self.outbox().put_back(first, block);
+                    break;
+                }
+                Err(_) => {
+                    any = true;
+                    self.settle(first, block.count(), Outcome::NotDelivered);
+                }
+            }
+        }
+        if any {
+            self.room.notify_waiters();
+        }
+        !self.has_unsent()
+    }
+
+    /// These messages have this fate.
+    pub(crate) fn settle(&self, first: Ticket, count: u64, outcome: Outcome) {
+        let woken = self.outbox().settle(first, count, outcome);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Changes what senders are told. What waited in the outbox is refused if it cannot be sent any more.
     pub(crate) fn set_membership(&self, membership: Membership) {
         let mut outbox = self.outbox();
+        outbox.refuses = match &membership {
+            Membership::Member => None,
+            Membership::Joining => Some(SendError::NotMember),
+            Membership::Suspended => Some(SendError::NotPrimary),
+            Membership::Leaving | Membership::Refused(_) | Membership::Gone => Some(SendError::Closed),
+        };
         let sendable = matches!(membership, Membership::Member | Membership::Leaving);
         let over = matches!(membership, Membership::Refused(_) | Membership::Gone);
         self.membership.send_replace(membership);
+        let mut woken = Vec::new();
+        if !sendable {
+            // Accepted, and never sent.
+            while let Some((first, block)) = outbox.pop() {
+                woken.extend(outbox.settle(first, block.count(), Outcome::NotDelivered));
+            }
+        }
         if over {
-            self.room.close();
+            woken.extend(outbox.settle_all());
+        }
+        drop(outbox);
+        woken.into_iter().for_each(Waker::wake);
+        self.room.notify_waiters();
+        if over {
             self.inbox().ended = true;
             self.arrived.notify_one();
-        }
-        if !sendable {
-            for outgoing in outbox.drain(..) {
-                self.refuse(outgoing);
-            }
         }
     }
 
@@ -244,29 +277,23 @@ impl GroupShared {
         self.membership.borrow().clone()
     }
 
-    /// The message was accepted and was never sent.
-    pub(crate) fn refuse(&self, outgoing: Outgoing) {
-        self.room.add_permits(outgoing.cost as usize);
-        // The application may have dropped the receipt.
-        let _ = outgoing.outcome.send(Outcome::NotDelivered);
-    }
-
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outbox(&self) -> MutexGuard<'_, VecDeque<Outgoing>> {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inbox {
-    fn pop(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
-        match event {
-            Event::Message(_) => self.consumed += 1,
-            _ => self.notices -= 1,
-        }
-        Some(event)
+/// Someone waits for a fate; dropped, nobody does any more.
+struct Waiting<'a> {
+    shared: &'a GroupShared,
+    ticket: Ticket,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.outbox().stop_waiting(self.ticket);
     }
 }

@@ -1,5 +1,6 @@
 //! Faults with names.
 
+use antiphon_wire::Block;
 use antiphon_wire::group::{GroupData, GroupMessage};
 
 use super::world::World;
@@ -379,10 +380,9 @@ fn one_that_was_cut_off_learns_what_became_of_its_messages() {
     let mut world = World::with_group(Order::Total, 3, &[1, 2, 3]);
     // "heard" reaches the others, but its order does not come back; "unheard" reaches nobody.
     world.drop_data = Some(Box::new(|from, to, record| {
-        to == 3 && from != 3
-            || {
-                matches!(record, GroupData::Batch { messages, .. } if messages.iter().any(|m| &m[..] == b"unheard"))
-            }
+        to == 3 && from != 3 || {
+            matches!(record, GroupData::Batch { messages, .. } if messages.iter().any(|m| m == b"unheard"))
+        }
     }));
     let heard = world.send(3, "heard").unwrap();
     world.run(10);
@@ -400,12 +400,14 @@ fn one_that_was_cut_off_learns_what_became_of_its_messages() {
     assert!(events.contains(&GroupEvent::Resync {
         cause: "removed".to_owned()
     }));
-    assert!(events.contains(&GroupEvent::Receipt {
-        ticket: heard,
+    assert!(events.contains(&GroupEvent::Receipts {
+        first: heard,
+        count: 1,
         outcome: Outcome::Delivered
     }));
-    assert!(events.contains(&GroupEvent::Receipt {
-        ticket: unheard,
+    assert!(events.contains(&GroupEvent::Receipts {
+        first: unheard,
+        count: 1,
         outcome: Outcome::NotDelivered
     }));
     assert_eq!(world.members(3), world.incarnations(&[1, 2, 3]));
@@ -740,7 +742,7 @@ fn nonsense_of_a_peer_changes_nothing() {
     let liar = world.inc(2);
     for first in [0, 1, u64::MAX, u64::MAX - 1, 1 << 40] {
         for rank in [0, 1, 2, 3, u16::MAX] {
-            let messages = vec![bytes::Bytes::from_static(b"lie")];
+            let messages = Block::of(b"lie");
             let records = [
                 GroupData::Batch {
                     group,
@@ -749,7 +751,7 @@ fn nonsense_of_a_peer_changes_nothing() {
                     first,
                     stable: first,
                     ask: true,
-                    messages: vec![],
+                    messages: Block::default(),
                 },
                 GroupData::Repair {
                     group,

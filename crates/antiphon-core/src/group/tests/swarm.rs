@@ -102,7 +102,7 @@ pub(crate) fn history(seed: u64, order: Order) -> Result<(), String> {
                 .iter()
                 .any(|message| message.ticket == Some(*ticket));
             let resolved = world.events(*id).iter().any(
-                |event| matches!(event, GroupEvent::Receipt { ticket: resolved, .. } if resolved == ticket),
+                |event| matches!(event, GroupEvent::Receipts { first, count, .. } if (first.0..first.0 + count).contains(&ticket.0)),
             );
             let started_over = world
                 .events(*id)

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use crate::group::{Effect, Groups};
 use crate::random::Random;
 use crate::{
-    GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Order, Profile, SendError, Ticket, Time,
+    GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Messages, Order, Profile, SendError, Ticket,
+    Time,
 };
 
 /// A node of the world, by a small number.
@@ -289,7 +290,7 @@ impl World {
             return Err(SendError::NoSuchGroup);
         };
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        let result = peer.groups.send(now, handle, payload.clone());
+        let result = peer.groups.send(now, handle, &payload);
         if let Ok(ticket) = result {
             peer.sent.push((peer.me, ticket, payload));
         }
@@ -339,13 +340,25 @@ impl World {
                     self.accusations.push((id, peer));
                 }
                 Effect::Event(_, event) => {
-                    if let GroupEvent::Message(_) = event {
-                        peer.unconsumed += 1;
-                    }
                     if event == GroupEvent::Left {
                         peer.handle = None;
                     }
-                    peer.trace.push((me, event));
+                    // One event a message, as applications see them.
+                    let GroupEvent::Messages(mut messages) = event else {
+                        peer.trace.push((me, event));
+                        continue;
+                    };
+                    peer.unconsumed += messages.len();
+                    while !messages.block.is_empty() {
+                        let block = messages.block.split_front(1);
+                        let one = Messages {
+                            block,
+                            ..messages.clone()
+                        };
+                        peer.trace.push((me, GroupEvent::Messages(one)));
+                        messages.first += 1;
+                        messages.ticket = messages.ticket.map(|ticket| Ticket(ticket.0 + 1));
+                    }
                 }
             }
         }
@@ -542,7 +555,7 @@ impl World {
         let events = self.peers[&id].trace.iter();
         events
             .filter_map(|(_, event)| match event {
-                GroupEvent::Message(message) => Some(message.clone()),
+                GroupEvent::Messages(message) => message.clone().next(),
                 _ => None,
             })
             .collect()
@@ -677,7 +690,10 @@ fn stays_of(id: Id, peer: &Peer) -> Result<Vec<Stay>, String> {
                     messages: Vec::new(),
                 });
             }
-            GroupEvent::Message(message) => {
+            GroupEvent::Messages(messages) => {
+                let Some(message) = messages.clone().next() else {
+                    return Err(format!("{id}: an event without a message"));
+                };
                 let Some(index) = current else {
                     return Err(format!("G3: {id}: {message:?} outside of any view"));
                 };
@@ -723,7 +739,7 @@ fn stays_of(id: Id, peer: &Peer) -> Result<Vec<Stay>, String> {
                 }
                 last.clear();
             }
-            GroupEvent::Receipt { .. } | GroupEvent::Writable | GroupEvent::Refused { .. } => {}
+            GroupEvent::Receipts { .. } | GroupEvent::Writable | GroupEvent::Refused { .. } => {}
         }
     }
     Ok(stays)

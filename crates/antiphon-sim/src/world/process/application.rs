@@ -72,11 +72,18 @@ impl World {
     /// Sends a message of the application at a slot.
     pub fn send(&mut self, slot: Slot, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
         let id = self.process_at(slot).ok_or(SendError::NoSuchGroup)?;
+        let result = self.offer(id, group, payload);
+        self.drive(id);
+        result
+    }
+
+    /// Gives the node a message; what it wants done for it waits for the next time it is driven.
+    fn offer(&mut self, id: ProcessId, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
         let process = &mut self.processes[id];
         let usage = process.uses.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
         let now = process.clock.local(self.now);
         let hashed = hash(&payload, 0);
-        let result = process.node.send(now, usage.handle, payload);
+        let result = process.node.send(now, usage.handle, &payload);
         match result {
             Ok(ticket) => self.note(
                 id,
@@ -91,7 +98,6 @@ impl World {
                 self.note(id, Seen::NotSent { group, error });
             }
         }
-        self.drive(id);
         result.map(|ticket| ticket.0)
     }
 
@@ -120,16 +126,24 @@ impl World {
             return;
         }
         let group = *self.random.pick(&groups);
-        let load = &self.plan.load;
-        let bytes = if self.random.percent(load.large_percent) {
-            load.large_bytes
+        // Some at a time: they share a block, and what is lost or repaired is part of one.
+        let burst = if self.random.percent(20) {
+            2 + self.random.below(7)
         } else {
-            load.bytes
+            1
         };
-        let payload = self.payload(bytes);
-        let slot = self.processes[id].slot;
-        // A refusal is on the record; the application gives this message up.
-        let _refused = self.send(slot, group, payload).is_err();
+        for _ in 0..burst {
+            let load = &self.plan.load;
+            let bytes = if self.random.percent(load.large_percent) {
+                load.large_bytes
+            } else {
+                load.bytes
+            };
+            let payload = self.payload(bytes);
+            // A refusal is on the record; the application gives this message up.
+            let _refused = self.offer(id, group, payload).is_err();
+        }
+        self.drive(id);
     }
 
     /// Random bytes: no two messages are alike.

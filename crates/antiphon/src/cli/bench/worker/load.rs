@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use antiphon::{Event, Group, GroupSender, SendError};
-use bytes::Bytes;
+use antiphon::{Group, GroupSender, Run, SendError};
 use tokio::time::Instant;
 
 use super::Failed;
 use super::usage;
 use super::words::Done;
 
-/// Events taken at a time.
-const BATCH: usize = 1024;
 /// After the end, so that the last member to end is measured under the same load as the first.
 const RUN_ON: Duration = Duration::from_millis(300);
 
@@ -36,12 +33,11 @@ pub(super) async fn run(
     let begins = Instant::now() + load.warmup;
     let ends = begins + load.measured;
     let mut counted = Counted::default();
-    let mut events = Vec::with_capacity(BATCH);
 
-    receive(group, begins, &mut events, &mut counted, &mut progress).await?;
+    receive(group, begins, &mut counted, &mut progress).await?;
     let (sent_before, cpu_before, from) = (sent(), usage::own_cpu(), Instant::now());
     counted = Counted::default();
-    receive(group, ends, &mut events, &mut counted, &mut progress).await?;
+    receive(group, ends, &mut counted, &mut progress).await?;
     let done = Done {
         seconds: from.elapsed().as_secs_f64(),
         sent: sent() - sent_before,
@@ -51,7 +47,7 @@ pub(super) async fn run(
         views: counted.views,
         ..Done::default()
     };
-    receive(group, ends + RUN_ON, &mut events, &mut counted, &mut progress).await?;
+    receive(group, ends + RUN_ON, &mut counted, &mut progress).await?;
     Ok(done)
 }
 
@@ -66,7 +62,6 @@ struct Counted {
 async fn receive(
     group: &mut Group,
     until: Instant,
-    events: &mut Vec<Event>,
     counted: &mut Counted,
     progress: &mut impl FnMut(u64),
 ) -> Result<(), Failed> {
@@ -82,23 +77,18 @@ async fn receive(
             (tick, at_tick) = (tick + second, counted.messages);
         }
         // Nothing may come for long: then the clock is looked at again at the next tick. No event is lost by that.
-        let Ok(taken) = tokio::time::timeout_at(tick.min(until), group.next_batch(events, BATCH)).await
-        else {
-            continue;
-        };
-        if taken == 0 {
-            return Err(Failed::run(
-                "the node was stopped or refused in the middle of a measurement",
-            ));
-        }
-        for event in events.drain(..) {
-            match event {
-                Event::Message(message) => {
-                    counted.messages += 1;
-                    counted.bytes += message.payload.len() as u64;
-                }
-                _ => counted.views += 1,
+        match tokio::time::timeout_at(tick.min(until), group.next_run()).await {
+            Ok(Some(Run::Messages(messages))) => {
+                counted.messages += messages.len() as u64;
+                counted.bytes += messages.payloads().map(<[u8]>::len).sum::<usize>() as u64;
             }
+            Ok(Some(_)) => counted.views += 1,
+            Ok(None) => {
+                return Err(Failed::run(
+                    "the node was stopped or refused in the middle of a measurement",
+                ));
+            }
+            Err(_) => {}
         }
     }
 }
@@ -112,12 +102,7 @@ struct Sending {
 impl Sending {
     fn start(sender: GroupSender, size: usize) -> Self {
         let (sent, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        tokio::spawn(send(
-            sender,
-            Bytes::from(vec![b'x'; size]),
-            sent.clone(),
-            stop.clone(),
-        ));
+        tokio::spawn(send(sender, vec![b'x'; size], sent.clone(), stop.clone()));
         Self { sent, stop }
     }
 }
@@ -128,10 +113,10 @@ impl Drop for Sending {
     }
 }
 
-async fn send(sender: GroupSender, payload: Bytes, sent: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
+async fn send(sender: GroupSender, payload: Vec<u8>, sent: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
     while !stop.load(Relaxed) {
-        let result = match sender.try_send(payload.clone()) {
-            Err(SendError::Full) => sender.send(payload.clone()).await,
+        let result = match sender.try_send(&payload) {
+            Err(SendError::Full) => sender.send(&payload).await,
             result => result,
         };
         match result {

@@ -1,0 +1,319 @@
+//! Blocks: consecutive messages of one sender in the bytes in which they travel and are kept.
+//!
+//! ```text
+//!  | length | payload | length | payload | …        length: a varint; one or two bytes for most messages
+//! ```
+//! A message is copied once, into its sender's block. From there on the block is shared: the sender's log, every
+//! frame it is sent or repaired in, the receivers' logs and their applications hold slices of the same bytes. So a
+//! message costs its length prefix on the wire and one walk over that prefix per hand it passes through; there is no
+//! allocation and no reference count per message unless an application takes a payload out of its block.
+
+use bytes::Bytes;
+
+use crate::codec::{DecodeError, Reader, Wire, put_varint, varint_len};
+
+/// The most bytes of a block: one fits a frame together with everything else in it.
+pub const MAX_BLOCK_BYTES: usize = 60_400;
+
+/// Consecutive messages of one sender. Never damaged: it is checked when it is decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Block {
+    count: u32,
+    bytes: Bytes,
+}
+
+impl Block {
+    /// A block of one message.
+    pub fn of(payload: &[u8]) -> Self {
+        let mut builder = BlockBuilder::default();
+        builder.push(payload);
+        builder.finish()
+    }
+
+    /// How many messages it has.
+    pub fn count(&self) -> u64 {
+        u64::from(self.count)
+    }
+
+    /// Whether it has none: such a block only marks a place.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Its bytes, lengths and payloads.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The payloads, without taking hold of them.
+    pub fn iter(&self) -> Payloads<'_> {
+        Payloads { rest: &self.bytes }
+    }
+
+    /// Takes the first message out.
+    pub fn pop_front(&mut self) -> Option<Bytes> {
+        if self.count == 0 {
+            return None;
+        }
+        let (length, prefix) = read_length(&self.bytes)?;
+        let mut front = self.bytes.split_to(prefix + length);
+        self.count -= 1;
+        Some(front.split_off(prefix))
+    }
+
+    /// Splits the first `count` messages off; all of them if it has no more.
+    #[must_use]
+    pub fn split_front(&mut self, count: u64) -> Block {
+        if count >= self.count() {
+            return std::mem::take(self);
+        }
+        let mut at = 0;
+        for _ in 0..count {
+            let Some((length, prefix)) = read_length(&self.bytes[at..]) else {
+                break;
+            };
+            at += prefix + length;
+        }
+        let front = Block {
+            count: count as u32,
+            bytes: self.bytes.split_to(at),
+        };
+        self.count -= front.count;
+        front
+    }
+}
+
+impl IntoIterator for Block {
+    type Item = Bytes;
+    type IntoIter = IntoPayloads;
+
+    fn into_iter(self) -> IntoPayloads {
+        IntoPayloads { block: self }
+    }
+}
+
+/// Payloads that share their block's bytes.
+#[derive(Debug, Clone)]
+pub struct IntoPayloads {
+    block: Block,
+}
+
+impl Iterator for IntoPayloads {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.block.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.block.count as usize, Some(self.block.count as usize))
+    }
+}
+
+/// The payloads of a block.
+#[derive(Debug, Clone)]
+pub struct Payloads<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Payloads<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, prefix) = read_length(self.rest)?;
+        let payload = self.rest.get(prefix..prefix + length)?;
+        self.rest = &self.rest[prefix + length..];
+        Some(payload)
+    }
+}
+
+/// The length at the front and how many bytes it takes. Lengths are below 2²¹.
+#[inline]
+fn read_length(bytes: &[u8]) -> Option<(usize, usize)> {
+    let first = usize::from(*bytes.first()?);
+    if first < 0x80 {
+        return Some((first, 1));
+    }
+    let second = usize::from(*bytes.get(1)?);
+    let low = first & 0x7f | (second & 0x7f) << 7;
+    if second < 0x80 {
+        return (second != 0).then_some((low, 2));
+    }
+    let third = usize::from(*bytes.get(2)?);
+    (third < 0x80 && third != 0).then_some((low | third << 14, 3))
+}
+
+/// A block in the making.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlockBuilder {
+    count: u32,
+    bytes: Vec<u8>,
+}
+
+impl BlockBuilder {
+    /// How many messages it has.
+    pub fn count(&self) -> u64 {
+        u64::from(self.count)
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether a payload of this length still fits. One that is no longer than the largest payload fits an empty one.
+    pub fn has_room(&self, length: usize) -> bool {
+        self.bytes.len() + length + 3 <= MAX_BLOCK_BYTES
+    }
+
+    /// Copies a message to the end. The caller has asked whether it fits.
+    #[inline]
+    pub fn push(&mut self, payload: &[u8]) {
+        debug_assert!(self.has_room(payload.len()) || self.is_empty());
+        if self.bytes.len() + payload.len() + 3 > self.bytes.capacity() {
+            self.grow(payload.len() + 3);
+        }
+        put_varint(&mut self.bytes, payload.len() as u64);
+        self.bytes.extend_from_slice(payload);
+        self.count += 1;
+    }
+
+    /// Copies the messages of a block to the end.
+    pub fn extend(&mut self, block: &Block) {
+        self.grow(block.bytes.len());
+        self.bytes.extend_from_slice(&block.bytes);
+        self.count += block.count;
+    }
+
+    /// A builder that has seen three messages will see more: it takes the room of a whole block at once.
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        let room = if self.bytes.len() < 1024 {
+            more
+        } else {
+            MAX_BLOCK_BYTES.saturating_sub(self.bytes.len()).max(more)
+        };
+        self.bytes.reserve(room);
+    }
+
+    /// The block; the builder is empty afterwards.
+    pub fn finish(&mut self) -> Block {
+        Block {
+            count: std::mem::take(&mut self.count),
+            bytes: Bytes::from(std::mem::take(&mut self.bytes)),
+        }
+    }
+}
+
+impl Wire for Block {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_prefix(out);
+        out.extend_from_slice(&self.bytes);
+    }
+
+    fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
+        let count = u32::decode(input)?;
+        let length = input.length(MAX_BLOCK_BYTES)?;
+        let bytes = input.take(length)?;
+        let mut rest = &bytes[..];
+        for _ in 0..count {
+            let (length, prefix) = read_length(rest).ok_or(DecodeError::Invalid)?;
+            rest = rest.get(prefix + length..).ok_or(DecodeError::TooLong)?;
+        }
+        if !rest.is_empty() {
+            return Err(DecodeError::TrailingBytes);
+        }
+        Ok(Self { count, bytes })
+    }
+}
+
+impl Block {
+    /// What stands before the block's bytes on the wire: how many messages, how many bytes.
+    pub fn encode_prefix(&self, out: &mut Vec<u8>) {
+        self.count.encode(out);
+        put_varint(out, self.bytes.len() as u64);
+    }
+
+    /// What a message of this length takes in a block.
+    pub const fn cost(length: usize) -> usize {
+        varint_len(length as u64) + length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{decode_all, encode_to_vec};
+
+    fn block(payloads: &[&[u8]]) -> Block {
+        let mut builder = BlockBuilder::default();
+        for payload in payloads {
+            builder.push(payload);
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_whole_however_it_is_taken() {
+        let long = vec![7; 60_000];
+        for payloads in [
+            vec![],
+            vec![&b""[..]],
+            vec![b"one", b"", b"three"],
+            vec![&long[..]],
+            vec![&long[..127], &long[..128], &long[..16_383], &long[..16_384]],
+        ] {
+            let whole = block(&payloads);
+            assert_eq!(whole.iter().collect::<Vec<_>>(), payloads);
+            let taken: Vec<Bytes> = whole.clone().into_iter().collect();
+            assert_eq!(taken, payloads);
+            for at in 0..=payloads.len() {
+                let mut back = whole.clone();
+                let front = back.split_front(at as u64);
+                assert_eq!(front.iter().collect::<Vec<_>>(), payloads[..at]);
+                assert_eq!(back.iter().collect::<Vec<_>>(), payloads[at..]);
+                assert_eq!(front.count() + back.count(), payloads.len() as u64);
+            }
+            assert_eq!(decode_all::<Block>(encode_to_vec(&whole).into()), Ok(whole));
+        }
+    }
+
+    #[test]
+    fn a_count_or_length_that_does_not_fit_is_refused() {
+        let good = encode_to_vec(&block(&[b"one", b"two"]));
+        assert_eq!(good, [2, 8, 3, b'o', b'n', b'e', 3, b't', b'w', b'o']);
+        for (at, value) in [
+            (0, 1),
+            (0, 3),
+            (1, 7),
+            (1, 9),
+            (2, 4),
+            (2, 2),
+            (6, 4),
+            (6, 2),
+            (6, 0x80),
+        ] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert!(decode_all::<Block>(bad.into()).is_err(), "byte {at} as {value}");
+        }
+        // Four thousand million messages in no bytes.
+        let mut absurd = Vec::new();
+        put_varint(&mut absurd, u64::from(u32::MAX));
+        absurd.push(0);
+        assert_eq!(decode_all::<Block>(absurd.into()), Err(DecodeError::Invalid));
+    }
+
+    #[test]
+    fn a_message_in_a_batch_costs_at_most_two_bytes_up_to_sixteen_kilobytes() {
+        for length in [0, 1, 64, 1000, 16_383] {
+            assert!(Block::cost(length) - length <= 2);
+            assert_eq!(block(&[&vec![1; length]]).bytes().len(), Block::cost(length));
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What an application has sent: accepted messages on their way to the core, and what became of them.
+//!
+//! A message is copied into the open block under the lock; from there on only blocks move. Its ticket is its place in
+//! the sequence of accepted messages. Nothing is kept per message: a message is pending while its ticket is in one of
+//! the pending ranges (mostly one), afterwards it was delivered unless it is in one of the others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Context, Poll, Waker};
+
+use antiphon_core::wire::{Block, BlockBuilder};
+use antiphon_core::{Outcome, Ticket};
+
+use crate::SendError;
+
+/// Bytes of accepted messages that may wait for the core to take them.
+const OUTBOX_BYTES: usize = 256 << 10;
+/// Ranges of tickets that were not delivered, or of which nothing is known, that are remembered.
+const MAX_RANGES: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    blocks: VecDeque<(Ticket, Block)>,
+    open: BlockBuilder,
+    /// Bytes of the blocks and the open one.
+    bytes: usize,
+    next: Ticket,
+    fates: Fates,
+    /// Why nothing is accepted now.
+    pub(super) refuses: Option<SendError>,
+}
+
+/// Messages of consecutive tickets that share a fate.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    end: u64,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Default)]
+struct Fates {
+    /// First and end, ascending.
+    pending: VecDeque<(u64, u64)>,
+    /// By first ticket: those that were not delivered.
+    others: BTreeMap<u64, Range>,
+    /// Nothing is remembered of tickets before this.
+    floor: u64,
+    waiting: BTreeMap<u64, Waker>,
+}
+
+impl Outbox {
+    pub(super) fn new() -> Self {
+        Self {
+            blocks: VecDeque::new(),
+            open: BlockBuilder::default(),
+            bytes: 0,
+            next: Ticket(1),
+            fates: Fates::default(),
+            refuses: Some(SendError::NotMember),
+        }
+    }
+
+    /// Takes a message if there is room.
+    pub(super) fn accept(&mut self, payload: &[u8]) -> Result<Ticket, SendError> {
+        if let Some(refusal) = self.refuses {
+            return Err(refusal);
+        }
+        let cost = Block::cost(payload.len());
+        if self.bytes > 0 && self.bytes + cost > OUTBOX_BYTES {
+            return Err(SendError::Full);
+        }
+        if !self.open.has_room(payload.len()) {
+            self.close();
+        }
+        self.open.push(payload);
+        self.bytes += cost;
+        let ticket = self.next;
+        self.next.0 += 1;
+        self.fates.begin(ticket.0);
+        Ok(ticket)
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            let first = Ticket(self.next.0 - self.open.count());
+            self.blocks.push_back((first, self.open.finish()));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Ticket, Block)> {
+        if self.blocks.is_empty() {
+            self.close();
+        }
+        let (first, block) = self.blocks.pop_front()?;
+        self.bytes -= block.bytes().len();
+        Some((first, block))
+    }
+
+    pub(super) fn put_back(&mut self, first: Ticket, block: Block) {
+        self.bytes += block.bytes().len();
+        self.blocks.push_front((first, block));
+    }
+
+    pub(super) fn pending(&self) -> u64 {
+        self.fates.pending.iter().map(|(first, end)| end - first).sum()
+    }
+
+    /// These messages have this fate; gives whom to wake.
+    pub(super) fn settle(&mut self, first: Ticket, count: u64, outcome: Outcome) -> Vec<Waker> {
+        self.fates.settle(first.0, first.0.saturating_add(count), outcome)
+    }
+
+    /// Nothing more will be known of what is pending.
+    pub(super) fn settle_all(&mut self) -> Vec<Waker> {
+        self.fates.settle(0, u64::MAX, Outcome::Unknown)
+    }
+
+    pub(super) fn poll(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Outcome> {
+        self.fates.poll(ticket.0, cx)
+    }
+
+    pub(super) fn stop_waiting(&mut self, ticket: Ticket) {
+        self.fates.waiting.remove(&ticket.0);
+    }
+}
+
+impl Fates {
+    fn begin(&mut self, ticket: u64) {
+        match self.pending.back_mut() {
+            Some((_, end)) if *end == ticket => *end += 1,
+            _ => self.pending.push_back((ticket, ticket + 1)),
+        }
+    }
+
+    fn settle(&mut self, first: u64, end: u64, outcome: Outcome) -> Vec<Waker> {
+        let mut settled = Vec::new();
+        match self.pending.front_mut() {
+            // What is delivered is, nearly always, the oldest that is pending.
+            Some(front) if front.0 == first && end < front.1 => {
+                front.0 = end;
+                settled.push((first, end));
+            }
+            _ => self.settle_anywhere(first, end, &mut settled),
+        }
+        if outcome != Outcome::Delivered {
+            for (first, end) in settled {
+                self.others.insert(first, Range { end, outcome });
+            }
+            while self.others.len() > MAX_RANGES
+                && let Some((_, range)) = self.others.pop_first()
+            {
+                self.floor = self.floor.max(range.end);
+            }
+        }
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let woken: Vec<u64> = self
+            .waiting
+            .range(first..end)
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        woken
+            .iter()
+            .filter_map(|ticket| self.waiting.remove(ticket))
+            .collect()
+    }
+
+    fn settle_anywhere(&mut self, first: u64, end: u64, settled: &mut Vec<(u64, u64)>) {
+        let mut pending = VecDeque::new();
+        for (from, to) in self.pending.drain(..) {
+            let (cut_from, cut_to) = (from.max(first), to.min(end));
+            if cut_from >= cut_to {
+                pending.push_back((from, to));
+                continue;
+            }
+            settled.push((cut_from, cut_to));
+            if from < cut_from {
+                pending.push_back((from, cut_from));
+            }
+            if cut_to < to {
+                pending.push_back((cut_to, to));
+            }
+        }
+        self.pending = pending;
+    }
+
+    fn poll(&mut self, ticket: u64, cx: &Context<'_>) -> Poll<Outcome> {
+        let index = self.pending.partition_point(|(_, end)| *end <= ticket);
+        if self.pending.get(index).is_some_and(|(first, _)| *first <= ticket) {
+            self.waiting.insert(ticket, cx.waker().clone());
+            return Poll::Pending;
+        }
+        if ticket < self.floor {
+            return Poll::Ready(Outcome::Unknown);
+        }
+        let before = self.others.range(..=ticket).next_back();
+        let outcome = before
+            .filter(|(_, range)| ticket < range.end)
+            .map_or(Outcome::Delivered, |(_, range)| range.outcome);
+        Poll::Ready(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fate(outbox: &mut Outbox, ticket: u64) -> Option<Outcome> {
+        let cx = Context::from_waker(Waker::noop());
+        match outbox.poll(Ticket(ticket), &cx) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+
+    fn open() -> Outbox {
+        let mut outbox = Outbox::new();
+        outbox.refuses = None;
+        outbox
+    }
+
+    #[test]
+    fn a_message_is_pending_until_its_fate_is_known_in_whatever_order() {
+        let mut outbox = open();
+        for ticket in 1..=10 {
+            assert_eq!(outbox.accept(b"m"), Ok(Ticket(ticket)));
+        }
+        outbox.settle(Ticket(1), 3, Outcome::Delivered);
+        outbox.settle(Ticket(6), 2, Outcome::NotDelivered);
+        let fates: Vec<_> = (1..=10).map(|ticket| fate(&mut outbox, ticket)).collect();
+        let (yes, no) = (Some(Outcome::Delivered), Some(Outcome::NotDelivered));
+        assert_eq!(fates, [yes, yes, yes, None, None, no, no, None, None, None]);
+        assert_eq!(outbox.pending(), 5);
+        outbox.settle(Ticket(4), 2, Outcome::Delivered);
+        outbox.settle(Ticket(8), 1, Outcome::Delivered);
+        outbox.settle_all();
+        let fates: Vec<_> = (4..=10).map(|ticket| fate(&mut outbox, ticket)).collect();
+        let unknown = Some(Outcome::Unknown);
+        assert_eq!(fates, [yes, yes, no, no, yes, unknown, unknown]);
+        assert_eq!(outbox.pending(), 0);
+    }
+
+    #[test]
+    fn blocks_carry_the_ticket_of_their_first_message_and_room_comes_back() {
+        let mut outbox = open();
+        let large = vec![0; 30_000];
+        let mut accepted = 0;
+        while outbox.accept(&large).is_ok() {
+            accepted += 1;
+        }
+        assert_eq!(accepted, OUTBOX_BYTES as u64 / Block::cost(30_000) as u64);
+        assert_eq!(outbox.accept(&large), Err(SendError::Full));
+        let (first, block) = outbox.pop().unwrap();
+        assert_eq!((first, block.count()), (Ticket(1), 2));
+        outbox.put_back(first, block);
+        assert_eq!(outbox.accept(&large), Err(SendError::Full));
+        assert_eq!(outbox.pop().map(|(first, _)| first), Some(Ticket(1)));
+        assert_eq!(outbox.accept(b"small"), Ok(Ticket(accepted + 1)));
+        let firsts: Vec<_> = std::iter::from_fn(|| outbox.pop())
+            .map(|(first, _)| first.0)
+            .collect();
+        assert_eq!(firsts, [3, 5, 7]);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_fate_that_is_not_remembered_is_unknown_never_a_delivery() {
+        let mut outbox = open();
+        let mut ticket = Ticket(0);
+        for round in 0..=MAX_RANGES as u64 {
+            ticket = outbox.accept(b"lost").unwrap();
+            drop(outbox.pop());
+            outbox.settle(ticket, 1, Outcome::NotDelivered);
+            let between = outbox.accept(b"kept").unwrap();
+            drop(outbox.pop());
+            outbox.settle(between, 1, Outcome::Delivered);
+            assert_eq!(between.0, round * 2 + 2);
+        }
+        assert_eq!(fate(&mut outbox, 1), Some(Outcome::Unknown));
+        assert_eq!(fate(&mut outbox, ticket.0), Some(Outcome::NotDelivered));
+        assert_eq!(fate(&mut outbox, ticket.0 + 1), Some(Outcome::Delivered));
+    }
+}
