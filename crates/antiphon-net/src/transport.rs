@@ -90,6 +90,15 @@ pub enum Input {
     },
 }
 
+impl Input {
+    fn bytes(&self) -> usize {
+        match self {
+            Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
+            Input::PathTrouble { .. } | Input::Lifeline { .. } => 0,
+        }
+    }
+}
+
 /// The core's opinion of an inbound connection finds its way back through this handle.
 #[derive(Clone)]
 pub struct Connection {
@@ -202,8 +211,8 @@ impl Inputs {
         )
     }
 
-    /// Appends what has happened to `into`, `limit` things at most, waiting for the first. Returns how many; 0 means
-    /// that the transport is gone.
+    /// Appends what has happened to `into`, `limit` things at most and few enough bytes to be still in the cache when they
+    /// are read, waiting for the first. Returns how many; 0 means that the transport is gone.
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
@@ -214,11 +223,14 @@ impl Inputs {
             Some(input) = self.bulk.recv() => input,
             else => return 0,
         };
+        let mut bytes = first.bytes();
         into.push(first);
         let mut received = 1;
         while received < limit
+            && bytes < BYTES_AT_A_TIME
             && let Ok(input) = self.urgent.try_recv().or_else(|_| self.bulk.try_recv())
         {
+            bytes += input.bytes();
             into.push(input);
             received += 1;
         }
@@ -228,6 +240,8 @@ impl Inputs {
 
 /// Control batches, troubles and lifeline events that may wait for the driver.
 const URGENT_INPUTS: usize = 1024;
+/// What a driver takes at a time: a part of a core's second-level cache.
+const BYTES_AT_A_TIME: usize = 256 << 10;
 /// Batches of messages that may wait for the driver; behind them TCP holds the sender back.
 const BULK_INPUTS: usize = 64;
 

@@ -16,18 +16,17 @@ use std::time::Duration;
 use antiphon_core::Class;
 use antiphon_wire::frame::{self, Kind};
 use antiphon_wire::stream::StreamDecoder;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::buffer::ReadBuffers;
 use super::preamble::{self, PREAMBLE_BYTES, Start};
 use super::{Common, TcpConfig, canonical, lifeline, socket};
 use crate::{Connection, Input};
 
-/// Room made before each read.
-const READ_BYTES: usize = 64 << 10;
 /// After an error of `accept` (no descriptors left, most likely).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -150,6 +149,7 @@ pub(super) struct Inbound {
     /// The dialler's advertised address once it has said so.
     pub(super) from: SocketAddr,
     pub(super) is_lifeline: bool,
+    buffers: ReadBuffers,
     /// Given back when the connection ends.
     _share: Share,
     deadline: Instant,
@@ -176,6 +176,7 @@ impl Inbound {
             decoder: StreamDecoder::new(),
             from,
             is_lifeline: false,
+            buffers: ReadBuffers::new(),
             _share: share,
             deadline,
         }
@@ -295,11 +296,13 @@ impl Inbound {
                     return Read::Failed;
                 }
             }
-            let buffer = self.decoder.buffer();
-            buffer.reserve(READ_BYTES);
-            match self.stream.try_read_buf(buffer) {
+            let wanted = self.buffers.prepare(&mut self.decoder);
+            match self.stream.try_read_buf(&mut self.decoder.buffer().limit(wanted)) {
                 Ok(0) => return Read::End,
-                Ok(_) => return Read::Some,
+                Ok(read) => {
+                    self.buffers.has_read(read, wanted);
+                    return Read::Some;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Read::Failed,
             }

@@ -25,6 +25,7 @@
 //! - *the peer stops reading*: our queue fills, frames drop; its control connection is another one;
 //! - *this transport is dropped*: lifelines are reset, never closed in order.
 
+mod buffer;
 mod inbound;
 mod lifeline;
 mod outbound;

@@ -1,0 +1,128 @@
+//! The memory that a connection reads into.
+//!
+//! Frames are slices of the read buffer, and a buffer lives as long as any of its frames: in a log, in an application's
+//! hands. A busy connection would therefore ask the system for fresh memory all the time, and the kernel would clear
+//! every page of it. So buffers that were read full are kept for a while, and used again once nobody holds a frame of
+//! theirs any more. A quiet connection keeps none and reads little at a time.
+
+use std::ops::RangeInclusive;
+
+use antiphon_wire::frame::MAX_FRAME_BYTES;
+use antiphon_wire::stream::StreamDecoder;
+use bytes::BytesMut;
+
+/// Room for a read of a quiet connection, and of one that fills what it is given.
+const READ_BYTES: RangeInclusive<usize> = 16 << 10..=256 << 10;
+/// A buffer of a busy connection: the rest of a frame that ends it moves to the next one, which is rare then.
+const BUSY_BUFFER_BYTES: usize = 512 << 10;
+/// Buffers of a busy connection that wait for their frames to be forgotten.
+const MAX_SPENT: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct ReadBuffers {
+    /// How much the next read may bring.
+    room: usize,
+    spent: Vec<BytesMut>,
+}
+
+impl ReadBuffers {
+    pub(super) fn new() -> Self {
+        Self {
+            room: *READ_BYTES.start(),
+            spent: Vec::new(),
+        }
+    }
+
+    /// Makes room in the decoder's buffer; gives how much the next read may bring.
+    pub(super) fn prepare(&mut self, decoder: &mut StreamDecoder) -> usize {
+        let wanted = self.room.max(decoder.missing().min(MAX_FRAME_BYTES));
+        let buffer = decoder.buffer();
+        if buffer.capacity() - buffer.len() < wanted {
+            // What was cut from the old buffer keeps it; only the rest of a frame is copied.
+            let mut next = self.fresh(buffer.len() + wanted);
+            next.extend_from_slice(buffer);
+            let mut old = std::mem::replace(buffer, next);
+            old.clear();
+            if self.is_busy() && self.spent.len() < MAX_SPENT {
+                self.spent.push(old);
+            }
+        }
+        wanted
+    }
+
+    fn fresh(&mut self, at_least: usize) -> BytesMut {
+        if !self.is_busy() {
+            return BytesMut::with_capacity(at_least);
+        }
+        // The latest that is free is the most likely to be in the cache still.
+        let free = (0..self.spent.len()).rev().find(|index| self.spent[*index].try_reclaim(BUSY_BUFFER_BYTES));
+        match free {
+            Some(index) => self.spent.remove(index),
+            None => BytesMut::with_capacity(at_least.max(BUSY_BUFFER_BYTES)),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.room == *READ_BYTES.end()
+    }
+
+    /// A read that might have brought `wanted` brought this much.
+    pub(super) fn has_read(&mut self, read: usize, wanted: usize) {
+        let room = if read >= wanted {
+            self.room * 2
+        } else {
+            self.room.min(read * 8)
+        };
+        self.room = room.clamp(*READ_BYTES.start(), *READ_BYTES.end());
+        if !self.is_busy() {
+            self.spent = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(buffers: &mut ReadBuffers, decoder: &mut StreamDecoder, bytes: usize) -> usize {
+        let wanted = buffers.prepare(decoder);
+        let read = wanted.min(bytes);
+        decoder.extend(&vec![0; read]);
+        buffers.has_read(read, wanted);
+        decoder.buffer().as_ptr() as usize
+    }
+
+    #[test]
+    fn a_busy_connection_reads_into_memory_it_had_before_once_its_frames_are_forgotten() {
+        let (mut buffers, mut decoder) = (ReadBuffers::new(), StreamDecoder::new());
+        let mut seen = std::collections::BTreeSet::new();
+        let mut held = std::collections::VecDeque::new();
+        for _ in 0..200 {
+            read(&mut buffers, &mut decoder, usize::MAX);
+            let buffer = decoder.buffer();
+            let frames = buffer.split().freeze();
+            seen.insert(frames.as_ptr() as usize / BUSY_BUFFER_BYTES);
+            held.push_back(frames);
+            if held.len() > 3 {
+                held.pop_front();
+            }
+        }
+        assert!(seen.len() < 20, "{} different places", seen.len());
+        assert!(buffers.spent.len() <= MAX_SPENT);
+    }
+
+    #[test]
+    fn a_quiet_connection_keeps_nothing_and_reads_little_at_a_time() {
+        let (mut buffers, mut decoder) = (ReadBuffers::new(), StreamDecoder::new());
+        for _ in 0..20 {
+            read(&mut buffers, &mut decoder, usize::MAX);
+            decoder.buffer().clear();
+        }
+        assert!(buffers.is_busy());
+        for _ in 0..5 {
+            read(&mut buffers, &mut decoder, 100);
+            decoder.buffer().clear();
+        }
+        assert_eq!((buffers.room, buffers.spent.len()), (*READ_BYTES.start(), 0));
+    }
+}
