@@ -1,0 +1,177 @@
+//! Network namespaces `ab1`…`abN`, each with one end of a veth pair whose other end is on the bridge `abbr`.
+//!
+//! They are removed, with every process in them, when the lab is dropped (a panic included), at SIGINT and SIGTERM, and
+//! at the next start if even that did not happen. A lock keeps two benchmarks from sharing them.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Failure;
+use crate::tools::run;
+
+/// More than any benchmark uses.
+const MAX_NODES: usize = 16;
+const BRIDGE: &str = "abbr";
+/// How long the processes of a namespace may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The namespaces of one benchmark.
+pub(crate) struct Lab {
+    nodes: usize,
+}
+
+/// Keeps others out until the process ends.
+pub(crate) fn lock() -> Result<File, Failure> {
+    let path = std::env::temp_dir().join("antiphon-bench.lock");
+    let file = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| "another antiphon-bench runs on this machine".to_owned())?;
+    Ok(file)
+}
+
+/// Removes the lab at SIGINT and SIGTERM, then ends the program.
+pub(crate) fn remove_at_signals() {
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return };
+        let code = runtime.block_on(async {
+            let mut terminate =
+                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok()?;
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => Some(130),
+                _ = terminate.recv() => Some(143),
+            }
+        });
+        if let Some(code) = code {
+            remove();
+            std::process::exit(code);
+        }
+    });
+}
+
+impl Lab {
+    /// Makes the namespaces.
+    pub(crate) fn new(nodes: usize, offload: bool) -> Result<Self, Failure> {
+        assert!(nodes <= MAX_NODES);
+        remove();
+        // From here on dropping removes what there is of it.
+        let lab = Self { nodes };
+        run("ip", &["link", "add", BRIDGE, "type", "bridge"])?;
+        run("ip", &["link", "set", BRIDGE, "up"])?;
+        for node in 1..=nodes {
+            let (name, outer, ip) = (name(node), format!("abv{node}"), format!("{}/24", lab.ip(node)));
+            run("ip", &["netns", "add", &name])?;
+            run(
+                "ip",
+                &[
+                    "link", "add", &outer, "type", "veth", "peer", "name", "eth0", "netns", &name,
+                ],
+            )?;
+            run("ip", &["link", "set", &outer, "master", BRIDGE, "up"])?;
+            run("ip", &["-n", &name, "addr", "add", &ip, "dev", "eth0"])?;
+            run("ip", &["-n", &name, "link", "set", "eth0", "up"])?;
+            run("ip", &["-n", &name, "link", "set", "lo", "up"])?;
+            run("ip", &["-n", &name, "route", "add", "224.0.0.0/4", "dev", "eth0"])?;
+            if !offload {
+                let off = ["tso", "off", "gso", "off", "gro", "off"];
+                run("ethtool", &[&["-K", &outer], &off[..]].concat())?;
+                run(
+                    "ip",
+                    &[&["netns", "exec", &name, "ethtool", "-K", "eth0"], &off[..]].concat(),
+                )?;
+            }
+        }
+        Ok(lab)
+    }
+
+    /// The address of a node, from 1.
+    pub(crate) fn ip(&self, node: usize) -> String {
+        format!("10.79.0.{node}")
+    }
+
+    /// A program in a node's namespace. What it prints can be read, unless told otherwise.
+    pub(crate) fn command(&self, node: usize, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &name(node)]).arg(program);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        command
+    }
+
+    /// The first `nodes` namespaces as `antiphon bench --netns` takes them.
+    pub(crate) fn places(&self, nodes: usize) -> String {
+        let places: Vec<String> = (1..=nodes)
+            .map(|node| format!("{}={}", name(node), self.ip(node)))
+            .collect();
+        places.join(",")
+    }
+
+    /// The processes of this program name in a node's namespace.
+    pub(crate) fn processes(&self, node: usize, program: &str) -> Vec<i32> {
+        let is_it = |pid: &i32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == program)
+        };
+        pids(&name(node)).into_iter().filter(is_it).collect()
+    }
+
+    /// Ends every process in the namespaces.
+    pub(crate) fn kill_all(&self) {
+        (1..=self.nodes).for_each(|node| kill(&name(node)));
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        remove();
+    }
+}
+
+fn name(node: usize) -> String {
+    format!("ab{node}")
+}
+
+fn pids(netns: &str) -> Vec<i32> {
+    let printed = run("ip", &["netns", "pids", netns]).unwrap_or_default();
+    printed
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+fn kill(netns: &str) {
+    let deadline = Instant::now() + GONE_WITHIN;
+    loop {
+        let pids = pids(netns);
+        if pids.is_empty() || Instant::now() > deadline {
+            return;
+        }
+        for pid in pids.into_iter().filter_map(Pid::from_raw) {
+            // It may be gone already.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Removes whatever there is, in whatever state.
+fn remove() {
+    for node in 1..=MAX_NODES {
+        let name = name(node);
+        if Path::new("/run/netns").join(&name).exists() {
+            kill(&name);
+            // Names what is left in its own words; there is nothing more to try.
+            if let Err(failure) = run("ip", &["netns", "del", &name]) {
+                eprintln!("antiphon-bench: {failure}");
+            }
+        }
+    }
+    if Path::new("/sys/class/net").join(BRIDGE).exists() {
+        let _ = run("ip", &["link", "del", BRIDGE]);
+    }
+}

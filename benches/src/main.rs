@@ -1,0 +1,158 @@
+//! Antiphon and its peers side by side: the same machine, the same hour, the same namespaces, sizes and senders.
+//!
+//! ```text
+//!              ┌─ ours:     `antiphon bench … --netns` ─┐
+//!  main ─ lab ─┼─ peers:    corosync, JGroups          ─┼─► report ─► JSON, table, plot, row in docs/benchmarks.md
+//!   (ab1…abN   └─ raw:      the machine's own limit    ─┘
+//!    on a bridge)             runs of each by turns
+//! ```
+//! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`tools`]: what has to be installed.
+//! - [`ours`], [`jgroups`], [`corosync`], [`raw`]: one measurement of each.
+//! - [`mperf`], [`cpg`], [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
+//! - [`report`], [`plot`]: what is told.
+//!
+//! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours alone.
+
+mod corosync;
+mod cpg;
+mod idle;
+mod jgroups;
+mod lab;
+mod limits;
+mod mperf;
+mod order_latency;
+mod ours;
+mod plot;
+mod raw;
+mod report;
+mod tools;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Why a benchmark could not be done, for the person who started it.
+type Failure = String;
+
+/// Exit code without root: nothing was done.
+const NEEDS_ROOT: u8 = 3;
+
+/// Antiphon and its peers side by side. Needs root; makes network namespaces ab1, ab2, … and removes them.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon-bench", max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// All members send: messages per second at each, against JGroups MPerf and raw TCP
+    Mperf(mperf::MperfArgs),
+    /// Total order: messages per second delivered at one node, against corosync's CPG
+    Cpg(cpg::CpgArgs),
+    /// Total order under light load: latency one way, against corosync's CPG and JGroups SEQUENCER
+    OrderLatency(order_latency::LatencyArgs),
+    /// CPU of nodes that have nothing to do, against corosync
+    Idle(idle::IdleArgs),
+    /// What TCP and UDP give on this machine without any protocol
+    Limits(limits::LimitsArgs),
+    /// One process of a raw measurement
+    #[command(hide = true)]
+    Raw(raw::RawArgs),
+}
+
+/// Of every benchmark.
+#[derive(Debug, Clone, Args)]
+struct Common {
+    /// How long each measurement counts
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    seconds: u32,
+    /// How often each is measured, by turns with the others
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Switch TSO, GSO and GRO off on the links, as a network card without them
+    #[arg(long)]
+    no_offload: bool,
+    /// As short as can be, and without peers where they cannot be had: shows that everything works
+    #[arg(long)]
+    smoke: bool,
+    /// Folder for the plots and the table [default: docs; with --smoke a folder under target]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// End with one JSON object on the last line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Common {
+    /// How long a measurement counts.
+    fn seconds(&self) -> u32 {
+        if self.smoke { 1 } else { self.seconds.max(1) }
+    }
+
+    /// How long a measurement warms up.
+    fn warmup(&self) -> u32 {
+        if self.smoke { 1 } else { 2 }
+    }
+
+    /// How often.
+    fn runs(&self) -> u16 {
+        if self.smoke { 1 } else { self.runs }
+    }
+
+    /// For what is started besides the measured time.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(60 + u64::from(self.seconds()))
+    }
+
+    /// A peer, or why there is none; only `--smoke` goes on without.
+    fn peer<T>(&self, peer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match peer {
+            Ok(peer) => Ok(Some(peer)),
+            Err(failure) if self.smoke => {
+                eprintln!("SKIPPED the peer: {failure}");
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let bench = Cli::parse().bench;
+    if let Bench::Raw(args) = bench {
+        return told(raw::member(&args));
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!(
+            "antiphon-bench: needs root, to make network namespaces and to install the peers; nothing was done"
+        );
+        return ExitCode::from(NEEDS_ROOT);
+    }
+    let _only = match lab::lock() {
+        Ok(lock) => lock,
+        Err(failure) => return told(Err(failure)),
+    };
+    lab::remove_at_signals();
+    told(match bench {
+        Bench::Mperf(args) => mperf::run(&args),
+        Bench::Cpg(args) => cpg::run(&args),
+        Bench::OrderLatency(args) => order_latency::run(&args),
+        Bench::Idle(args) => idle::run(&args),
+        Bench::Limits(args) => limits::run(&args),
+        Bench::Raw(args) => raw::member(&args),
+    })
+}
+
+fn told(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("antiphon-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

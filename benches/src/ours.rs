@@ -1,0 +1,153 @@
+//! Antiphon: the released program's own `antiphon bench`, with its nodes in the lab's namespaces.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::lab::Lab;
+use crate::tools;
+use crate::{Common, Failure};
+
+/// The program.
+pub(crate) struct Ours {
+    program: PathBuf,
+}
+
+/// One measurement of throughput.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rate {
+    /// Messages per second, the mean of all members.
+    pub(crate) mean: f64,
+    /// Messages per second at the most senior member, which sends.
+    pub(crate) first: f64,
+}
+
+impl Ours {
+    /// Builds it, unless `ANTIPHON_BIN` names one.
+    pub(crate) fn build() -> Result<Self, Failure> {
+        if let Some(program) = std::env::var_os("ANTIPHON_BIN") {
+            return Ok(Self {
+                program: program.into(),
+            });
+        }
+        let target = tools::target()?;
+        eprintln!("building antiphon");
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let status = Command::new(cargo)
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--quiet",
+                "-p",
+                "antiphon",
+                "--target-dir",
+            ])
+            .arg(&target)
+            .current_dir(tools::root())
+            .status()
+            .map_err(|error| format!("cannot run cargo: {error}"))?;
+        if !status.success() {
+            return Err("antiphon cannot be built".to_owned());
+        }
+        Ok(Self {
+            program: target.join("release/antiphon"),
+        })
+    }
+
+    /// `antiphon 0.1.0 at 1a2b3c4`.
+    pub(crate) fn version(&self) -> String {
+        let version = tools::run(&self.program.to_string_lossy(), &["--version"]).unwrap_or_default();
+        let root = tools::root();
+        let commit = tools::run(
+            "git",
+            &["-C", &root.to_string_lossy(), "describe", "--always", "--dirty"],
+        );
+        match commit {
+            Ok(commit) => format!("{} at {}", version.trim(), commit.trim()),
+            Err(_) => version.trim().to_owned(),
+        }
+    }
+
+    /// Throughput at each of these sizes.
+    pub(crate) fn multicast(
+        &self,
+        lab: &Lab,
+        nodes: usize,
+        sizes: &[u32],
+        options: &[&str],
+        common: &Common,
+    ) -> Result<Vec<Rate>, Failure> {
+        let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+        let mut args = vec!["multicast".to_owned(), "--size".to_owned(), sizes.join(",")];
+        args.extend(options.iter().map(|option| (*option).to_owned()));
+        let lines = self.bench(lab, nodes, args, common)?;
+        let rates: Vec<Rate> = lines
+            .iter()
+            .filter(|line| line["event"] == "run")
+            .map(|line| Rate {
+                mean: line["msgs_per_s"].as_f64().unwrap_or(0.0),
+                first: line["members"][0]["msgs_per_s"].as_f64().unwrap_or(0.0),
+            })
+            .collect();
+        if rates.len() != sizes.len() || rates.iter().any(|rate| rate.mean <= 0.0) {
+            return Err(format!("antiphon bench multicast gave no figures: {lines:?}"));
+        }
+        Ok(rates)
+    }
+
+    /// The results of `antiphon bench latency` or `idle`: one object per order (and way).
+    pub(crate) fn results(
+        &self,
+        lab: &Lab,
+        nodes: usize,
+        args: &[&str],
+        common: &Common,
+    ) -> Result<Vec<Value>, Failure> {
+        let lines = self.bench(
+            lab,
+            nodes,
+            args.iter().map(|arg| (*arg).to_owned()).collect(),
+            common,
+        )?;
+        let summary = lines.last().and_then(|line| line["results"].as_array());
+        summary
+            .cloned()
+            .ok_or_else(|| format!("antiphon bench {} gave no summary", args.join(" ")))
+    }
+
+    fn bench(
+        &self,
+        lab: &Lab,
+        nodes: usize,
+        mut args: Vec<String>,
+        common: &Common,
+    ) -> Result<Vec<Value>, Failure> {
+        args.insert(0, "bench".to_owned());
+        args.extend([
+            "--seconds".into(),
+            common.seconds().to_string(),
+            "--warmup".into(),
+            common.warmup().to_string(),
+        ]);
+        args.extend(["--netns".into(), lab.places(nodes), "--json".into()]);
+        let output = Command::new(&self.program)
+            .args(&args)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot run {}: {error}", self.program.display()))?;
+        if !output.status.success() {
+            return Err(format!(
+                "antiphon {}: {}",
+                args.join(" "),
+                String::from_utf8_lossy(&output.stderr).trim()
+            ));
+        }
+        let printed = String::from_utf8_lossy(&output.stdout);
+        Ok(printed
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect())
+    }
+}

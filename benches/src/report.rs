@@ -1,0 +1,390 @@
+//! What a benchmark tells: a table, one JSON object, a plot, and rows in `benchmarks.md`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::plot::{self, Chart};
+use crate::tools;
+use crate::{Common, Failure};
+
+/// One situation: the samples of each series, a series being ours or a peer in one configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    name: String,
+    /// In the order in which they were first added.
+    series: Vec<(String, Vec<f64>)>,
+}
+
+impl Case {
+    /// Without samples.
+    pub(crate) fn new(name: String) -> Self {
+        Self {
+            name,
+            series: Vec::new(),
+        }
+    }
+
+    /// A sample of a series.
+    pub(crate) fn add(&mut self, series: &str, sample: f64) {
+        eprintln!("  {}: {series}: {}", self.name, short(sample));
+        match self.series.iter_mut().find(|(name, _)| name == series) {
+            Some((_, samples)) => samples.push(sample),
+            None => self.series.push((series.to_owned(), vec![sample])),
+        }
+    }
+
+    fn samples(&self, series: &str) -> Option<&[f64]> {
+        self.series
+            .iter()
+            .find(|(name, _)| name == series)
+            .map(|(_, samples)| samples.as_slice())
+    }
+
+    fn median(&self, series: &str) -> Option<f64> {
+        self.samples(series).map(median)
+    }
+}
+
+/// Which series are compared.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Headline {
+    pub(crate) ours: String,
+    pub(crate) peer: Option<String>,
+    pub(crate) limit: Option<String>,
+}
+
+/// A benchmark's outcome.
+#[derive(Debug)]
+pub(crate) struct Report {
+    bench: String,
+    title: String,
+    unit: String,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) headline: Headline,
+    pub(crate) peer_version: Option<String>,
+    pub(crate) lower_is_better: bool,
+}
+
+impl Report {
+    /// Without cases.
+    pub(crate) fn new(bench: &str, title: &str, unit: &str) -> Self {
+        Self {
+            bench: bench.to_owned(),
+            title: title.to_owned(),
+            unit: unit.to_owned(),
+            cases: Vec::new(),
+            headline: Headline::default(),
+            peer_version: None,
+            lower_is_better: false,
+        }
+    }
+
+    /// Prints and writes everything; the JSON object is the last line of stdout.
+    pub(crate) fn tell(&self, version: &str, common: &Common) -> Result<(), Failure> {
+        let folder = match (&common.out, common.smoke) {
+            (Some(folder), _) => folder.clone(),
+            (None, true) => tools::cache()?.join("smoke"),
+            (None, false) => tools::root().join("docs"),
+        };
+        self.print();
+        self.plot(&folder)?;
+        self.record(&folder, version)?;
+        if common.json {
+            println!("{}", self.json(version, common));
+        }
+        Ok(())
+    }
+
+    /// How many times better than the other series ours is.
+    fn ratio(&self, case: &Case, other: &Option<String>) -> Option<f64> {
+        let (ours, other) = (case.median(&self.headline.ours)?, case.median(other.as_ref()?)?);
+        let ratio = if self.lower_is_better {
+            other / ours
+        } else {
+            ours / other
+        };
+        ratio.is_finite().then_some(ratio)
+    }
+
+    fn print(&self) {
+        println!("{}: {}", self.bench, self.title);
+        for case in &self.cases {
+            println!("{}", case.name);
+            for (name, samples) in &case.series {
+                println!(
+                    "  {name:<24} {:>12} {}   min {:>12}   max {:>12}   {} runs",
+                    short(median(samples)),
+                    self.unit,
+                    short(least(samples)),
+                    short(most(samples)),
+                    samples.len()
+                );
+            }
+            if let Some(ratio) = self.ratio(case, &self.headline.peer) {
+                println!(
+                    "  {} is {ratio:.2} times as good as {}",
+                    self.headline.ours,
+                    self.headline.peer.as_deref().unwrap_or("")
+                );
+            }
+        }
+    }
+
+    fn json(&self, version: &str, common: &Common) -> Value {
+        let spread = |samples: &[f64]| json!({"median": median(samples), "min": least(samples), "max": most(samples), "samples": samples});
+        let cases: Vec<Value> = self
+            .cases
+            .iter()
+            .map(|case| {
+                let series: Map<String, Value> = case
+                    .series
+                    .iter()
+                    .map(|(name, samples)| (name.clone(), spread(samples)))
+                    .collect();
+                json!({
+                    "case": case.name, "series": series, "ratio": self.ratio(case, &self.headline.peer),
+                    "limit_ratio": case_limit(self, case),
+                })
+            })
+            .collect();
+        let mut object = json!({
+            "bench": self.bench, "version": version, "peer_version": self.peer_version, "unit": self.unit,
+            "runs": common.runs(), "seconds": common.seconds(), "smoke": common.smoke, "lower_is_better": self.lower_is_better,
+            "machine": machine(), "cases": cases,
+        });
+        let Some(first) = self.cases.first() else {
+            return object;
+        };
+        object["case"] = json!(first.name);
+        let headline = [
+            ("ours", Some(&self.headline.ours)),
+            ("peer", self.headline.peer.as_ref()),
+            ("limit", self.headline.limit.as_ref()),
+        ];
+        for (key, series) in headline {
+            let samples = series.and_then(|series| first.samples(series));
+            object[key] = json!(samples.map(median));
+            object[format!("{key}_min")] = json!(samples.map(least));
+            object[format!("{key}_max")] = json!(samples.map(most));
+            object[format!("{key}_series")] = json!(series);
+        }
+        object["ratio"] = json!(self.ratio(first, &self.headline.peer));
+        object["limit_ratio"] = json!(case_limit(self, first));
+        object
+    }
+
+    fn plot(&self, folder: &Path) -> Result<(), Failure> {
+        let mut names: Vec<String> = Vec::new();
+        for (name, _) in self.cases.iter().flat_map(|case| &case.series) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        let chart = Chart {
+            title: format!("{}: {}", self.bench, self.title),
+            unit: self.unit.clone(),
+            groups: self.cases.iter().map(|case| case.name.clone()).collect(),
+            bars: names
+                .iter()
+                .map(|name| {
+                    let bars = self.cases.iter().map(|case| {
+                        case.samples(name)
+                            .map(|samples| (median(samples), least(samples), most(samples)))
+                    });
+                    (name.clone(), bars.collect())
+                })
+                .collect(),
+        };
+        let folder = folder.join("benchmarks");
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let path = |ending: &str| folder.join(format!("{}.{ending}", self.bench));
+        write(&path("svg"), plot::svg(&chart).as_bytes())?;
+        write(&path("png"), &plot::png(&chart)?)
+    }
+
+    /// One row per case, below those of former days.
+    fn record(&self, folder: &Path, version: &str) -> Result<(), Failure> {
+        let path: PathBuf = folder.join("benchmarks.md");
+        let mut text = std::fs::read_to_string(&path).unwrap_or_else(|_| PREFACE.to_owned());
+        let heading = format!("## {}\n", self.bench);
+        if !text.contains(&heading) {
+            text.push_str(&format!(
+                "\n{heading}\n{}, in {}.\n\n![{}](benchmarks/{}.svg)\n\n\
+                 | date | case | figures: median (least to most) | ratio | limit ratio | versions | machine | command |\n\
+                 |---|---|---|---|---|---|---|---|\n",
+                capital(&self.title), self.unit, self.bench, self.bench
+            ));
+        }
+        let (date, command) = (today(), command());
+        let number = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let rows: String = self
+            .cases
+            .iter()
+            .map(|case| {
+                let figures: Vec<String> = case
+                    .series
+                    .iter()
+                    .map(|(name, samples)| {
+                        format!(
+                            "{name} {} ({} to {})",
+                            short(median(samples)),
+                            short(least(samples)),
+                            short(most(samples))
+                        )
+                    })
+                    .collect();
+                format!(
+                    "| {date} | {} | {} | {} | {} | {version}; {} | {} | `{command}` |\n",
+                    case.name,
+                    figures.join("<br>"),
+                    number(self.ratio(case, &self.headline.peer)),
+                    number(case_limit(self, case)),
+                    self.peer_version.as_deref().unwrap_or("no peer"),
+                    machine(),
+                )
+            })
+            .collect();
+        let section = text.find(&heading).unwrap_or(0) + heading.len();
+        let end = text[section..]
+            .find("\n## ")
+            .map_or(text.len(), |at| section + at);
+        text.insert_str(end, &rows);
+        write(&path, text.as_bytes())
+    }
+}
+
+const PREFACE: &str = "\
+# Benchmarks
+
+Written by `cargo run --release -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one machine. `ratio` says how many
+times better Antiphon's median is than the peer's that is named first, `limit ratio` how much of the raw limit it reaches.
+";
+
+/// How much of the limit ours reaches.
+fn case_limit(report: &Report, case: &Case) -> Option<f64> {
+    report.ratio(case, &report.headline.limit)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    std::fs::write(path, bytes).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Model name, cores, memory, kernel.
+fn machine() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{}, {cores} cores, Linux {}", model.trim(), kernel.trim())
+}
+
+fn today() -> String {
+    tools::run("date", &["-u", "+%Y-%m-%d"])
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// As a person would type it again.
+fn command() -> String {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo run --release -p antiphon-bench -- {}", args.join(" "))
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        count if count.is_multiple_of(2) => (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0,
+        count => sorted[count / 2],
+    }
+}
+
+fn least(samples: &[f64]) -> f64 {
+    samples.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn most(samples: &[f64]) -> f64 {
+    samples.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// Three or four digits that matter, with spaces between thousands.
+pub(crate) fn short(value: f64) -> String {
+    if value.abs() < 1.0 {
+        return format!("{value:.4}");
+    }
+    if value.abs() < 1000.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut case = Case::new("4 members".to_owned());
+        [3.0, 1.0, 2.0]
+            .into_iter()
+            .for_each(|sample| case.add("fifo", sample * 1000.0));
+        case.add("peer", 500.0);
+        case.add("raw", 4000.0);
+        let mut report = Report::new("mperf", "messages", "msg/s");
+        report.cases.push(case);
+        report.headline = Headline {
+            ours: "fifo".into(),
+            peer: Some("peer".into()),
+            limit: Some("raw".into()),
+        };
+        report
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_turn_where_less_is_better() {
+        let mut report = report();
+        let case = report.cases[0].clone();
+        assert_eq!(report.ratio(&case, &report.headline.peer), Some(4.0));
+        assert_eq!(case_limit(&report, &case), Some(0.5));
+        report.lower_is_better = true;
+        assert_eq!(report.ratio(&case, &report.headline.peer), Some(0.25));
+    }
+
+    #[test]
+    fn a_row_goes_below_the_former_rows_of_its_own_benchmark() {
+        let folder = std::env::temp_dir().join(format!("antiphon-bench-report-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut other = report();
+        other.bench = "cpg".to_owned();
+        for report in [&report(), &other, &report()] {
+            report.record(&folder, "v1").unwrap();
+        }
+        let text = std::fs::read_to_string(folder.join("benchmarks.md")).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let (mperf, cpg) = text.split_once("## cpg").unwrap();
+        assert_eq!(mperf.matches("4 members").count(), 2);
+        assert_eq!(cpg.matches("4 members").count(), 1);
+        assert!(mperf.contains("fifo 2 000 (1 000 to 3 000)"), "{mperf}");
+    }
+}
