@@ -34,9 +34,6 @@ pub(crate) fn run(args: &CpgArgs) -> Result<(), Failure> {
     let common = &args.common;
     let ours = Ours::build()?;
     let peer = common.peer(Corosync::get())?;
-    if common.no_offload {
-        crate::tools::need("ethtool", &["ethtool"])?;
-    }
     let sizes = if common.smoke {
         &args.sizes[..1]
     } else {
@@ -72,7 +69,9 @@ pub(crate) fn run(args: &CpgArgs) -> Result<(), Failure> {
         for wire in wires {
             let Some(peer) = &peer else { continue };
             eprintln!("corosync {}, run {run}", wire.as_str());
-            let mut ring = peer.start(&lab, NODES, *wire)?;
+            let Some(mut ring) = common.peer(peer.start(&lab, NODES, *wire))? else {
+                continue;
+            };
             for (index, senders) in args.senders.iter().enumerate() {
                 for (at, size) in sizes.iter().enumerate() {
                     let rate = ring.rate(*size, (*senders).into(), common)?;

@@ -43,7 +43,9 @@ pub(crate) fn run(args: &IdleArgs) -> Result<(), Failure> {
         }
         if let Some(peer) = &peer {
             eprintln!("corosync, run {run}");
-            let ring = peer.start(&lab, nodes, Wire::Knet)?;
+            let Some(ring) = common.peer(peer.start(&lab, nodes, Wire::Knet))? else {
+                continue;
+            };
             std::thread::sleep(std::time::Duration::from_secs(common.warmup().into()));
             let shares = ring.idle(common.seconds())?;
             case.add("corosync knet", shares.iter().sum::<f64>() / shares.len() as f64);

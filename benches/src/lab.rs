@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Failure;
-use crate::tools::run;
+use crate::tools::{need, run};
 
 /// More than any benchmark uses.
 const MAX_NODES: usize = 16;
@@ -57,6 +57,10 @@ impl Lab {
     /// Makes the namespaces.
     pub(crate) fn new(nodes: usize, offload: bool) -> Result<Self, Failure> {
         assert!(nodes <= MAX_NODES);
+        need("ip", &["iproute2"])?;
+        if !offload {
+            need("ethtool", &["ethtool"])?;
+        }
         remove();
         // From here on dropping removes what there is of it.
         let lab = Self { nodes };

@@ -108,7 +108,7 @@ impl Common {
         Duration::from_secs(60 + u64::from(self.seconds()))
     }
 
-    /// A peer, or why there is none; only `--smoke` goes on without.
+    /// A peer or its figures, or why there are none; only `--smoke` goes on without.
     fn peer<T>(&self, peer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match peer {
             Ok(peer) => Ok(Some(peer)),

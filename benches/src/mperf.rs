@@ -83,11 +83,9 @@ pub(crate) fn run(args: &MperfArgs) -> Result<(), Failure> {
                 );
             }
             for stack in stacks {
-                if let Some(peer) = &peer {
-                    case.add(
-                        &format!("JGroups {stack}"),
-                        peer.mperf(&lab, nodes, stack, common)?,
-                    );
+                let Some(peer) = &peer else { continue };
+                if let Some(rate) = common.peer(peer.mperf(&lab, nodes, stack, common))? {
+                    case.add(&format!("JGroups {stack}"), rate);
                 }
             }
         }

@@ -323,6 +323,9 @@ fn most(samples: &[f64]) -> f64 {
 
 /// Three or four digits that matter, with spaces between thousands.
 pub(crate) fn short(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
     if value.abs() < 1.0 {
         return format!("{value:.4}");
     }
