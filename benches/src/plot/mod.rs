@@ -14,9 +14,12 @@ pub(crate) struct Chart {
     pub(crate) title: String,
     pub(crate) unit: String,
     pub(crate) groups: Vec<String>,
-    /// Each series with a bar per group: value, least, most.
-    pub(crate) bars: Vec<(String, Vec<Option<(f64, f64, f64)>>)>,
+    /// Each series with a bar per group, where it has one.
+    pub(crate) bars: Vec<(String, Vec<Option<Bar>>)>,
 }
+
+/// Value, least, most.
+pub(crate) type Bar = (f64, f64, f64);
 
 type Colour = [u8; 3];
 
