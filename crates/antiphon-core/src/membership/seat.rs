@@ -17,13 +17,14 @@ use antiphon_wire::membership::{
 };
 use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView, ViewId};
 
+use super::Effect;
 use super::check;
 use super::context::{Context, Fate, Past};
 use super::engine::{Engine, EngineEffect, Surroundings};
 use super::joining::Joiners;
 use super::leaving::Leaving;
 use super::nonprimary::Nonprimary;
-use super::{Effect, slot::Value};
+use super::slot::{self, Value};
 use crate::{BallotStep, Event, LifelineEvent, Time};
 
 /// What a member said of itself in its last heartbeat.
@@ -461,7 +462,7 @@ impl Seat {
             }
         } else if next > self.view.primary_id() {
             // R1: nobody votes in a slot before installing its predecessor.
-            if planted!(VoteBeforeInstalling) {
+            if slot::votes_ahead() {
                 let answer = match message {
                     SlotMessage::Prepare { ballot, .. } => SlotMessage::Promise {
                         ballot,

@@ -179,6 +179,12 @@ pub enum Step<A, V> {
     },
 }
 
+/// R1: whether a member answers in a slot whose predecessor it has not installed. It never does: it has nothing to keep
+/// the vote in.
+pub fn votes_ahead() -> bool {
+    planted!(VoteBeforeInstalling)
+}
+
 /// One node's part in deciding one view.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot<A, V> {

@@ -1,6 +1,7 @@
 //! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it drawn
 //! from the seed.
 
+mod lifelines;
 mod operations;
 
 use antiphon_core::{GroupOptions, Order};
@@ -18,6 +19,7 @@ pub const NAMES: &[&str] = &[
     "simultaneous-start",
     "r1-coordinator-dies-in-the-slot",
     "r2-cut-heal-kill",
+    "r2-killed-while-voting",
     "r3-joiners-vanish",
     "r4-one-of-three-restarted",
     "r6-merge",
@@ -57,7 +59,10 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
         return Some(draw(random, nodes.unwrap_or(5)));
     }
     let usual = match name {
-        "r4-one-of-three-restarted" | "r3-joiners-vanish" | "three-to-one-by-kill" => 3,
+        "r2-killed-while-voting"
+        | "r4-one-of-three-restarted"
+        | "r3-joiners-vanish"
+        | "three-to-one-by-kill" => 3,
         "r2-cut-heal-kill" => random.range(3, 4) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
@@ -139,6 +144,7 @@ impl Story<'_> {
             "simultaneous-start" => self.simultaneous_start(),
             "r1-coordinator-dies-in-the-slot" => self.coordinator_dies(),
             "r2-cut-heal-kill" => self.cut_heal_kill(),
+            "r2-killed-while-voting" => self.killed_while_voting(),
             "r3-joiners-vanish" => self.joiners_vanish(),
             "r4-one-of-three-restarted" => self.one_of_three_restarted(),
             "r6-merge" => self.merge(),
@@ -210,32 +216,6 @@ impl Story<'_> {
         }
     }
 
-    /// R2: {1,2,3} cut 1|23; {2,3} decide; 1–2 heals; kill 2. Its FIN reaches 1 and 3.
-    fn cut_heal_kill(&mut self) {
-        self.begin();
-        self.plan.profile = antiphon_core::Profile::lan();
-        let lone = self.slot();
-        let others: Vec<Slot> = (0..self.nodes).filter(|slot| *slot != lone).collect();
-        let victim = *self.random.pick(&others);
-        let cut = self.ms(3_500, 5_000);
-        self.at(cut, Action::Partition(vec![vec![lone], others.clone()]));
-        let mut healed = cut + self.ms(1_400, 4_000);
-        if self.random.percent(50) {
-            // Only the pair heals; the others stay cut from the lone one.
-            self.at(healed, Action::Heal);
-            for other in others.iter().filter(|other| **other != victim) {
-                self.at(healed, Action::CutPair(lone, *other));
-            }
-        } else {
-            self.at(healed, Action::Heal);
-        }
-        healed += self.ms(0, 400);
-        self.at(healed, Action::Crash(Who::Slot(victim)));
-        let again = healed + self.ms(3_000, 6_000);
-        self.at(again, Action::Heal);
-        self.plan.duration = 16 * SECONDS;
-    }
-
     /// R3: a small cluster admits a crowd that vanishes.
     fn joiners_vanish(&mut self) {
         for slot in 0..self.nodes {
@@ -283,44 +263,6 @@ impl Story<'_> {
             at += self.ms(500, 5_000);
             self.at(at, Action::Heal);
             at += self.ms(200, 4_000);
-        }
-    }
-
-    /// R9: everything about lifelines that is not a proof.
-    fn resets_and_proxies(&mut self) {
-        self.plan.network.proxy_percent = *self.random.pick(&[0, 30, 100]);
-        self.plan.network.keepalive = 4 * SECONDS;
-        if self.random.percent(50) {
-            self.plan.network.lifeline_bytes = 700;
-        }
-        self.begin();
-        for _ in 0..self.random.range(3, 10) {
-            let at = self.ms(2_500, 17_000);
-            let (a, b) = pair(self.random, self.nodes);
-            let action = match self.random.below(5) {
-                0 => Action::ResetLifelines(a, b),
-                1 | 2 => Action::ProxyEnds(a, b),
-                3 => Action::Reject(a, b),
-                _ => Action::Isolate(Who::Slot(a)),
-            };
-            self.at(at, action);
-            let healed = at + self.ms(500, 5_000);
-            self.at(healed, Action::Heal);
-        }
-        if self.random.percent(60) {
-            // A cut, a false proof, and the question who is the primary now.
-            let at = self.ms(4_000, 12_000);
-            let halves = self.halves();
-            let (a, b) = (halves[0][0], halves[1][0]);
-            self.at(at, Action::Partition(halves.clone()));
-            self.at(at + 100, Action::ProxyEnds(a, b));
-            for one in &halves[0] {
-                for other in &halves[1] {
-                    self.at(at + 200, Action::ProxyEnds(*one, *other));
-                    self.at(at + 200, Action::ProxyEnds(*other, *one));
-                }
-            }
-            self.at(at + 5 * SECONDS, Action::Heal);
         }
     }
 
@@ -456,10 +398,13 @@ impl Story<'_> {
         }
     }
 
-    /// R17: a busy minority is cut off with messages pending.
+    /// R17: a busy minority is cut off with messages pending, and some on their way within it.
     fn receipts(&mut self) {
         self.begin();
         self.plan.load.every = 10 * MILLIS;
+        if self.random.percent(40) {
+            self.ragged();
+        }
         let mut at = 3 * SECONDS;
         while at < 16 * SECONDS {
             let slot = self.slot();
