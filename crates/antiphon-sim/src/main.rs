@@ -107,8 +107,8 @@ struct ExploreArguments {
     /// The large worlds as well: minutes to an hour.
     #[arg(long)]
     full: bool,
-    /// Give a world up beyond this many states.
-    #[arg(long, default_value_t = 200_000_000)]
+    /// Give a world up beyond this many states; each takes 18 to 55 bytes of memory, the more while a table grows.
+    #[arg(long, default_value_t = 100_000_000)]
     limit: u64,
     /// Only the JSON object on stdout.
     #[arg(long)]
@@ -409,7 +409,10 @@ fn explore(arguments: &ExploreArguments) -> ExitCode {
         if !arguments.json {
             let verdict = match (&finding.armed, finding.as_expected) {
                 (None, true) => "complete, no violation".to_owned(),
-                (None, false) if found.is_none() => "NOT COMPLETE".to_owned(),
+                (None, false) if found.is_none() => format!(
+                    "NOT COMPLETE: given up at --limit {}, which bounds the memory",
+                    arguments.limit
+                ),
                 (None, false) => "VIOLATION".to_owned(),
                 (Some(bug), true) => format!("caught {bug}"),
                 (Some(bug), false) => format!("MISSED {bug}"),

@@ -5,7 +5,9 @@
 //! - **Two channels per pair**, control and data, each in order and each at its own pace. A control message is held
 //!   back until its receiver has installed the node view it was sent under, as the node does.
 //! - **A crash** can come before and after any step. Each channel of the dead member may still deliver any prefix of what it
-//!   holds, at any time, also much later (R13); the rest is lost.
+//!   holds, at any time, also much later (R13). That nothing more of it ever comes is the same as that it is lost.
+//! - **Messages of an earlier node view** are dropped by their receiver whatever else it knows (R13), so they vanish as soon
+//!   as they are next; those to the dead vanish at once.
 //! - **Node views** follow crashes, one each, and every member installs them in order, whenever it likes.
 //! - **Time stands still** unless nothing else can happen; then the next deadline passes, a few times at most.
 //!
@@ -91,6 +93,15 @@ struct Seen {
 }
 
 impl Seen {
+    /// A view to which members came from different ones: some of them have skipped a view that others were in.
+    fn detour(&self) -> Option<GroupViewId> {
+        let mut came_from: BTreeMap<GroupViewId, GroupViewId> = BTreeMap::new();
+        let mut steps = self.between.keys();
+        let detour =
+            steps.find(|(last, next)| came_from.insert(*next, *last).is_some_and(|other| other != *last));
+        detour.map(|(_, next)| *next)
+    }
+
     /// A view after which different living members have different views.
     fn fork(&self, alive: u8) -> Option<GroupViewId> {
         let lives = |view: &GroupViewId| self.installed.get(view).is_some_and(|by| by & alive != 0);
@@ -123,7 +134,9 @@ pub struct Move(Did);
 enum Did {
     Control(Id, Id, Arc<Sent>),
     Data(Id, Id, Arc<Carried>),
-    Lose(Id, Id),
+    /// What a dead member had sent arrives after all.
+    Late(Id, Id, Arc<Sent>),
+    LateData(Id, Id, Arc<Carried>),
     Crash(Id),
     NodeView(Id, usize),
     Send(Id),
@@ -261,6 +274,9 @@ impl FlushModel {
                 if let Some(fork) = seen.fork(alive) {
                     broken = Some(format!("living members went from {fork:?} to different views"));
                 }
+                if let Some(detour) = seen.detour() {
+                    broken = Some(format!("G16: members came to {detour:?} from different views"));
+                }
                 peer.view = Some((view.id, view.members.clone()));
             }
             GroupEvent::Messages(messages) => {
@@ -303,15 +319,15 @@ impl FlushModel {
         Some(sent)
     }
 
-    /// Directory messages arrive as soon as they are next; messages to the dead vanish.
+    /// Directory messages arrive as soon as they are next, as does what its receiver drops; messages to the dead vanish.
     fn settle(&self, state: &mut State) {
         loop {
             let next = state.control.iter().find_map(|((from, to), channel)| {
                 let peer = &state.peers[usize::from(*to)];
                 let head = channel.front()?;
-                let at_once = is_directory(&head.message)
-                    && state.peers[usize::from(*from)].alive
-                    && head.view <= peer.installed;
+                let directory = is_directory(&head.message) && state.peers[usize::from(*from)].alive;
+                // What was sent under an earlier node view is dropped, whenever it comes.
+                let at_once = directory && head.view == peer.installed || head.view < peer.installed;
                 (at_once || !peer.alive).then_some((*from, *to))
             });
             let Some((from, to)) = next else { break };
@@ -479,27 +495,19 @@ impl Model for FlushModel {
             let (from, to) = (*from, *to);
             let Some(head) = channel.front() else { continue };
             if head.view <= state.peers[usize::from(to)].installed {
-                step(Did::Control(from, to, head.clone()), &|next| {
+                let did = if alive(from) { Did::Control } else { Did::Late };
+                step(did(from, to, head.clone()), &|next| {
                     self.deliver_control(next, from, to);
-                });
-            }
-            if !alive(from) {
-                step(Did::Lose(from, to), &|next| {
-                    next.control.remove(&(from, to));
                 });
             }
         }
         for ((from, to), channel) in &state.data {
             let (from, to) = (*from, *to);
             let Some(head) = channel.front() else { continue };
-            step(Did::Data(from, to, head.clone()), &|next| {
+            let did = if alive(from) { Did::Data } else { Did::LateData };
+            step(did(from, to, head.clone()), &|next| {
                 self.deliver_data(next, from, to);
             });
-            if !alive(from) {
-                step(Did::Lose(from, to), &|next| {
-                    next.data.remove(&(from, to));
-                });
-            }
         }
         for id in (0..self.nodes()).filter(|id| alive(*id)) {
             let installed = state.peers[usize::from(id)].installed;
@@ -532,8 +540,8 @@ impl Model for FlushModel {
                 });
             }
         }
-        // Crashes, and sends of those who have no view yet, are never necessary: without anything else, time passes.
-        let idle = into.iter().all(|(Move(did), _)| matches!(did, Did::Crash(_)));
+        // What need never happen does not keep time from passing.
+        let idle = into.iter().all(|(step, _)| self.resting(step));
         if idle && state.quiet_left > 0 && self.is_whole(state).is_err() {
             let mut next = state.clone();
             next.quiet_left -= 1;
@@ -549,7 +557,7 @@ impl Model for FlushModel {
     }
 
     fn resting(&self, step: &Move) -> bool {
-        matches!(step.0, Did::Crash(_))
+        matches!(step.0, Did::Crash(_) | Did::Late(..) | Did::LateData(..))
     }
 
     fn stuck(&self, state: &State) -> Option<String> {
@@ -657,9 +665,12 @@ fn pop<T>(channels: &mut BTreeMap<(Id, Id), VecDeque<T>>, from: Id, to: Id) -> O
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Did::Control(from, to, sent) => write!(f, "{to} gets from {from}: {:?}", sent.message),
-            Did::Data(from, to, carried) => write!(f, "{to} gets from {from}: {:?}", carried.record),
-            Did::Lose(from, to) => write!(f, "what {from} had sent to {to} is lost"),
+            Did::Control(from, to, sent) | Did::Late(from, to, sent) => {
+                write!(f, "{to} gets from {from}: {:?}", sent.message)
+            }
+            Did::Data(from, to, carried) | Did::LateData(from, to, carried) => {
+                write!(f, "{to} gets from {from}: {:?}", carried.record)
+            }
             Did::Crash(id) => write!(f, "{id} is killed"),
             Did::NodeView(id, number) => write!(f, "{id} installs node view {number}"),
             Did::Send(id) => write!(f, "{id} sends a message"),

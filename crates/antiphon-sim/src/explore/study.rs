@@ -87,7 +87,7 @@ impl Study {
         }
         match &self.world {
             World::Free(model) => either(&Free(model.clone()), limit, shortest),
-            World::Sorted(model) => either(&Sorted(model.clone()), limit, shortest),
+            World::Sorted(model) => either(&Sorted::new(model.clone()), limit, shortest),
             World::Flush(model) => either(model, limit, shortest),
         }
     }
@@ -116,17 +116,40 @@ pub fn slot(full: bool) -> Vec<Study> {
                 ..plain(3)
             },
         ),
-        sorted("two members, every view", plain(2)),
+        sorted("two members, every view, one dies", plain(2)),
         sorted(
-            "two members and a joiner, two slots in a row",
+            "two members and a joiner, every view, two slots, one dies",
             SlotModel {
                 joiner: true,
                 slots: 2,
-                ..few(2)
+                ..plain(2)
             },
         ),
-        sorted("three members, one dies", few(3)),
+        sorted(
+            "three members, every view, two die",
+            SlotModel {
+                crashes: 2,
+                ..plain(3)
+            },
+        ),
         sorted("four members, nobody dies", SlotModel { crashes: 0, ..few(4) }),
+        sorted("four members, one dies", few(4)),
+        sorted(
+            "three members of weights 2, 1, 1, every view, two slots, one dies",
+            SlotModel {
+                slots: 2,
+                weights: [2, 1, 1, 1, 1],
+                ..plain(3)
+            },
+        ),
+        sorted(
+            "three members of weights 0, 1, 1, every view, two slots, one dies",
+            SlotModel {
+                slots: 2,
+                weights: [0, 1, 1, 1, 1],
+                ..plain(3)
+            },
+        ),
     ];
     if full {
         studies.extend([
@@ -143,36 +166,68 @@ pub fn slot(full: bool) -> Vec<Study> {
                     ..few(3)
                 },
             ),
-            sorted("three members, every view, one dies", plain(3)),
-            sorted("three members, two die", SlotModel { crashes: 2, ..few(3) }),
             sorted(
-                "three members and a joiner, one dies",
+                "three members of weights 2, 1, 1, every view, two slots, two die",
+                SlotModel {
+                    slots: 2,
+                    crashes: 2,
+                    weights: [2, 1, 1, 1, 1],
+                    ..plain(3)
+                },
+            ),
+            sorted(
+                "three members of weights 0, 1, 1, every view, two slots, two die",
+                SlotModel {
+                    slots: 2,
+                    crashes: 2,
+                    weights: [0, 1, 1, 1, 1],
+                    ..plain(3)
+                },
+            ),
+            sorted(
+                "three members and a joiner, every view, two slots, one dies",
                 SlotModel {
                     joiner: true,
-                    ..few(3)
+                    slots: 2,
+                    ..plain(3)
                 },
             ),
             sorted(
-                "three members of weights 2, 1, 1, two die",
+                "four members, two slots, one dies",
+                SlotModel { slots: 2, ..few(4) },
+            ),
+            sorted(
+                "four members of weights 2, 1, 1, 1, two slots, one dies",
                 SlotModel {
+                    slots: 2,
                     weights: [2, 1, 1, 1, 1],
-                    crashes: 2,
-                    ..few(3)
+                    ..few(4)
                 },
             ),
             sorted(
-                "three members of weights 0, 1, 1, two die",
+                "four members of weights 0, 1, 1, 1, two slots, one dies",
                 SlotModel {
+                    slots: 2,
                     weights: [0, 1, 1, 1, 1],
-                    crashes: 2,
-                    ..few(3)
+                    ..few(4)
                 },
             ),
             sorted(
-                "three members, two slots in a row, one dies",
-                SlotModel { slots: 2, ..few(3) },
+                "four members and a joiner, two slots, one dies",
+                SlotModel {
+                    joiner: true,
+                    slots: 2,
+                    ..few(4)
+                },
             ),
-            sorted("four members, one dies", few(4)),
+            sorted("four members, two die", SlotModel { crashes: 2, ..few(4) }),
+            sorted(
+                "four members, every view, nobody dies",
+                SlotModel {
+                    crashes: 0,
+                    ..plain(4)
+                },
+            ),
         ]);
     }
     #[cfg(feature = "planted")]
@@ -185,8 +240,18 @@ pub fn slot(full: bool) -> Vec<Study> {
         studies.extend([
             free("three members, bare certificates", plain(3)).caught(Bug::CertificateWithoutLastVote),
             free("three members, two values in a ballot", second).caught(Bug::TwoValuesPerBallot),
-            free("three members, values of phase 1 ignored", plain(3)).caught(Bug::IgnoreAcceptedValue),
-            free("three members, no quorum of the new view", plain(3)).caught(Bug::SkipJointQuorum),
+            sorted("four members, bare certificates", few(4)).caught(Bug::CertificateWithoutLastVote),
+            sorted("four members, values of phase 1 ignored", few(4)).caught(Bug::IgnoreAcceptedValue),
+            sorted("four members, no quorum of the new view", few(4)).caught(Bug::SkipJointQuorum),
+            sorted(
+                "three members, votes before the view is installed",
+                SlotModel {
+                    slots: 2,
+                    crashes: 0,
+                    ..plain(3)
+                },
+            )
+            .caught(Bug::VoteBeforeInstalling),
         ]);
     }
     studies

@@ -1,7 +1,8 @@
 //! Message by message, in any order, with a bounded number of ballots.
 
+mod show;
+
 use std::collections::BTreeSet;
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -9,12 +10,29 @@ use antiphon_core::explore::slot::{Acceptance, LastVote, Proposal, Slot, Step, U
 use antiphon_core::wire::Incarnation;
 use antiphon_core::wire::membership::Ballot;
 
-use super::{Id, MAX_IDS, Node, SlotModel, View, go_on};
+use super::{Id, MAX_IDS, SlotModel, View};
 use crate::explore::search::Model;
 
 /// The free model.
 #[derive(Debug, Clone)]
 pub struct Free(pub SlotModel);
+
+/// One node.
+#[derive(Clone, PartialEq, Eq, Hash)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nodes are shared between states; almost all are of the large kind"
+)]
+enum Node {
+    /// Takes part in the slot of this number.
+    Alive { at: u8, slot: Slot<Id, View> },
+    /// Wants to join; acknowledges every view that has it.
+    Joiner,
+    /// Its process is gone, and these are the last votes that its lifelines show.
+    Dead { at: u8, last_votes: Vec<LastVote<View>> },
+    /// A decided view does not have it.
+    Out,
+}
 
 /// Something that was sent.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,12 +104,19 @@ impl Free {
         reason: Reason,
         into: &mut Vec<(Move, State)>,
     ) {
+        let mut slot = slot;
+        let mut promised = None;
         let message = match step {
             Step::Wait | Step::Decided { .. } => None,
-            Step::Prepare { ballot, used } => Some(Message::Prepare {
-                ballot,
-                used: used.into(),
-            }),
+            Step::Prepare { ballot, used } => {
+                // As the shipping proposer does: it promises first, and then asks the others.
+                let message = Message::Prepare {
+                    ballot,
+                    used: used.into(),
+                };
+                promised = Self::answer(&mut slot, id, &message);
+                Some(message)
+            }
             Step::Accept { ballot, value, used } => Some(Message::Accept {
                 ballot,
                 value,
@@ -108,7 +133,7 @@ impl Free {
         };
         let mut next = state.clone();
         next.nodes[usize::from(id)] = Some(Arc::new(Node::Alive { at, slot }));
-        if let Some(message) = &message {
+        for message in promised.iter().chain(&message) {
             next.send(at, message.clone());
         }
         self.settle(&mut next);
@@ -352,7 +377,6 @@ impl Free {
             let Some(Node::Dead {
                 at: died_at,
                 last_votes,
-                ..
             }) = state.node(dead)
             else {
                 continue;
@@ -433,7 +457,6 @@ impl Free {
             next.nodes[usize::from(dying)] = Some(Arc::new(Node::Dead {
                 at: died_at,
                 last_votes,
-                stood: None,
             }));
             self.settle(&mut next);
             for id in 0..MAX_IDS as u8 {
@@ -445,13 +468,65 @@ impl Free {
     }
 }
 
+/// Ways for the proposer of `ballot` to go on: each combination of promises that lets it, taken at once, and then
+/// perhaps the certificate that lets it.
+fn go_on(
+    slot: &Slot<Id, View>,
+    ballot: Ballot,
+    promises: &[(Id, Option<Acceptance<View>>)],
+    certificate: Option<(Id, &LastVote<View>)>,
+) -> Vec<(Slot<Id, View>, Step<Id, View>)> {
+    let mut ways: Vec<(Slot<Id, View>, Step<Id, View>)> = Vec::new();
+    for set in 0u32..1 << promises.len() {
+        let taken = || (0..promises.len()).filter(move |at| set & 1 << at != 0);
+        // The event that lets it go on comes last: the certificate, or any one of the promises.
+        let lasts: Vec<Option<usize>> = if certificate.is_some() {
+            vec![None]
+        } else {
+            taken().map(Some).collect()
+        };
+        for last in lasts {
+            let mut slot = slot.clone();
+            let early = taken()
+                .filter(|at| Some(*at) != last)
+                .any(|at| slot.on_promise(&promises[at].0, ballot, promises[at].1.clone()) != Step::Wait);
+            if early {
+                continue;
+            }
+            let step = match (last, certificate) {
+                (Some(at), _) => slot.on_promise(&promises[at].0, ballot, promises[at].1.clone()),
+                (None, Some((dead, vote))) => slot.certify(dead, vote.clone()),
+                (None, None) => Step::Wait,
+            };
+            if step != Step::Wait && !ways.iter().any(|(same, _)| *same == slot) {
+                ways.push((slot, step));
+            }
+        }
+    }
+    ways
+}
+
+/// The nodes at the start.
+fn nodes(model: &SlotModel) -> [Option<Arc<Node>>; MAX_IDS] {
+    let view = model.view((1 << model.members) - 1);
+    let mut nodes: [Option<Arc<Node>>; MAX_IDS] = Default::default();
+    for id in 0..model.members {
+        let slot = Slot::new(id, view.voters(), Some(Incarnation(0)));
+        nodes[usize::from(id)] = Some(Arc::new(Node::Alive { at: 0, slot }));
+    }
+    if model.joiner {
+        nodes[usize::from(model.members)] = Some(Arc::new(Node::Joiner));
+    }
+    nodes
+}
+
 impl Model for Free {
     type State = State;
     type Step = Move;
 
     fn initial(&self) -> State {
         State {
-            nodes: self.0.nodes(),
+            nodes: nodes(&self.0),
             sent: Vec::new(),
             decided: Default::default(),
             prepares_left: self.0.prepares,
@@ -481,7 +556,12 @@ impl Model for Free {
     }
 
     fn violation(&self, state: &State) -> Option<String> {
-        super::violation(state.broken, &state.decided)
+        if let Some(broken) = state.broken {
+            return Some(broken.to_owned());
+        }
+        let twice = state.decided.iter().position(|views| views.len() > 1)?;
+        let views = &state.decided[twice];
+        Some(super::two_views(twice as u8, views[0], views[1]))
     }
 }
 
@@ -520,7 +600,11 @@ impl State {
 
     /// The view whose members vote in this slot.
     fn before(&self, model: &SlotModel, at: u8) -> View {
-        model.before(&self.decided, at)
+        match at {
+            0 => model.view((1 << model.members) - 1),
+            // Whoever is in the second slot has learned the first one's decision.
+            _ => self.decided[usize::from(at) - 1][0],
+        }
     }
 
     fn send(&mut self, at: u8, message: Message) {
@@ -543,61 +627,30 @@ impl State {
     }
 }
 
-impl fmt::Display for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { who, what } = self;
-        match what {
-            Did::Answer(message) => write!(f, "{who} answers {message}"),
-            Did::GoOn(reason, message) => {
-                write!(f, "{who} {reason}")?;
-                message
-                    .iter()
-                    .try_for_each(|message| write!(f, ", sends {message}"))
+#[cfg(test)]
+impl State {
+    pub(super) fn summary(&self) -> super::Summary {
+        use super::Standing;
+        let vote = |vote: &LastVote<View>| {
+            let accepted = vote.accepted.as_ref()?;
+            let rank = accepted.ballot.round * 16 + accepted.ballot.proposer.0 as u32 + 1;
+            Some((rank, accepted.value.members))
+        };
+        let nodes = self.nodes.iter().map(|node| match node.as_deref() {
+            None | Some(Node::Out) => Standing::Absent,
+            Some(Node::Joiner) => Standing::Outside,
+            Some(Node::Alive { slot, .. }) => Standing::Alive(vote(slot.vote())),
+            Some(Node::Dead { last_votes, .. }) => {
+                let shown = vote(&last_votes[0]);
+                let hidden = last_votes.get(1).and_then(vote);
+                Standing::Dead(shown, hidden.filter(|hidden| Some(*hidden) != shown))
             }
-            Did::Install(view) => write!(f, "{who} installs {view:?}"),
-            Did::Leave(view) => write!(f, "{who} learns of {view:?} and is out"),
-        }
+        });
+        let mut summary = super::Summary {
+            nodes: nodes.collect(),
+            decided: self.decided[0].iter().map(|view| view.members).collect(),
+        };
+        summary.rank();
+        summary
     }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Decides => f.write_str("wants another view"),
-            Reason::ChangesItsMind => f.write_str("changes its mind"),
-            Reason::HasPromises => f.write_str("has the promises of a quorum"),
-            Reason::Learns(dead, vote) => match (&vote.promised, &vote.accepted) {
-                (_, Some(Acceptance { ballot, value })) => {
-                    write!(
-                        f,
-                        "learns that {dead} died, having accepted {value:?} in ballot {}",
-                        show(*ballot)
-                    )
-                }
-                (Some(promised), None) => {
-                    write!(
-                        f,
-                        "learns that {dead} died, having promised ballot {}",
-                        show(*promised)
-                    )
-                }
-                (None, None) => write!(f, "learns that {dead} died without a vote"),
-            },
-        }
-    }
-}
-
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Message::Prepare { ballot, .. } => write!(f, "Prepare {}", show(*ballot)),
-            Message::Promise { ballot, .. } => write!(f, "Promise {}", show(*ballot)),
-            Message::Accept { ballot, value, .. } => write!(f, "Accept {} {value:?}", show(*ballot)),
-            Message::Accepted { ballot, value, .. } => write!(f, "Accepted {} {value:?}", show(*ballot)),
-        }
-    }
-}
-
-fn show(ballot: Ballot) -> String {
-    format!("{}.{}", ballot.round, ballot.proposer.0)
 }
