@@ -133,9 +133,7 @@ impl Membership {
         else {
             return None;
         };
-        let Some(rank) = self.stream.rank(sender).filter(|_| *view == self.stream.id) else {
-            return None;
-        };
+        let rank = self.stream.rank(sender).filter(|_| *view == self.stream.id)?;
         let delivered = self.stream.logs[rank].delivered();
         let known = messages.clone().split_front(delivered.saturating_sub(*first));
         (!known.is_empty()).then_some((*view, *first, known))
