@@ -1,0 +1,150 @@
+//! Faults around leaving, removal and joining again: who still counts, and whose word does.
+
+use antiphon_wire::group::{GroupData, GroupMessage};
+
+use super::world::World;
+use crate::{GroupEvent, Order};
+
+const BOTH: [Order; 2] = [Order::Fifo, Order::Total];
+
+#[test]
+fn what_a_leaver_has_delivered_is_delivered_by_those_who_stay_though_its_cut_was_called_back() {
+    for order in BOTH {
+        let mut world = World::with_group(order, 4, &[1, 2, 3]);
+        // Nobody has the last message of the one that leaves, and nothing can be pulled from it for a moment.
+        world.drop_data = Some(Box::new(|from, _, record| {
+            from == 3 && matches!(record, GroupData::Batch { .. } | GroupData::Repair { .. })
+        }));
+        world.send(3, "goodbye").unwrap();
+        world.leave(3);
+        while !world.events(3).contains(&GroupEvent::Left) {
+            world.run(1);
+        }
+        assert!(!world.texts(1).contains(&"goodbye".to_owned()));
+        // R14: it has installed the view that it left with, so that view and its cut stand.
+        world.primary(&[1, 2, 3]);
+        world.drop_data = None;
+        world.run(1000);
+        for id in [1, 2] {
+            assert!(world.texts(id).contains(&"goodbye".to_owned()), "{order:?} {id}");
+            assert_eq!(world.members(id), world.incarnations(&[1, 2]));
+        }
+        // G19: it joins again as the same incarnation, and its numbers go on without a gap.
+        world.join(3);
+        world.run(1000);
+        world.send(3, "hello again").unwrap();
+        world.run(1000);
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn a_leader_that_leaves_with_a_view_it_was_called_back_from_takes_the_others_along() {
+    for order in BOTH {
+        let mut world = World::with_group(order, 4, &[1, 2, 3]);
+        // The cut of the view that the leader leaves with reaches member 3, but member 2 only after the next node view.
+        world.leave(1);
+        while !world.is_on_its_way(1, 2, |message| matches!(message, GroupMessage::FlushCut { .. })) {
+            world.run_micros(100);
+        }
+        world.hold_control(2);
+        while world.members(3).len() == 3 {
+            world.run_micros(100);
+        }
+        assert_eq!(world.members(2).len(), 3, "{order:?}");
+        world.primary(&[1, 2, 3]);
+        world.release_control();
+        world.run(1000);
+        for id in [2, 3] {
+            assert_eq!(world.members(id), world.incarnations(&[2, 3]), "{order:?}: {id}");
+            let resync = |event: &GroupEvent| matches!(event, GroupEvent::Resync { .. });
+            assert!(!world.events(id).iter().any(resync));
+        }
+        assert!(world.events(1).contains(&GroupEvent::Left));
+        world.check().unwrap();
+        assert!(world.accusations.is_empty());
+    }
+}
+
+#[test]
+fn two_leaders_one_of_them_behind_do_not_outbid_each_other() {
+    for seed in 0..20 {
+        let mut world = World::with_group(Order::Fifo, seed, &[1, 2, 3]);
+        world.jitter_ms = 4;
+        // The leader leaves; the others have the view without it when a node view comes, twice.
+        world.leave(1);
+        while world.members(2).len() == 3 {
+            world.run_micros(200);
+        }
+        world.primary_within(&[1, 2, 3], 3);
+        world.run(2);
+        world.primary_within(&[1, 2, 3], 3);
+        world.run(1000);
+        for id in [2, 3] {
+            assert_eq!(world.members(id), world.incarnations(&[2, 3]), "{seed}: {id}");
+        }
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn one_that_was_removed_unawares_makes_no_second_group_when_all_who_knew_are_gone() {
+    for order in BOTH {
+        let mut world = World::with_group(order, 6, &[1, 2]);
+        world.start(3);
+        world.primary(&[1, 2, 3]);
+        world.join(3);
+        // Member 2 hears nothing of the group: its leader removes it, and takes in 3.
+        world.hold_control(2);
+        world.run(12_000);
+        assert_eq!(world.members(1), world.incarnations(&[1, 3]), "{order:?}");
+        assert_eq!(world.members(2), world.incarnations(&[1, 2]), "{order:?}");
+        // The one that removed it dies, before 2 could be told: what it was told is void under the next node view.
+        world.crash(1);
+        world.release_control();
+        world.primary(&[2, 3]);
+        world.run(3000);
+        assert_eq!(world.views(2).len(), 2, "{order:?}: {:?}", world.views(2));
+        assert_eq!(world.members(2), world.incarnations(&[3, 2]));
+        assert_eq!(world.members(3), world.members(2));
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn one_that_leaves_before_its_join_is_answered_and_joins_again_founds_one_group() {
+    let mut world = World::new(Order::Total, 1);
+    for id in 1..=3 {
+        world.start(id);
+    }
+    world.primary(&[1, 2, 3]);
+    world.join(2);
+    world.leave(2);
+    world.join(2);
+    world.run(100);
+    world.join(3);
+    world.run(1000);
+    assert_eq!(world.members(2), world.incarnations(&[2, 3]));
+    assert_eq!(world.members(3), world.members(2));
+    world.check().unwrap();
+}
+
+#[test]
+fn one_that_starts_over_joins_again_when_its_application_has_read_what_came_before() {
+    for order in BOTH {
+        let mut world = World::with_group(order, 4, &[1, 2, 3]);
+        world.peers.get_mut(&3).unwrap().consumes = false;
+        world.send(1, "unread").unwrap();
+        world.run(500);
+        assert_eq!(world.texts(3), ["unread"]);
+        world.primary(&[1, 2]);
+        world.reincarnate(3, "removed");
+        world.primary(&[1, 2, 3]);
+        world.run(3000);
+        assert_eq!(world.members(1), world.incarnations(&[1, 2]), "{order:?}");
+        world.consume(3);
+        world.run(300);
+        assert_eq!(world.members(1), world.incarnations(&[1, 2, 3]), "{order:?}");
+        world.check().unwrap();
+    }
+}
