@@ -18,6 +18,9 @@ pub enum ClusterEvent {
     Forming {
         /// The seeds missed.
         missing: Vec<SocketAddr>,
+        /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and again: they do
+        /// not accept its frames. Most likely the key or the cluster's name differs; their logs say which.
+        rejecting: Vec<SocketAddr>,
     },
     /// A node view was installed, primary or not. None is skipped.
     View(Arc<NodeView>),

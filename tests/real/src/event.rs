@@ -22,6 +22,9 @@ pub enum Event {
     Forming {
         /// The seeds missed.
         missing: Vec<String>,
+        /// What the node thinks is wrong.
+        #[serde(default)]
+        reason: Option<String>,
     },
     /// A view of the cluster.
     NodeView(NodeView),

@@ -208,13 +208,16 @@ impl Membership {
 
     /// The transport noticed something about the path to an address.
     pub(crate) fn handle_path_trouble(&mut self, now: Time, addr: SocketAddr, trouble: PathTrouble) {
-        // Lost, refused or timed out: the path does not work, and hearing the peer again is the only cure.
-        let _ = trouble;
         self.cx.detector.awake(now);
-        if let Phase::Seated(seat) = &self.phase {
-            for member in seat.view.members.iter().filter(|member| member.addr == addr) {
-                self.cx.detector.trouble(now, member.incarnation);
+        match &mut self.phase {
+            Phase::Seeking(seeking) => seeking.handle_path_trouble(&self.cx, addr, trouble),
+            // Lost, refused or timed out: the path does not work, and hearing the peer again is the only cure.
+            Phase::Seated(seat) => {
+                for member in seat.view.members.iter().filter(|member| member.addr == addr) {
+                    self.cx.detector.trouble(now, member.incarnation);
+                }
             }
+            Phase::Stopped => {}
         }
     }
 

@@ -19,7 +19,7 @@ use antiphon_wire::{Incarnation, NodeView, ViewId};
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
-use crate::{BallotStep, Event, Time};
+use crate::{BallotStep, Event, PathTrouble, Time};
 
 /// More candidates than this are not listened to.
 const MAX_CANDIDATES: usize = 64;
@@ -27,6 +27,8 @@ const MAX_CANDIDATES: usize = 64;
 const EAGER_SEEKS: u32 = 200;
 /// What is still missing is said again after this long.
 const FORMING_REPEATS: Duration = Duration::from_secs(5);
+/// A seed that ended so many connections in a row, and never spoke, rejects this node.
+const REJECTED_AFTER: u32 = 3;
 /// The same refusal is told again after this long.
 const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
 
@@ -48,7 +50,9 @@ pub(crate) struct Seeking {
     founding: Option<Founding>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
-    missing: Option<(Time, Vec<SocketAddr>)>,
+    missing: Option<(Time, (Vec<SocketAddr>, Vec<SocketAddr>))>,
+    /// How many connections each seed ended since it was heard, or was not there.
+    lost: BTreeMap<SocketAddr, u32>,
     refused: Option<(Time, String)>,
 }
 
@@ -66,6 +70,7 @@ impl Seeking {
             founding: founder.then(|| Founding::new(&cx.config)),
             remnant: None,
             missing: None,
+            lost: BTreeMap::new(),
             refused: None,
         }
     }
@@ -172,13 +177,28 @@ impl Seeking {
             .into_iter()
             .filter(|seed| *seed != cx.config.addr && !self.candidates.contains_key(seed))
             .collect();
+        let rejects = |seed: &&SocketAddr| self.lost.get(*seed).is_some_and(|lost| *lost >= REJECTED_AFTER);
+        let rejecting: Vec<SocketAddr> = missing.iter().filter(rejects).copied().collect();
+        let told = (missing, rejecting);
         let news = match &self.missing {
             None => true,
-            Some((told, known)) => *known != missing || now.since(*told) >= FORMING_REPEATS,
+            Some((at, known)) => *known != told || now.since(*at) >= FORMING_REPEATS,
         };
         if news && self.target.is_none() {
-            self.missing = Some((now, missing.clone()));
-            cx.event(Event::Forming { missing });
+            self.missing = Some((now, told.clone()));
+            let (missing, rejecting) = told;
+            cx.event(Event::Forming { missing, rejecting });
+        }
+    }
+
+    /// A seed that accepts a connection and ends it, again and again and without a word, does not like what it reads
+    /// there. One that refuses is not running, and one that is killed ends one connection.
+    pub(crate) fn handle_path_trouble(&mut self, cx: &Context, addr: SocketAddr, trouble: PathTrouble) {
+        if trouble != PathTrouble::Lost {
+            self.lost.remove(&addr);
+        } else if founding::seeds_of(&cx.config).contains(&addr) {
+            let lost = self.lost.entry(addr).or_default();
+            *lost = lost.saturating_add(1);
         }
     }
 
@@ -202,6 +222,7 @@ impl Seeking {
                 if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
                     return;
                 }
+                self.lost.remove(&node.addr);
                 if !reply {
                     let answer = self.seek_message(cx, true);
                     cx.discover(node.addr, answer);
@@ -270,6 +291,7 @@ impl Seeking {
         standing: Standing,
         coordinator: (Incarnation, SocketAddr),
     ) {
+        self.lost.remove(&addr);
         cx.know_peer(sender, addr);
         if !standing.primary {
             self.remnant.get_or_insert(now);

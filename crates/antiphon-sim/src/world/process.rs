@@ -515,7 +515,7 @@ impl World {
                 }
                 Seen::Incarnation(incarnation)
             }
-            Event::Forming { missing } => Seen::Forming(missing),
+            Event::Forming { missing, .. } => Seen::Forming(missing),
             Event::NodeView(view) => {
                 let process = &mut self.processes[id];
                 if view.is_primary() {

@@ -35,6 +35,9 @@ pub(crate) enum Line {
     Forming {
         /// The seeds that have not answered or are not ready.
         missing: Vec<String>,
+        /// What is probably wrong, if there is a sign of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// A view of the cluster.
     NodeView {
@@ -417,8 +420,16 @@ mod tests {
         golden(
             Line::Forming {
                 missing: names(&["127.0.0.1:1"]),
+                reason: None,
             },
             r#"{"event":"forming","missing":["127.0.0.1:1"]}"#,
+        );
+        golden(
+            Line::Forming {
+                missing: names(&["127.0.0.1:1"]),
+                reason: Some("why".into()),
+            },
+            r#"{"event":"forming","missing":["127.0.0.1:1"],"reason":"why"}"#,
         );
         golden(
             Line::Refused {

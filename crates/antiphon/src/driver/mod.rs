@@ -221,9 +221,11 @@ impl Driver {
                 tracing::debug!(target: "antiphon::membership", node = %self.shared.name, %incarnation, "new incarnation");
                 self.shared.hub().publish(ClusterEvent::Incarnation(incarnation));
             }
-            CoreEvent::Forming { missing } => {
-                tracing::info!(target: "antiphon::membership", node = %self.shared.name, ?missing, "forming");
-                self.shared.hub().publish(ClusterEvent::Forming { missing });
+            CoreEvent::Forming { missing, rejecting } => {
+                tracing::info!(target: "antiphon::membership", node = %self.shared.name, ?missing, ?rejecting, "forming");
+                self.shared
+                    .hub()
+                    .publish(ClusterEvent::Forming { missing, rejecting });
             }
             CoreEvent::Refused { reason, fatal } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %reason, fatal, "refused");

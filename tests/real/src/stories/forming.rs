@@ -58,7 +58,7 @@ fn a_node_alone_among_three_seeds_founds_nothing_and_says_whom_it_misses() {
     ];
     cluster.until("n1 says whom it misses", SOON, |trace| {
         trace.last("n1").said(
-            |event| matches!(event, Event::Forming { missing: m } if missing.iter().all(|a| m.contains(a))),
+            |event| matches!(event, Event::Forming { missing: m, .. } if missing.iter().all(|a| m.contains(a))),
         )
     });
     cluster.throughout("n1 is in no view", WATCHED, |trace| {

@@ -79,6 +79,18 @@ fn stranger_stays_out(cluster: &Cluster, words: &[&str]) {
     });
 }
 
+/// Whoever started the stranger sees by its own output that it is turned away, and what for.
+fn stranger_says_what_to_check(cluster: &Cluster) {
+    cluster.until("the stranger says what to check", SOON, |trace| {
+        trace.last("n4").said(|event| {
+            matches!(event, Event::Forming { missing, reason: Some(reason) }
+                if missing.iter().any(|seed| reason.contains(seed.as_str()))
+                    && reason.contains("--key-file")
+                    && reason.contains("--cluster"))
+        })
+    });
+}
+
 #[test]
 fn a_node_with_a_wrong_key_stays_out_and_the_log_says_so() {
     let _turn = Turn::take();
@@ -89,6 +101,7 @@ fn a_node_with_a_wrong_key_stays_out_and_the_log_says_so() {
         replace(&mut command, "--key-file", &key.to_string_lossy());
         let process = cluster.adopt("n4", command);
         stranger_stays_out(cluster, &["key"]);
+        stranger_says_what_to_check(cluster);
         drop(process);
     });
 }
@@ -104,6 +117,7 @@ fn a_node_of_another_cluster_stays_out_and_the_log_says_so() {
             cluster,
             &["another name", "another cluster", "other cluster", "cluster name"],
         );
+        stranger_says_what_to_check(cluster);
         drop(process);
     });
 }

@@ -6,7 +6,7 @@ mod net;
 use antiphon_wire::Cause;
 
 use self::net::{Net, addr, config};
-use crate::{Event, WhyEntry};
+use crate::{Event, PathTrouble, WhyEntry};
 
 #[test]
 fn five_nodes_that_start_within_a_second_are_in_one_view_a_second_later() {
@@ -39,10 +39,42 @@ fn a_node_that_misses_most_seeds_stays_forming_and_says_whom_it_misses() {
     net.run_ms(20_000);
     assert!(net.view(0).is_none());
     let missing = vec![addr(1), addr(2)];
-    assert!(net.host(0).events.contains(&Event::Forming { missing }));
+    let rejecting = Vec::new();
+    assert!(
+        net.host(0)
+            .events
+            .contains(&Event::Forming { missing, rejecting })
+    );
     net.start(1, config(1, 3));
     net.run_ms(1500);
     net.assert_one_view(&[0, 1]);
+}
+
+#[test]
+fn a_node_whose_connections_are_closed_again_and_again_says_who_rejects_it() {
+    let mut net = Net::new(3);
+    net.start(0, config(0, 3));
+    let told = |net: &Net, rejecting: &[usize]| {
+        let forming = Event::Forming {
+            missing: vec![addr(1), addr(2)],
+            rejecting: rejecting.iter().map(|node| addr(*node)).collect(),
+        };
+        net.host(0).events.contains(&forming)
+    };
+    net.trouble(0, 2, PathTrouble::Lost);
+    net.trouble(0, 2, PathTrouble::Lost);
+    net.trouble(0, 2, PathTrouble::Refused);
+    net.trouble(0, 2, PathTrouble::Lost);
+    net.run_ms(1000);
+    assert!(!told(&net, &[2]), "it may have been starting and ending");
+    net.trouble(0, 2, PathTrouble::Lost);
+    net.trouble(0, 2, PathTrouble::Lost);
+    net.run_ms(1000);
+    assert!(told(&net, &[2]));
+    // Whoever answers after all rejects nobody.
+    net.start(2, config(2, 3));
+    net.run_ms(1500);
+    net.assert_one_view(&[0, 2]);
 }
 
 #[test]

@@ -232,6 +232,14 @@ impl Net {
         self.paused.remove(&node);
     }
 
+    /// The transport of a node reports trouble on the path to another.
+    pub(super) fn trouble(&mut self, node: usize, to: usize, trouble: PathTrouble) {
+        let now = self.now;
+        let host = self.hosts[node].as_mut().unwrap();
+        host.membership.handle_path_trouble(now, addr(to), trouble);
+        self.drain(node);
+    }
+
     pub(super) fn host(&self, node: usize) -> &Host {
         self.hosts[node].as_ref().unwrap()
     }

@@ -62,10 +62,16 @@ fn describe(line: &Line) -> String {
         Line::Incarnation { incarnation } => {
             format!("going on as a fresh incarnation, {}", short(incarnation))
         }
-        Line::Forming { missing } if missing.is_empty() => {
+        Line::Forming { missing, .. } if missing.is_empty() => {
             "forming: not enough nodes are ready to found the cluster".to_owned()
         }
-        Line::Forming { missing } => format!("forming: no answer yet from {}", missing.join(", ")),
+        Line::Forming { missing, reason } => {
+            let mut text = format!("forming: no answer yet from {}", missing.join(", "));
+            if let Some(reason) = reason {
+                let _ = write!(text, "\n- {reason}");
+            }
+            text
+        }
         Line::NodeView {
             id,
             number: _,
@@ -239,6 +245,18 @@ mod tests {
         assert_eq!(
             render(&line, now),
             "01:02:03.004  cluster view 7: b (elder), c\n              - a: crashed (b: silent for 1500 ms)"
+        );
+    }
+
+    #[test]
+    fn a_node_that_is_turned_away_is_told_what_to_check() {
+        let line = Line::Forming {
+            missing: vec!["127.0.0.1:7".into()],
+            reason: Some("check the key".into()),
+        };
+        assert_eq!(
+            describe(&line),
+            "forming: no answer yet from 127.0.0.1:7\n- check the key"
         );
     }
 

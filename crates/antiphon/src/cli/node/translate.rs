@@ -1,6 +1,7 @@
 //! From the library's events to lines.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon::{
@@ -131,8 +132,9 @@ impl Names {
             ClusterEvent::Incarnation(incarnation) => Some(Line::Incarnation {
                 incarnation: incarnation.to_string(),
             }),
-            ClusterEvent::Forming { missing } => Some(Line::Forming {
+            ClusterEvent::Forming { missing, rejecting } => Some(Line::Forming {
                 missing: missing.iter().map(ToString::to_string).collect(),
+                reason: rejection(&rejecting),
             }),
             ClusterEvent::View(view) => {
                 self.learn(&view);
@@ -284,6 +286,18 @@ fn ago(ms: u64) -> String {
         600_000..36_000_000 => format!("{} min", ms / 60_000),
         _ => format!("{} h", ms / 3_600_000),
     }
+}
+
+/// What to tell whoever started a node whose frames are not accepted.
+fn rejection(by: &[SocketAddr]) -> Option<String> {
+    let by: Vec<String> = by.iter().map(ToString::to_string).collect();
+    (!by.is_empty()).then(|| {
+        format!(
+            "{} closed each connection after this node's first frame: check that --key-file and --cluster are the \
+             same here and there (the log there says which differs)",
+            by.join(", ")
+        )
+    })
 }
 
 #[cfg(test)]
