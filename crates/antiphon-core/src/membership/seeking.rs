@@ -39,6 +39,9 @@ struct Target {
     heard: Time,
 }
 
+/// Seeds that have not answered, and those among them that reject this node's frames.
+type Missing = (Vec<SocketAddr>, Vec<SocketAddr>);
+
 /// The state of a node without a view.
 #[derive(Debug)]
 pub(crate) struct Seeking {
@@ -50,7 +53,8 @@ pub(crate) struct Seeking {
     founding: Option<Founding>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
-    missing: Option<(Time, (Vec<SocketAddr>, Vec<SocketAddr>))>,
+    /// When it was last said which seeds are missing, and which of them turn frames away.
+    missing: Option<(Time, Missing)>,
     /// How many connections each seed ended since it was heard, or was not there.
     lost: BTreeMap<SocketAddr, u32>,
     refused: Option<(Time, String)>,
