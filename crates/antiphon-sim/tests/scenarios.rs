@@ -136,6 +136,21 @@ fn three_do_not_become_one_by_cables() {
 }
 
 #[test]
+fn a_reset_that_a_one_way_cut_swallowed_comes_again_after_the_heal() {
+    let mut sim = of(Sim::plan(3, Order::Total));
+    // Node 0 never hears that the reader of its connections to node 2 is gone.
+    sim.act(Action::OneWay(vec![2], vec![0]));
+    sim.crash(2);
+    sim.run_ms(500);
+    sim.heal();
+    sim.start(2);
+    sim.settle();
+    sim.send(0, "for the new process");
+    assert!(sim.run_until(3_000, |sim| sim.delivered(2) == ["for the new process"]));
+    sim.finish();
+}
+
+#[test]
 fn one_of_three_that_restarts_while_cut_off_stays_forming() {
     let mut sim = of(Sim::plan(3, Order::Total));
     sim.partition([2], [0, 1]);

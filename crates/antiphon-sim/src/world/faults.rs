@@ -181,6 +181,8 @@ impl World {
         if let Some(since) = path.blocked.take() {
             let cut_for = self.now - since;
             self.unstall_streams(from, to);
+            // Those of the other direction may wait for what answers them: the reset of a reader that is gone.
+            self.unstall_streams(to, from);
             self.unstall_lifelines(from, to, cut_for);
         }
     }

@@ -276,6 +276,9 @@ impl World {
     /// A path works again: what waited for it goes on when the kernel next tries, which is the later the longer it
     /// was cut.
     pub(super) fn unstall_streams(&mut self, from: Slot, to: Slot) {
+        if self.is_blocked(from, to) {
+            return;
+        }
         let waiting: Vec<(u64, Micros)> = self
             .streams
             .all
