@@ -223,6 +223,8 @@ pub struct GroupOptions {
     /// Each member may have this many bytes sent that some member's application has not consumed; every member
     /// reserves as much for every other. 64 KiB to 64 MiB.
     pub window_bytes: u32,
+    /// The way of the messages from their sender to the others.
+    pub dissemination: Dissemination,
 }
 
 /// The smallest window: the largest payload fits.
@@ -235,6 +237,7 @@ impl Default for GroupOptions {
         Self {
             order: Order::Total,
             window_bytes: 1 << 20,
+            dissemination: Dissemination::Direct,
         }
     }
 }
@@ -261,6 +264,14 @@ impl GroupOptions {
     pub fn window_bytes(self, window_bytes: u32) -> Self {
         Self { window_bytes, ..self }
     }
+
+    /// These options with another dissemination.
+    pub fn dissemination(self, dissemination: Dissemination) -> Self {
+        Self {
+            dissemination,
+            ..self
+        }
+    }
 }
 
 /// The order in which a group delivers.
@@ -271,6 +282,17 @@ pub enum Order {
     Fifo,
     /// One sequence for all, views included.
     Total,
+}
+
+/// How a group's messages get from their sender to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Dissemination {
+    /// The sender sends each message to every other member: the shortest way, paid by the sender's link.
+    Direct,
+    /// The sender sends each message to one member, which hands it on to the next, and so on: every link carries it
+    /// once, and it takes one hop more per member. For links that are slower than their hosts, and large messages.
+    Chain,
 }
 
 /// A configuration that cannot work. Nothing was started.

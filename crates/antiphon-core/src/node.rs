@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_wire::codec::{decode_all, encode_to_vec};
-use antiphon_wire::frame::{Frame, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
+use antiphon_wire::frame::{self, Frame, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
 use antiphon_wire::group::GroupControl;
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, Evidence, Incarnation, NodeView, Reader, ViewId, Wire};
@@ -134,6 +134,9 @@ impl Node {
     /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
     /// that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
+        // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it is needed.
+        let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
+        let sealed = chained.then(|| frame.clone());
         let opened = self
             .codec
             .open(frame)
@@ -142,9 +145,14 @@ impl Node {
             return Ok(());
         }
         self.notice_lateness(now);
-        self.membership.heard(now, opened.sender);
-        if opened.kind != Kind::Lifeline {
-            self.handle_records(now, from, opened.sender, opened.records);
+        match opened.kind {
+            Kind::Lifeline => self.membership.heard(now, opened.sender),
+            Kind::Control | Kind::Bulk => {
+                self.membership.heard(now, opened.sender);
+                self.handle_records(now, from, opened.sender, opened.records, None);
+            }
+            // It may have come by others: that says nothing about the path from its sender to here.
+            Kind::Chain => self.handle_records(now, from, opened.sender, opened.records, sealed),
         }
         self.touch(now);
         Ok(())
@@ -333,10 +341,24 @@ impl Node {
         self.counters
     }
 
-    fn handle_records(&mut self, now: Time, from: SocketAddr, sender: Incarnation, records: Bytes) {
+    /// `sealed` is the frame, if it is one to be handed on.
+    fn handle_records(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        sender: Incarnation,
+        records: Bytes,
+        sealed: Option<Bytes>,
+    ) {
         let mut reader = Reader::new(records);
+        let mut next = None;
         while !reader.is_empty() {
             match Record::decode(&mut reader) {
+                Ok(Record::Group(data)) if sealed.is_some() => {
+                    let hop = self.groups.handle_chained(now, sender, data);
+                    next = next.or(hop);
+                    self.perform_views(now);
+                }
                 // What one record changes must be in force before the next is read: a view, a new incarnation.
                 Ok(record) => {
                     self.handle_record(now, from, sender, record);
@@ -347,6 +369,9 @@ impl Node {
                     return;
                 }
             }
+        }
+        if let (Some(next), Some(sealed)) = (next, sealed) {
+            self.transmit(&[next], Class::Bulk, &sealed.into());
         }
     }
 
@@ -523,8 +548,16 @@ impl Node {
                 None => self.counters.messages_dropped += 1,
             },
             group::Effect::Data { to, class, records } => {
+                let kind = match class {
+                    Class::Control => Kind::Control,
+                    Class::Bulk => Kind::Bulk,
+                };
                 let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
-                self.multicast(&to, class, &records);
+                self.multicast(&to, class, kind, &records);
+            }
+            group::Effect::Chain { to, records } => {
+                let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
+                self.multicast(&[to], Class::Bulk, Kind::Chain, &records);
             }
             group::Effect::Accuse { peer, evidence } => self.membership.accuse(now, peer, evidence),
             group::Effect::Event(handle, event) => self.events.push_back(Event::Group(handle, event)),
@@ -532,11 +565,7 @@ impl Node {
     }
 
     /// Seals once, sends the same bytes to all (R24).
-    fn multicast(&mut self, to: &[Incarnation], class: Class, records: &[Record]) {
-        let kind = match class {
-            Class::Control => Kind::Control,
-            Class::Bulk => Kind::Bulk,
-        };
+    fn multicast(&mut self, to: &[Incarnation], class: Class, kind: Kind, records: &[Record]) {
         // A frame that shares its block's bytes with the log: the block ends its record, and what follows is small.
         if let [batch, rest @ ..] = records
             && let Some((before, block)) = batch.encode_before_block()

@@ -103,4 +103,12 @@ bugs! {
     VoteBeforeLifeline,
     /// A member sends on although some application has not taken a window of its messages (R21).
     IgnoreCredit,
+    /// In a chain, the last member hands a frame on to the one that it came from first.
+    ChainToOrigin,
+    /// In a chain, frames are handed on to the member after the next.
+    ChainSkipsMember,
+    /// Messages that another member supplied count as messages of that member.
+    RepairIsSuppliers,
+    /// A member takes and delivers messages that were supplied for the open view after its flush report (R13).
+    RepairAfterWedge,
 }

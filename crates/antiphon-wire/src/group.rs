@@ -25,6 +25,8 @@ wire_struct! {
         pub order: u8,
         /// Bytes a member may have sent that some member's application has not consumed.
         pub window_bytes: u32,
+        /// 0 is direct, 1 is chain.
+        pub dissemination: u8,
     }
 }
 
@@ -350,12 +352,14 @@ wire_enum! {
             /// The first order position it does not hold.
             ordered: u64,
         },
-        /// Please send these messages of yours again.
+        /// Please send me these messages of that sender: to the sender, or to another that may hold them.
         Nak = 4 {
             /// The group.
             group: GroupId,
             /// The view.
             view: GroupViewId,
+            /// The messages' sender's rank.
+            sender: u16,
             /// The first one missed.
             first: u64,
             /// The first one after the gap.
@@ -383,11 +387,11 @@ wire_enum! {
             /// The first one not wanted.
             end: u64,
         },
-        /// In a flush: messages that were pulled.
+        /// Messages of another: in a flush those that were pulled, before it those that a `Nak` asked for.
         Repair = 7 {
             /// The group.
             group: GroupId,
-            /// The view that ends.
+            /// The view they were sent in.
             view: GroupViewId,
             /// The messages' sender's rank in it.
             sender: u16,

@@ -76,7 +76,7 @@ impl Group {
 
     fn install_next(&mut self, ctx: &mut Context<'_>, decision: Decision) {
         let consumed = self.consumed_positions(&decision);
-        let (order, window) = (self.options.order, self.options.window_bytes as usize);
+        let options = self.options;
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
@@ -103,8 +103,7 @@ impl Group {
             &decision.start,
             consumed,
             &credit,
-            order,
-            window,
+            options,
         );
         let old = std::mem::replace(&mut membership.stream, stream);
         let old_members = old.members.clone();

@@ -77,9 +77,16 @@ impl Membership {
                 };
                 self.stream.ack(now, profile, rank, held, consumed, ordered)
             }
-            GroupData::Nak { view, first, end, .. } if view == self.stream.id => {
+            GroupData::Nak {
+                view,
+                sender,
+                first,
+                end,
+                ..
+            } if view == self.stream.id => {
                 if let Some(rank) = self.stream.rank(from) {
-                    self.stream.nak(rank, first, end, ctx.effects);
+                    self.stream
+                        .nak(rank, usize::from(sender), first, end, ctx.effects);
                 }
                 false
             }
@@ -111,11 +118,60 @@ impl Membership {
                 }
                 false
             }
+            GroupData::Repair {
+                view,
+                sender,
+                first,
+                messages,
+                ..
+            } if view == self.stream.id && self.takes_supplies() => {
+                let Some(supplier) = self.stream.rank(from) else {
+                    return false;
+                };
+                let sender = if planted!(RepairIsSuppliers) {
+                    supplier
+                } else {
+                    usize::from(sender)
+                };
+                self.stream
+                    .supplied(now, profile, sender, first, messages, ctx.effects);
+                true
+            }
             GroupData::Repair { .. } | GroupData::RepairOrders { .. } => {
                 self.take_repair(ctx, record);
                 false
             }
         }
+    }
+
+    /// Whether messages of one member may come from another now.
+    fn takes_supplies(&self) -> bool {
+        // R13: what was asked for in the open view and comes after the report is not taken: the flush knows what is
+        // missing, and asks for that itself.
+        let open = matches!(self.flow, Flow::Open) || planted!(RepairAfterWedge);
+        open && self.stream.spread.supplies()
+    }
+
+    /// Whom this member hands a frame with this record on to, if to anyone.
+    pub(super) fn hand_on(&mut self, from: Incarnation, record: &GroupData) -> Option<Incarnation> {
+        let GroupData::Batch {
+            view,
+            sender,
+            first,
+            messages,
+            ..
+        } = record
+        else {
+            return None;
+        };
+        let origin = usize::from(*sender);
+        let open = matches!(self.flow, Flow::Open) && *view == self.stream.id;
+        if !open || self.stream.rank(from) != Some(origin) {
+            return None;
+        }
+        let end = first.saturating_add(messages.count());
+        let next = self.stream.spread.hand_on(origin, *first, end)?;
+        self.stream.members.get(next).copied()
     }
 
     /// Messages of a batch that were delivered before: only a planted mistake delivers them again.

@@ -129,8 +129,7 @@ impl Group {
             start,
             consumed,
             &vec![start[me]; start.len()],
-            self.options.order,
-            self.window(),
+            self.options,
         );
         let view = self.view_event(group, &decision, vec![ctx.me]);
         ctx.floors.insert(group, decision.id);
@@ -263,5 +262,13 @@ fn describe(terms: GroupTerms) -> String {
         1 => "total".to_owned(),
         other => format!("unknown ({other})"),
     };
-    format!("order {order} and a window of {} bytes", terms.window_bytes)
+    let dissemination = match terms.dissemination {
+        0 => "direct".to_owned(),
+        1 => "chain".to_owned(),
+        other => format!("unknown ({other})"),
+    };
+    format!(
+        "order {order}, a window of {} bytes and dissemination {dissemination}",
+        terms.window_bytes
+    )
 }

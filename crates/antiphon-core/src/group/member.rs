@@ -19,7 +19,8 @@ use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
 use crate::{
-    GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError, Ticket, Time,
+    Dissemination, GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError,
+    Ticket, Time,
 };
 
 /// Where this node stands with a group.
@@ -173,9 +174,14 @@ impl Group {
             Order::Fifo => 0,
             Order::Total => 1,
         };
+        let dissemination = match self.options.dissemination {
+            Dissemination::Direct => 0,
+            Dissemination::Chain => 1,
+        };
         GroupTerms {
             order,
             window_bytes: self.options.window_bytes,
+            dissemination,
         }
     }
 
@@ -288,7 +294,7 @@ impl Group {
             return;
         };
         let open = matches!(membership.flow, Flow::Open);
-        let wedged = !open && !planted!(ReceiveAfterWedge);
+        let wedged = !open && !planted!(ReceiveAfterWedge) && !planted!(RepairAfterWedge);
         if wedged || ctx.suspended && !planted!(DeliverWhileSuspended) {
             return;
         }
@@ -352,6 +358,19 @@ impl Group {
             Phase::Locating { .. } | Phase::Joining { .. } | Phase::Refused => {}
         }
         self.try_install(ctx);
+    }
+
+    /// Whom this member hands a frame with this record on to, if to anyone.
+    pub(crate) fn hand_on(
+        &mut self,
+        ctx: &Context<'_>,
+        from: Incarnation,
+        record: &GroupData,
+    ) -> Option<Incarnation> {
+        match &mut self.phase {
+            Phase::Member(membership) if !ctx.suspended => membership.hand_on(from, record),
+            _ => None,
+        }
     }
 
     /// A new primary node view: everything unfinished begins again.

@@ -46,9 +46,9 @@ use self::directory::Directory;
 use self::member::{Group, Phase};
 use self::memory::Memory;
 use crate::random::Random;
-use crate::{Class, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
+use crate::{Class, Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
 
-/// The most members of a group: every message goes to each of them directly.
+/// The most members of a group: each acknowledges every other's messages.
 pub(crate) const MAX_GROUP_MEMBERS: usize = 64;
 /// The windows a group may ask for.
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 1 << 16..=64 << 20;
@@ -76,6 +76,13 @@ pub enum Effect {
         to: Vec<Incarnation>,
         /// On which connection.
         class: Class,
+        /// What.
+        records: Vec<GroupData>,
+    },
+    /// The same to one member, in a frame that it hands on to the next (see [`crate::spread`]).
+    Chain {
+        /// To whom first.
+        to: Incarnation,
         /// What.
         records: Vec<GroupData>,
     },
@@ -319,6 +326,23 @@ impl Groups {
             }
             self.strays.push_back((from, record));
         }
+    }
+
+    /// A record of a frame that receivers hand on: handles it, and says to whom the frame goes from here.
+    pub fn handle_chained(&mut self, now: Time, from: Incarnation, record: GroupData) -> Option<Incarnation> {
+        let handle = self.find(data_group(&record));
+        let ctx = context!(self);
+        let next = handle
+            .and_then(|handle| self.groups.get_mut(&handle))
+            .and_then(|group| group.hand_on(&ctx, from, &record));
+        self.handle_data(now, from, record);
+        next
+    }
+
+    /// Whether frames may have to be handed on by this node.
+    pub(crate) fn hand_on(&self) -> bool {
+        let chain = |group: &Group| group.options.dissemination == Dissemination::Chain;
+        self.groups.values().any(chain)
     }
 
     /// Joins or founds a group. An error says what is wrong with the name or the options.

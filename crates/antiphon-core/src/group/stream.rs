@@ -14,7 +14,8 @@ use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
 use super::Effect;
 use super::log::{Inserted, Log};
 use crate::order::{Engine, MAX_RUNS, Sequencer};
-use crate::{Class, Order, Profile, Time};
+use crate::spread::Spread;
+use crate::{Class, GroupOptions, Order, Profile, Time};
 
 /// Blocks that together have no more than this share a frame.
 const JOIN_BYTES: usize = 4096;
@@ -57,6 +58,7 @@ pub(crate) struct Stream {
     pub(crate) me: usize,
     pub(crate) logs: Vec<Log>,
     pub(crate) engine: Engine,
+    pub(crate) spread: Spread,
     window: usize,
     rows: Vec<Row>,
     /// Per sender, the first message that this member's application has not consumed.
@@ -87,10 +89,9 @@ impl Stream {
         start: &[u64],
         consumed: Vec<u64>,
         credit: &[u64],
-        order: Order,
-        window: usize,
+        options: GroupOptions,
     ) -> Self {
-        let engine = match order {
+        let engine = match options.order {
             Order::Fifo => Engine::Fifo,
             Order::Total => Engine::Sequencer(Sequencer::new(start, me == 0)),
         };
@@ -109,7 +110,8 @@ impl Stream {
             me,
             logs: start.iter().map(|&start| Log::new(start)).collect(),
             engine,
-            window,
+            window: options.window_bytes as usize,
+            spread: Spread::new(options.dissemination, me, members.len()),
             rows: credit
                 .iter()
                 .map(|&consumed| Row {
@@ -191,26 +193,57 @@ impl Stream {
         messages: Block,
         out: &mut VecDeque<Effect>,
     ) {
-        let limit = self.limit();
+        if sender == self.me || sender >= self.logs.len() || first.checked_add(MAX_LOG).is_none() {
+            self.dropped += 1;
+            return;
+        }
+        if planted!(DeliverFifoGap) && !messages.is_empty() && first > self.logs[sender].next() {
+            self.logs[sender].skip_to(first);
+        }
+        let bytes = super::log::charge(&messages);
+        self.take(sender, first, messages);
+        self.logs[sender].set_stable(stable);
+        self.ask_for_gap(now, profile, sender, false, out);
+        self.supply_owed(sender, out);
+        self.owe_ack(now, profile, sender, bytes, ask);
+    }
+
+    /// Another member has supplied messages of a sender.
+    pub(crate) fn supplied(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        sender: usize,
+        first: u64,
+        messages: Block,
+        out: &mut VecDeque<Effect>,
+    ) {
         if sender == self.me || sender >= self.logs.len() || first.checked_add(MAX_LOG).is_none() {
             self.dropped += 1;
             return;
         }
         let bytes = super::log::charge(&messages);
-        if planted!(DeliverFifoGap) && !messages.is_empty() && first > self.logs[sender].next() {
-            self.logs[sender].skip_to(first);
-        }
-        if !messages.is_empty() && self.logs[sender].insert(first, messages, limit) == Inserted::Refused {
+        self.take(sender, first, messages);
+        self.ask_for_gap(now, profile, sender, false, out);
+        self.supply_owed(sender, out);
+        self.owe_ack(now, profile, sender, bytes, false);
+    }
+
+    /// Puts messages into their log and shows them to the order.
+    fn take(&mut self, sender: usize, first: u64, messages: Block) {
+        let limit = self.limit();
+        let log = &mut self.logs[sender];
+        if !messages.is_empty() && log.insert(first, messages, limit) == Inserted::Refused {
             self.dropped += 1;
         }
-        let log = &mut self.logs[sender];
         log.heard_of(first);
-        log.set_stable(stable);
         self.engine.held(sender, log);
         if self.am_sequencer() {
             self.rows[self.me].ordered = self.engine.ordered();
         }
-        self.ask_for_gap(now, profile, sender, out);
+    }
+
+    fn owe_ack(&mut self, now: Time, profile: &Profile, sender: usize, bytes: usize, ask: bool) {
         let told = &mut self.told[sender];
         told.bytes += bytes;
         told.eager |= ask;
@@ -268,18 +301,26 @@ impl Stream {
             .get_or_insert(now + Duration::from_millis(25).min(profile.retransmit / 4));
     }
 
-    fn ask_for_gap(&mut self, now: Time, profile: &Profile, sender: usize, out: &mut VecDeque<Effect>) {
+    fn ask_for_gap(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        sender: usize,
+        again: bool,
+        out: &mut VecDeque<Effect>,
+    ) {
         let Some((first, end)) = self.logs[sender].gap() else {
             return;
         };
         if end > self.told[sender].asked {
             self.told[sender].asked = end;
             self.send_to(
-                sender,
+                self.spread.whom_to_ask(sender, again),
                 Class::Control,
                 GroupData::Nak {
                     group: self.group,
                     view: self.id,
+                    sender: sender as u16,
                     first,
                     end,
                 },
@@ -449,10 +490,16 @@ impl Stream {
             if bytes < PIGGYBACK_BYTES {
                 records.extend(self.take_orders());
             }
-            out.push_back(Effect::Data {
-                to: others.clone(),
-                class: Class::Bulk,
-                records,
+            out.push_back(match self.spread.first_hop() {
+                Some(next) => Effect::Chain {
+                    to: self.members[next],
+                    records,
+                },
+                None => Effect::Data {
+                    to: others.clone(),
+                    class: Class::Bulk,
+                    records,
+                },
             });
             sent = true;
         }
@@ -517,8 +564,33 @@ impl Stream {
         self.send_to(rank, Class::Control, ack, out);
     }
 
-    /// Answers a request for this member's own messages.
-    pub(crate) fn nak(&mut self, from: usize, first: u64, end: u64, out: &mut VecDeque<Effect>) {
+    /// Answers a request for messages of this or another member.
+    pub(crate) fn nak(
+        &mut self,
+        from: usize,
+        sender: usize,
+        first: u64,
+        end: u64,
+        out: &mut VecDeque<Effect>,
+    ) {
+        if sender == self.me {
+            return self.send_again(from, first, end, out);
+        }
+        let held = self.logs.get(sender).map_or(first, Log::next);
+        if first < held {
+            self.pull(self.members[from], sender, first, end, out);
+        }
+        self.spread.owe(from, sender, first.max(held), end);
+    }
+
+    /// The next member has asked for something that was not there, and now is.
+    fn supply_owed(&mut self, sender: usize, out: &mut VecDeque<Effect>) {
+        if let Some((to, first, end)) = self.spread.due(sender, self.logs[sender].next()) {
+            self.pull(self.members[to], sender, first, end, out);
+        }
+    }
+
+    fn send_again(&self, from: usize, first: u64, end: u64, out: &mut VecDeque<Effect>) {
         let (group, view, sender) = (self.group, self.id, self.me as u16);
         let end = end.min(self.unsent);
         for (first, messages) in chunks(&self.logs[self.me], first, end) {
@@ -532,7 +604,15 @@ impl Stream {
                 ask: false,
                 messages,
             };
-            self.send_to(from, Class::Bulk, record, out);
+            // What the next member misses, nobody behind it has.
+            if self.spread.first_hop() == Some(from) {
+                out.push_back(Effect::Chain {
+                    to: self.members[from],
+                    records: vec![record],
+                });
+            } else {
+                self.send_to(from, Class::Bulk, record, out);
+            }
         }
     }
 
@@ -680,7 +760,7 @@ impl Stream {
         for rank in 0..self.members.len() {
             self.told[rank].asked = 0;
             if rank != self.me {
-                self.ask_for_gap(now, profile, rank, out);
+                self.ask_for_gap(now, profile, rank, true, out);
             }
         }
         if let Engine::Sequencer(sequencer) = &self.engine

@@ -55,7 +55,9 @@ impl ReadBuffers {
             return BytesMut::with_capacity(at_least);
         }
         // The latest that is free is the most likely to be in the cache still.
-        let free = (0..self.spent.len()).rev().find(|index| self.spent[*index].try_reclaim(BUSY_BUFFER_BYTES));
+        let free = (0..self.spent.len())
+            .rev()
+            .find(|index| self.spent[*index].try_reclaim(BUSY_BUFFER_BYTES));
         match free {
             Some(index) => self.spent.remove(index),
             None => BytesMut::with_capacity(at_least.max(BUSY_BUFFER_BYTES)),

@@ -228,7 +228,8 @@ impl FlushModel {
                             }
                         }
                     }
-                    Effect::Accuse { .. } => {}
+                    // The groups explored here are direct.
+                    Effect::Chain { .. } | Effect::Accuse { .. } => {}
                     Effect::Event(_, event) => {
                         if let GroupEvent::Messages(messages) = &event {
                             consumed += messages.len();

@@ -62,13 +62,16 @@ pub enum Kind {
     Bulk,
     /// A record on a lifeline.
     Lifeline,
+    /// Messages that receivers hand on as they are: such a frame comes from its sender, but not always directly. It
+    /// travels among the bulk frames.
+    Chain,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 3;
+const KINDS: usize = 4;
 
 impl Kind {
-    const ALL: [Kind; KINDS] = [Kind::Control, Kind::Bulk, Kind::Lifeline];
+    const ALL: [Kind; KINDS] = [Kind::Control, Kind::Bulk, Kind::Lifeline, Kind::Chain];
 
     /// The kind's byte in the header. Zero is no kind, so that an empty buffer is no frame.
     const fn to_byte(self) -> u8 {
@@ -76,6 +79,7 @@ impl Kind {
             Kind::Control => 1,
             Kind::Bulk => 2,
             Kind::Lifeline => 3,
+            Kind::Chain => 4,
         }
     }
 
@@ -84,6 +88,7 @@ impl Kind {
             1 => Some(Kind::Control),
             2 => Some(Kind::Bulk),
             3 => Some(Kind::Lifeline),
+            4 => Some(Kind::Chain),
             _ => None,
         }
     }

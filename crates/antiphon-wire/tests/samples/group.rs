@@ -44,6 +44,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
     let terms = GroupTerms {
         order: 1,
         window_bytes: 1 << 20,
+        dissemination: 1,
     };
     let report = || GroupReport {
         name: name(),
@@ -252,6 +253,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             GroupData::Nak {
                 group,
                 view,
+                sender: 2,
                 first: 300,
                 end: 310,
             },

@@ -84,6 +84,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]
     pub(crate) order: Option<OrderName>,
 
+    /// The way of the groups' messages, the same at each member: `direct` from the sender to each, `chain` from member to
+    /// member, for links slower than their hosts [default: direct]
+    #[arg(long, env = "ANTIPHON_DISSEMINATION", value_enum, value_name = "WAY")]
+    pub(crate) dissemination: Option<DisseminationName>,
+
     /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in all)
     #[arg(long, env = "ANTIPHON_METADATA", value_name = "K=V", value_delimiter = ',')]
     pub(crate) metadata: Option<Vec<String>>,
@@ -158,6 +163,34 @@ impl OrderName {
         match self {
             OrderName::Fifo => antiphon::Order::Fifo,
             OrderName::Total => antiphon::Order::Total,
+        }
+    }
+}
+
+/// `--dissemination`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DisseminationName {
+    /// From the sender to each member.
+    Direct,
+    /// From member to member.
+    Chain,
+}
+
+impl DisseminationName {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            DisseminationName::Direct => "direct",
+            DisseminationName::Chain => "chain",
+        }
+    }
+
+    /// What it stands for.
+    pub(crate) fn dissemination(self) -> antiphon::Dissemination {
+        match self {
+            DisseminationName::Direct => antiphon::Dissemination::Direct,
+            DisseminationName::Chain => antiphon::Dissemination::Chain,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use antiphon::{ClusterKey, Order, Profile};
 use serde::Deserialize;
 
-use super::args::{NodeArgs, OrderName, ProfileName};
+use super::args::{DisseminationName, NodeArgs, OrderName, ProfileName};
 use super::exit::Failed;
 use super::key;
 
@@ -35,6 +35,7 @@ pub(crate) struct Settings {
     /// At least one.
     pub(crate) groups: Vec<String>,
     pub(crate) order: Order,
+    pub(crate) dissemination: DisseminationName,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) expect: Option<u16>,
     pub(crate) found: bool,
@@ -60,6 +61,7 @@ struct File {
     seeds: Option<Strings>,
     group: Option<Strings>,
     order: Option<OrderName>,
+    dissemination: Option<DisseminationName>,
     metadata: Option<Metadata>,
     expect: Option<u16>,
     found: Option<bool>,
@@ -173,6 +175,10 @@ impl Settings {
             seeds,
             groups,
             order: args.order.or(file.order).unwrap_or(OrderName::Total).order(),
+            dissemination: args
+                .dissemination
+                .or(file.dissemination)
+                .unwrap_or(DisseminationName::Direct),
             metadata,
             expect: args.expect.or(file.expect),
             found: args.found.or(file.found).unwrap_or(false),
@@ -282,6 +288,7 @@ impl Settings {
                 "total"
             }),
         );
+        put("dissemination", text(&self.dissemination.as_str()));
         put("profile", text(&self.profile.name));
         put("weight", toml::Value::Integer(self.weight.into()));
         if let Some(expect) = self.expect {
@@ -396,6 +403,7 @@ mod tests {
             seeds = ["127.0.0.1:1", "[::1]:2"]
             group = "g,h"
             order = "fifo"
+            dissemination = "chain"
             profile = "wan"
             weight = 3
             found = true
@@ -413,6 +421,7 @@ mod tests {
         assert_eq!(settings.seeds, ["127.0.0.1:9".parse().unwrap()]);
         assert_eq!(settings.groups, ["g", "h"]);
         assert_eq!(settings.order, Order::Fifo);
+        assert_eq!(settings.dissemination, DisseminationName::Chain);
         assert_eq!(settings.profile.name, "wan");
         assert_eq!(settings.weight, 3);
         assert!(!settings.found);
@@ -430,6 +439,7 @@ mod tests {
         assert_eq!(settings.bind, "127.0.0.1:7400".parse().unwrap());
         assert_eq!(settings.groups, ["main"]);
         assert_eq!(settings.order, Order::Total);
+        assert_eq!(settings.dissemination, DisseminationName::Direct);
         assert_eq!(settings.profile.name, "lan");
         assert_eq!(settings.weight, 1);
         assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
@@ -438,7 +448,7 @@ mod tests {
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --seeds 127.0.0.1:5,[::1]:6 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --json --weight 0";
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --dissemination chain --json --weight 0";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();
         assert_eq!(again.to_toml(), printed);
@@ -467,6 +477,7 @@ mod tests {
             ("--cluster c --name n", "weight = -1", "weight"),
             ("--cluster c --name n", "seeds = [1]", "list of strings"),
             ("--cluster c --name n", "order = \"causal\"", "causal"),
+            ("--cluster c --name n", "dissemination = \"ring\"", "ring"),
             ("--cluster c --name n", "expect = 0", "expect"),
             ("--cluster c --name n --bind 127.0.0.1:99999", "", "bind"),
             (

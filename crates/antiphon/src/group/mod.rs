@@ -19,7 +19,7 @@ mod shared;
 
 use std::sync::Arc;
 
-use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, Ticket};
+use antiphon_core::{Dissemination, GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, Ticket};
 
 use crate::cluster::{Command, Handle};
 use crate::{Cluster, Error, Event, SendError};
@@ -57,6 +57,13 @@ impl GroupBuilder {
     /// given. Every member reserves as much for every other. All members must ask for the same.
     pub fn window_bytes(mut self, window_bytes: u32) -> Self {
         self.options.window_bytes = window_bytes;
+        self
+    }
+
+    /// The way of messages from their sender to the others; [`Dissemination::Direct`] unless given. All members must ask
+    /// for the same.
+    pub fn dissemination(mut self, dissemination: Dissemination) -> Self {
+        self.options.dissemination = dissemination;
         self
     }
 

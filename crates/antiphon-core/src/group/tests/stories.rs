@@ -629,6 +629,7 @@ fn nonsense_of_a_peer_changes_nothing() {
                 GroupData::Nak {
                     group,
                     view,
+                    sender: rank,
                     first,
                     end: u64::MAX,
                 },

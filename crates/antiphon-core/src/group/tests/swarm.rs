@@ -1,11 +1,12 @@
 //! Faults drawn from a seed; every guarantee is checked, and at the end everyone must be together.
 
 use super::world::World;
-use crate::{GroupEvent, Order};
+use crate::{Dissemination, GroupEvent, GroupOptions, Order};
 
 /// One random history. `Err` names what broke.
-pub(crate) fn history(seed: u64, order: Order) -> Result<(), String> {
-    let mut world = World::new(order, seed);
+pub(crate) fn history(seed: u64, order: Order, dissemination: Dissemination) -> Result<(), String> {
+    let options = GroupOptions::default().order(order).dissemination(dissemination);
+    let mut world = World::with_options(options, seed);
     let mut ids: Vec<u8> = (1..=3 + (seed % 4) as u8).collect();
     for id in &ids {
         world.start(*id);
@@ -119,7 +120,7 @@ pub(crate) fn history(seed: u64, order: Order) -> Result<(), String> {
     Ok(())
 }
 
-fn seeds(order: Order) {
+fn seeds(order: Order, dissemination: Dissemination) {
     let count = std::env::var("ANTIPHON_SEEDS")
         .ok()
         .and_then(|count| count.parse().ok())
@@ -129,18 +130,28 @@ fn seeds(order: Order) {
         .and_then(|from| from.parse().ok())
         .unwrap_or(0);
     for seed in first..first + count {
-        if let Err(broken) = history(seed, order) {
-            panic!("seed {seed} {order:?}: {broken}");
+        if let Err(broken) = history(seed, order, dissemination) {
+            panic!("seed {seed} {order:?} {dissemination:?}: {broken}");
         }
     }
 }
 
 #[test]
 fn random_histories_keep_every_guarantee_in_fifo_order() {
-    seeds(Order::Fifo);
+    seeds(Order::Fifo, Dissemination::Direct);
 }
 
 #[test]
 fn random_histories_keep_every_guarantee_in_total_order() {
-    seeds(Order::Total);
+    seeds(Order::Total, Dissemination::Direct);
+}
+
+#[test]
+fn random_histories_of_chains_keep_every_guarantee_in_fifo_order() {
+    seeds(Order::Fifo, Dissemination::Chain);
+}
+
+#[test]
+fn random_histories_of_chains_keep_every_guarantee_in_total_order() {
+    seeds(Order::Total, Dissemination::Chain);
 }

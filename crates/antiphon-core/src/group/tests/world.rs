@@ -38,6 +38,8 @@ struct Flight {
     from: Incarnation,
     to: Incarnation,
     record: GroupData,
+    /// If the receiver hands it on: what is in the same frame.
+    chained: Option<Vec<GroupData>>,
 }
 
 /// Whether a control message is to be lost together with its sender: the sender dies right there.
@@ -69,6 +71,8 @@ pub(crate) struct World {
     pub(crate) accusations: Vec<(Id, Incarnation)>,
     pub(crate) options: GroupOptions,
     pub(crate) data_records: u64,
+    /// Records that were handed on.
+    pub(crate) chained: u64,
     /// Control for this one waits.
     held: Option<Incarnation>,
 }
@@ -77,6 +81,10 @@ const GROUP: &str = "orders";
 
 impl World {
     pub(crate) fn new(order: Order, seed: u64) -> Self {
+        Self::with_options(GroupOptions::default().order(order), seed)
+    }
+
+    pub(crate) fn with_options(options: GroupOptions, seed: u64) -> Self {
         Self {
             peers: BTreeMap::new(),
             now: Time::from_micros(1_000_000),
@@ -93,15 +101,21 @@ impl World {
             trapped: Vec::new(),
             drop_data: None,
             accusations: Vec::new(),
-            options: GroupOptions::default().order(order),
+            options,
             data_records: 0,
+            chained: 0,
             held: None,
         }
     }
 
     /// A world in which these nodes are in one group.
     pub(crate) fn with_group(order: Order, seed: u64, ids: &[Id]) -> Self {
-        let mut world = Self::new(order, seed);
+        Self::new(order, seed).gather(ids)
+    }
+
+    /// The world once these nodes are in one group.
+    pub(crate) fn gather(mut self, ids: &[Id]) -> Self {
+        let world = &mut self;
         for id in ids {
             world.start(*id);
         }
@@ -114,7 +128,7 @@ impl World {
         for id in ids {
             assert_eq!(world.members(*id), world.incarnations(ids), "member list at {id}");
         }
-        world
+        self
     }
 
     pub(crate) fn start(&mut self, id: Id) {
@@ -332,8 +346,12 @@ impl World {
                         .iter()
                         .flat_map(|to| records.iter().map(move |record| (*to, record)))
                     {
-                        self.send_data(id, me, to, record);
+                        self.send_data(id, me, to, record, None);
                     }
+                }
+                Effect::Chain { to, records } => {
+                    let (record, rest) = records.split_first().expect("a frame has a record");
+                    self.send_data(id, me, to, record, Some(rest));
                 }
                 Effect::Accuse { peer, evidence } => {
                     assert_eq!(evidence, Evidence::FlushStalled);
@@ -394,7 +412,14 @@ impl World {
         queue.push_back((at, view.expect("control only under a view"), message));
     }
 
-    fn send_data(&mut self, id: Id, from: Incarnation, to: Incarnation, record: &GroupData) {
+    fn send_data(
+        &mut self,
+        id: Id,
+        from: Incarnation,
+        to: Incarnation,
+        record: &GroupData,
+        chained: Option<&[GroupData]>,
+    ) {
         self.data_records += 1;
         // What goes over the wire comes back the same.
         let bytes = antiphon_wire::codec::encode_to_vec(record);
@@ -419,9 +444,32 @@ impl World {
                     from,
                     to,
                     record: record.clone(),
+                    chained: chained.map(<[GroupData]>::to_vec),
                 },
             );
         }
+    }
+
+    /// A record arrives. One that is handed on goes on in the name of whoever sent it first.
+    fn land(&mut self, id: Id, flight: Flight) {
+        let (now, from) = (self.now, flight.from);
+        let peer = self.peers.get_mut(&id).expect("just found");
+        if let Some(rest) = flight.chained {
+            let record = flight.record.clone();
+            let mut next = peer.groups.handle_chained(now, from, flight.record);
+            for record in &rest {
+                next = next.or(peer.groups.handle_chained(now, from, record.clone()));
+            }
+            let alive = peer.alive;
+            if let Some(next) = next.filter(|_| alive) {
+                assert_ne!(next, from, "a frame comes back to who sent it");
+                self.chained += 1;
+                self.send_data(id, from, next, &record, Some(&rest));
+            }
+        } else {
+            peer.groups.handle_data(now, from, flight.record);
+        }
+        self.collect(id);
     }
 
     /// A frame of a member arrives out of the blue.
@@ -432,6 +480,17 @@ impl World {
         };
         peer.groups.handle_data(now, from, record);
         self.collect(to);
+    }
+
+    /// A frame that is to be handed on arrives out of the blue.
+    pub(crate) fn inject_chained(&mut self, from: Incarnation, to: Id, record: GroupData) {
+        let flight = Flight {
+            from,
+            to: self.inc(to),
+            record,
+            chained: Some(Vec::new()),
+        };
+        self.land(to, flight);
     }
 
     /// Whether such a control message is on its way.
@@ -480,10 +539,7 @@ impl World {
             } else if data == Some(at) {
                 let (_, flight) = self.data.pop_first().expect("looked at");
                 if let Some(id) = self.peer_of(flight.to) {
-                    let now = self.now;
-                    let peer = self.peers.get_mut(&id).expect("just found");
-                    peer.groups.handle_data(now, flight.from, flight.record);
-                    self.collect(id);
+                    self.land(id, flight);
                 }
             } else if let Some((_, id)) = timer {
                 let now = self.now;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::{OrderName, ProfileName};
+use crate::cli::args::{DisseminationName, OrderName, ProfileName};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -131,6 +131,9 @@ pub(crate) struct CrewArgs {
         default_value = "total"
     )]
     pub(crate) order: Vec<OrderName>,
+    /// The way of the messages
+    #[arg(long, value_enum, value_name = "WAY", default_value = "direct")]
+    pub(crate) dissemination: DisseminationName,
     /// Bytes each node may have sent that some node has not consumed [default: the library's]
     #[arg(long, value_name = "BYTES")]
     pub(crate) window_bytes: Option<u32>,

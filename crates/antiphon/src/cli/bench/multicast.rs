@@ -41,6 +41,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
             json!({
                 "event": "summary", "bench": "multicast", "nodes": results.first().map(|result| result["nodes"].clone()),
                 "keyed": args.crew.keyed || args.crew.key_file.is_some(), "profile": args.crew.profile.as_str(),
+                "dissemination": args.crew.dissemination.as_str(),
                 "window_bytes": args.crew.window_bytes, "threads": args.crew.threads,
                 "seconds": args.seconds.as_secs_f64(), "runs": args.runs, "results": results,
             })

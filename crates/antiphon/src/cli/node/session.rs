@@ -133,7 +133,13 @@ impl Session {
             session.printer.clone(),
         ));
         for name in &settings.groups {
-            let group = session.cluster.group(name).order(settings.order).start().await;
+            let group = session
+                .cluster
+                .group(name)
+                .order(settings.order)
+                .dissemination(settings.dissemination.dissemination())
+                .start()
+                .await;
             let group = group.map_err(|error| match error {
                 Error::Config(_) => Failed::usage(error.to_string()),
                 other => Failed::run(format!("cannot join group {name}: {other}")),

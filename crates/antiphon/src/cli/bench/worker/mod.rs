@@ -113,7 +113,10 @@ fn say(line: &Say) {
 async fn live(setup: Setup, mut asked: mpsc::Receiver<Ask>) -> Result<Exit, Failed> {
     let cluster = join(&setup).await?;
     let failed = |error: antiphon::Error| Failed::run(error.to_string());
-    let mut builder = cluster.group(GROUP).order(setup.order.order());
+    let mut builder = cluster
+        .group(GROUP)
+        .order(setup.order.order())
+        .dissemination(setup.dissemination.dissemination());
     if let Some(window_bytes) = setup.window_bytes {
         builder = builder.window_bytes(window_bytes);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::args::{OrderName, ProfileName};
+use crate::cli::args::{DisseminationName, OrderName, ProfileName};
 
 /// The first line to a worker: the node it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,6 +17,7 @@ pub(in crate::cli::bench) struct Setup {
     /// How many members the group has when it is complete.
     pub(in crate::cli::bench) members: usize,
     pub(in crate::cli::bench) order: OrderName,
+    pub(in crate::cli::bench) dissemination: DisseminationName,
     pub(in crate::cli::bench) window_bytes: Option<u32>,
     pub(in crate::cli::bench) profile: ProfileName,
     pub(in crate::cli::bench) key_file: Option<PathBuf>,

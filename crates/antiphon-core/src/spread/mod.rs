@@ -1,0 +1,220 @@
+//! Spread: the way of a group's messages from their sender to the other members.
+//!
+//! ```text
+//!  direct                          chain, in the order of the view's ranks
+//!      ┌──► b                          a ──► b ──► c ──► d        (a sends)
+//!  a ──┼──► c                          b ──► c ──► d ──► a        (b sends)
+//!      └──► d                          acknowledgements, credit, marks and order records of their own: direct
+//! ```
+//! **Direct** is the shortest way, and the sender's link carries every message N−1 times. In a **chain** every link
+//! carries it once: X messages take the time of X + (N−2) on the slowest link instead of X·(N−1). It costs a hop more
+//! per member, so it is for links that are slower than the hosts on them. All members of a group use the same.
+//!
+//! # The chain
+//! A sender seals a frame of kind [`Chain`](antiphon_wire::frame::Kind::Chain) and sends it to the member after it in the
+//! view. Each member that opens it takes the messages as if they had come directly, and passes **the same sealed bytes**
+//! on to the member after itself, unless that is the sender. There is no hop list and no hop counter: whose frame it is,
+//! the seal says; which view, the record says; and in a view all members agree who is after whom. In keyed mode it is
+//! the ciphertext that travels on: nobody seals for another, and what a member receives was made by the sender it names.
+//!
+//! A member passes a frame on only
+//! - in the view that the frame names, and only while it takes messages of that view itself (R13): what is in flight at
+//!   a view change is lost in the chain and repaired by the flush. A frame of a sender that is in no view any more has
+//!   nobody who would pass it on, so none can go round in circles;
+//! - once: a copy has the same nonce, and the replay window refuses it.
+//!
+//! What came by others says nothing about the path from its sender to here: such a frame is no sign of life.
+//!
+//! # Repairs
+//! The member before this one in the chain is asked for a gap first: it holds what it passed on, and its link is not
+//! the one that all share. If that has the same gap, it remembers that it [owes](Spread::owe) the messages and supplies
+//! them when it has them, unless they come by the chain and are passed on anyway. What a sender sends again to
+//! the member after it goes down the chain like the first time: what that one missed, nobody behind it has. Whoever
+//! got no answer asks the sender, at the retransmit interval: that needs nobody in between.
+//!
+//! Supplied messages are taken from any member, in the open view only: after its report to a flush a member takes
+//! repairs of that flush and nothing else (R13), or it might deliver what the cut does not know of. They are what their
+//! sender sent, in the numbers that it gave them: a log has one content, whoever passes it on.
+//!
+//! # Who dies when
+//! - **The sender, after its first hop has the frame**: the frame runs to the end of the chain, or as far as members
+//!   have not reported to the flush. What any survivor holds is in the cut (R15), and the others get it from that one.
+//! - **The member after the sender, or one in the middle**: what it had and did not pass on is lost for all behind it.
+//!   They notice by the sender's marks, which are direct, ask the dead in vain, and then the sender, who answers a part at
+//!   a time. The view that removes the dead closes the chain, and its flush brings what is still missing.
+//! - **One that hangs without dying**: the same, until the detector has removed it. Credit holds the sender back
+//!   meanwhile as it would for the hanging one itself.
+//! - **The last member**: nobody is behind it.
+//! - **A member that has installed the next view before the one after it**: the frames wait there as early ones. They are
+//!   not passed on from there, since their seal is gone by then: those behind see the gap and ask.
+//!
+//! # Invariants
+//! - A frame is never sent to the member that sealed it, never twice by the same member, and goes from a member to the
+//!   next of its view only: N−1 transmissions at most. The simulator checks each one.
+//! - The chain decides nothing. Guarantees rest on logs, acknowledgements and the flush, which are those of `direct`; a
+//!   chain that loses everything is a slow group, not a wrong one.
+//! - What is owed is one run of numbers per sender: bounded by the view.
+
+use crate::Dissemination;
+
+/// How this member passes on messages in one view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Spread {
+    Direct,
+    Chain(Chain),
+}
+
+/// This member's place in the chain, by ranks of the view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chain {
+    me: usize,
+    members: usize,
+    /// Per sender, the messages that the next member asked for and that were not here.
+    owed: Vec<Option<Gap>>,
+}
+
+/// Messages `first..end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gap {
+    first: u64,
+    end: u64,
+}
+
+impl Spread {
+    pub(crate) fn new(dissemination: Dissemination, me: usize, members: usize) -> Self {
+        match dissemination {
+            Dissemination::Direct => Spread::Direct,
+            Dissemination::Chain => Spread::Chain(Chain {
+                me,
+                members,
+                owed: vec![None; members],
+            }),
+        }
+    }
+
+    /// Whether members answer for one another.
+    pub(crate) fn supplies(&self) -> bool {
+        matches!(self, Spread::Chain(_))
+    }
+
+    /// To whom this member's own messages go first; `None` is to all.
+    pub(crate) fn first_hop(&self) -> Option<usize> {
+        match self {
+            Spread::Direct => None,
+            Spread::Chain(chain) => Some(chain.next()),
+        }
+    }
+
+    /// To whom a frame with messages `first..end` of `origin` goes from here.
+    pub(crate) fn hand_on(&mut self, origin: usize, first: u64, end: u64) -> Option<usize> {
+        let Spread::Chain(chain) = self else { return None };
+        let next = if planted!(ChainSkipsMember) {
+            (chain.me + 2) % chain.members
+        } else {
+            chain.next()
+        };
+        if chain.me == origin || next == origin && !planted!(ChainToOrigin) {
+            return None;
+        }
+        chain.passes(origin, first, end);
+        Some(next)
+    }
+
+    /// Whom to ask for missing messages of this sender.
+    pub(crate) fn whom_to_ask(&self, sender: usize, again: bool) -> usize {
+        match self {
+            Spread::Chain(chain) if !again => chain.before(),
+            _ => sender,
+        }
+    }
+
+    /// The next member misses these messages of `sender`, and so does this one.
+    pub(crate) fn owe(&mut self, to: usize, sender: usize, first: u64, end: u64) {
+        let Spread::Chain(chain) = self else { return };
+        if to != chain.next() || first >= end {
+            return;
+        }
+        if let Some(owed) = chain.owed.get_mut(sender) {
+            *owed = Some(match *owed {
+                Some(gap) => Gap {
+                    first: gap.first.min(first),
+                    end: gap.end.max(end),
+                },
+                None => Gap { first, end },
+            });
+        }
+    }
+
+    /// This member has come to `held`: what of it is owed, and to whom.
+    pub(crate) fn due(&mut self, sender: usize, held: u64) -> Option<(usize, u64, u64)> {
+        let Spread::Chain(chain) = self else { return None };
+        let owed = chain.owed.get_mut(sender)?;
+        let gap = owed.filter(|gap| gap.first < held)?;
+        let end = gap.end.min(held);
+        *owed = (end < gap.end).then_some(Gap { first: end, ..gap });
+        Some((chain.next(), gap.first, end))
+    }
+}
+
+impl Chain {
+    fn next(&self) -> usize {
+        (self.me + 1) % self.members
+    }
+
+    fn before(&self) -> usize {
+        (self.me + self.members - 1) % self.members
+    }
+
+    /// These messages go to the next member: they are not owed to it any more.
+    fn passes(&mut self, sender: usize, first: u64, end: u64) {
+        if let Some(owed) = self.owed.get_mut(sender)
+            && let Some(gap) = *owed
+            && (first..end).contains(&gap.first)
+        {
+            *owed = (end < gap.end).then_some(Gap { first: end, ..gap });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(me: usize, members: usize) -> Spread {
+        Spread::new(Dissemination::Chain, me, members)
+    }
+
+    #[test]
+    fn a_frame_visits_every_member_once_and_ends_before_its_sender() {
+        for members in 2..9 {
+            for origin in 0..members {
+                let mut at = chain(origin, members).first_hop().unwrap();
+                let mut visited = vec![origin, at];
+                while let Some(next) = chain(at, members).hand_on(origin, 1, 2) {
+                    assert!(!visited.contains(&next), "{next} twice");
+                    visited.push(next);
+                    at = next;
+                }
+                assert_eq!(visited.len(), members);
+            }
+        }
+        assert_eq!(Spread::new(Dissemination::Direct, 1, 4).hand_on(0, 1, 2), None);
+    }
+
+    #[test]
+    fn what_is_owed_is_supplied_once_and_not_at_all_if_the_chain_brings_it() {
+        let mut spread = chain(1, 4);
+        spread.owe(3, 0, 5, 9);
+        assert_eq!(spread.due(0, 9), None, "only the next member is owed anything");
+        spread.owe(2, 0, 5, 9);
+        assert_eq!(spread.due(0, 5), None);
+        assert_eq!(spread.due(0, 7), Some((2, 5, 7)));
+        assert_eq!(spread.due(0, 20), Some((2, 7, 9)));
+        assert_eq!(spread.due(0, 20), None);
+        spread.owe(2, 0, 5, 9);
+        assert_eq!(spread.hand_on(0, 5, 8), Some(2));
+        assert_eq!(spread.due(0, 20), Some((2, 8, 9)));
+        spread.owe(2, 7, 5, 9);
+        assert_eq!(spread.due(7, 20), None, "a rank that the view does not have");
+    }
+}
