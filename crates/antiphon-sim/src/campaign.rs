@@ -58,8 +58,8 @@ pub struct Failure {
     pub violations: Vec<Violation>,
 }
 
-/// Runs the seeds. `progress` is called now and then with seeds done and failures so far.
-pub fn conduct(campaign: &Campaign, progress: impl Fn(u64, usize) + Sync) -> Summary {
+/// Runs the seeds. `tell` hears of each as it is done: what has been gathered so far, and whether this one failed.
+pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + Sync) -> Summary {
     let started = Instant::now();
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -100,7 +100,7 @@ pub fn conduct(campaign: &Campaign, progress: impl Fn(u64, usize) + Sync) -> Sum
                             violations: outcome.report.violations,
                         });
                     }
-                    progress(summary.seeds, summary.failures.len());
+                    tell(&summary, summary.failures.last().filter(|_| failed));
                 }
             });
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use antiphon_sim::campaign::{Campaign, Summary, conduct};
+use antiphon_sim::campaign::{Campaign, Failure, Summary, conduct};
 use antiphon_sim::check::ALWAYS_EVALUATED;
 use antiphon_sim::explore::study;
 use antiphon_sim::plan::{NAMES, named};
@@ -166,19 +166,48 @@ fn run_seeds(arguments: &RunArguments) -> ExitCode {
             within: None,
         };
         let step = (arguments.seeds / 20).max(1);
-        let summary = conduct(&campaign, |done, failures| {
-            if done.is_multiple_of(step) {
+        let summary = conduct(&campaign, |so_far, failure| {
+            if let Some(failure) = failure {
+                tell_failure(arguments, &campaign, failure);
+            }
+            if so_far.seeds.is_multiple_of(step) {
+                let (done, failures) = (so_far.seeds, so_far.failures.len());
                 eprintln!("{plan}: {done}/{} seeds, {failures} failures", arguments.seeds);
             }
         });
-        if !report(arguments, &campaign, &summary) {
+        if !report(&campaign, &summary) {
             code = ExitCode::FAILURE;
         }
     }
     code
 }
 
-fn report(arguments: &RunArguments, campaign: &Campaign, summary: &Summary) -> bool {
+/// A failing seed, as soon as it is found: a long run need not end for it.
+fn tell_failure(arguments: &RunArguments, campaign: &Campaign, failure: &Failure) {
+    let nodes = arguments
+        .nodes
+        .map_or(String::new(), |nodes| format!(" --nodes {nodes}"));
+    let lines: Vec<String> = failure
+        .violations
+        .iter()
+        .take(3)
+        .map(ToString::to_string)
+        .collect();
+    let text = format!(
+        "seed {}: {}\nreproduce: antiphon-sim run --seeds 1 --from {} --plan {}{nodes}",
+        failure.seed,
+        lines.join("\n    "),
+        failure.seed,
+        campaign.plan
+    );
+    if arguments.json {
+        eprintln!("{text}");
+    } else {
+        println!("{text}");
+    }
+}
+
+fn report(campaign: &Campaign, summary: &Summary) -> bool {
     // A guarantee that no run of the swarm ever evaluated would be claimed without ground.
     let idle: Vec<&str> = if campaign.plan == "default" && summary.seeds >= 100 {
         ALWAYS_EVALUATED
@@ -189,29 +218,6 @@ fn report(arguments: &RunArguments, campaign: &Campaign, summary: &Summary) -> b
     } else {
         Vec::new()
     };
-    for failure in &summary.failures {
-        let nodes = arguments
-            .nodes
-            .map_or(String::new(), |nodes| format!(" --nodes {nodes}"));
-        let lines: Vec<String> = failure
-            .violations
-            .iter()
-            .take(3)
-            .map(ToString::to_string)
-            .collect();
-        let text = format!(
-            "seed {}: {}\nreproduce: antiphon-sim run --seeds 1 --from {} --plan {}{nodes}",
-            failure.seed,
-            lines.join("\n    "),
-            failure.seed,
-            campaign.plan
-        );
-        if arguments.json {
-            eprintln!("{text}");
-        } else {
-            println!("{text}");
-        }
-    }
     for name in &idle {
         eprintln!("the check {name} was never evaluated");
     }
