@@ -23,6 +23,7 @@
 //! - [`Cluster`]: this process as a node: the agreed [`NodeView`], why it is as it is, and how to leave.
 //! - [`Group`]: a named set of nodes. Views and messages come in *one* stream, in the same order at every member.
 //! - [`Receipt`]: what became of a message.
+//! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
 //! # What to rely on
