@@ -15,6 +15,9 @@ use crate::codec::{DecodeError, Reader, Wire, put_varint, varint_len};
 /// The most bytes of a block: one fits a frame together with everything else in it.
 pub const MAX_BLOCK_BYTES: usize = 60_400;
 
+/// A block of this size may keep the buffer that it was read into, which is at most sixteen times as large.
+pub const WORTH_KEEPING: usize = 32 << 10;
+
 /// Consecutive messages of one sender. Never damaged: it is checked when it is decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Block {
@@ -48,6 +51,19 @@ impl Block {
     /// The payloads, without taking hold of them.
     pub fn iter(&self) -> Payloads<'_> {
         Payloads { rest: &self.bytes }
+    }
+
+    /// The block in memory of its own if it is small. A block that was received is a slice of the buffer that it was read
+    /// into and keeps all of that; one of a size below [`WORTH_KEEPING`] would keep many times what it has.
+    #[must_use]
+    pub fn unshared_if_small(self) -> Self {
+        if self.bytes.len() >= WORTH_KEEPING {
+            return self;
+        }
+        Self {
+            count: self.count,
+            bytes: Bytes::copy_from_slice(&self.bytes),
+        }
     }
 
     /// Takes the first message out.

@@ -108,11 +108,12 @@ impl Log {
     }
 
     /// Takes messages that arrived; `limit` bounds the bytes kept, in order and ahead each.
-    pub(crate) fn insert(&mut self, first: u64, mut block: Block, limit: usize) -> Inserted {
+    pub(crate) fn insert(&mut self, first: u64, block: Block, limit: usize) -> Inserted {
         let end = first.saturating_add(block.count());
         if end <= self.next {
             return Inserted::Duplicate;
         }
+        let mut block = block.unshared_if_small();
         if first > self.next {
             return self.insert_ahead(first, block, limit);
         }

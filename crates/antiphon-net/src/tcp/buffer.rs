@@ -13,8 +13,10 @@ use bytes::BytesMut;
 
 /// Room for a read of a quiet connection, and of one that fills what it is given.
 const READ_BYTES: RangeInclusive<usize> = 16 << 10..=256 << 10;
-/// A buffer of a busy connection: the rest of a frame that ends it moves to the next one, which is rare then.
+/// A buffer of a busy connection: the rest of a frame that ends it moves to the next one, which is rare then. At most
+/// sixteen times what the core keeps a slice of ([`antiphon_wire::block::WORTH_KEEPING`]): frames that stay hold little more.
 const BUSY_BUFFER_BYTES: usize = 512 << 10;
+const _: () = assert!(BUSY_BUFFER_BYTES <= 16 * antiphon_wire::block::WORTH_KEEPING);
 /// Buffers of a busy connection that wait for their frames to be forgotten.
 const MAX_SPENT: usize = 8;
 
