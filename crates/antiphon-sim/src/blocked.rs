@@ -5,10 +5,12 @@
 //!   1, 3 and 4 lose power, 5, 6 and 7 are not started again
 //!   0 and 2 must propose that view unchanged (R1), and it needs a quorum of its own members (R3)
 //! ```
-//! Whether it was decided died with those that lost power, and power losses leave no proof. So nothing may be demanded of
+//! Whether it was decided died with those that lost power, and power losses leave no proof. Neither does a kill behind a
+//! proxy, or on a connection that was broken or never came about: a survivor must see the end of a lifeline that nothing
+//! in between can have ended (R9), and the simulated kernels know which of them did. So nothing may be demanded of
 //! the survivors, until enough of those hosts are heard again as what they were, which they never are. Nothing else is
-//! excused: not a standstill without such a view, not one that killed processes suffice to cause, since those leave
-//! proofs, and joiners must be outvoted by those who stay.
+//! excused: not a standstill without such a view, not one that killed processes suffice to cause whose proofs a survivor
+//! was given, and joiners must be outvoted by those who stay.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +21,7 @@ use crate::check::{End, History, decides};
 use crate::trace::Ending;
 use crate::world::World;
 
-/// Whether the slot after the latest primary view can never be decided, by R1 and R3, because hosts lost power.
+/// Whether the slot after the latest primary view can never be decided, by R1 and R3, because voters died without proof.
 pub(crate) fn is_blocked(world: &World) -> bool {
     let Some(view) = world.latest_primary() else {
         return false;
@@ -37,15 +39,21 @@ pub(crate) fn is_blocked(world: &World) -> bool {
     let Some(bound) = bound_to(&history, &view, &alive) else {
         return false;
     };
-    let voters_gone = |gone: BTreeSet<Incarnation>| -> BTreeSet<Incarnation> {
-        gone.into_iter().filter(|who| view.contains(*who)).collect()
+    let voters: BTreeSet<Incarnation> = view.members.iter().map(|member| member.incarnation).collect();
+    let is_told = |dead: Incarnation| {
+        let mut survivors = voters.intersection(&alive);
+        survivors.any(|watcher| world.was_told_of_death(dead, *watcher))
     };
-    let proven = voters_gone(lives(&|end| {
-        matches!(end, End::Process(_, Ending::Killed | Ending::Exited))
-    }));
     let powerless = lives(&|end| matches!(end, End::Process(_, Ending::PowerLost)));
-    let with_power = alive.union(&powerless).copied().collect();
-    !decides(bound, &alive, &proven) && decides(bound, &with_power, &proven)
+    let ended = lives(&|end| matches!(end, End::Process(_, Ending::Killed | Ending::Exited)));
+    let (proven, unproven): (BTreeSet<_>, BTreeSet<_>) = ended
+        .intersection(&voters)
+        .copied()
+        .partition(|dead| is_told(*dead));
+    let mut all = alive.clone();
+    all.extend(powerless);
+    all.extend(unproven);
+    !decides(bound, &alive, &proven) && decides(bound, &all, &proven)
 }
 
 /// R1: what the living voters must propose unchanged: the value that one of them accepted in the highest ballot.

@@ -151,6 +151,22 @@ fn a_reset_that_a_one_way_cut_swallowed_comes_again_after_the_heal() {
 }
 
 #[test]
+fn a_kill_behind_a_proxy_proves_nothing_to_anybody() {
+    for (proxy_percent, told) in [(0, true), (100, false)] {
+        let mut plan = Sim::plan(3, Order::Total);
+        plan.network.proxy_percent = proxy_percent;
+        let mut sim = of(plan);
+        sim.run_ms(500);
+        let of = |slot: usize| sim.world().incarnation(slot).expect("a node at each slot");
+        let (dead, watcher) = (of(2), of(0));
+        sim.crash(2);
+        sim.settle();
+        assert_eq!(sim.world().was_told_of_death(dead, watcher), told);
+        sim.finish();
+    }
+}
+
+#[test]
 fn one_of_three_that_restarts_while_cut_off_stays_forming() {
     let mut sim = of(Sim::plan(3, Order::Total));
     sim.partition([2], [0, 1]);

@@ -11,7 +11,7 @@
 //! A reset that meets a cut is lost: the reader is half open until its keepalive. A host without power sends nothing,
 //! ever. A proxy in between shows the reader another address than the writer has, and may end one side alone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use antiphon_core::wire::Incarnation;
@@ -29,6 +29,8 @@ pub(super) struct Lifelines {
     all: BTreeMap<u64, Lifeline>,
     /// Those that the writer can still write to.
     index: BTreeMap<(ProcessId, DialId), u64>,
+    /// Who died, and who was told so by the end of a lifeline that nothing in between could have ended.
+    told: BTreeSet<(Incarnation, Incarnation)>,
 }
 
 #[derive(Debug)]
@@ -287,7 +289,13 @@ impl World {
                     record,
                 });
             }
-            Item::Fin => LifelineEnd::Fin,
+            Item::Fin => {
+                if !lifeline.proxied {
+                    let dead = self.processes[lifeline.writer].node.incarnation();
+                    self.lifelines.told.insert((dead, lifeline.watcher));
+                }
+                LifelineEnd::Fin
+            }
             Item::Reset => LifelineEnd::Broken,
         };
         self.forget_lifeline(id);
@@ -424,6 +432,11 @@ impl World {
             );
         }
         !ids.is_empty()
+    }
+
+    /// Whether a process has learned of another's death in a way that proves it (R9).
+    pub fn was_told_of_death(&self, dead: Incarnation, watcher: Incarnation) -> bool {
+        self.lifelines.told.contains(&(dead, watcher))
     }
 
     pub(super) fn lifelines_of_ended(&mut self, process: ProcessId, ending: Ending) {
