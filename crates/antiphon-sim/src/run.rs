@@ -113,11 +113,16 @@ fn run_checked(plan: Arc<Plan>, seed: u64) -> Outcome {
 /// Starts dead nodes again, all of them in half of the runs, otherwise only if nothing can go on without. Returns
 /// whether progress can be demanded then.
 fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
+    // What is about to be decided is decided; then we look at who has a quorum of it.
+    world.run_until(world.now() + 4 * SECONDS);
+    // Who is still on the way out, slowed down until now, is as good as dead.
+    let until = world.now() + world.plan().profile.leave_within.as_micros() as Micros;
+    while world.now() < until && world.live_slots().into_iter().any(|slot| world.is_leaving(slot)) {
+        world.run_until(world.now() + 50 * MILLIS);
+    }
     let dead: Vec<Slot> = (0..world.plan().slots)
         .filter(|slot| world.process_at(*slot).is_none())
         .collect();
-    // What is about to be decided is decided; then we look at who has a quorum of it.
-    world.run_until(world.now() + 4 * SECONDS);
     if random.percent(50) || !can_decide(world) || is_lost(world) {
         for slot in dead {
             world.act(&Action::Start(slot));

@@ -1,7 +1,7 @@
 //! Stories about faults, on virtual time. Each ends with all checkers.
 
 use antiphon_core::{Order, SendError};
-use antiphon_sim::plan::{Action, Transport, Who, named};
+use antiphon_sim::plan::{Action, Liveness, Step, Transport, Who, named};
 use antiphon_sim::run::run;
 use antiphon_sim::trace::Seen;
 use antiphon_sim::world::addr_of;
@@ -163,6 +163,28 @@ fn a_kill_behind_a_proxy_proves_nothing_to_anybody() {
         sim.settle();
         assert_eq!(sim.world().was_told_of_death(dead, watcher), told);
         sim.finish();
+    }
+}
+
+#[test]
+fn a_seed_that_only_left_when_it_woke_is_started_again_for_those_who_need_it() {
+    let mut plan = Sim::plan(4, Order::Total);
+    plan.seeds = 1;
+    plan.duration = 8_000_000;
+    plan.liveness = Liveness::Within(40_000_000);
+    let steps = [
+        (0, Action::Start(0)),
+        (0, Action::Start(1)),
+        (0, Action::Start(2)),
+        (3_000_000, Action::Pause(Who::Slot(0), 60_000_000)),
+        (6_000_000, Action::Leave(Who::Slot(0))),
+        (7_000_000, Action::Start(3)),
+    ];
+    plan.steps = steps.map(|(at, action)| Step { at, action }).into();
+    for seed in 0..4 {
+        let outcome = run(&plan, seed);
+        assert!(outcome.liveness);
+        assert!(outcome.report.is_ok(), "{:?}", outcome.report.violations);
     }
 }
 
