@@ -109,6 +109,6 @@ bugs! {
     ChainSkipsMember,
     /// Messages that another member supplied count as messages of that member.
     RepairIsSuppliers,
-    /// A member takes and delivers messages that were supplied for the open view after its flush report (R13).
-    RepairAfterWedge,
+    /// In a chain, a frame is handed on in whatever view and state of a flush the member is.
+    HandOnOldViews,
 }

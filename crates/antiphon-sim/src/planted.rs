@@ -172,4 +172,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Incarnation", "restart-at-the-same-address"),
     ("Credit", "r21-stalled-applications"),
     ("Window", "r21-stalled-applications"),
+    ("Chain", "chain-is-torn"),
+    ("HandOn", "chain-is-torn"),
+    ("Supplier", "chain-is-torn"),
 ];

@@ -1,12 +1,13 @@
 //! The record of a simulation: what every application saw, and what the simulator itself did.
 //!
-//! The checkers read this and nothing else. It holds no frame and no state of the protocol but one: who voted for which
-//! view. What applications see does not tell a rightful decision from that of a minority.
+//! The checkers read this and nothing else. It holds no frame and no state of the protocol but two: who voted for which
+//! view, since what applications see does not tell a rightful decision from that of a minority; and the ways of frames
+//! that are handed on, since a frame that circles is seen by no application.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::wire::{GroupViewId, Incarnation, Member, NodeView};
+use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Member, NodeView};
 use antiphon_core::{BallotNote, GroupOptions, GroupView, Outcome, SendError};
 
 use crate::agenda::Micros;
@@ -25,8 +26,27 @@ pub struct Trace {
     pub lines: Vec<Line>,
     /// The addresses of the configured seeds: the acceptors of the founding slot.
     pub seeds: Vec<SocketAddr>,
+    /// The frames that were sent to be handed on, in order.
+    pub hops: Vec<Hop>,
     /// What the run promised at its end, if it ran a liveness phase.
     pub settled: Settled,
+}
+
+/// A frame that its receiver hands on left a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Hop {
+    /// When.
+    pub at: Micros,
+    /// Which process sent it.
+    pub by: ProcessId,
+    /// To where.
+    pub to: Slot,
+    /// Who sealed it, and its number among those.
+    pub frame: (Incarnation, u64),
+    /// The group of its messages.
+    pub group: GroupId,
+    /// Their view.
+    pub view: GroupViewId,
 }
 
 /// Whether the run ended with a cluster at rest.

@@ -294,7 +294,7 @@ impl Group {
             return;
         };
         let open = matches!(membership.flow, Flow::Open);
-        let wedged = !open && !planted!(ReceiveAfterWedge) && !planted!(RepairAfterWedge);
+        let wedged = !open && !planted!(ReceiveAfterWedge);
         if wedged || ctx.suspended && !planted!(DeliverWhileSuspended) {
             return;
         }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, receipts ──► Report
+//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, receipts, spread ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -17,6 +17,7 @@ mod lifecycle;
 mod membership;
 mod order;
 mod receipts;
+mod spread;
 mod synchrony;
 #[cfg(test)]
 mod testing;
@@ -123,6 +124,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "R9",
     "R17",
     "causes",
+    "chain",
     "founding",
     "memory",
     "metadata",
@@ -145,6 +147,7 @@ pub fn check(trace: &Trace) -> Report {
     delivery::check(&history, &mut report);
     order::check(&history, &mut report);
     receipts::check(&history, &mut report);
+    spread::check(&history, &trace.hops, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

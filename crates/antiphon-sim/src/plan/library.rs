@@ -4,7 +4,7 @@
 mod lifelines;
 mod operations;
 
-use antiphon_core::{GroupOptions, Order};
+use antiphon_core::{Dissemination, GroupOptions, Order};
 
 use super::swarm::{draw, pair, quiet, split, start_all};
 use super::{Action, GroupPlan, Liveness, Plan, Step, Transport, Who};
@@ -33,6 +33,7 @@ pub const NAMES: &[&str] = &[
     "r18-stalled-flush",
     "r20-bad-pairs",
     "r21-stalled-applications",
+    "chain-is-torn",
     "kill-right-after-heal",
     "pause-across-view",
     "crash-between-installs",
@@ -158,6 +159,7 @@ impl Story<'_> {
             "r18-stalled-flush" => self.stalled_flush(),
             "r20-bad-pairs" => self.bad_pairs(),
             "r21-stalled-applications" => self.stalled_applications(),
+            "chain-is-torn" => self.chain_is_torn(),
             "kill-right-after-heal" => self.kill_after_heal(),
             "pause-across-view" => self.pause_across_view(),
             "crash-between-installs" => self.crash_between_installs(),
@@ -479,6 +481,37 @@ impl Story<'_> {
         self.at(at, Action::Crash(Who::Slot(slot)));
         let back = at + self.ms(100, 4_000);
         self.at(back, Action::Start(slot));
+    }
+
+    /// Messages go from member to member over links that lose, clog and break, and through members that stop and die.
+    fn chain_is_torn(&mut self) {
+        self.begin();
+        self.lossy();
+        self.plan.load.every = 10 * MILLIS;
+        for group in &mut self.plan.groups {
+            group.options = group.options.dissemination(Dissemination::Chain);
+        }
+        let mut at = 2 * SECONDS;
+        while at < 15 * SECONDS {
+            let (slot, other) = (self.slot(), self.slot());
+            let length = self.ms(50, 1_500);
+            match self.random.below(6) {
+                0 if slot != other => self.at(at, Action::Clog(slot, other, length)),
+                1 => self.at(at, Action::Pause(Who::Slot(slot), length)),
+                2 if slot != other => self.at(at, Action::ResetStreams(slot, other)),
+                3 => {
+                    self.at(at, Action::LeaveGroup(Who::Slot(slot), 0));
+                    self.at(at + length, Action::JoinGroup(Who::Slot(slot), 0));
+                }
+                4 => self.at(at, Action::Slow(Who::Slot(slot), MILLIS, length)),
+                _ => {
+                    self.at(at, Action::Crash(Who::Slot(slot)));
+                    let back = at + self.ms(500, 4_000);
+                    self.at(back, Action::Start(slot));
+                }
+            }
+            at += self.ms(100, 2_000);
+        }
     }
 
     fn kill_after_heal(&mut self) {
