@@ -124,7 +124,6 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "R9",
     "R17",
     "causes",
-    "chain",
     "founding",
     "memory",
     "metadata",

@@ -15,6 +15,7 @@ use crate::trace::Slot;
 /// The names of all plans; the first is the swarm.
 pub const NAMES: &[&str] = &[
     "default",
+    "default-chains",
     "quiet",
     "simultaneous-start",
     "r1-coordinator-dies-in-the-slot",
@@ -56,8 +57,15 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     let name = NAMES.iter().copied().find(|known| *known == name)?;
     let mut random = Random::new(seed ^ crate::trace::hash(name.as_bytes(), 0));
     let random = &mut random;
-    if name == "default" {
-        return Some(draw(random, nodes.unwrap_or(5)));
+    if name == "default" || name == "default-chains" {
+        let mut plan = draw(random, nodes.unwrap_or(5));
+        plan.name = name;
+        if name == "default-chains" {
+            for group in &mut plan.groups {
+                group.options = group.options.dissemination(Dissemination::Chain);
+            }
+        }
+        return Some(plan);
     }
     let usual = match name {
         "r2-killed-while-voting"

@@ -2,7 +2,7 @@
 //!
 //! A run with all faults at once finds less than many runs with a few each: faults hide one another.
 
-use antiphon_core::{Dissemination, GroupOptions, Order, Profile};
+use antiphon_core::{GroupOptions, Order, Profile};
 
 use super::{Action, GroupPlan, Liveness, Load, Network, Plan, Step, Transport, Who};
 use crate::agenda::{MILLIS, Micros, SECONDS};
@@ -48,10 +48,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
             let all = index == 0 || random.percent(50);
             GroupPlan {
                 name: format!("g{index}"),
-                options: GroupOptions::default()
-                    .order(order)
-                    .window_bytes(window)
-                    .dissemination(dissemination(random)),
+                options: GroupOptions::default().order(order).window_bytes(window),
                 members: (0..slots).filter(|_| all || random.percent(60)).collect(),
             }
         })
@@ -76,16 +73,6 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         steps: Vec::new(),
         duration: DURATION,
         liveness: Liveness::Within(30 * SECONDS),
-    }
-}
-
-/// Drawn aside, so that all other choices of a seed are what they were before there was this one.
-pub(super) fn dissemination(random: &Random) -> Dissemination {
-    let mut aside = Random::new(random.clone().next_u64() ^ 0x0063_6861_696e);
-    if aside.percent(40) {
-        Dissemination::Chain
-    } else {
-        Dissemination::Direct
     }
 }
 
