@@ -32,6 +32,20 @@ impl Credit {
         self.outstanding
     }
 
+    /// The first message that is outstanding, or the next one.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// A membership begins in which the next message has number `next`. What the members had not consumed of an earlier one
+    /// under the same numbers they may still hold: it stays outstanding until they say otherwise.
+    pub(crate) fn go_on(&mut self, next: u64) {
+        let end = self.first + self.blocks.iter().map(|(count, _)| count).sum::<u64>();
+        if end != next {
+            *self = Self::new(next);
+        }
+    }
+
     /// Whether a block of this charge fits now. One always fits in an empty window.
     pub(crate) fn admits(&self, charge: usize, window: usize) -> bool {
         self.outstanding == 0 || self.outstanding + charge <= window

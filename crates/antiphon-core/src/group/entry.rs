@@ -9,7 +9,6 @@ use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms, J
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::Context;
-use super::credit::Credit;
 use super::member::*;
 use super::stream::Stream;
 use crate::flush::{Flow, Lead, Retained};
@@ -118,9 +117,11 @@ impl Group {
             return;
         };
         let start = &decision.start;
-        self.credit = Credit::new(start[me]);
+        self.credit.go_on(start[me]);
         self.next_seq = start[me];
         let consumed = self.consumed_positions(&decision);
+        let mut credit = vec![self.credit.first(); start.len()];
+        credit[me] = consumed[me];
         let stream = Stream::new(
             group,
             decision.id,
@@ -128,7 +129,7 @@ impl Group {
             me,
             start,
             consumed,
-            &vec![start[me]; start.len()],
+            &credit,
             self.options,
         );
         let view = self.view_event(group, &decision, vec![ctx.me]);

@@ -156,9 +156,10 @@ impl Group {
         }
     }
 
-    /// Numbers of messages go on where an earlier membership of this incarnation ended.
-    pub(crate) fn continue_from(&mut self, next_seq: u64) {
+    /// Numbers of messages, and what is outstanding of them, go on where an earlier membership of this incarnation ended.
+    pub(crate) fn continue_from(&mut self, (next_seq, credit): (u64, Credit)) {
         self.next_seq = next_seq;
+        self.credit = credit;
     }
 
     pub(crate) fn id(&self) -> Option<GroupId> {
@@ -191,7 +192,7 @@ impl Group {
 
     pub(crate) fn event(&self, ctx: &mut Context<'_>, event: GroupEvent) {
         if event == GroupEvent::Left {
-            ctx.remember_next_seq(&self.name, self.next_seq);
+            ctx.remember_sent(&self.name, self.next_seq, self.credit.clone());
         }
         ctx.effects.push_back(Effect::Event(self.handle, event));
     }

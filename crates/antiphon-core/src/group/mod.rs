@@ -42,6 +42,7 @@ use std::sync::Arc;
 use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
 
+use self::credit::Credit;
 use self::directory::Directory;
 use self::member::{Group, Phase};
 use self::memory::Memory;
@@ -117,8 +118,9 @@ pub(crate) struct Context<'a> {
     loopback: &'a mut VecDeque<GroupMessage>,
     /// Per group, the last view that this incarnation has installed or that is void for it.
     pub(crate) floors: &'a mut BTreeMap<GroupId, GroupViewId>,
-    /// Per name of a group that was left, the number that this incarnation's next message there will have.
-    next_seqs: &'a mut BTreeMap<String, u64>,
+    /// Per name of a group that was left, the number that this incarnation's next message there will have, and what it has
+    /// outstanding there.
+    sent: &'a mut BTreeMap<String, (u64, Credit)>,
     nonsense: &'a mut u64,
 }
 
@@ -155,8 +157,8 @@ impl Context<'_> {
     }
 
     /// A group was left: numbers of this incarnation's messages go on should it join again.
-    pub(crate) fn remember_next_seq(&mut self, name: &str, next_seq: u64) {
-        self.next_seqs.insert(name.to_owned(), next_seq);
+    pub(crate) fn remember_sent(&mut self, name: &str, next_seq: u64, credit: Credit) {
+        self.sent.insert(name.to_owned(), (next_seq, credit));
     }
 
     /// A peer sent something that cannot be right.
@@ -179,7 +181,7 @@ pub struct Groups {
     next_handle: u32,
     by_id: BTreeMap<GroupId, GroupHandle>,
     floors: BTreeMap<GroupId, GroupViewId>,
-    next_seqs: BTreeMap<String, u64>,
+    sent: BTreeMap<String, (u64, Credit)>,
     strays: VecDeque<(Incarnation, GroupData)>,
     effects: VecDeque<Effect>,
     loopback: VecDeque<GroupMessage>,
@@ -200,7 +202,7 @@ macro_rules! context {
             effects: &mut $groups.effects,
             loopback: &mut $groups.loopback,
             floors: &mut $groups.floors,
-            next_seqs: &mut $groups.next_seqs,
+            sent: &mut $groups.sent,
             nonsense: &mut $groups.nonsense,
         }
     };
@@ -226,7 +228,7 @@ impl Groups {
             next_handle: 0,
             by_id: BTreeMap::new(),
             floors: BTreeMap::new(),
-            next_seqs: BTreeMap::new(),
+            sent: BTreeMap::new(),
             strays: VecDeque::new(),
             effects: VecDeque::new(),
             loopback: VecDeque::new(),
@@ -256,7 +258,7 @@ impl Groups {
         let mut ctx = context!(self);
         self.groups
             .retain(|_, group| group.start_over(&mut ctx, old, cause.as_deref()));
-        self.next_seqs.clear();
+        self.sent.clear();
     }
 
     /// A node view was installed: each primary one, in order; a non-primary one suspends.
@@ -376,7 +378,9 @@ impl Groups {
         self.next_handle += 1;
         let nonce = self.random.next_u64();
         let mut group = Group::new(handle, name.to_owned(), options, now, nonce);
-        group.continue_from(self.next_seqs.get(name).copied().unwrap_or(1));
+        if let Some(earlier) = self.sent.remove(name) {
+            group.continue_from(earlier);
+        }
         if !self.suspended {
             let mut ctx = context!(self);
             group.locate(&mut ctx);
@@ -504,8 +508,8 @@ impl Groups {
         if self.floors.len() > MAX_FLOORS {
             self.floors.pop_first();
         }
-        if self.next_seqs.len() > MAX_FLOORS {
-            self.next_seqs.pop_first();
+        if self.sent.len() > MAX_FLOORS {
+            self.sent.pop_first();
         }
     }
 
