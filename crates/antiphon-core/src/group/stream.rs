@@ -5,6 +5,8 @@
 //! asked or if much came in, otherwise by a short timer. A gap is asked for at once; a lost tail is noticed by its
 //! sender, which shows how far its log reaches to those that lag. Everything here is per view; a flush ends it.
 
+mod repair;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -21,10 +23,6 @@ use crate::{Class, GroupOptions, Order, Profile, Time};
 const JOIN_BYTES: usize = 4096;
 /// Order records ride on a data frame only below this.
 const PIGGYBACK_BYTES: usize = 50_000;
-/// How much one request for repair is answered with.
-const REPAIR_BYTES: usize = 128 * 1024;
-/// The largest record of a repair that joins blocks.
-const REPAIR_RECORD_BYTES: usize = 32 * 1024;
 
 /// How far a member has come in this member's log, as it said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -301,35 +299,6 @@ impl Stream {
             .get_or_insert(now + Duration::from_millis(25).min(profile.retransmit / 4));
     }
 
-    fn ask_for_gap(
-        &mut self,
-        now: Time,
-        profile: &Profile,
-        sender: usize,
-        again: bool,
-        out: &mut VecDeque<Effect>,
-    ) {
-        let Some((first, end)) = self.logs[sender].gap() else {
-            return;
-        };
-        if end > self.told[sender].asked {
-            self.told[sender].asked = end;
-            self.send_to(
-                self.spread.whom_to_ask(sender, again),
-                Class::Control,
-                GroupData::Nak {
-                    group: self.group,
-                    view: self.id,
-                    sender: sender as u16,
-                    first,
-                    end,
-                },
-                out,
-            );
-        }
-        self.nak_at.get_or_insert(now + profile.retransmit);
-    }
-
     fn send_to(&self, rank: usize, class: Class, record: GroupData, out: &mut VecDeque<Effect>) {
         out.push_back(Effect::Data {
             to: vec![self.members[rank]],
@@ -564,152 +533,6 @@ impl Stream {
         self.send_to(rank, Class::Control, ack, out);
     }
 
-    /// Answers a request for messages of this or another member.
-    pub(crate) fn nak(
-        &mut self,
-        from: usize,
-        sender: usize,
-        first: u64,
-        end: u64,
-        out: &mut VecDeque<Effect>,
-    ) {
-        if sender == self.me {
-            return self.send_again(from, first, end, out);
-        }
-        let held = self.logs.get(sender).map_or(first, Log::next);
-        if first < held {
-            self.pull(self.members[from], sender, first, end, out);
-        }
-        self.spread.owe(from, sender, first.max(held), end);
-    }
-
-    /// The next member has asked for something that was not there, and now is.
-    fn supply_owed(&mut self, sender: usize, out: &mut VecDeque<Effect>) {
-        if let Some((to, first, end)) = self.spread.due(sender, self.logs[sender].next()) {
-            self.pull(self.members[to], sender, first, end, out);
-        }
-    }
-
-    fn send_again(&self, from: usize, first: u64, end: u64, out: &mut VecDeque<Effect>) {
-        let (group, view, sender) = (self.group, self.id, self.me as u16);
-        let end = end.min(self.unsent);
-        for (first, messages) in chunks(&self.logs[self.me], first, end) {
-            let stable = self.published;
-            let record = GroupData::Batch {
-                group,
-                view,
-                sender,
-                first,
-                stable,
-                ask: false,
-                messages,
-            };
-            // What the next member misses, nobody behind it has.
-            if self.spread.first_hop() == Some(from) {
-                out.push_back(Effect::Chain {
-                    to: self.members[from],
-                    records: vec![record],
-                });
-            } else {
-                self.send_to(from, Class::Bulk, record, out);
-            }
-        }
-    }
-
-    /// Answers a request for order records.
-    pub(crate) fn order_nak(&mut self, from: usize, first: u64, out: &mut VecDeque<Effect>) {
-        let Engine::Sequencer(sequencer) = &self.engine else {
-            return;
-        };
-        if !sequencer.am_sequencer() {
-            return;
-        }
-        if let Some((first, runs)) = sequencer.slice(first) {
-            let stable = sequencer.stable();
-            let record = GroupData::Orders {
-                group: self.group,
-                view: self.id,
-                first,
-                stable,
-                ask: false,
-                runs,
-            };
-            self.send_to(from, Class::Control, record, out);
-        }
-    }
-
-    /// Answers a pull of a flush with what is held of a sender's log.
-    pub(crate) fn pull(
-        &self,
-        to: Incarnation,
-        sender: usize,
-        first: u64,
-        end: u64,
-        out: &mut VecDeque<Effect>,
-    ) {
-        let (group, view) = (self.group, self.id);
-        let Some(log) = self.logs.get(sender) else { return };
-        let chunks = chunks(log, first, end);
-        let count = chunks.len();
-        for (index, (first, messages)) in chunks.into_iter().enumerate() {
-            let last = index + 1 == count;
-            let record = GroupData::Repair {
-                group,
-                view,
-                sender: sender as u16,
-                first,
-                last,
-                messages,
-            };
-            out.push_back(Effect::Data {
-                to: vec![to],
-                class: Class::Bulk,
-                records: vec![record],
-            });
-        }
-    }
-
-    /// Answers a pull of a flush with order records.
-    pub(crate) fn pull_orders(&self, to: Incarnation, first: u64, out: &mut VecDeque<Effect>) {
-        let Engine::Sequencer(sequencer) = &self.engine else {
-            return;
-        };
-        if let Some((first, runs)) = sequencer.slice(first) {
-            let record = GroupData::RepairOrders {
-                group: self.group,
-                view: self.id,
-                first,
-                runs,
-            };
-            out.push_back(Effect::Data {
-                to: vec![to],
-                class: Class::Control,
-                records: vec![record],
-            });
-        }
-    }
-
-    /// Takes what a flush's holder supplied, up to the cut.
-    pub(crate) fn repair(&mut self, sender: usize, first: u64, mut messages: Block, last_of_cut: u64) {
-        let limit = self.limit();
-        if first.checked_add(MAX_LOG).is_none() {
-            return;
-        }
-        let wanted = messages.split_front((last_of_cut + 1).saturating_sub(first));
-        if !wanted.is_empty() && self.logs[sender].insert(first, wanted, limit) == Inserted::Refused {
-            self.dropped += 1;
-        }
-    }
-
-    /// Takes order records that a flush's holder supplied.
-    pub(crate) fn repair_orders(&mut self, first: u64, runs: &[Run]) {
-        if let Engine::Sequencer(sequencer) = &mut self.engine
-            && !sequencer.insert(first, runs)
-        {
-            self.dropped += 1;
-        }
-    }
-
     /// Per rank, the last message up to which all are held.
     pub(crate) fn held(&self) -> Vec<u64> {
         self.logs.iter().map(|log| log.next() - 1).collect()
@@ -753,31 +576,6 @@ impl Stream {
                 class: Class::Control,
                 records: marks,
             });
-        }
-    }
-
-    fn ask_again(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
-        for rank in 0..self.members.len() {
-            self.told[rank].asked = 0;
-            if rank != self.me {
-                self.ask_for_gap(now, profile, rank, true, out);
-            }
-        }
-        if let Engine::Sequencer(sequencer) = &self.engine
-            && sequencer.has_gap()
-        {
-            let first = sequencer.next_position();
-            self.send_to(
-                0,
-                Class::Control,
-                GroupData::OrderNak {
-                    group: self.group,
-                    view: self.id,
-                    first,
-                },
-                out,
-            );
-            self.nak_at.get_or_insert(now + profile.retransmit);
         }
     }
 
@@ -836,19 +634,5 @@ impl Stream {
 
 /// Numbers this close to the end of their type are no sender's.
 const MAX_LOG: u64 = 1 << 33;
-
-/// What is held of `first..end`, in records for a repair.
-fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Block)> {
-    let mut chunks = Vec::new();
-    let mut bytes = 0;
-    while bytes < REPAIR_BYTES
-        && let Some((at, block)) = log.slice(first, end, REPAIR_RECORD_BYTES)
-    {
-        bytes += block.bytes().len();
-        first += block.count();
-        chunks.push((at, block));
-    }
-    chunks
-}
 
 const _: () = assert!(MAX_RUNS * 6 + PIGGYBACK_BYTES + 256 < antiphon_wire::frame::MAX_RECORDS_BYTES);

@@ -6,6 +6,7 @@
 
 mod chain;
 mod returns;
+mod stays;
 mod stories;
 mod swarm;
 mod world;

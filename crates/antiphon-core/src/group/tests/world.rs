@@ -1,6 +1,6 @@
 //! The harness and its checkers.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
 use bytes::Bytes;
 
+use super::stays::{Stay, stays_of};
 use crate::group::{Effect, Groups};
 use crate::random::Random;
 use crate::{
@@ -634,7 +635,7 @@ impl World {
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut stays: Vec<Stay> = Vec::new();
         for (id, peer) in &self.peers {
-            stays.extend(stays_of(*id, peer)?);
+            stays.extend(stays_of(*id, &peer.trace)?);
         }
         let mut lists: BTreeMap<GroupViewId, &GroupView> = BTreeMap::new();
         for stay in &stays {
@@ -683,120 +684,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-/// One member's time in one view.
-struct Stay {
-    who: Incarnation,
-    view: Arc<GroupView>,
-    previous: Option<GroupViewId>,
-    next: Option<GroupViewId>,
-    messages: Vec<Message>,
-}
-
-impl Stay {
-    fn keys(&self) -> Vec<(Incarnation, u64)> {
-        self.messages
-            .iter()
-            .map(|message| (message.sender, message.seq))
-            .collect()
-    }
-}
-
-fn stays_of(id: Id, peer: &Peer) -> Result<Vec<Stay>, String> {
-    let mut stays: Vec<Stay> = Vec::new();
-    let mut current: Option<usize> = None;
-    let mut last_view: BTreeMap<Incarnation, GroupViewId> = BTreeMap::new();
-    let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
-    let mut suspended = false;
-    let mut transitional: Option<BTreeSet<Incarnation>> = None;
-    for (who, event) in &peer.trace {
-        match event {
-            GroupEvent::View(view) => {
-                if !view.members.contains(who) {
-                    return Err(format!("G1: {id} got a view without itself"));
-                }
-                if last_view
-                    .insert(*who, view.id)
-                    .is_some_and(|before| before >= view.id)
-                {
-                    return Err(format!("G2: view ids of {id} do not rise: {:?}", view.id));
-                }
-                let previous = current.map(|index| stays[index].view.id);
-                if let Some(index) = current {
-                    stays[index].next = Some(view.id);
-                    let before: BTreeSet<_> = stays[index].view.members.iter().collect();
-                    let after: BTreeSet<_> = view.members.iter().collect();
-                    let joined: BTreeSet<_> = view.joined.iter().collect();
-                    let gone: BTreeSet<_> = view.left.iter().chain(&view.crashed).collect();
-                    if after.difference(&before).copied().collect::<BTreeSet<_>>() != joined
-                        || before.difference(&after).copied().collect::<BTreeSet<_>>() != gone
-                    {
-                        return Err(format!("G7: {id}: joined and left do not fit: {view:?}"));
-                    }
-                }
-                suspended = false;
-                transitional = None;
-                current = Some(stays.len());
-                stays.push(Stay {
-                    who: *who,
-                    view: view.clone(),
-                    previous,
-                    next: None,
-                    messages: Vec::new(),
-                });
-            }
-            GroupEvent::Messages(messages) => {
-                let Some(message) = messages.clone().next() else {
-                    return Err(format!("{id}: an event without a message"));
-                };
-                let Some(index) = current else {
-                    return Err(format!("G3: {id}: {message:?} outside of any view"));
-                };
-                if suspended {
-                    return Err(format!("R17: {id} delivered {message:?} while suspended"));
-                }
-                if message.view != stays[index].view.id
-                    || !stays[index].view.members.contains(&message.sender)
-                {
-                    return Err(format!("G12: {id}: {message:?} in {:?}", stays[index].view));
-                }
-                match last.insert(message.sender, message.seq) {
-                    Some(before) if before >= message.seq => {
-                        return Err(format!("G9: {id}: {message:?} after {before}"));
-                    }
-                    Some(before) if before + 1 != message.seq => {
-                        return Err(format!("G19: {id}: {message:?} after {before}: a gap"));
-                    }
-                    _ => {}
-                }
-                stays[index].messages.push(message.clone());
-            }
-            GroupEvent::Transitional { members } => {
-                suspended = false;
-                if transitional.replace(members.iter().copied().collect()).is_some() {
-                    return Err(format!("G17: {id}: two transitional events in one view"));
-                }
-            }
-            GroupEvent::Resync { .. } => {
-                current = None;
-                last.clear();
-                suspended = false;
-            }
-            GroupEvent::Suspended => {
-                if suspended {
-                    return Err(format!("R17: {id} was told twice that it is suspended"));
-                }
-                suspended = true;
-            }
-            GroupEvent::Left => {
-                if let Some(index) = current.take() {
-                    stays[index].next = None;
-                }
-                last.clear();
-            }
-            GroupEvent::Receipts { .. } | GroupEvent::Writable | GroupEvent::Refused { .. } => {}
-        }
-    }
-    Ok(stays)
 }

@@ -1,0 +1,236 @@
+//! Repairs: asking for what is missing of a log or of the order, and answering those who ask.
+//!
+//! In an open view a gap is asked for at once, and again at the retransmit interval; in a flush the holders that the cut
+//! names are asked ([pull](Stream::pull)). Answers are bounded per request, so that nobody is flooded by what it asked for.
+
+use std::collections::VecDeque;
+
+use antiphon_wire::group::{GroupData, Run};
+use antiphon_wire::{Block, Incarnation};
+
+use super::{MAX_LOG, Stream};
+use crate::group::Effect;
+use crate::group::log::{Inserted, Log};
+use crate::order::Engine;
+use crate::{Class, Profile, Time};
+
+/// How much one request for repair is answered with.
+const REPAIR_BYTES: usize = 128 * 1024;
+/// The largest record of a repair that joins blocks.
+const REPAIR_RECORD_BYTES: usize = 32 * 1024;
+
+impl Stream {
+    pub(super) fn ask_for_gap(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        sender: usize,
+        again: bool,
+        out: &mut VecDeque<Effect>,
+    ) {
+        let Some((first, end)) = self.logs[sender].gap() else {
+            return;
+        };
+        if end > self.told[sender].asked {
+            self.told[sender].asked = end;
+            self.send_to(
+                self.spread.whom_to_ask(sender, again),
+                Class::Control,
+                GroupData::Nak {
+                    group: self.group,
+                    view: self.id,
+                    sender: sender as u16,
+                    first,
+                    end,
+                },
+                out,
+            );
+        }
+        self.nak_at.get_or_insert(now + profile.retransmit);
+    }
+
+    /// Answers a request for messages of this or another member.
+    pub(crate) fn nak(
+        &mut self,
+        from: usize,
+        sender: usize,
+        first: u64,
+        end: u64,
+        out: &mut VecDeque<Effect>,
+    ) {
+        if sender == self.me {
+            return self.send_again(from, first, end, out);
+        }
+        let held = self.logs.get(sender).map_or(first, Log::next);
+        if first < held {
+            self.pull(self.members[from], sender, first, end, out);
+        }
+        self.spread.owe(from, sender, first.max(held), end);
+    }
+
+    /// The next member has asked for something that was not there, and now is.
+    pub(super) fn supply_owed(&mut self, sender: usize, out: &mut VecDeque<Effect>) {
+        if let Some((to, first, end)) = self.spread.due(sender, self.logs[sender].next()) {
+            self.pull(self.members[to], sender, first, end, out);
+        }
+    }
+
+    pub(super) fn send_again(&self, from: usize, first: u64, end: u64, out: &mut VecDeque<Effect>) {
+        let (group, view, sender) = (self.group, self.id, self.me as u16);
+        let end = end.min(self.unsent);
+        for (first, messages) in chunks(&self.logs[self.me], first, end) {
+            let stable = self.published;
+            let record = GroupData::Batch {
+                group,
+                view,
+                sender,
+                first,
+                stable,
+                ask: false,
+                messages,
+            };
+            // What the next member misses, nobody behind it has.
+            if self.spread.first_hop() == Some(from) {
+                out.push_back(Effect::Chain {
+                    to: self.members[from],
+                    records: vec![record],
+                });
+            } else {
+                self.send_to(from, Class::Bulk, record, out);
+            }
+        }
+    }
+
+    /// Answers a request for order records.
+    pub(crate) fn order_nak(&mut self, from: usize, first: u64, out: &mut VecDeque<Effect>) {
+        let Engine::Sequencer(sequencer) = &self.engine else {
+            return;
+        };
+        if !sequencer.am_sequencer() {
+            return;
+        }
+        if let Some((first, runs)) = sequencer.slice(first) {
+            let stable = sequencer.stable();
+            let record = GroupData::Orders {
+                group: self.group,
+                view: self.id,
+                first,
+                stable,
+                ask: false,
+                runs,
+            };
+            self.send_to(from, Class::Control, record, out);
+        }
+    }
+
+    /// Answers a pull of a flush with what is held of a sender's log.
+    pub(crate) fn pull(
+        &self,
+        to: Incarnation,
+        sender: usize,
+        first: u64,
+        end: u64,
+        out: &mut VecDeque<Effect>,
+    ) {
+        let (group, view) = (self.group, self.id);
+        let Some(log) = self.logs.get(sender) else { return };
+        let chunks = chunks(log, first, end);
+        let count = chunks.len();
+        for (index, (first, messages)) in chunks.into_iter().enumerate() {
+            let last = index + 1 == count;
+            let record = GroupData::Repair {
+                group,
+                view,
+                sender: sender as u16,
+                first,
+                last,
+                messages,
+            };
+            out.push_back(Effect::Data {
+                to: vec![to],
+                class: Class::Bulk,
+                records: vec![record],
+            });
+        }
+    }
+
+    /// Answers a pull of a flush with order records.
+    pub(crate) fn pull_orders(&self, to: Incarnation, first: u64, out: &mut VecDeque<Effect>) {
+        let Engine::Sequencer(sequencer) = &self.engine else {
+            return;
+        };
+        if let Some((first, runs)) = sequencer.slice(first) {
+            let record = GroupData::RepairOrders {
+                group: self.group,
+                view: self.id,
+                first,
+                runs,
+            };
+            out.push_back(Effect::Data {
+                to: vec![to],
+                class: Class::Control,
+                records: vec![record],
+            });
+        }
+    }
+
+    /// Takes what a flush's holder supplied, up to the cut.
+    pub(crate) fn repair(&mut self, sender: usize, first: u64, mut messages: Block, last_of_cut: u64) {
+        let limit = self.limit();
+        if first.checked_add(MAX_LOG).is_none() {
+            return;
+        }
+        let wanted = messages.split_front((last_of_cut + 1).saturating_sub(first));
+        if !wanted.is_empty() && self.logs[sender].insert(first, wanted, limit) == Inserted::Refused {
+            self.dropped += 1;
+        }
+    }
+
+    /// Takes order records that a flush's holder supplied.
+    pub(crate) fn repair_orders(&mut self, first: u64, runs: &[Run]) {
+        if let Engine::Sequencer(sequencer) = &mut self.engine
+            && !sequencer.insert(first, runs)
+        {
+            self.dropped += 1;
+        }
+    }
+
+    pub(super) fn ask_again(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
+        for rank in 0..self.members.len() {
+            self.told[rank].asked = 0;
+            if rank != self.me {
+                self.ask_for_gap(now, profile, rank, true, out);
+            }
+        }
+        if let Engine::Sequencer(sequencer) = &self.engine
+            && sequencer.has_gap()
+        {
+            let first = sequencer.next_position();
+            self.send_to(
+                0,
+                Class::Control,
+                GroupData::OrderNak {
+                    group: self.group,
+                    view: self.id,
+                    first,
+                },
+                out,
+            );
+            self.nak_at.get_or_insert(now + profile.retransmit);
+        }
+    }
+}
+
+/// What is held of `first..end`, in records for a repair.
+fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Block)> {
+    let mut chunks = Vec::new();
+    let mut bytes = 0;
+    while bytes < REPAIR_BYTES
+        && let Some((at, block)) = log.slice(first, end, REPAIR_RECORD_BYTES)
+    {
+        bytes += block.bytes().len();
+        first += block.count();
+        chunks.push((at, block));
+    }
+    chunks
+}

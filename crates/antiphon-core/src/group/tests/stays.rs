@@ -1,0 +1,125 @@
+//! What one member saw, cut into its times in each view, and what must hold of that alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use antiphon_wire::{GroupViewId, Incarnation};
+
+use super::world::Id;
+use crate::{GroupEvent, GroupView, Message};
+
+/// One member's time in one view.
+pub(super) struct Stay {
+    pub(super) who: Incarnation,
+    pub(super) view: Arc<GroupView>,
+    pub(super) previous: Option<GroupViewId>,
+    pub(super) next: Option<GroupViewId>,
+    pub(super) messages: Vec<Message>,
+}
+
+impl Stay {
+    pub(super) fn keys(&self) -> Vec<(Incarnation, u64)> {
+        self.messages
+            .iter()
+            .map(|message| (message.sender, message.seq))
+            .collect()
+    }
+}
+
+pub(super) fn stays_of(id: Id, trace: &[(Incarnation, GroupEvent)]) -> Result<Vec<Stay>, String> {
+    let mut stays: Vec<Stay> = Vec::new();
+    let mut current: Option<usize> = None;
+    let mut last_view: BTreeMap<Incarnation, GroupViewId> = BTreeMap::new();
+    let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    let mut suspended = false;
+    let mut transitional: Option<BTreeSet<Incarnation>> = None;
+    for (who, event) in trace {
+        match event {
+            GroupEvent::View(view) => {
+                if !view.members.contains(who) {
+                    return Err(format!("G1: {id} got a view without itself"));
+                }
+                if last_view
+                    .insert(*who, view.id)
+                    .is_some_and(|before| before >= view.id)
+                {
+                    return Err(format!("G2: view ids of {id} do not rise: {:?}", view.id));
+                }
+                let previous = current.map(|index| stays[index].view.id);
+                if let Some(index) = current {
+                    stays[index].next = Some(view.id);
+                    let before: BTreeSet<_> = stays[index].view.members.iter().collect();
+                    let after: BTreeSet<_> = view.members.iter().collect();
+                    let joined: BTreeSet<_> = view.joined.iter().collect();
+                    let gone: BTreeSet<_> = view.left.iter().chain(&view.crashed).collect();
+                    if after.difference(&before).copied().collect::<BTreeSet<_>>() != joined
+                        || before.difference(&after).copied().collect::<BTreeSet<_>>() != gone
+                    {
+                        return Err(format!("G7: {id}: joined and left do not fit: {view:?}"));
+                    }
+                }
+                suspended = false;
+                transitional = None;
+                current = Some(stays.len());
+                stays.push(Stay {
+                    who: *who,
+                    view: view.clone(),
+                    previous,
+                    next: None,
+                    messages: Vec::new(),
+                });
+            }
+            GroupEvent::Messages(messages) => {
+                let Some(message) = messages.clone().next() else {
+                    return Err(format!("{id}: an event without a message"));
+                };
+                let Some(index) = current else {
+                    return Err(format!("G3: {id}: {message:?} outside of any view"));
+                };
+                if suspended {
+                    return Err(format!("R17: {id} delivered {message:?} while suspended"));
+                }
+                if message.view != stays[index].view.id
+                    || !stays[index].view.members.contains(&message.sender)
+                {
+                    return Err(format!("G12: {id}: {message:?} in {:?}", stays[index].view));
+                }
+                match last.insert(message.sender, message.seq) {
+                    Some(before) if before >= message.seq => {
+                        return Err(format!("G9: {id}: {message:?} after {before}"));
+                    }
+                    Some(before) if before + 1 != message.seq => {
+                        return Err(format!("G19: {id}: {message:?} after {before}: a gap"));
+                    }
+                    _ => {}
+                }
+                stays[index].messages.push(message.clone());
+            }
+            GroupEvent::Transitional { members } => {
+                suspended = false;
+                if transitional.replace(members.iter().copied().collect()).is_some() {
+                    return Err(format!("G17: {id}: two transitional events in one view"));
+                }
+            }
+            GroupEvent::Resync { .. } => {
+                current = None;
+                last.clear();
+                suspended = false;
+            }
+            GroupEvent::Suspended => {
+                if suspended {
+                    return Err(format!("R17: {id} was told twice that it is suspended"));
+                }
+                suspended = true;
+            }
+            GroupEvent::Left => {
+                if let Some(index) = current.take() {
+                    stays[index].next = None;
+                }
+                last.clear();
+            }
+            GroupEvent::Receipts { .. } | GroupEvent::Writable | GroupEvent::Refused { .. } => {}
+        }
+    }
+    Ok(stays)
+}
