@@ -6,7 +6,7 @@
 //! ```
 //! Progress is demanded only where the rules allow it: if the members of the last primary that still live have a
 //! quorum of it, or enough seeds are fresh to found anew. The dead are started again where that is needed; a cluster
-//! that lost a majority for ever rightly stands still, and so does one that [`is_blocked`] by its own rules.
+//! that lost a majority for ever rightly stands still, and so does one that is blocked by its own rules (`blocked.rs`).
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

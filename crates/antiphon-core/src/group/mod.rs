@@ -80,7 +80,7 @@ pub enum Effect {
         /// What.
         records: Vec<GroupData>,
     },
-    /// The same to one member, in a frame that it hands on to the next (see [`crate::spread`]).
+    /// The same to one member, in a frame that it hands on to the next (see `spread/mod.rs`).
     Chain {
         /// To whom first.
         to: Incarnation,

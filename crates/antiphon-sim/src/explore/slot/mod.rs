@@ -1,6 +1,6 @@
 //! The view slot, explored exhaustively (R26): R1 one value, R2 certificates, R3 joint quorum.
 //!
-//! The acceptors and proposers are the shipping [`Slot`]s. Around them stands the least that makes them a cluster:
+//! The acceptors and proposers are the shipping [`Slot`](antiphon_core::explore::slot::Slot)s. Around them stands the least that makes them a cluster:
 //!
 //! - **Messages are a set.** What was sent may arrive at any time, at some, several times or never. Loss, reordering,
 //!   duplication, partitions and cut-off members are all choices of what to deliver.
