@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use antiphon_core::wire::Incarnation;
+
 use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::blocked::is_blocked;
 use crate::check::{Report, check};
@@ -131,14 +133,33 @@ fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
     can_decide(world) || can_found(world)
 }
 
-/// Whether a node without a view has no living seed to ask.
+/// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead, and so is
+/// everyone else of its last view. It keeps asking them at their addresses, so an operator must start one; who is in
+/// the primary view may have joined later and never have met it.
 fn is_lost(world: &World) -> bool {
     let seeds = world.plan().seeds;
-    let outside = world
+    if (0..seeds).any(|slot| world.process_at(slot).is_some()) {
+        return false;
+    }
+    let living: Vec<_> = world
         .live_slots()
         .into_iter()
-        .any(|slot| world.node_view(slot).is_none());
-    outside && (0..seeds).all(|slot| world.process_at(slot).is_none())
+        .filter_map(|slot| world.incarnation(slot))
+        .collect();
+    let primary = world.latest_primary();
+    let knows_nobody = |slot: Slot, me: Incarnation| {
+        let met = world.node_view(slot);
+        let met = met.iter().flat_map(|view| &view.members);
+        !met.map(|member| member.incarnation)
+            .any(|other| other != me && living.contains(&other))
+    };
+    world.live_slots().into_iter().any(|slot| {
+        let Some(me) = world.incarnation(slot) else {
+            return false;
+        };
+        let is_member = primary.as_ref().is_some_and(|view| view.member(me).is_some());
+        !is_member && knows_nobody(slot, me)
+    })
 }
 
 /// Whether the live members of the latest primary view are a majority of it, or half with the elder.
