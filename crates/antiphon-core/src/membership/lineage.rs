@@ -58,17 +58,21 @@ impl Seat {
             to.extend(self.view.members.iter().map(|member| member.addr));
         }
         for addr in to {
-            let message = Discovery::Seek {
-                node: cx.record(),
-                seeds: founding::digest_of(&cx.config),
-                expect: cx.config.expect.unwrap_or(0),
-                founder: false,
-                standing: Some(self.standing()),
-                others: Vec::new(),
-                reply: false,
-            };
-            cx.discover(addr, message);
+            self.seek_at(cx, addr);
         }
+    }
+
+    fn seek_at(&self, cx: &mut Context, addr: SocketAddr) {
+        let message = Discovery::Seek {
+            node: cx.record(),
+            seeds: founding::digest_of(&cx.config),
+            expect: cx.config.expect.unwrap_or(0),
+            founder: false,
+            standing: Some(self.standing()),
+            others: Vec::new(),
+            reply: false,
+        };
+        cx.discover(addr, message);
     }
 
     pub(crate) fn handle_discovery(
@@ -85,8 +89,13 @@ impl Seat {
                 }
                 match standing {
                     Some(standing) if standing.lineage == self.view.lineage => {
-                        if standing.view <= self.view.primary_id() && !self.view.contains(sender) {
+                        let stranger = !self.view.contains(sender);
+                        if stranger && standing.view <= self.view.primary_id() {
                             self.removed_notice(cx, sender, node.addr);
+                        } else if stranger {
+                            // R8: the cluster went on without this node, to members it has never met and so does not
+                            // speak to by itself. Spoken to, they tell it.
+                            self.seek_at(cx, node.addr);
                         }
                     }
                     Some(standing) => self.meet(cx, standing, node.addr),

@@ -198,6 +198,25 @@ fn a_minority_becomes_non_primary_and_merges_as_fresh_incarnations() {
 }
 
 #[test]
+fn one_cut_off_comes_back_when_all_that_it_knew_are_gone_and_it_is_a_seed_of_those_that_came_later() {
+    let mut net = Net::formed(3);
+    net.partition(&[0], &[1, 2, 3, 4]);
+    net.run_ms(3000);
+    net.start(3, config(3, 3));
+    net.start(4, config(4, 3));
+    net.run_ms(1000);
+    for victim in [1, 2] {
+        net.power_off(victim);
+        net.run_ms(3000);
+    }
+    net.assert_one_view(&[3, 4]);
+    assert!(!net.is_primary(0));
+    net.heal();
+    net.run_ms(4000);
+    net.assert_one_view(&[0, 3, 4]);
+}
+
+#[test]
 fn three_that_lost_each_other_return_together_as_the_same_incarnations() {
     let mut net = Net::formed(3);
     let before: Vec<_> = (0..3).map(|node| net.host(node).me).collect();

@@ -165,6 +165,8 @@ impl Net {
     /// The host loses power: nothing more is heard of it.
     pub(super) fn power_off(&mut self, node: usize) {
         self.end(node, None);
+        // Not even what was on its way behind a cut: nobody is left to send it again.
+        self.queue.retain(|_, delivery| delivery.from != node);
     }
 
     /// The process dies, but something in between answers with resets.
