@@ -532,6 +532,10 @@ impl Seat {
         if view > self.view.primary_id() {
             self.pull(cx, now, sender);
         }
+        // One wake-up for both: members that are idle come to beat at the same time.
+        if self.next_heartbeat <= now + cx.config.profile.heartbeat / 2 {
+            self.beat(cx, now);
+        }
         self.evaluate(cx, now);
     }
 
