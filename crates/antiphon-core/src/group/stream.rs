@@ -277,18 +277,7 @@ impl Stream {
         sequencer.set_stable(stable);
         if sequencer.has_gap() && sequencer.next_position() >= self.order_asked {
             self.order_asked = sequencer.next_position() + 1;
-            let first = sequencer.next_position();
-            self.send_to(
-                0,
-                Class::Control,
-                GroupData::OrderNak {
-                    group: self.group,
-                    view: self.id,
-                    first,
-                },
-                out,
-            );
-            self.nak_at.get_or_insert(now + profile.retransmit);
+            self.ask_for_orders(now, profile, out);
         }
         self.told[0].now |= ask;
         self.ack_later(now, profile);
@@ -496,16 +485,20 @@ impl Stream {
             return None;
         };
         let (first, runs) = sequencer.take_unsent()?;
-        self.rows[self.me].ordered = sequencer.next_position();
-        let stable = sequencer.stable();
-        Some(GroupData::Orders {
+        let (next, stable) = (sequencer.next_position(), sequencer.stable());
+        self.rows[self.me].ordered = next;
+        Some(self.order_record(first, stable, false, runs))
+    }
+
+    fn order_record(&self, first: u64, stable: u64, ask: bool, runs: Vec<Run>) -> GroupData {
+        GroupData::Orders {
             group: self.group,
             view: self.id,
             first,
             stable,
-            ask: false,
+            ask,
             runs,
-        })
+        }
     }
 
     fn tell(&mut self, rank: usize, out: &mut VecDeque<Effect>) {
@@ -619,14 +612,7 @@ impl Stream {
             && sequencer.am_sequencer()
         {
             let (first, stable) = (sequencer.next_position(), sequencer.stable());
-            marks.push(GroupData::Orders {
-                group,
-                view,
-                first,
-                stable,
-                ask,
-                runs: Vec::new(),
-            });
+            marks.push(self.order_record(first, stable, ask, Vec::new()));
         }
         marks
     }

@@ -110,15 +110,7 @@ impl Stream {
             return;
         }
         if let Some((first, runs)) = sequencer.slice(first) {
-            let stable = sequencer.stable();
-            let record = GroupData::Orders {
-                group: self.group,
-                view: self.id,
-                first,
-                stable,
-                ask: false,
-                runs,
-            };
+            let record = self.order_record(first, sequencer.stable(), false, runs);
             self.send_to(from, Class::Control, record, out);
         }
     }
@@ -205,19 +197,18 @@ impl Stream {
         if let Engine::Sequencer(sequencer) = &self.engine
             && sequencer.has_gap()
         {
-            let first = sequencer.next_position();
-            self.send_to(
-                0,
-                Class::Control,
-                GroupData::OrderNak {
-                    group: self.group,
-                    view: self.id,
-                    first,
-                },
-                out,
-            );
-            self.nak_at.get_or_insert(now + profile.retransmit);
+            self.ask_for_orders(now, profile, out);
         }
+    }
+
+    pub(super) fn ask_for_orders(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
+        let record = GroupData::OrderNak {
+            group: self.group,
+            view: self.id,
+            first: self.engine.ordered(),
+        };
+        self.send_to(0, Class::Control, record, out);
+        self.nak_at.get_or_insert(now + profile.retransmit);
     }
 }
 
