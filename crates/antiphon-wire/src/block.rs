@@ -15,7 +15,8 @@ use crate::codec::{DecodeError, Reader, Wire, put_varint, varint_len};
 /// The most bytes of a block: one fits a frame together with everything else in it.
 pub const MAX_BLOCK_BYTES: usize = 60_400;
 
-/// A block of this size may keep the buffer that it was read into, which is at most sixteen times as large.
+/// A decoded block of this size is a slice of the buffer that it was read into, which is at most sixteen times as large. A
+/// smaller one is copied: whoever kept it would keep many times what it has.
 pub const WORTH_KEEPING: usize = 32 << 10;
 
 /// Consecutive messages of one sender. Never damaged: it is checked when it is decoded.
@@ -51,19 +52,6 @@ impl Block {
     /// The payloads, without taking hold of them.
     pub fn iter(&self) -> Payloads<'_> {
         Payloads { rest: &self.bytes }
-    }
-
-    /// The block in memory of its own if it is small. A block that was received is a slice of the buffer that it was read
-    /// into and keeps all of that; one of a size below [`WORTH_KEEPING`] would keep many times what it has.
-    #[must_use]
-    pub fn unshared_if_small(self) -> Self {
-        if self.bytes.len() >= WORTH_KEEPING {
-            return self;
-        }
-        Self {
-            count: self.count,
-            bytes: Bytes::copy_from_slice(&self.bytes),
-        }
     }
 
     /// Takes the first message out.
@@ -244,6 +232,11 @@ impl Wire for Block {
         if !rest.is_empty() {
             return Err(DecodeError::TrailingBytes);
         }
+        let bytes = if length < WORTH_KEEPING {
+            Bytes::copy_from_slice(&bytes)
+        } else {
+            bytes
+        };
         Ok(Self { count, bytes })
     }
 }
@@ -323,6 +316,16 @@ mod tests {
         put_varint(&mut absurd, u64::from(u32::MAX));
         absurd.push(0);
         assert_eq!(decode_all::<Block>(absurd.into()), Err(DecodeError::Invalid));
+    }
+
+    #[test]
+    fn a_small_block_keeps_nothing_of_the_buffer_it_came_in_and_a_large_one_is_a_slice_of_it() {
+        for (length, shares) in [(WORTH_KEEPING / 2, false), (WORTH_KEEPING, true)] {
+            let encoded = Bytes::from(encode_to_vec(&block(&[&vec![1; length]])));
+            let decoded = decode_all::<Block>(encoded.clone()).expect("it was just encoded");
+            let inside = encoded.as_ptr_range().contains(&decoded.bytes().as_ptr());
+            assert_eq!(inside, shares, "{length} bytes");
+        }
     }
 
     #[test]

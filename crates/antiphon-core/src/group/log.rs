@@ -1,9 +1,9 @@
 //! One sender's messages in one group view, as one member holds them.
 //!
 //! ```text
-//!        base          delivered        next            end
+//!      stable          delivered        next            end
 //!  ───────┼────────────────┼──────────────┼──── ░ ─ ░ ────┼──►  numbers
-//!  stable │ kept for others│  undelivered │ gaps and ahead│
+//!         │ kept for others│  undelivered │ gaps and ahead│
 //! ```
 //! Messages are kept in the blocks in which they came: what is kept, sent again and delivered are slices of the same
 //! bytes. A block stays until it is delivered here *and* the sender's stable mark says that every member holds it:
@@ -108,12 +108,11 @@ impl Log {
     }
 
     /// Takes messages that arrived; `limit` bounds the bytes kept, in order and ahead each.
-    pub(crate) fn insert(&mut self, first: u64, block: Block, limit: usize) -> Inserted {
+    pub(crate) fn insert(&mut self, first: u64, mut block: Block, limit: usize) -> Inserted {
         let end = first.saturating_add(block.count());
         if end <= self.next {
             return Inserted::Duplicate;
         }
-        let mut block = block.unshared_if_small();
         if first > self.next {
             return self.insert_ahead(first, block, limit);
         }
