@@ -80,3 +80,52 @@ wire_enum! {
         Group = 1 (GroupControl),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::encode_to_vec;
+    use crate::{BlockBuilder, GroupId, GroupViewId, ViewId};
+
+    #[test]
+    fn a_batch_without_its_block_and_then_the_block_are_the_bytes_of_the_record() {
+        let group = GroupId(u64::MAX / 7);
+        let view = GroupViewId {
+            node: ViewId {
+                epoch: 1,
+                counter: 1 << 20,
+            },
+            number: 300,
+            k: 9,
+        };
+        for payloads in [&[][..], &[0], &[1, 0, 127], &[128; 40], &[59_000]] {
+            let mut builder = BlockBuilder::default();
+            for length in payloads {
+                builder.push(&vec![7; *length]);
+            }
+            let record = Record::Group(GroupData::Batch {
+                group,
+                view,
+                sender: 63,
+                first: u64::MAX / 3,
+                stable: 1 << 40,
+                ask: true,
+                messages: builder.finish(),
+            });
+            let (before, block) = record.encode_before_block().expect("a batch");
+            assert_eq!(
+                [&before, &block[..]].concat(),
+                encode_to_vec(&record),
+                "{payloads:?}"
+            );
+        }
+        let ack = Record::Group(GroupData::Ack {
+            group,
+            view,
+            held: 1,
+            consumed: 1,
+            ordered: 0,
+        });
+        assert_eq!(ack.encode_before_block(), None);
+    }
+}

@@ -55,6 +55,22 @@ fn one_sealing_serves_all_destinations_and_a_keyed_frame_hides_its_records() {
 }
 
 #[test]
+fn a_frame_sealed_around_a_block_has_the_bytes_of_one_sealed_in_one_piece() {
+    for (around, _) in pairs() {
+        for length in [0, 1, WORTH_SHARING - 1, WORTH_SHARING, MAX_RECORDS_BYTES - 7] {
+            for kind in Kind::ALL {
+                let (mut around, mut whole) = (around.clone(), around.clone());
+                let block = Bytes::from(vec![5; length]);
+                let records = [b"four", &block[..], b"the"].concat();
+                let expected = whole.seal(kind, &records);
+                let frame = around.seal_around(kind, b"four", &block, b"the");
+                assert_eq!(frame.to_bytes(), expected, "{kind:?}, {length} bytes");
+            }
+        }
+    }
+}
+
+#[test]
 fn any_damaged_byte_is_refused_in_both_modes_and_the_frame_itself_is_still_good_after() {
     for (mut alice, mut bob) in pairs() {
         let frame = alice.seal(Kind::Control, b"some records");
