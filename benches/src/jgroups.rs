@@ -27,6 +27,17 @@ pub(crate) struct JGroups {
     jar: PathBuf,
 }
 
+/// One measurement with MPerf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mperf<'a> {
+    /// A file, in the jar or outside.
+    pub(crate) stack: &'a str,
+    /// Bytes of a message.
+    pub(crate) size: u32,
+    /// How many of the members send, if not all.
+    pub(crate) senders: Option<usize>,
+}
+
 /// Ends with the value.
 struct Member {
     child: Child,
@@ -38,6 +49,15 @@ impl Drop for Member {
         // Gone already if all went well.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Member {
+    /// A line on MPerf's stdin; it throws away what came before it asked.
+    fn type_in(&mut self, line: &str) -> Result<(), Failure> {
+        std::thread::sleep(Duration::from_millis(500));
+        let stdin = self.child.stdin.as_mut().expect("stdin is a pipe");
+        writeln!(stdin, "{line}").map_err(|error| format!("MPerf has ended: {error}"))
     }
 }
 
@@ -70,20 +90,28 @@ impl JGroups {
         &self,
         lab: &Lab,
         nodes: usize,
-        stack: &str,
+        mperf: Mperf<'_>,
         common: &Common,
     ) -> Result<f64, Failure> {
-        let result = self.mperf_rounds(lab, nodes, stack, common);
+        let result = self.mperf_rounds(lab, nodes, mperf, common);
         lab.kill_all();
         result
     }
 
-    fn mperf_rounds(&self, lab: &Lab, nodes: usize, stack: &str, common: &Common) -> Result<f64, Failure> {
+    fn mperf_rounds(
+        &self,
+        lab: &Lab,
+        nodes: usize,
+        mperf: Mperf<'_>,
+        common: &Common,
+    ) -> Result<f64, Failure> {
+        let stack = mperf.stack;
+        let size = mperf.size.to_string();
         let seconds = common.seconds().max(LEAST_S);
         let time = seconds.to_string();
         let class = "org.jgroups.tests.perf.MPerf";
         let first = [
-            "-props", stack, "-name", "m1", "-time", &time, "-size", "1000", "-threads", "10",
+            "-props", stack, "-name", "m1", "-time", &time, "-size", &size, "-threads", "10",
         ];
         let mut members = vec![self.member(lab, nodes, 1, class, &first, None)?];
         for node in 2..=nodes {
@@ -108,6 +136,10 @@ impl JGroups {
         members[0]
             .lines
             .find(START_WITHIN, "all JGroups members to join", has_view)?;
+        if let Some(senders) = mperf.senders.filter(|senders| *senders < nodes) {
+            members[0].type_in("8")?;
+            members[0].type_in(&senders.to_string())?;
+        }
         // MPerf warms up by running: the same test, until the warm-up is over, then the one that counts.
         let warmups = if common.smoke {
             0
@@ -118,9 +150,8 @@ impl JGroups {
         for _ in 0..=warmups {
             rate = round(&mut members[0], seconds)?;
         }
-        let stdin = members[0].child.stdin.as_mut().expect("stdin is a pipe");
         // Whoever does not end by it is killed.
-        let _ = stdin.write_all(b"X\n");
+        let _ = members[0].type_in("X");
         Ok(rate)
     }
 
@@ -163,7 +194,6 @@ impl JGroups {
         common: &Common,
     ) -> Result<Vec<u64>, Failure> {
         tools::need("javac", &["default-jdk-headless"])?;
-        tools::need("unzip", &["unzip"])?;
         let cache = tools::cache()?;
         let classes = cache.to_string_lossy().into_owned();
         let source = tools::root().join("benches/peers/OrderLatency.java");
@@ -177,16 +207,28 @@ impl JGroups {
                 &source.to_string_lossy(),
             ],
         )?;
-        let stack = cache.join("sequencer-tcp.xml");
-        let tcp = tools::run("unzip", &["-p", &self.jar.to_string_lossy(), "tcp.xml"])?;
-        let ordered = tcp.replace("<FRAG2", "<SEQUENCER/><FRAG2");
-        if ordered == tcp {
-            return Err("tcp.xml of JGroups has no FRAG2 to put SEQUENCER under".to_owned());
-        }
-        std::fs::write(&stack, ordered).map_err(|error| format!("{}: {error}", stack.display()))?;
-        let result = self.latency_rounds(lab, nodes, &stack.to_string_lossy(), &classes, rate, size, common);
+        let stack = self.stack("sequencer-tcp.xml", "<FRAG2", "<SEQUENCER/><FRAG2")?;
+        let result = self.latency_rounds(lab, nodes, &stack, &classes, rate, size, common);
         lab.kill_all();
         result
+    }
+
+    /// A stack that sends multicasts from member to member.
+    pub(crate) fn daisy_chain(&self) -> Result<String, Failure> {
+        self.stack("daisychain-tcp.xml", "<MERGE3", "<DAISYCHAIN/><MERGE3")
+    }
+
+    /// A file with tcp.xml changed in one place.
+    fn stack(&self, name: &str, old: &str, new: &str) -> Result<String, Failure> {
+        tools::need("unzip", &["unzip"])?;
+        let path = tools::cache()?.join(name);
+        let tcp = tools::run("unzip", &["-p", &self.jar.to_string_lossy(), "tcp.xml"])?;
+        let changed = tcp.replace(old, new);
+        if changed == tcp {
+            return Err(format!("tcp.xml of JGroups has no {old} where {new} could stand"));
+        }
+        std::fs::write(&path, changed).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path.to_string_lossy().into_owned())
     }
 
     #[expect(clippy::too_many_arguments, reason = "all of one call, named there")]
@@ -246,11 +288,7 @@ fn round(first: &mut Member, seconds: u32) -> Result<f64, Failure> {
     let within = Duration::from_secs(seconds.into()) + RESULTS_WITHIN;
     let mut failure = Failure::new();
     for _ in 0..TRIES {
-        std::thread::sleep(Duration::from_millis(500));
-        let stdin = first.child.stdin.as_mut().expect("stdin is a pipe");
-        stdin
-            .write_all(b"1\n")
-            .map_err(|error| format!("MPerf has ended: {error}"))?;
+        first.type_in("1")?;
         match first.lines.find(within, "MPerf's figures", average) {
             Ok(rate) => return Ok(rate),
             Err(vain) => failure = vain,

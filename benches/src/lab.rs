@@ -92,6 +92,22 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Gives every link this rate, each way.
+    pub(crate) fn shape(&self, mbit: u32) -> Result<(), Failure> {
+        need("tc", &["iproute2"])?;
+        let rate = format!("{mbit}mbit");
+        let filter = ["root", "tbf", "rate", &rate, "burst", "64kb", "latency", "20ms"];
+        for node in 1..=self.nodes {
+            let (name, outer) = (name(node), format!("abv{node}"));
+            run("tc", &[&["qdisc", "add", "dev", &outer], &filter[..]].concat())?;
+            run(
+                "tc",
+                &[&["-n", &name, "qdisc", "add", "dev", "eth0"], &filter[..]].concat(),
+            )?;
+        }
+        Ok(())
+    }
+
     /// The address of a node, from 1.
     pub(crate) fn ip(&self, node: usize) -> String {
         format!("10.79.0.{node}")

@@ -8,11 +8,12 @@
 //! ```
 //! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`tools`]: what has to be installed.
 //! - [`ours`], [`jgroups`], [`corosync`], [`raw`]: one measurement of each.
-//! - [`mperf`], [`cpg`], [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
+//! - [`mperf`], [`cpg`], [`chain`], [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
 //! - [`report`], [`plot`]: what is told.
 //!
 //! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours alone.
 
+mod chain;
 mod corosync;
 mod cpg;
 mod idle;
@@ -53,6 +54,8 @@ enum Bench {
     Mperf(mperf::MperfArgs),
     /// Total order: messages per second delivered at one node, against corosync's CPG
     Cpg(cpg::CpgArgs),
+    /// Slow links: bytes per second at each of four members, from member to member and to each, against JGroups
+    Chain(chain::ChainArgs),
     /// Total order under light load: latency one way, against corosync's CPG and JGroups SEQUENCER
     OrderLatency(order_latency::LatencyArgs),
     /// CPU of nodes that have nothing to do, against corosync
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
     told(match bench {
         Bench::Mperf(args) => mperf::run(&args),
         Bench::Cpg(args) => cpg::run(&args),
+        Bench::Chain(args) => chain::run(&args),
         Bench::OrderLatency(args) => order_latency::run(&args),
         Bench::Idle(args) => idle::run(&args),
         Bench::Limits(args) => limits::run(&args),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::jgroups::{self, JGroups};
+use crate::jgroups::{self, JGroups, Mperf};
 use crate::lab::Lab;
 use crate::ours::Ours;
 use crate::raw::{self, Raw, RawWay};
@@ -84,7 +84,12 @@ pub(crate) fn run(args: &MperfArgs) -> Result<(), Failure> {
             }
             for stack in stacks {
                 let Some(peer) = &peer else { continue };
-                if let Some(rate) = common.peer(peer.mperf(&lab, nodes, stack, common))? {
+                let mperf = Mperf {
+                    stack,
+                    size: SIZE,
+                    senders: None,
+                };
+                if let Some(rate) = common.peer(peer.mperf(&lab, nodes, mperf, common))? {
                     case.add(&format!("JGroups {stack}"), rate);
                 }
             }
