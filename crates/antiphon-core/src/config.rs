@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::group::slow::SLOW_AFTER;
 pub use antiphon_wire::frame::ClusterKey;
 use antiphon_wire::{MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES};
 
@@ -225,6 +226,9 @@ pub struct GroupOptions {
     pub window_bytes: u32,
     /// The way of the messages from their sender to the others.
     pub dissemination: Dissemination,
+    /// A member whose application takes nothing for this long while others wait for it is removed, with the cause
+    /// `slow`. 1 s to 1 h in whole milliseconds; `None` is never.
+    pub slow_after: Option<Duration>,
 }
 
 /// The smallest window: the largest payload fits.
@@ -238,6 +242,7 @@ impl Default for GroupOptions {
             order: Order::Total,
             window_bytes: 1 << 20,
             dissemination: Dissemination::Direct,
+            slow_after: Some(Duration::from_secs(30)),
         }
     }
 }
@@ -249,6 +254,15 @@ impl GroupOptions {
                 reason: format!(
                     "`window_bytes` is {}; it must be 65536 to 67108864",
                     self.window_bytes
+                ),
+            });
+        }
+        if let Some(slow_after) = self.slow_after
+            && (!SLOW_AFTER.contains(&slow_after) || slow_after.subsec_nanos() % 1_000_000 != 0)
+        {
+            return Err(ConfigError::Conflict {
+                reason: format!(
+                    "`slow_after` is {slow_after:?}; it must be 1 s to 1 h in whole milliseconds, or `None` for never"
                 ),
             });
         }
@@ -271,6 +285,11 @@ impl GroupOptions {
             dissemination,
             ..self
         }
+    }
+
+    /// These options with another limit for members that do not read; `None` is never.
+    pub fn slow_after(self, slow_after: Option<Duration>) -> Self {
+        Self { slow_after, ..self }
     }
 }
 

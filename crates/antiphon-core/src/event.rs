@@ -192,8 +192,10 @@ pub struct GroupView {
     pub joined: Vec<Incarnation>,
     /// Those of the previous view that left in order.
     pub left: Vec<Incarnation>,
-    /// Those of the previous view that were removed by a node view or for stalling the flush.
+    /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not reading.
     pub crashed: Vec<Incarnation>,
+    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`, `flush-stalled: …`.
+    pub causes: Vec<(Incarnation, String)>,
     /// The members that came with this one from its previous view: they delivered the same messages there.
     pub transitional: Vec<Incarnation>,
 }

@@ -111,4 +111,10 @@ bugs! {
     RepairIsSuppliers,
     /// In a chain, a frame is handed on in whatever view and state of a flush the member is.
     HandOnOldViews,
+    /// A member is removed as slow that others waited for again and again, although its application reads.
+    CallReaderSlow,
+    /// A member whose application has stopped reading holds up the others for ever.
+    KeepSlowMember,
+    /// The leader that is slow itself stays in the group.
+    KeepSlowLeader,
 }

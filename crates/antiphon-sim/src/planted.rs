@@ -170,6 +170,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Dedup", "late-replay"),
     ("Duplicate", "late-replay"),
     ("Incarnation", "restart-at-the-same-address"),
+    ("Slow", "slow-consumer"),
     ("Credit", "r21-stalled-applications"),
     ("Window", "r21-stalled-applications"),
     ("Chain", "chain-is-torn"),

@@ -110,6 +110,10 @@ fn show(what: &Seen) -> String {
         Seen::Expelled(cause) => format!("EXPELLED {cause}"),
         Seen::Left => "left".to_owned(),
         Seen::Memory { .. } => String::new(),
+        Seen::Reads(reads) => format!(
+            "its application {}",
+            if *reads { "reads" } else { "stops reading" }
+        ),
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } => String::new(),
         Seen::Group(group, heard) => match heard {

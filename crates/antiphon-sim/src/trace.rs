@@ -134,6 +134,8 @@ pub enum Seen {
     Expelled(String),
     /// [`antiphon_core::Event::Left`].
     Left,
+    /// From here on the application takes what it is given, or takes nothing.
+    Reads(bool),
     /// An event of a group.
     Group(GroupIndex, Heard),
     /// A group took more memory than before: in the core (no sender), or of one sender's messages that the application

@@ -27,6 +27,8 @@ wire_struct! {
         pub window_bytes: u32,
         /// 0 is direct, 1 is chain.
         pub dissemination: u8,
+        /// Milliseconds after which a member that holds up others and reads nothing is removed; 0 is never.
+        pub slow_after_ms: u32,
     }
 }
 
@@ -97,6 +99,19 @@ wire_struct! {
         pub left: Vec<Incarnation>,
         /// Members of the old view that a node view or the leader removed.
         pub crashed: Vec<Incarnation>,
+        /// Why a member of the two lists above is not in the next view, where the group itself had a reason.
+        pub causes: Vec<DepartureCause>,
+    }
+}
+
+wire_struct! {
+    /// Why the group removed a member that was alive.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DepartureCause {
+        /// The removed member.
+        pub incarnation: Incarnation,
+        /// `slow: …` or `flush-stalled: …`, for people; the word before the colon is fixed.
+        pub cause: String,
     }
 }
 
@@ -288,6 +303,22 @@ wire_enum! {
             group: GroupId,
             /// The view the sender has installed.
             view: GroupViewId,
+        },
+        /// To a member: the sender's messages wait, and the receiver's application has not moved for all of the limit.
+        Overdue = 23 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender has installed.
+            view: GroupViewId,
+        },
+        /// To a group's leader, from a member whose application has stopped reading: go on without it.
+        Slow = 24 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender has installed.
+            view: GroupViewId,
+            /// What the next view says about it.
+            cause: String,
         },
     }
 }

@@ -166,8 +166,10 @@ pub struct View {
     pub joined: Vec<Arc<Member>>,
     /// Those of the previous view that left in order.
     pub left: Vec<Arc<Member>>,
-    /// Those of the previous view that were removed by a node view or for stalling the flush.
+    /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not reading.
     pub crashed: Vec<Arc<Member>>,
+    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`, `flush-stalled: …`.
+    pub causes: Vec<(Arc<Member>, String)>,
     /// The members that came with this one from its previous view: they delivered the same messages there.
     pub transitional: Vec<Arc<Member>>,
     /// This node's incarnation in this view.
@@ -207,6 +209,9 @@ impl fmt::Display for View {
                 let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
                 write!(f, ", {label}: {}", names.join(" "))?;
             }
+        }
+        for (member, cause) in &self.causes {
+            write!(f, ", {}: {cause}", member.name)?;
         }
         Ok(())
     }

@@ -112,6 +112,13 @@ impl Group {
         membership.suspended = false;
         membership.resume = false;
         let stays = |member: &Incarnation| decision.members.contains(member);
+        membership
+            .standstill
+            .keep(|member| stays(&member) && old_members.contains(&member));
+        // Who is still slow in the next view says so again.
+        for member in std::mem::take(&mut membership.slow).into_keys() {
+            membership.leaves.remove(&member);
+        }
         let old_joins = std::mem::take(&mut membership.joins);
         // One that was removed and joins again is admitted once it is out.
         let joined = |who: Incarnation| decision.joined.iter().any(|joiner| joiner.incarnation == who);
@@ -178,8 +185,14 @@ impl Group {
             self.removed(ctx, "the group's members have removed it".to_owned());
             return;
         }
+        let slow = decision.causes.iter().find(|cause| cause.incarnation == ctx.me);
+        let slow = slow
+            .filter(|_| self.leaving.is_none())
+            .map(|cause| cause.cause.clone());
         let name = self.name.clone();
-        self.end(ctx);
+        if slow.is_none() {
+            self.end(ctx);
+        }
         let elder = ctx.elder();
         let Phase::Member(membership) = &mut self.phase else {
             return;
@@ -216,7 +229,7 @@ impl Group {
             Phase::Member(membership) => Some(membership.stream),
             _ => None,
         };
-        self.phase = Phase::Ghost {
+        let ghost = Phase::Ghost {
             group,
             retained: Box::new(Retained {
                 stream,
@@ -224,6 +237,16 @@ impl Group {
             }),
             until,
         };
+        let Some(cause) = slow else {
+            self.phase = ghost;
+            return;
+        };
+        // The group goes on at this node, from the start; what others may need of it is kept beside it.
+        let mut former = Group::new(self.handle, self.name.clone(), self.options, ctx.now, 0);
+        former.leaving = Some(ctx.now);
+        former.phase = ghost;
+        ctx.ghosts.push(former);
+        self.resync(ctx, cause);
     }
 
     /// The group's members removed this one while it was alive.

@@ -37,7 +37,7 @@ impl Membership {
 }
 
 impl Group {
-    pub(super) fn leading(&mut self, ctx: &Context<'_>) -> Option<&mut Membership> {
+    pub(crate) fn leading(&mut self, ctx: &Context<'_>) -> Option<&mut Membership> {
         let Phase::Member(membership) = &mut self.phase else {
             return None;
         };
@@ -45,7 +45,7 @@ impl Group {
     }
 
     /// Gathers for a moment, then flushes.
-    pub(super) fn gather(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn gather(&mut self, ctx: &mut Context<'_>) {
         if let Some(membership) = self.leading(ctx)
             && membership.lead == Lead::Idle
         {
@@ -261,7 +261,7 @@ impl Group {
                 let mine = membership.stream.id;
                 for (to, standing) in &reports {
                     if *to != ctx.me && matches!(standing, Standing::At { view, .. } if *view == mine) {
-                        let decision = Box::new(decision.clone());
+                        let decision = decision.clone();
                         ctx.send(
                             *to,
                             GroupMessage::Complete {
@@ -272,7 +272,7 @@ impl Group {
                         );
                     }
                 }
-                self.catch_up(ctx, decision, Some(source));
+                self.catch_up(ctx, *decision, Some(source));
             }
             Verdict::Complete(survivors, joiners) => {
                 let Some(retained) = &membership.retained else {
@@ -494,11 +494,13 @@ impl Group {
         let present = |member: &Incarnation| ctx.present(*member);
         membership.joins.retain(|joiner| present(&joiner.incarnation));
         membership.leaves.retain(present);
+        membership.slow.retain(|member, _| present(member));
         membership.confirmations.clear();
         if !membership.am_leader(ctx) {
             membership.lead = Lead::Idle;
             membership.joins.clear();
             membership.leaves.clear();
+            membership.slow.clear();
             membership.dropped.clear();
             membership.resume = false;
             let (group, view) = (membership.id, membership.stream.id);

@@ -113,7 +113,7 @@ impl Group {
     }
 
     /// Tells one that speaks of this group that it is no member; silent if it may well be one.
-    pub(super) fn tell_removed(&mut self, ctx: &mut Context<'_>, to: Incarnation, group: GroupId) {
+    pub(crate) fn tell_removed(&mut self, ctx: &mut Context<'_>, to: Incarnation, group: GroupId) {
         let Phase::Member(membership) = &self.phase else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_wire::group::{Decision, Joiner, Standing};
+use antiphon_wire::group::{Decision, DepartureCause, Joiner, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
 use crate::group::member::Membership;
@@ -14,7 +14,7 @@ const MAX_HOLDERS: usize = 3;
 /// What the reports of all participants amount to.
 pub(super) enum Verdict {
     /// Someone has installed a later view than the leader.
-    Adopt(Decision, Incarnation),
+    Adopt(Box<Decision>, Incarnation),
     /// These have not installed the leader's view: survivors, joiners.
     Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
     /// These do not fit at all: they are removed.
@@ -48,7 +48,7 @@ impl Membership {
                     // R14: planted, the leader overlooks that someone has installed a view already.
                     _ if planted!(SkipInstalledView) => {}
                     Some(decision) if decision.from == mine && decision.id == *view => {
-                        return Verdict::Adopt((**decision).clone(), from);
+                        return Verdict::Adopt(decision.clone(), from);
                     }
                     _ => misfits.push(from),
                 },
@@ -131,8 +131,13 @@ impl Membership {
         let survivors: Vec<_> = (0..old.len()).filter(|rank| survives(*rank)).collect();
         let mut leaves = |rank: &usize| self.leaves.contains(&old[*rank]);
         // The leader leaves last: until then it answers for the group.
-        let leader_stays = survivors.len() > 1 && survivors.iter().all(&mut leaves);
-        let stays = |rank: &usize| !leaves(rank) || leader_stays && old[*rank] == ctx.me;
+        // One that does not read leaves those that do; it does not end the group.
+        let may_end = survivors.len() == 1 && !self.slow.contains_key(&ctx.me);
+        let leader_stays = !may_end && survivors.iter().all(&mut leaves);
+        let stays = |rank: &usize| {
+            let keeps = leader_stays || planted!(KeepSlowLeader) && self.slow.contains_key(&ctx.me);
+            !leaves(rank) || keeps && old[*rank] == ctx.me
+        };
         let staying: Vec<usize> = survivors.iter().copied().filter(stays).collect();
         let room = MAX_GROUP_MEMBERS.saturating_sub(staying.len());
         let admissible =
@@ -158,7 +163,18 @@ impl Membership {
             .iter()
             .enumerate()
             .filter(|(rank, member)| !survives(*rank) && !gone(member));
+        let causes = old.iter().filter_map(|member| {
+            let stays = members.iter().any(|(other, _)| other == member);
+            let cause = self.slow.get(member).filter(|_| !gone(member));
+            let cause = cause.or_else(|| self.dropped.get(member)).filter(|_| !stays)?;
+            Some(DepartureCause {
+                incarnation: *member,
+                cause: cause.clone(),
+            })
+        });
+        let causes = causes.collect();
         let decision = Decision {
+            causes,
             id: target,
             from: self.stream.id,
             crashed: crashed.map(|(_, member)| *member).collect(),

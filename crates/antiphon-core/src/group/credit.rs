@@ -4,10 +4,12 @@
 //! has not consumed; when that fills the window, it waits. Both counts go on across views, as the messages do.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use antiphon_wire::{Block, Incarnation};
 
 use super::log::charge;
+use crate::Time;
 
 /// What this member has sent that some member's application has not consumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +53,19 @@ impl Credit {
         self.outstanding == 0 || self.outstanding + charge <= window
     }
 
+    /// The same, if only what comes from `position` on were outstanding.
+    pub(crate) fn admits_from(&self, position: u64, charge: usize, window: usize) -> bool {
+        let mut end = self.first;
+        let mut outstanding = 0;
+        for (count, charge) in &self.blocks {
+            end += count;
+            if end > position {
+                outstanding += charge;
+            }
+        }
+        outstanding == 0 || outstanding + charge <= window
+    }
+
     pub(crate) fn spend(&mut self, block: &Block) {
         self.blocks.push_back((block.count(), charge(block)));
         self.outstanding += charge(block);
@@ -72,11 +87,16 @@ impl Credit {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Backlog {
     runs: VecDeque<(Incarnation, u64, u64)>,
+    /// When the application last took something, or had nothing to take.
+    moved: Time,
 }
 
 impl Backlog {
     /// Messages from this number on were handed to the application.
-    pub(crate) fn delivered(&mut self, sender: Incarnation, seq: u64, messages: u64) {
+    pub(crate) fn delivered(&mut self, now: Time, sender: Incarnation, seq: u64, messages: u64) {
+        if self.runs.is_empty() {
+            self.moved = now;
+        }
         match self.runs.back_mut() {
             Some((last, first, count)) if *last == sender && *first + *count == seq => *count += messages,
             _ => self.runs.push_back((sender, seq, messages)),
@@ -84,7 +104,8 @@ impl Backlog {
     }
 
     /// The application has taken this many more. Gives each sender's new position.
-    pub(crate) fn consume(&mut self, mut messages: u64) -> Vec<(Incarnation, u64)> {
+    pub(crate) fn consume(&mut self, now: Time, mut messages: u64) -> Vec<(Incarnation, u64)> {
+        self.moved = now;
         let mut positions = Vec::new();
         while messages > 0 {
             let Some((sender, first, count)) = self.runs.front_mut() else {
@@ -100,6 +121,15 @@ impl Backlog {
             }
         }
         positions
+    }
+
+    /// How long the application has taken nothing although there was something.
+    pub(crate) fn stands_for(&self, now: Time) -> Duration {
+        if self.runs.is_empty() {
+            Duration::ZERO
+        } else {
+            now.since(self.moved)
+        }
     }
 
     /// Whether the application has taken everything.

@@ -10,6 +10,7 @@ use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::Context;
 use super::member::*;
+use super::slow::Standstill;
 use super::stream::Stream;
 use crate::flush::{Flow, Lead, Retained};
 use crate::{GroupEvent, GroupView};
@@ -96,6 +97,7 @@ impl Group {
             joined: vec![joiner],
             left: Vec::new(),
             crashed: Vec::new(),
+            causes: Vec::new(),
         };
         self.enter(ctx, group, decision, Vec::new(), true);
         for (from, terms, nonce, first) in std::mem::take(&mut self.early_joins) {
@@ -148,6 +150,8 @@ impl Group {
             lead: Lead::Idle,
             joins: Vec::new(),
             leaves: BTreeSet::new(),
+            slow: BTreeMap::new(),
+            standstill: Standstill::default(),
             dropped: BTreeMap::new(),
             resume: false,
             confirmations: BTreeMap::new(),
@@ -187,6 +191,10 @@ impl Group {
         } else {
             decision.id
         };
+        // Whom the group removed has not left in order, although it went as a leaver goes.
+        let removed = |member: &Incarnation| decision.causes.iter().any(|cause| cause.incarnation == *member);
+        let (removed, left): (Vec<_>, Vec<_>) = decision.left.iter().copied().partition(removed);
+        let causes = decision.causes.iter();
         GroupEvent::View(Arc::new(GroupView {
             id,
             group,
@@ -194,8 +202,11 @@ impl Group {
             order: self.options.order,
             members: decision.members.clone(),
             joined: decision.joined.iter().map(|joiner| joiner.incarnation).collect(),
-            left: decision.left.clone(),
-            crashed: decision.crashed.clone(),
+            left,
+            crashed: decision.crashed.iter().copied().chain(removed).collect(),
+            causes: causes
+                .map(|cause| (cause.incarnation, cause.cause.clone()))
+                .collect(),
             transitional,
         }))
     }
@@ -268,8 +279,12 @@ fn describe(terms: GroupTerms) -> String {
         1 => "chain".to_owned(),
         other => format!("unknown ({other})"),
     };
+    let slow_after = match terms.slow_after_ms {
+        0 => "no limit for slow members".to_owned(),
+        after => format!("a limit of {after} ms for slow members"),
+    };
     format!(
-        "order {order}, a window of {} bytes and dissemination {dissemination}",
+        "order {order}, a window of {} bytes, dissemination {dissemination} and {slow_after}",
         terms.window_bytes
     )
 }

@@ -15,6 +15,7 @@ use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
 use super::credit::{Backlog, Credit};
 use super::log::BLOCK_OVERHEAD;
 use super::outbox::{Outbox, Sent, Tickets};
+use super::slow::Standstill;
 use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
@@ -96,6 +97,9 @@ pub(crate) struct Membership {
     pub(crate) lead: Lead,
     pub(crate) joins: Vec<Joiner>,
     pub(crate) leaves: BTreeSet<Incarnation>,
+    /// Those of `leaves` whose application has stopped reading: what is said about it.
+    pub(crate) slow: BTreeMap<Incarnation, String>,
+    pub(crate) standstill: Standstill,
     /// Alive, but to be removed; why.
     pub(crate) dropped: BTreeMap<Incarnation, String>,
     /// A member waits for a flush.
@@ -179,10 +183,12 @@ impl Group {
             Dissemination::Direct => 0,
             Dissemination::Chain => 1,
         };
+        let slow_after = self.options.slow_after.map_or(0, |after| after.as_millis());
         GroupTerms {
             order,
             window_bytes: self.options.window_bytes,
             dissemination,
+            slow_after_ms: u32::try_from(slow_after).unwrap_or(u32::MAX),
         }
     }
 
@@ -280,7 +286,11 @@ impl Group {
                 self.sent.push(seq, Tickets { first, count });
                 self.next_seq = seq + count;
             }
-            stream.set_starved(ctx.now, ctx.profile, open && !self.outbox.is_empty());
+            let starved = open && !self.outbox.is_empty();
+            stream.set_starved(ctx.now, ctx.profile, starved);
+            if starved {
+                self.watch_readers(ctx.now);
+            }
         }
         self.deliver_ready(ctx);
         if self.wants_writable && self.outbox.bytes() * 2 <= window {
@@ -307,12 +317,13 @@ impl Group {
     }
 
     pub(crate) fn consumed(&mut self, ctx: &mut Context<'_>, messages: u64) {
-        let positions = self.backlog.consume(messages);
+        let positions = self.backlog.consume(ctx.now, messages);
         let looks = matches!(self.phase, Phase::Locating { .. });
         if looks && self.unread_first && self.backlog.is_empty() && !ctx.suspended {
             self.locate(ctx);
         }
         if let Phase::Member(membership) = &mut self.phase {
+            membership.standstill.has_read();
             let stream = &mut membership.stream;
             for (sender, position) in positions {
                 if let Some(rank) = stream.rank(sender) {
@@ -430,6 +441,7 @@ impl Group {
                     watch,
                     flow,
                     membership.lead.next_timeout(),
+                    membership.standstill.next_timeout(),
                 ]
                 .into_iter()
                 .flatten()
@@ -451,6 +463,7 @@ impl Group {
                 if matches!(membership.flow, Flow::Open) {
                     membership.stream.timeout(ctx.now, ctx.profile, ctx.effects);
                 }
+                self.slow_timeout(ctx);
                 self.flush_timeout(ctx);
                 self.ask_to_leave(ctx);
             }
@@ -469,7 +482,7 @@ pub(super) fn hand_over(
     ctx: &mut Context<'_>,
     (view, sender, mut first, mut block): Delivery,
 ) {
-    backlog.delivered(sender, first, block.count());
+    backlog.delivered(ctx.now, sender, first, block.count());
     while !block.is_empty() {
         let tickets = if sender == ctx.me {
             sent.take(first, block.count())

@@ -32,6 +32,7 @@ pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;
 pub(crate) mod outbox;
+pub(crate) mod slow;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,8 @@ pub(crate) struct Nodes {
     pub(crate) id: ViewId,
     pub(crate) number: u32,
     pub(crate) members: Vec<Incarnation>,
+    /// Their names.
+    pub(crate) names: Vec<String>,
 }
 
 /// What a group sees of its node while it handles an input.
@@ -121,6 +124,8 @@ pub(crate) struct Context<'a> {
     /// Per name of a group that was left, the number that this incarnation's next message there will have, and what it has
     /// outstanding there.
     sent: &'a mut BTreeMap<String, (u64, Credit)>,
+    /// Former memberships that others may still need, of groups that go on at this node.
+    pub(crate) ghosts: &'a mut Vec<Group>,
     nonsense: &'a mut u64,
 }
 
@@ -137,6 +142,15 @@ impl Context<'_> {
     /// Whether the last primary view has this member.
     pub(crate) fn present(&self, incarnation: Incarnation) -> bool {
         self.node.members.contains(&incarnation)
+    }
+
+    /// How people call a member of the node view.
+    pub(crate) fn name(&self, incarnation: Incarnation) -> String {
+        let members = self.node.members.iter().zip(&self.node.names);
+        let mut found = members.filter(|(member, _)| **member == incarnation);
+        found
+            .next()
+            .map_or_else(|| incarnation.to_string(), |(_, name)| name.clone())
     }
 
     /// Answers a join: this node is no member. The elder, who seems to think so, is told as well.
@@ -182,6 +196,7 @@ pub struct Groups {
     by_id: BTreeMap<GroupId, GroupHandle>,
     floors: BTreeMap<GroupId, GroupViewId>,
     sent: BTreeMap<String, (u64, Credit)>,
+    ghosts: Vec<Group>,
     strays: VecDeque<(Incarnation, GroupData)>,
     effects: VecDeque<Effect>,
     loopback: VecDeque<GroupMessage>,
@@ -203,6 +218,7 @@ macro_rules! context {
             loopback: &mut $groups.loopback,
             floors: &mut $groups.floors,
             sent: &mut $groups.sent,
+            ghosts: &mut $groups.ghosts,
             nonsense: &mut $groups.nonsense,
         }
     };
@@ -215,6 +231,7 @@ impl Groups {
             id: ViewId { epoch: 0, counter: 0 },
             number: 0,
             members: Vec::new(),
+            names: Vec::new(),
         };
         Self {
             profile,
@@ -229,6 +246,7 @@ impl Groups {
             by_id: BTreeMap::new(),
             floors: BTreeMap::new(),
             sent: BTreeMap::new(),
+            ghosts: Vec::new(),
             strays: VecDeque::new(),
             effects: VecDeque::new(),
             loopback: VecDeque::new(),
@@ -280,6 +298,7 @@ impl Groups {
             id: view.primary_id(),
             number: view.number,
             members,
+            names: view.members.iter().map(|member| member.name.clone()).collect(),
         };
         let was_suspended = std::mem::replace(&mut self.suspended, false);
         self.loopback.clear();
@@ -357,6 +376,12 @@ impl Groups {
             return Err(format!(
                 "the group name {name:?} must have 1 to 64 bytes and no control characters"
             ));
+        }
+        if options
+            .slow_after
+            .is_some_and(|after| !slow::SLOW_AFTER.contains(&after))
+        {
+            return Err("slow_after must be 1 s to 1 h, or none for never".to_owned());
         }
         if !WINDOW_BYTES.contains(&options.window_bytes) {
             return Err(format!(
@@ -504,6 +529,11 @@ impl Groups {
     fn finish(&mut self) {
         while let Some(message) = self.loopback.pop_front() {
             self.dispatch(self.me, message);
+        }
+        for mut ghost in std::mem::take(&mut self.ghosts) {
+            ghost.handle = GroupHandle(self.next_handle);
+            self.next_handle += 1;
+            self.groups.insert(ghost.handle, ghost);
         }
         if self.floors.len() > MAX_FLOORS {
             self.floors.pop_first();
@@ -714,6 +744,8 @@ impl Groups {
             | GroupMessage::Complete { group, .. }
             | GroupMessage::Installed { group, .. }
             | GroupMessage::Settled { group, .. }
+            | GroupMessage::Overdue { group, .. }
+            | GroupMessage::Slow { group, .. }
             | GroupMessage::Removed { group, .. } => *group,
             _ => return,
         };
@@ -748,6 +780,12 @@ impl Groups {
                         group.handle_complete(&mut ctx, from, target, *decision);
                     }
                     GroupMessage::Installed { view, .. } => group.handle_installed(&mut ctx, from, view),
+                    GroupMessage::Overdue { view, .. } => group.handle_overdue(&mut ctx, from, view),
+                    GroupMessage::Slow {
+                        group: id,
+                        view,
+                        cause,
+                    } => group.handle_slow(&mut ctx, from, id, view, cause),
                     _ => {}
                 }
                 false

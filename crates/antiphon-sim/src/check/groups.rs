@@ -93,6 +93,7 @@ fn agreement(history: &History<'_>, report: &mut Report) {
                 && same.joined == view.joined
                 && same.left == view.left
                 && same.crashed == view.crashed
+                && same.causes == view.causes
                 && (&same.name, same.order) == (&view.name, view.order);
             report.check("G4", epoch.at, equal, || {
                 format!(

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, receipts, spread ──► Report
+//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, receipts, spread, slow ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -17,6 +17,7 @@ mod lifecycle;
 mod membership;
 mod order;
 mod receipts;
+mod slow;
 mod spread;
 mod synchrony;
 #[cfg(test)]
@@ -147,6 +148,7 @@ pub fn check(trace: &Trace) -> Report {
     order::check(&history, &mut report);
     receipts::check(&history, &mut report);
     spread::check(&history, &trace.hops, &mut report);
+    slow::check(&history, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

@@ -223,6 +223,7 @@ impl Story {
                 joined: list(joined),
                 left: list(left),
                 crashed: list(crashed),
+                causes: Vec::new(),
                 transitional,
             };
             self.add(*process, Seen::Group(0, Heard::View(Arc::new(view))));

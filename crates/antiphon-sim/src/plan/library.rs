@@ -49,6 +49,7 @@ pub const NAMES: &[&str] = &[
     "power-cut",
     "late-replay",
     "garbage",
+    "slow-consumer",
 ];
 
 /// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
@@ -180,6 +181,7 @@ impl Story<'_> {
             "group-churn" => self.group_churn(),
             "restart-at-the-same-address" => self.restart_at_the_same_address(),
             "power-cut" => self.power_cut(),
+            "slow-consumer" => self.slow_consumer(),
             "late-replay" => self.late_replay(),
             _ => self.garbage(),
         }

@@ -331,12 +331,14 @@ impl World {
 
     pub(super) fn stall(&mut self, id: ProcessId, length: Micros) {
         self.processes[id].stalled = true;
+        self.note(id, Seen::Reads(false));
         self.agenda.add(self.now + length, Happening::Unstall(id));
     }
 
     pub(super) fn unstall(&mut self, id: ProcessId) {
         if self.processes[id].ended.is_none() && self.processes[id].stalled {
             self.processes[id].stalled = false;
+            self.note(id, Seen::Reads(true));
             self.drive(id);
         }
     }

@@ -1,8 +1,8 @@
 //! Every message and record of the group layer.
 
 use antiphon_wire::group::{
-    Decision, DepartedSender, GroupControl, GroupData, GroupMessage, GroupReport, GroupTerms, Joiner, Run,
-    Standing,
+    Decision, DepartedSender, DepartureCause, GroupControl, GroupData, GroupMessage, GroupReport, GroupTerms,
+    Joiner, Run, Standing,
 };
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId};
@@ -36,6 +36,10 @@ fn decision() -> Box<Decision> {
         }],
         left: vec![incarnation(5)],
         crashed: vec![incarnation(3)],
+        causes: vec![DepartureCause {
+            incarnation: incarnation(3),
+            cause: "slow: it".to_owned(),
+        }],
     })
 }
 
@@ -45,6 +49,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         order: 1,
         window_bytes: 1 << 20,
         dissemination: 1,
+        slow_after_ms: 30_000,
     };
     let report = || GroupReport {
         name: name(),
@@ -185,6 +190,15 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
             },
         ),
         ("check", GroupMessage::Check { group, view }),
+        ("overdue", GroupMessage::Overdue { group, view }),
+        (
+            "slow",
+            GroupMessage::Slow {
+                group,
+                view,
+                cause: "slow: it".to_owned(),
+            },
+        ),
     ];
     let control = |body| {
         Control::Group(GroupControl {

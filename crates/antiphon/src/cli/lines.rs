@@ -70,6 +70,9 @@ pub(crate) enum Line {
         left: Vec<String>,
         /// Names that were removed.
         crashed: Vec<String>,
+        /// Why, by name, of those that the group itself removed while they were alive. Left out if there are none.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        causes: BTreeMap<String, String>,
         /// Those that come from the same previous view as this node: they delivered the same messages in it.
         transitional: Vec<String>,
         /// Always true: groups are suspended in a non-primary component and install no view there.
@@ -389,10 +392,25 @@ mod tests {
                 joined: names(&["b"]),
                 left: vec![],
                 crashed: names(&["c"]),
+                causes: BTreeMap::new(),
                 transitional: names(&["a"]),
                 primary: true,
             },
             r#"{"event":"view","group":"g","id":"57301.2","members":["a","b"],"joined":["b"],"left":[],"crashed":["c"],"transitional":["a"],"primary":true}"#,
+        );
+        golden(
+            Line::View {
+                group: "g".into(),
+                id: "57301.3".into(),
+                members: names(&["a"]),
+                joined: vec![],
+                left: vec![],
+                crashed: names(&["b"]),
+                causes: BTreeMap::from([("b".into(), "slow: why".into())]),
+                transitional: names(&["a"]),
+                primary: true,
+            },
+            r#"{"event":"view","group":"g","id":"57301.3","members":["a"],"joined":[],"left":[],"crashed":["b"],"causes":{"b":"slow: why"},"transitional":["a"],"primary":true}"#,
         );
         golden(
             Line::Message {

@@ -202,6 +202,11 @@ fn named(people: &People, view: &GroupView, me: Incarnation) -> View {
         joined: members(&view.joined),
         left: members(&view.left),
         crashed: members(&view.crashed),
+        causes: view
+            .causes
+            .iter()
+            .map(|(member, cause)| (people.member(*member), cause.clone()))
+            .collect(),
         transitional: members(&view.transitional),
         me,
     }

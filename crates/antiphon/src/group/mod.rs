@@ -18,6 +18,7 @@ mod outbox;
 mod shared;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_core::{Dissemination, GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, Ticket};
 
@@ -64,6 +65,15 @@ impl GroupBuilder {
     /// for the same.
     pub fn dissemination(mut self, dissemination: Dissemination) -> Self {
         self.options.dissemination = dissemination;
+        self
+    }
+
+    /// After how long a member is removed whose application takes no message while others wait for it to: 1 s to 1 h, in
+    /// whole milliseconds, or `None` for never; 30 s unless given. It gets [`Event::Resync`] with a cause that begins
+    /// with `slow`, the others a view that says the same; it is a member again when its application has read what it was
+    /// given. All members must ask for the same.
+    pub fn slow_after(mut self, slow_after: Option<Duration>) -> Self {
+        self.options.slow_after = slow_after;
         self
     }
 

@@ -327,6 +327,19 @@ impl World {
         self.collect(id);
     }
 
+    /// The application takes so many messages.
+    pub(crate) fn read(&mut self, id: Id, messages: u64) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        peer.unconsumed -= messages;
+        if let Some(handle) = peer.handle {
+            peer.groups.consumed(now, handle, messages);
+        }
+        self.collect(id);
+    }
+
     /// Performs what a node wants done.
     fn collect(&mut self, id: Id) {
         loop {

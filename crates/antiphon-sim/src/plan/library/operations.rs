@@ -1,5 +1,7 @@
 //! Plans about what operators and hosts do: restarts, storms of joins and leaves, power cuts, strange traffic.
 
+use std::time::Duration;
+
 use super::*;
 
 impl Story<'_> {
@@ -165,6 +167,45 @@ impl Story<'_> {
                 self.at(back, Action::JoinGroup(Who::Slot(slot), 0));
             }
         }
+    }
+
+    /// Some applications stop reading for longer than the group's limit, others for a while again and again.
+    pub(super) fn slow_consumer(&mut self) {
+        self.begin();
+        self.plan.load.every = 5 * MILLIS;
+        self.plan.load.bytes = 1_000;
+        for group in &mut self.plan.groups {
+            let limit = Duration::from_secs(2);
+            group.options = group.options.window_bytes(64 << 10).slow_after(Some(limit));
+        }
+        let at = self.ms(3_000, 5_000);
+        let length = self.ms(12_000, 35_000);
+        let first = if self.random.percent(40) {
+            Who::Leader
+        } else {
+            Who::Slot(self.random.index(self.nodes - 1))
+        };
+        self.at(at, Action::Stall(first, length));
+        if self.random.percent(30) {
+            let (later, slot) = (at + self.ms(0, 6_000), self.random.index(self.nodes - 1));
+            let length = self.ms(6_000, 25_000);
+            self.at(later, Action::Stall(Who::Slot(slot), length));
+        }
+        // The last slot's application reads, but in jerks.
+        let jerky = Who::Slot(self.nodes - 1);
+        let mut at = self.ms(3_000, 5_000);
+        while at < 22 * SECONDS {
+            let pause = self.ms(1_200, 1_850);
+            self.at(at, Action::Stall(jerky, pause));
+            at += pause + self.ms(10, 400);
+        }
+        if self.random.percent(30) {
+            let (at, slot) = (self.ms(4_000, 9_000), self.slot());
+            self.at(at, Action::Crash(Who::Slot(slot)));
+            let back = at + self.ms(100, 4_000);
+            self.at(back, Action::Start(slot));
+        }
+        self.plan.duration = 30 * SECONDS;
     }
 
     pub(super) fn garbage(&mut self) {

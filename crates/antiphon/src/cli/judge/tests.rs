@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::cli::lines::{MemberLine, Payload, ViewName};
 
@@ -22,6 +24,7 @@ fn record(name: &str, stayed: bool, asked: &str, stream: &str) -> Record {
                 joined: members.iter().filter(|m| !before.contains(m)).cloned().collect(),
                 left: vec![],
                 crashed: before.iter().filter(|m| !members.contains(m)).cloned().collect(),
+                causes: BTreeMap::new(),
                 transitional: members.iter().filter(|m| before.contains(m)).cloned().collect(),
                 members: members.clone(),
                 primary: true,

@@ -103,11 +103,16 @@ fn describe(line: &Line) -> String {
             joined,
             left,
             crashed,
+            causes,
             ..
         } => {
             let names: Vec<&str> = members.iter().map(String::as_str).collect();
             let mut text = format!("group {group} view {id}: {}", names.join(", "));
             differences(&mut text, joined, left, crashed);
+            for (name, cause) in causes {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\n- {name}: {cause}");
+            }
             text
         }
         Line::Transitional { group, members } => {

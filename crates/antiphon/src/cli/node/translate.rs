@@ -251,6 +251,11 @@ fn group_view(group: String, view: &View) -> Line {
         joined: names(&view.joined),
         left: names(&view.left),
         crashed: names(&view.crashed),
+        causes: view
+            .causes
+            .iter()
+            .map(|(member, cause)| (member.name.clone(), cause.clone()))
+            .collect(),
         transitional: names(&view.transitional),
         primary: true,
     }

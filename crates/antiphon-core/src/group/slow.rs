@@ -1,0 +1,227 @@
+//! A member whose application has stopped reading is removed from the group, and nobody else is.
+//!
+//! Credit makes the slowest reader the pace of a group, which is right while it reads. One that has stopped reading
+//! would stop everyone who sends, for ever: after [`crate::GroupOptions::slow_after`] it goes, with the cause `slow`.
+//!
+//! ```text
+//!  sender that waits          the member's node                          the group's leader
+//!  its position stands    ──► Overdue: does my application stand still?
+//!  for slow_after             for slow_after by my own clock: last call
+//!                             still nothing: Slow ──────────────────────► next flush: leaves, with its cause
+//!                             Resync "slow: …"  ◄── cut, next view ─────  View, crashed and causes say it
+//! ```
+//!
+//! # Who decides
+//! The one that is judged: only its own node knows whether its application reads. A sender sees acknowledgements, which
+//! may be lost or late, and only of its own messages; it therefore asks and never accuses. If many ask, one answer
+//! is given. A node that does not even answer is the detector's matter, not this one's.
+//!
+//! # What counts
+//! - The sender's clock of a member runs while its next message would not fit into its window if that member's
+//!   position alone counted. It is read a few times per `slow_after`, starts over when the position moves, and
+//!   goes on across views.
+//! - The member's clock runs from the last message its application took, or from when there was one to take. Taking one
+//!   message of *any* sender starts it over: who reads slowly, but reads, is never removed.
+//! - The last call gives an application that was paused together with its node the time to be scheduled again.
+//! - `slow_after` is part of the group's terms: what happens to a reader must not depend on who sends.
+//!
+//! # How it goes
+//! As a leaver goes: it takes part in the flush, delivers the cut, and supplies others with what it holds; that
+//! needs its node, not its application. So a slow *leader* leads the flush that is without it, as any leader that
+//! leaves. Then its application gets `Resync` behind all that it has not read. The node asks for the group again once
+//! that is read (R21), so a member that never reads again never comes back.
+//!
+//! # Who dies when
+//! | who | when | then |
+//! |---|---|---|
+//! | the sender that waits | after asking | the member answers by its own clock; nobody waits any more if it was the only one |
+//! | the member | any time | it crashed; nothing of this is needed |
+//! | the leader | before the flush has decided | the request is gone; senders ask again within a fraction of `slow_after` |
+//! | the leader | after | the next leader completes the view, the cause is in the decision |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use antiphon_wire::group::GroupMessage;
+use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+
+use super::Context;
+use super::member::{Group, Phase};
+use crate::Time;
+
+/// How often a waiting sender looks at its readers in each `slow_after`.
+const LOOKS: u32 = 8;
+
+/// What a member of a group keeps about readers that stand still, itself included.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Standstill {
+    /// When to look at the readers; none while no message waits.
+    look_at: Option<Time>,
+    /// Readers that hold this member up: where they stand, since when.
+    clocks: BTreeMap<Incarnation, (u64, Time)>,
+    /// When this member's own application must have taken something, and what is said if it has not.
+    last_call: Option<(Time, Incarnation)>,
+}
+
+impl Standstill {
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let last_call = self.last_call.map(|(at, _)| at);
+        [self.look_at, last_call].into_iter().flatten().min()
+    }
+
+    /// Members of a new view: what is known of those that stay remains true.
+    pub(crate) fn keep(&mut self, stays: impl Fn(Incarnation) -> bool) {
+        self.clocks.retain(|member, _| stays(*member));
+    }
+
+    /// This member's application has taken something.
+    pub(super) fn has_read(&mut self) {
+        self.last_call = None;
+    }
+}
+
+impl Group {
+    /// Messages wait for credit: look at who holds them up, after a while.
+    pub(super) fn watch_readers(&mut self, now: Time) {
+        let Some(slow_after) = self.options.slow_after else {
+            return;
+        };
+        if let Phase::Member(membership) = &mut self.phase {
+            let look_at = &mut membership.standstill.look_at;
+            look_at.get_or_insert(now + slow_after / LOOKS);
+        }
+    }
+
+    pub(super) fn slow_timeout(&mut self, ctx: &mut Context<'_>) {
+        if ctx.suspended {
+            return;
+        }
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= ctx.now);
+        let standstill = &mut membership.standstill;
+        let look = due(standstill.look_at);
+        if look {
+            standstill.look_at = None;
+        }
+        let called = standstill.last_call.filter(|(at, _)| due(Some(*at)));
+        if let Some((_, waits)) = called {
+            standstill.last_call = None;
+            self.give_up_reading(ctx, waits);
+        }
+        if look {
+            self.look_at_readers(ctx);
+        }
+    }
+
+    /// As a sender: asks those that have held it up for all of `slow_after`.
+    fn look_at_readers(&mut self, ctx: &mut Context<'_>) {
+        let Some(slow_after) = self.options.slow_after else {
+            return;
+        };
+        let window = self.window();
+        let open = self.may_send();
+        let front = self.outbox.front_charge();
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let standstill = &mut membership.standstill;
+        let Some(charge) = front else {
+            standstill.clocks.clear();
+            return;
+        };
+        standstill.look_at = Some(ctx.now + slow_after / LOOKS);
+        // In a flush nothing can be said; what was known stays known.
+        if !open {
+            return;
+        }
+        let (group, view) = (membership.id, membership.stream.id);
+        for member in membership.stream.others() {
+            let position = membership.stream.consumed_by(member).unwrap_or(0);
+            if self.credit.admits_from(position, charge, window) {
+                if !planted!(CallReaderSlow) {
+                    standstill.clocks.remove(&member);
+                }
+                continue;
+            }
+            let clock = standstill.clocks.entry(member).or_insert((position, ctx.now));
+            if clock.0 != position && !planted!(CallReaderSlow) {
+                *clock = (position, ctx.now);
+            }
+            if ctx.now.since(clock.1) >= slow_after {
+                ctx.send(member, GroupMessage::Overdue { group, view });
+            }
+        }
+    }
+
+    /// As a reader: a sender has waited for this member's application for all of `slow_after`.
+    pub(super) fn handle_overdue(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
+        let (Some(slow_after), None) = (self.options.slow_after, self.leaving) else {
+            return;
+        };
+        let stands = self.backlog.stands_for(ctx.now) >= slow_after;
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        let known = membership.stream.id == view && membership.stream.rank(from).is_some();
+        if known && planted!(CallReaderSlow) {
+            return self.give_up_reading(ctx, from);
+        }
+        if known && stands && !planted!(KeepSlowMember) {
+            let at = ctx.now + ctx.profile.suspect_after;
+            membership.standstill.last_call.get_or_insert((at, from));
+        }
+    }
+
+    /// Nothing was taken at the last call either.
+    fn give_up_reading(&mut self, ctx: &mut Context<'_>, waits: Incarnation) {
+        let stands = self.backlog.stands_for(ctx.now);
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        let cause = format!(
+            "slow: its application took no message for {:.1} s while {} waited to send",
+            stands.as_secs_f64(),
+            ctx.name(waits)
+        );
+        let (group, view) = (membership.id, membership.stream.id);
+        if let Some(leader) = membership.leader(ctx) {
+            ctx.send(leader, GroupMessage::Slow { group, view, cause });
+        }
+    }
+
+    /// As the leader: a member's node says that its application has stopped reading.
+    pub(super) fn handle_slow(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        group: GroupId,
+        view: GroupViewId,
+        cause: String,
+    ) {
+        let Some(membership) = self.leading(ctx) else {
+            return self.tell_removed(ctx, from, group);
+        };
+        if membership.stream.rank(from).is_none() {
+            return self.tell_removed(ctx, from, group);
+        }
+        // One that is alone holds nobody up; and what was said in another view is asked for again if it still holds.
+        if membership.stream.id != view
+            || membership.stream.members.len() < 2
+            || cause.len() > MAX_CAUSE_BYTES
+        {
+            return;
+        }
+        membership.slow.insert(from, cause);
+        membership.leaves.insert(from);
+        self.gather(ctx);
+    }
+}
+
+/// A cause that is longer is nobody's of this program.
+const MAX_CAUSE_BYTES: usize = 512;
+
+/// The shortest and the longest `slow_after`.
+pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3600);

@@ -1,0 +1,276 @@
+//! Applications that stop reading, and what becomes of their members.
+
+use std::time::Duration;
+
+use antiphon_wire::group::{GroupData, GroupMessage};
+
+use super::world::{Id, World};
+use crate::{GroupEvent, GroupOptions, Order, SendError};
+
+const BOTH: [Order; 2] = [Order::Fifo, Order::Total];
+const LIMIT: Duration = Duration::from_secs(4);
+
+/// Three members, small windows, a limit of 4 s.
+fn three(order: Order) -> World {
+    let mut world = World::new(order, 3);
+    world.options = GroupOptions::default()
+        .order(order)
+        .window_bytes(1 << 16)
+        .slow_after(Some(LIMIT));
+    for id in 1..=3 {
+        world.start(id);
+    }
+    world.primary(&[1, 2, 3]);
+    for id in 1..=3 {
+        world.join(id);
+        world.run(100);
+    }
+    world
+}
+
+fn stop_reading(world: &mut World, id: Id) {
+    world.peers.get_mut(&id).unwrap().consumes = false;
+}
+
+/// For so long, these send whatever is taken.
+fn press(world: &mut World, senders: &[Id], ms: u64) {
+    let text = "x".repeat(4000);
+    for _ in 0..ms / 20 {
+        for id in senders {
+            // One that is alone is never full.
+            (0..32).all(|_| world.send(*id, &text).is_ok());
+        }
+        world.run(20);
+    }
+}
+
+/// Why this node's group started over.
+fn resyncs(world: &World, id: Id) -> Vec<String> {
+    let events = world.events(id).into_iter();
+    events
+        .filter_map(|event| match event {
+            GroupEvent::Resync { cause } => Some(cause),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_member_that_stops_reading_is_removed_in_one_view_and_the_others_go_on() {
+    for order in BOTH {
+        for slow in 1..=3 {
+            let others: Vec<Id> = (1..=3).filter(|id| *id != slow).collect();
+            let mut world = three(order);
+            let before = others.iter().map(|id| world.views(*id).len());
+            let before: Vec<usize> = before.collect();
+            stop_reading(&mut world, slow);
+            // Both others wait for it; the slow one sends, too.
+            press(&mut world, &[1, 2, 3], 3_800);
+            assert_eq!(
+                world.views(others[0]).len(),
+                before[0],
+                "removed before the limit"
+            );
+            press(&mut world, &[1, 2, 3], 4_000);
+            for (id, before) in others.iter().zip(before) {
+                let views = world.views(*id);
+                assert_eq!(views.len(), before + 1, "{slow} of {order:?} at {id}");
+                let view = views.last().unwrap();
+                assert_eq!(view.members, world.incarnations(&others));
+                assert_eq!((&view.crashed, &view.left), (&vec![world.inc(slow)], &vec![]));
+                let (who, cause) = &view.causes[0];
+                assert_eq!(*who, world.inc(slow));
+                assert!(
+                    cause.starts_with("slow: its application took no message for "),
+                    "{cause}"
+                );
+                assert!(resyncs(&world, *id).is_empty());
+            }
+            let told = resyncs(&world, slow);
+            assert_eq!(told, [world.views(others[0]).last().unwrap().causes[0].1.clone()]);
+            assert_eq!(world.send(slow, "x"), Err(SendError::NotMember));
+            let delivered = world.messages(others[0]).len();
+            press(&mut world, &others, 1_000);
+            assert!(world.messages(others[0]).len() > delivered + 50);
+            // It does not come back before its application has read what it was given; then it does.
+            press(&mut world, &others, 5_000);
+            assert_eq!(world.members(others[0]), world.incarnations(&others));
+            world.peers.get_mut(&slow).unwrap().consumes = true;
+            world.consume(slow);
+            world.run(3_000);
+            assert_eq!(world.members(slow).len(), 3);
+            assert!(world.members(others[0]).contains(&world.inc(slow)));
+            world.check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_that_reads_a_message_now_and_then_is_never_removed() {
+    let mut world = three(Order::Fifo);
+    let before = world.views(1).len();
+    stop_reading(&mut world, 3);
+    for _ in 0..10 {
+        press(&mut world, &[1, 2], 3_500);
+        // In FIFO order what waits at first is one sender's: the other's position stands for much longer.
+        world.read(3, 1);
+    }
+    assert_eq!(world.views(1).len(), before);
+    assert!(resyncs(&world, 3).is_empty());
+}
+
+#[test]
+fn one_that_reads_at_the_last_call_stays() {
+    let mut world = three(Order::Total);
+    let before = world.views(1).len();
+    stop_reading(&mut world, 3);
+    world.hold_control(3);
+    let asked =
+        |world: &World| world.is_on_its_way(1, 3, |message| matches!(message, GroupMessage::Overdue { .. }));
+    let mut waited = 0;
+    while !asked(&world) {
+        press(&mut world, &[1], 20);
+        waited += 20;
+        assert!(waited < 8_000, "nobody asked");
+    }
+    assert!(waited >= 4_000);
+    world.release_control();
+    world.run(1_000);
+    world.read(3, 1);
+    world.run(2_900);
+    assert_eq!(world.views(1).len(), before);
+    // It stands still again: by its own clock from that one message on.
+    world.run(4_000);
+    assert_eq!(world.views(1).len(), before + 1);
+}
+
+#[test]
+fn a_reader_whose_acknowledgements_are_lost_is_asked_and_not_removed() {
+    let mut world = three(Order::Fifo);
+    let before = world.views(1).len();
+    world.drop_data = Some(Box::new(|from, to, record| {
+        (from, to) == (3, 1) && matches!(record, GroupData::Ack { .. })
+    }));
+    press(&mut world, &[1], 12_000);
+    assert_eq!(world.send(1, &"x".repeat(4000)), Err(SendError::Full));
+    assert_eq!(world.views(1).len(), before);
+    world.drop_data = None;
+    world.run(2_000);
+    assert!(world.events(1).contains(&GroupEvent::Writable));
+    world.check().unwrap();
+}
+
+#[test]
+fn one_that_does_not_read_stays_as_long_as_nobody_waits_for_it() {
+    let mut world = three(Order::Total);
+    let before = world.views(1).len();
+    stop_reading(&mut world, 3);
+    world.send(1, "little").unwrap();
+    world.run(60_000);
+    assert_eq!(world.views(1).len(), before);
+}
+
+#[test]
+fn without_a_limit_everyone_waits_for_ever() {
+    let mut world = World::new(Order::Fifo, 3);
+    world.options = GroupOptions::default().window_bytes(1 << 16).slow_after(None);
+    for id in 1..=2 {
+        world.start(id);
+    }
+    world.primary(&[1, 2]);
+    for id in 1..=2 {
+        world.join(id);
+        world.run(100);
+    }
+    stop_reading(&mut world, 2);
+    press(&mut world, &[1], 100_000);
+    assert_eq!(world.members(1).len(), 2);
+}
+
+#[test]
+fn two_that_both_stop_reading_do_not_end_the_group() {
+    for order in BOTH {
+        let mut world = three(order);
+        for id in 1..=3 {
+            stop_reading(&mut world, id);
+        }
+        press(&mut world, &[1, 2, 3], 20_000);
+        // The leader goes last: somebody has the group's state.
+        assert_eq!(world.members(1), world.incarnations(&[1]));
+        assert!(resyncs(&world, 1).is_empty());
+        for id in 1..=3 {
+            world.peers.get_mut(&id).unwrap().consumes = true;
+            world.consume(id);
+        }
+        world.run(4_000);
+        for id in 1..=3 {
+            assert_eq!(world.members(id).len(), 3);
+        }
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn a_slow_member_goes_although_the_leader_dies_when_it_was_told() {
+    for order in BOTH {
+        let mut world = three(order);
+        stop_reading(&mut world, 3);
+        world.trap = Some(Box::new(|from, _, message| {
+            from == 1 && matches!(message, GroupMessage::FlushStart { .. })
+        }));
+        press(&mut world, &[1, 2], 8_000);
+        assert_eq!(world.trapped, [1], "the leader began no flush");
+        world.primary(&[2, 3]);
+        press(&mut world, &[2], 4_000);
+        assert_eq!(world.members(2), world.incarnations(&[2]));
+        assert_eq!(resyncs(&world, 3).len(), 1);
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn a_slow_leader_that_dies_after_one_has_its_last_view_leaves_that_view_to_all() {
+    for order in BOTH {
+        let mut world = three(order);
+        stop_reading(&mut world, 1);
+        world.trap = Some(Box::new(|from, to, message| {
+            from == 1 && to == 3 && matches!(message, GroupMessage::FlushCut { .. })
+        }));
+        press(&mut world, &[2, 3], 8_000);
+        assert_eq!(world.trapped, [1], "the leader decided nothing");
+        world.primary(&[2, 3]);
+        press(&mut world, &[2, 3], 4_000);
+        for id in 2..=3 {
+            assert_eq!(world.members(id), world.incarnations(&[2, 3]));
+        }
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn limits_beyond_their_bounds_and_of_other_members_are_refused() {
+    let mut world = three(Order::Total);
+    world.start(4);
+    world.primary(&[1, 2, 3, 4]);
+    world.options = world.options.slow_after(None);
+    world.join(4);
+    world.run(500);
+    let refused = world.events(4).into_iter().any(|event| {
+        matches!(&event, GroupEvent::Refused { reason }
+            if reason.contains("a limit of 4000 ms for slow members") && reason.contains("no limit for slow members"))
+    });
+    assert!(refused, "{:?}", world.events(4));
+    for after in [
+        Duration::from_millis(999),
+        Duration::from_secs(3601),
+        Duration::from_micros(2_000_500),
+    ] {
+        assert!(
+            GroupOptions::default()
+                .slow_after(Some(after))
+                .validate()
+                .is_err(),
+            "{after:?}"
+        );
+    }
+}
