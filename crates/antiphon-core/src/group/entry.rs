@@ -284,7 +284,7 @@ fn describe(terms: GroupTerms) -> String {
         after => format!("a limit of {after} ms for slow members"),
     };
     format!(
-        "order {order}, a window of {} bytes, dissemination {dissemination} and {slow_after}",
+        "order {order}, a window of {} bytes, {slow_after} and dissemination {dissemination}",
         terms.window_bytes
     )
 }
