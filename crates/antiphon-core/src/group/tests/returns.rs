@@ -3,7 +3,7 @@
 use antiphon_wire::group::{GroupData, GroupMessage};
 
 use super::world::World;
-use crate::{GroupEvent, Order};
+use crate::{GroupEvent, GroupOptions, Order};
 
 const BOTH: [Order; 2] = [Order::Fifo, Order::Total];
 
@@ -145,6 +145,49 @@ fn one_that_starts_over_joins_again_when_its_application_has_read_what_came_befo
         world.consume(3);
         world.run(300);
         assert_eq!(world.members(1), world.incarnations(&[1, 2, 3]), "{order:?}");
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn one_that_leaves_and_joins_again_has_no_more_than_one_window_at_a_reader_that_stands_still() {
+    const WINDOW: usize = 1 << 16;
+    for order in BOTH {
+        let options = GroupOptions::default()
+            .order(order)
+            .window_bytes(WINDOW as u32)
+            .slow_after(None);
+        let mut world = World::with_options(options, 9).gather(&[1, 2, 3]);
+        world.peers.get_mut(&2).unwrap().consumes = false;
+        let unread = |world: &World| -> usize {
+            let all = world.messages(2).into_iter();
+            let of_it = all.filter(|message| message.sender == world.inc(3));
+            of_it.map(|message| message.payload.len()).sum()
+        };
+        for stay in 0..4 {
+            while world.send(3, &"x".repeat(2000)).is_ok() {}
+            world.run(1000);
+            let unread = unread(&world);
+            assert!(
+                (WINDOW / 2..=WINDOW).contains(&unread),
+                "{order:?}: {unread} bytes wait for the reader in stay {stay}"
+            );
+            world.leave(3);
+            world.run(10_000);
+            assert_eq!(world.members(1), world.incarnations(&[1, 2]));
+            world.join(3);
+            world.run(1000);
+            assert_eq!(world.members(1), world.incarnations(&[1, 2, 3]));
+        }
+        // What was read makes room again, all of it.
+        let before = unread(&world);
+        world.peers.get_mut(&2).unwrap().consumes = true;
+        world.consume(2);
+        for _ in 0..100 {
+            while world.send(3, &"x".repeat(2000)).is_ok() {}
+            world.run(10);
+        }
+        assert!(unread(&world) > before + 10 * WINDOW);
         world.check().unwrap();
     }
 }
