@@ -317,6 +317,8 @@ wire_enum! {
             group: GroupId,
             /// The view the sender has installed.
             view: GroupViewId,
+            /// For how many microseconds it has taken nothing: of several, the one that stopped first goes first.
+            for_us: u64,
             /// What the next view says about it.
             cause: String,
         },

@@ -112,13 +112,10 @@ impl Group {
         membership.suspended = false;
         membership.resume = false;
         let stays = |member: &Incarnation| decision.members.contains(member);
-        membership
-            .standstill
-            .keep(|member| stays(&member) && old_members.contains(&member));
+        let stayed = |member: Incarnation| stays(&member) && old_members.contains(&member);
+        membership.standstill.keep(stayed, !decision.causes.is_empty());
         // Who is still slow in the next view says so again.
-        for member in std::mem::take(&mut membership.slow).into_keys() {
-            membership.leaves.remove(&member);
-        }
+        membership.slow.clear();
         let old_joins = std::mem::take(&mut membership.joins);
         // One that was removed and joins again is admitted once it is out.
         let joined = |who: Incarnation| decision.joined.iter().any(|joiner| joiner.incarnation == who);

@@ -9,6 +9,7 @@ use super::verdict::Verdict;
 use super::{Collect, Confirm, Flow, Lead};
 use crate::group::Context;
 use crate::group::member::{Group, Membership, Phase};
+use crate::group::slow;
 
 /// Why a member was removed that did not answer.
 const STALLED: &str = "flush-stalled: it did not report to a flush, or finish it, in time";
@@ -20,6 +21,7 @@ impl Membership {
         self.resume
             || !self.joins.is_empty()
             || !self.leaves.is_empty()
+            || !self.slow.is_empty()
             || self.stream.members.iter().any(outdated)
     }
 
@@ -49,9 +51,12 @@ impl Group {
         if let Some(membership) = self.leading(ctx)
             && membership.lead == Lead::Idle
         {
-            membership.lead = Lead::Batching {
-                at: ctx.now + ctx.profile.batch,
+            let wait = if membership.slow.is_empty() {
+                ctx.profile.batch
+            } else {
+                slow::settling(ctx.profile)
             };
+            membership.lead = Lead::Batching { at: ctx.now + wait };
         }
     }
 

@@ -129,15 +129,14 @@ impl Membership {
             .collect();
 
         let survivors: Vec<_> = (0..old.len()).filter(|rank| survives(*rank)).collect();
-        let mut leaves = |rank: &usize| self.leaves.contains(&old[*rank]);
+        let slowest = self.slowest(ctx, |member| {
+            survivors.len() > 1 && survivors.iter().any(|rank| old[*rank] == member)
+        });
+        let mut leaves = |rank: &usize| self.leaves.contains(&old[*rank]) || slowest == Some(old[*rank]);
         // The leader leaves last: until then it answers for the group.
-        // One that does not read leaves those that do; it does not end the group.
-        let may_end = survivors.len() == 1 && !self.slow.contains_key(&ctx.me);
-        let leader_stays = !may_end && survivors.iter().all(&mut leaves);
-        let stays = |rank: &usize| {
-            let keeps = leader_stays || planted!(KeepSlowLeader) && self.slow.contains_key(&ctx.me);
-            !leaves(rank) || keeps && old[*rank] == ctx.me
-        };
+        let leader_stays = survivors.len() > 1 && survivors.iter().all(&mut leaves);
+        let keeps_leader = leader_stays || planted!(KeepSlowLeader) && slowest == Some(ctx.me);
+        let stays = |rank: &usize| !leaves(rank) || keeps_leader && old[*rank] == ctx.me;
         let staying: Vec<usize> = survivors.iter().copied().filter(stays).collect();
         let room = MAX_GROUP_MEMBERS.saturating_sub(staying.len());
         let admissible =
@@ -165,8 +164,10 @@ impl Membership {
             .filter(|(rank, member)| !survives(*rank) && !gone(member));
         let causes = old.iter().filter_map(|member| {
             let stays = members.iter().any(|(other, _)| other == member);
-            let cause = self.slow.get(member).filter(|_| !gone(member));
-            let cause = cause.or_else(|| self.dropped.get(member)).filter(|_| !stays)?;
+            // One that has asked to leave meanwhile leaves in order.
+            let slow = slowest == Some(*member) && !self.leaves.contains(member);
+            let slow = self.slow.get(member).filter(|_| slow).map(|slow| &slow.cause);
+            let cause = slow.or_else(|| self.dropped.get(member)).filter(|_| !stays)?;
             Some(DepartureCause {
                 incarnation: *member,
                 cause: cause.clone(),

@@ -15,7 +15,7 @@ use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
 use super::credit::{Backlog, Credit};
 use super::log::BLOCK_OVERHEAD;
 use super::outbox::{Outbox, Sent, Tickets};
-use super::slow::Standstill;
+use super::slow::{Slow, Standstill};
 use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
@@ -97,8 +97,8 @@ pub(crate) struct Membership {
     pub(crate) lead: Lead,
     pub(crate) joins: Vec<Joiner>,
     pub(crate) leaves: BTreeSet<Incarnation>,
-    /// Those of `leaves` whose application has stopped reading: what is said about it.
-    pub(crate) slow: BTreeMap<Incarnation, String>,
+    /// Those whose nodes say that their application has stopped reading.
+    pub(crate) slow: BTreeMap<Incarnation, Slow>,
     pub(crate) standstill: Standstill,
     /// Alive, but to be removed; why.
     pub(crate) dropped: BTreeMap<Incarnation, String>,

@@ -7,6 +7,7 @@
 //! | accepted from the application, not sent yet | a window |
 //! | each sender's log in the present view | two windows and a reserve: what its credit admits, and what was forgotten last |
 //! | each sender's log in the view before, until everyone has the present one | the same |
+//! | each sender's log in the last view of an earlier membership, until everyone has the next | the same |
 //! | frames of a view that is not installed here yet | a fixed reserve |
 //!
 //! What the application was given and has not taken is not counted here; credit bounds it to a window per sender. A
@@ -40,7 +41,11 @@ impl Group {
                     .and_then(|retained| retained.stream.as_ref());
                 [Some(&membership.stream), before]
             }
-            Phase::Ghost { retained, .. } => [retained.stream.as_ref(), None],
+            // Nothing is accepted any more.
+            Phase::Ghost { retained, .. } => {
+                bound = 0;
+                [retained.stream.as_ref(), None]
+            }
             Phase::Locating { .. } | Phase::Joining { .. } | Phase::Refused => [None, None],
         };
         for stream in streams.into_iter().flatten() {

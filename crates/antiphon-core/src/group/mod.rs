@@ -267,6 +267,7 @@ impl Groups {
         let old = (self.me != Incarnation(0)).then_some(self.me);
         self.me = me;
         self.nodes.members.clear();
+        self.nodes.names.clear();
         self.suspended = true;
         self.directory = Directory::default();
         self.floors.clear();
@@ -512,7 +513,17 @@ impl Groups {
 
     /// What a group takes at this node, and may take.
     pub(crate) fn memory(&self, group: GroupHandle) -> Option<Memory> {
-        self.groups.get(&group).map(Group::memory)
+        let group = self.groups.get(&group)?;
+        let former = |other: &&Group| {
+            other.name == group.name
+                && other.handle != group.handle
+                && matches!(other.phase, Phase::Ghost { .. })
+        };
+        let former = self.groups.values().filter(former).map(Group::memory);
+        Some(former.fold(group.memory(), |sum, former| Memory {
+            held: sum.held + former.held,
+            bound: sum.bound + former.bound,
+        }))
     }
 
     /// How many control messages of peers made no sense.
@@ -784,8 +795,9 @@ impl Groups {
                     GroupMessage::Slow {
                         group: id,
                         view,
+                        for_us,
                         cause,
-                    } => group.handle_slow(&mut ctx, from, id, view, cause),
+                    } => group.handle_slow(&mut ctx, from, id, view, for_us, cause),
                     _ => {}
                 }
                 false

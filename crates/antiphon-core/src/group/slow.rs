@@ -21,21 +21,32 @@
 //!   position alone counted. It is read a few times per `slow_after`, starts over when the position moves, and
 //!   goes on across views.
 //! - The member's clock runs from the last message its application took, or from when there was one to take. Taking one
-//!   message of *any* sender starts it over: who reads slowly, but reads, is never removed.
-//! - The last call gives an application that was paused together with its node the time to be scheduled again.
+//!   message of *any* sender starts it over: who reads slowly, but reads, is never removed. Time without a primary
+//!   counts: an application can read then, too.
+//! - The last call gives an application that was paused together with its node the time to be scheduled again. If the
+//!   node was paused during the last call itself, the call is made again.
 //! - `slow_after` is part of the group's terms: what happens to a reader must not depend on who sends.
+//!
+//! # One after the other
+//! Many an application sends and reads in one loop. While it waits to send, because of a reader that has stopped, it
+//! does not read either, and soon nobody does. So the leader waits until all that stand still have said so, and removes
+//! the one that has stood longest; the others, free to go on, have until the next look and the next last call to do so.
+//! If really more than one has stopped, they go one view after the other.
 //!
 //! # How it goes
 //! As a leaver goes: it takes part in the flush, delivers the cut, and supplies others with what it holds; that
 //! needs its node, not its application. So a slow *leader* leads the flush that is without it, as any leader that
-//! leaves. Then its application gets `Resync` behind all that it has not read. The node asks for the group again once
-//! that is read (R21), so a member that never reads again never comes back.
+//! leaves. Then its application gets `Resync` behind all that it has not read, and after it nothing: what it had
+//! accepted and not sent is told as not delivered when it is a member again. The node asks for the group again once
+//! all is read (R21), so a member that never reads again never comes back. The last member of a group stays: it holds
+//! nobody up.
 //!
 //! # Who dies when
 //! | who | when | then |
 //! |---|---|---|
 //! | the sender that waits | after asking | the member answers by its own clock; nobody waits any more if it was the only one |
 //! | the member | any time | it crashed; nothing of this is needed |
+//! | nobody, the application reads again | after its node has said so | it is removed all the same, reads to the end, and comes back |
 //! | the leader | before the flush has decided | the request is gone; senders ask again within a fraction of `slow_after` |
 //! | the leader | after | the next leader completes the view, the cause is in the decision |
 
@@ -46,11 +57,33 @@ use antiphon_wire::group::GroupMessage;
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::Context;
-use super::member::{Group, Phase};
-use crate::Time;
+use super::member::{Group, Membership, Phase};
+use crate::{Profile, Time};
 
 /// How often a waiting sender looks at its readers in each `slow_after`.
 const LOOKS: u32 = 8;
+/// A cause that is longer is nobody's of this program.
+const MAX_CAUSE_BYTES: usize = 256;
+
+/// The shortest and the longest `slow_after`.
+pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3600);
+
+/// How long the leader waits for others to say that they stand still as well. Whoever is asked is asked at one look, and
+/// its last call takes as long as anyone's: what differs is the network and the scheduler.
+pub(crate) fn settling(profile: &Profile) -> Duration {
+    profile.batch.max(profile.suspect_after / 8)
+}
+
+/// A member whose node has told the leader that its application has stopped reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slow {
+    /// For how long it had taken nothing then.
+    stood: Duration,
+    said: Time,
+    /// What the next view says.
+    pub(crate) cause: String,
+}
 
 /// What a member of a group keeps about readers that stand still, itself included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -69,14 +102,39 @@ impl Standstill {
         [self.look_at, last_call].into_iter().flatten().min()
     }
 
-    /// Members of a new view: what is known of those that stay remains true.
-    pub(crate) fn keep(&mut self, stays: impl Fn(Incarnation) -> bool) {
+    /// Members of a new view: what is known of those that stay remains true. If some were removed, this member's
+    /// application may have waited for them, and gets the time to go on.
+    pub(crate) fn keep(&mut self, stays: impl Fn(Incarnation) -> bool, removed: bool) {
         self.clocks.retain(|member, _| stays(*member));
+        if removed {
+            self.last_call = None;
+        }
     }
 
     /// This member's application has taken something.
     pub(super) fn has_read(&mut self) {
         self.last_call = None;
+    }
+}
+
+impl Membership {
+    /// Who goes in the next view because its application has stopped reading: of those that may, the one that has
+    /// stood still longest, once all had the time to say so. Of two alike the junior.
+    pub(crate) fn slowest(
+        &self,
+        ctx: &Context<'_>,
+        may: impl Fn(Incarnation) -> bool,
+    ) -> Option<Incarnation> {
+        let wait = settling(ctx.profile);
+        let settled = self.slow.values().any(|slow| ctx.now.since(slow.said) >= wait);
+        if !settled {
+            return None;
+        }
+        let stands = |(member, slow): &(&Incarnation, &Slow)| {
+            (slow.stood + ctx.now.since(slow.said), self.stream.rank(**member))
+        };
+        let candidates = self.slow.iter().filter(|(member, _)| may(**member));
+        candidates.max_by_key(stands).map(|(member, _)| *member)
     }
 }
 
@@ -106,9 +164,13 @@ impl Group {
             standstill.look_at = None;
         }
         let called = standstill.last_call.filter(|(at, _)| due(Some(*at)));
-        if let Some((_, waits)) = called {
-            standstill.last_call = None;
-            self.give_up_reading(ctx, waits);
+        if let Some((at, waits)) = called {
+            // A call that ends this late was not heard: the node stood still, and its application with it.
+            let again = ctx.now.since(at) >= ctx.profile.suspect_after / 4;
+            standstill.last_call = again.then_some((ctx.now + ctx.profile.suspect_after, waits));
+            if !again {
+                self.give_up_reading(ctx, waits);
+            }
         }
         if look {
             self.look_at_readers(ctx);
@@ -180,6 +242,9 @@ impl Group {
         let Phase::Member(membership) = &self.phase else {
             return;
         };
+        if self.leaving.is_some() {
+            return;
+        }
         let cause = format!(
             "slow: its application took no message for {:.1} s while {} waited to send",
             stands.as_secs_f64(),
@@ -187,7 +252,14 @@ impl Group {
         );
         let (group, view) = (membership.id, membership.stream.id);
         if let Some(leader) = membership.leader(ctx) {
-            ctx.send(leader, GroupMessage::Slow { group, view, cause });
+            let for_us = u64::try_from(stands.as_micros()).unwrap_or(u64::MAX);
+            let slow = GroupMessage::Slow {
+                group,
+                view,
+                for_us,
+                cause,
+            };
+            ctx.send(leader, slow);
         }
     }
 
@@ -198,8 +270,10 @@ impl Group {
         from: Incarnation,
         group: GroupId,
         view: GroupViewId,
+        for_us: u64,
         cause: String,
     ) {
+        let now = ctx.now;
         let Some(membership) = self.leading(ctx) else {
             return self.tell_removed(ctx, from, group);
         };
@@ -213,15 +287,12 @@ impl Group {
         {
             return;
         }
-        membership.slow.insert(from, cause);
-        membership.leaves.insert(from);
+        let slow = Slow {
+            stood: Duration::from_micros(for_us),
+            said: now,
+            cause,
+        };
+        membership.slow.insert(from, slow);
         self.gather(ctx);
     }
 }
-
-/// A cause that is longer is nobody's of this program.
-const MAX_CAUSE_BYTES: usize = 512;
-
-/// The shortest and the longest `slow_after`.
-pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =
-    Duration::from_secs(1)..=Duration::from_secs(3600);

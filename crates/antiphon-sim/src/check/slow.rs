@@ -13,6 +13,9 @@ use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
 /// What a view change may take on top of what the protocol waits for.
 const SLACK: Duration = Duration::from_secs(3);
 
+/// From a node's word that its application has stopped to the view without it, if nobody crashes then.
+const VERDICT: Micros = 1_000_000;
+
 /// Two members that stop one after the other, each with its last call; a crash in the flush.
 fn patience(slow_after: Duration) -> Micros {
     let profile = Profile::wan();
@@ -30,6 +33,8 @@ fn patience(slow_after: Duration) -> Micros {
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     // Per process, since when its application does not read; per use of a group, its limit and since when it waits.
     let mut stopped: BTreeMap<ProcessId, Micros> = BTreeMap::new();
+    // When it last did not, until when.
+    let mut stood: BTreeMap<ProcessId, (Micros, Micros)> = BTreeMap::new();
     let mut limits: BTreeMap<GroupIndex, Duration> = BTreeMap::new();
     let mut waiting: BTreeMap<(ProcessId, GroupIndex), Micros> = BTreeMap::new();
     for line in &history.trace.lines {
@@ -42,7 +47,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             }
             Seen::Reads(reads) => {
                 if *reads {
-                    stopped.remove(&process);
+                    stood.extend(stopped.remove(&process).map(|since| (process, (since, at))));
                 } else {
                     stopped.entry(process).or_insert(at);
                 }
@@ -67,12 +72,17 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                     Heard::Resync(cause) => {
                         waiting.remove(&(process, *group));
                         if cause.starts_with("slow: ") {
-                            let stood = stopped.get(&process).map_or(0, |since| at - since);
+                            // It may have begun to read when its removal was under way.
+                            let earlier = stood.get(&process).filter(|(_, until)| at - until <= VERDICT);
+                            let stood = stopped.get(&process).map(|since| at - since);
+                            let stood = stood
+                                .max(earlier.map(|(since, until)| until - since))
+                                .unwrap_or(0);
                             let limit = limits.get(group).copied().unwrap_or_default().as_micros() as Micros;
                             // Clocks differ by a little.
                             report.check("slow", at, stood >= limit - limit / 100, || {
-                            format!("p{process} was removed from g{group} although its application reads: {cause}")
-                        });
+                                format!("p{process} was removed from g{group} although its application reads: {cause}")
+                            });
                         }
                     }
                     Heard::Writable | Heard::Suspended | Heard::Left | Heard::Refused(_) => {

@@ -196,6 +196,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
             GroupMessage::Slow {
                 group,
                 view,
+                for_us: 31_500_000,
                 cause: "slow: it".to_owned(),
             },
         ),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use antiphon_wire::group::{GroupData, GroupMessage};
 
 use super::world::{Id, World};
-use crate::{GroupEvent, GroupOptions, Order, SendError};
+use crate::{GroupEvent, GroupOptions, Order, SendError, Ticket};
 
 const BOTH: [Order; 2] = [Order::Fifo, Order::Total];
 const LIMIT: Duration = Duration::from_secs(4);
@@ -34,13 +34,17 @@ fn stop_reading(world: &mut World, id: Id) {
 
 /// For so long, these send whatever is taken.
 fn press(world: &mut World, senders: &[Id], ms: u64) {
-    let text = "x".repeat(4000);
     for _ in 0..ms / 20 {
-        for id in senders {
-            // One that is alone is never full.
-            (0..32).all(|_| world.send(*id, &text).is_ok());
-        }
+        push(world, senders);
         world.run(20);
+    }
+}
+
+/// These send what is taken at once. One that is alone is never full.
+fn push(world: &mut World, senders: &[Id]) {
+    let text = "x".repeat(4000);
+    for id in senders {
+        (0..16).all(|_| world.send(*id, &text).is_ok());
     }
 }
 
@@ -188,16 +192,19 @@ fn without_a_limit_everyone_waits_for_ever() {
 }
 
 #[test]
-fn two_that_both_stop_reading_do_not_end_the_group() {
+fn if_all_stop_reading_they_go_one_view_after_the_other_and_the_last_one_stays() {
     for order in BOTH {
         let mut world = three(order);
         for id in 1..=3 {
             stop_reading(&mut world, id);
         }
         press(&mut world, &[1, 2, 3], 20_000);
-        // The leader goes last: somebody has the group's state.
-        assert_eq!(world.members(1), world.incarnations(&[1]));
-        assert!(resyncs(&world, 1).is_empty());
+        // Somebody has the group's state.
+        let stays: Vec<Id> = (1..=3).filter(|id| resyncs(&world, *id).is_empty()).collect();
+        assert_eq!(stays.len(), 1, "{order:?}");
+        assert_eq!(world.members(stays[0]), world.incarnations(&stays));
+        let views = world.views(stays[0]);
+        assert!(views.iter().all(|view| view.crashed.len() < 2));
         for id in 1..=3 {
             world.peers.get_mut(&id).unwrap().consumes = true;
             world.consume(id);
@@ -208,6 +215,197 @@ fn two_that_both_stop_reading_do_not_end_the_group() {
         }
         world.check().unwrap();
     }
+}
+
+/// One turn of an application that sends and reads in one loop: while it waits to send, it does not read.
+fn turn(world: &mut World, id: Id) {
+    let text = "x".repeat(4000);
+    let waits = (0..2).any(|_| world.send(id, &text) == Err(SendError::Full));
+    world.peers.get_mut(&id).unwrap().consumes = !waits;
+    if !waits {
+        world.consume(id);
+    }
+}
+
+#[test]
+fn of_two_that_take_nothing_the_one_goes_that_stopped_and_not_the_one_that_waits_for_it() {
+    for order in BOTH {
+        let mut world = three(order);
+        stop_reading(&mut world, 3);
+        while world.peers[&1].consumes {
+            turn(&mut world, 1);
+            world.run(5);
+        }
+        // From its first message on this one meets two that take nothing.
+        for _ in 0..400 {
+            turn(&mut world, 1);
+            push(&mut world, &[2]);
+            world.run(20);
+        }
+        for id in 1..=2 {
+            assert_eq!(
+                resyncs(&world, id),
+                Vec::<String>::new(),
+                "{order:?}: 3 made {id} go"
+            );
+            assert_eq!(world.members(id), world.incarnations(&[1, 2]));
+        }
+        assert_eq!(resyncs(&world, 3).len(), 1);
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn one_that_begins_to_read_when_its_removal_is_under_way_goes_and_comes_back() {
+    for order in BOTH {
+        let mut world = three(order);
+        stop_reading(&mut world, 3);
+        press(&mut world, &[1, 2, 3], 5_200);
+        world.hold_control(1);
+        while !world.is_on_its_way(3, 1, |message| matches!(message, GroupMessage::Slow { .. })) {
+            press(&mut world, &[1, 2, 3], 20);
+        }
+        world.release_control();
+        world.peers.get_mut(&3).unwrap().consumes = true;
+        world.consume(3);
+        press(&mut world, &[1, 2], 3_000);
+        assert_eq!(resyncs(&world, 3).len(), 1, "{order:?}");
+        assert_eq!(world.members(3).len(), 3);
+        assert_eq!(world.members(1), world.members(3));
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn the_only_other_member_goes_whether_it_leads_or_not() {
+    for order in BOTH {
+        for slow in 1..=2 {
+            let mut world = World::new(order, 5);
+            world.options = world.options.window_bytes(1 << 16).slow_after(Some(LIMIT));
+            let mut world = world.gather(&[1, 2]);
+            let other = 3 - slow;
+            stop_reading(&mut world, slow);
+            press(&mut world, &[1, 2], 9_000);
+            assert_eq!(world.members(other), world.incarnations(&[other]), "{order:?}");
+            let alone = world.messages(other).len();
+            press(&mut world, &[other], 1_000);
+            assert!(world.messages(other).len() > alone + 100);
+            assert_eq!(resyncs(&world, slow).len(), 1);
+            world.peers.get_mut(&slow).unwrap().consumes = true;
+            world.consume(slow);
+            world.run(3_000);
+            assert_eq!(world.members(other).len(), 2);
+            world.check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_that_stands_still_and_leaves_or_dies_does_that_and_no_more() {
+    for order in BOTH {
+        for leaves in [true, false] {
+            let mut world = three(order);
+            stop_reading(&mut world, 3);
+            press(&mut world, &[1, 2], 5_200);
+            // It has been asked; its last call is under way.
+            assert_eq!(world.members(1).len(), 3);
+            if leaves {
+                world.leave(3);
+                world.run(1_000);
+                assert!(world.events(3).contains(&GroupEvent::Left));
+            } else {
+                world.crash(3);
+                world.primary(&[1, 2]);
+            }
+            press(&mut world, &[1, 2], 4_000);
+            let last = world.views(1).last().unwrap().clone();
+            assert_eq!(last.members, world.incarnations(&[1, 2]), "{order:?}");
+            assert_eq!(
+                (last.left.len(), last.crashed.len()),
+                if leaves { (1, 0) } else { (0, 1) }
+            );
+            assert!(last.causes.is_empty(), "{:?}", last.causes);
+            assert!(resyncs(&world, 3).is_empty());
+            world.check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_that_stood_still_through_the_loss_of_the_primary_goes_when_there_is_one_again() {
+    for order in BOTH {
+        let mut world = three(order);
+        stop_reading(&mut world, 3);
+        press(&mut world, &[1, 2], 2_000);
+        world.non_primary(&[1, 2, 3]);
+        world.run(20_000);
+        assert!(resyncs(&world, 3).is_empty(), "removed without a primary");
+        world.primary(&[1, 2, 3]);
+        press(&mut world, &[1, 2], 7_000);
+        assert_eq!(resyncs(&world, 3).len(), 1, "{order:?}");
+        assert_eq!(world.members(1), world.incarnations(&[1, 2]));
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn what_a_slow_member_had_accepted_gets_one_fate_each() {
+    for order in BOTH {
+        let mut world = three(order);
+        stop_reading(&mut world, 2);
+        // More than is ever sent: the rest waits for credit until it is removed.
+        press(&mut world, &[2], 1_000);
+        press(&mut world, &[1, 2, 3], 8_000);
+        assert_eq!(resyncs(&world, 2).len(), 1, "{order:?}");
+        world.peers.get_mut(&2).unwrap().consumes = true;
+        world.consume(2);
+        world.run(3_000);
+        let sent: Vec<Ticket> = world.peers[&2]
+            .sent
+            .iter()
+            .map(|(_, ticket, _)| *ticket)
+            .collect();
+        let mut told: Vec<Ticket> = world
+            .messages(2)
+            .iter()
+            .filter_map(|message| message.ticket)
+            .collect();
+        let delivered = told.len();
+        for event in world.events(2) {
+            if let GroupEvent::Receipts { first, count, .. } = event {
+                told.extend((first.0..first.0 + count).map(Ticket));
+            }
+        }
+        assert!(
+            delivered > 10 && told.len() > delivered + 5,
+            "{delivered} of {}",
+            told.len()
+        );
+        told.sort();
+        assert_eq!(told, sent, "{order:?}");
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn a_node_that_sleeps_through_the_last_call_is_called_again() {
+    let mut world = three(Order::Total);
+    let before = world.views(1).len();
+    stop_reading(&mut world, 3);
+    press(&mut world, &[1], 5_200);
+    // The node stands still for longer than the call lasts, as its application does; then both go on.
+    world.hold_control(3);
+    world.peers.get_mut(&3).unwrap().asleep = true;
+    press(&mut world, &[1], 1_900);
+    world.release_control();
+    world.peers.get_mut(&3).unwrap().asleep = false;
+    world.run(50);
+    world.peers.get_mut(&3).unwrap().consumes = true;
+    world.consume(3);
+    press(&mut world, &[1], 3_000);
+    assert_eq!(world.views(1).len(), before);
+    assert!(resyncs(&world, 3).is_empty());
+    world.check().unwrap();
 }
 
 #[test]

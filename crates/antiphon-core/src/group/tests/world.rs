@@ -31,6 +31,8 @@ pub(crate) struct Peer {
     pub(crate) trace: Vec<(Incarnation, GroupEvent)>,
     pub(crate) sent: Vec<(Incarnation, Ticket, Bytes)>,
     pub(crate) alive: bool,
+    /// Stopped with its application: no timer runs, and its kernel has no room for data.
+    pub(crate) asleep: bool,
 }
 
 /// What travels as data.
@@ -148,6 +150,7 @@ impl World {
             trace: Vec::new(),
             sent: Vec::new(),
             alive: true,
+            asleep: false,
         };
         self.peers.insert(id, peer);
     }
@@ -537,7 +540,7 @@ impl World {
             let timer = self
                 .peers
                 .iter()
-                .filter(|(_, peer)| peer.alive)
+                .filter(|(_, peer)| peer.alive && !peer.asleep)
                 .filter_map(|(id, peer)| Some((peer.groups.next_timeout()?, *id)))
                 .min();
             let next = [view, data, control.map(|(at, _)| at), timer.map(|(at, _)| at)];
@@ -552,7 +555,9 @@ impl World {
                 self.deliver_control(pair);
             } else if data == Some(at) {
                 let (_, flight) = self.data.pop_first().expect("looked at");
-                if let Some(id) = self.peer_of(flight.to) {
+                if let Some(id) = self.peer_of(flight.to)
+                    && !self.peers[&id].asleep
+                {
                     self.land(id, flight);
                 }
             } else if let Some((_, id)) = timer {

@@ -199,6 +199,16 @@ impl Story<'_> {
             self.at(at, Action::Stall(jerky, pause));
             at += pause + self.ms(10, 400);
         }
+        if self.random.percent(40) {
+            // Whole processes stand still again and again, each time for less than makes them suspect: they read.
+            let slot = self.slot();
+            let mut at = self.ms(3_000, 5_000);
+            while at < 22 * SECONDS {
+                let pause = self.ms(500, 1_300);
+                self.at(at, Action::Pause(Who::Slot(slot), pause));
+                at += pause + self.ms(1, 300);
+            }
+        }
         if self.random.percent(30) {
             let (at, slot) = (self.ms(4_000, 9_000), self.slot());
             self.at(at, Action::Crash(Who::Slot(slot)));
