@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::BenchArgs;
 use super::exit;
+use super::patience::Patience;
 
 /// Nodes that find each other, agree on who is there, and deliver messages in one order.
 #[derive(Debug, Parser)]
@@ -88,6 +89,11 @@ pub(crate) struct NodeArgs {
     /// member, for links slower than their hosts [default: direct]
     #[arg(long, env = "ANTIPHON_DISSEMINATION", value_enum, value_name = "WAY")]
     pub(crate) dissemination: Option<DisseminationName>,
+
+    /// Remove a member of the groups whose application takes no message for this long while others wait for it (on this
+    /// node: whoever reads stdout); 1s to 1h, units ms, s, m, h, or `never`; the same at each member [default: 30s]
+    #[arg(long, env = "ANTIPHON_SLOW_AFTER", value_name = "DURATION", value_parser = Patience::parse)]
+    pub(crate) slow_after: Option<Patience>,
 
     /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in all)
     #[arg(long, env = "ANTIPHON_METADATA", value_name = "K=V", value_delimiter = ',')]

@@ -21,6 +21,7 @@ mod judge;
 mod key;
 mod lines;
 mod node;
+mod patience;
 mod settings;
 
 use clap::Parser as _;

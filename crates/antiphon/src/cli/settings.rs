@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::args::{DisseminationName, NodeArgs, OrderName, ProfileName};
 use super::exit::Failed;
 use super::key;
+use super::patience::Patience;
 
 /// The longest cluster, node or group name.
 const MAX_NAME_BYTES: usize = 64;
@@ -36,6 +37,7 @@ pub(crate) struct Settings {
     pub(crate) groups: Vec<String>,
     pub(crate) order: Order,
     pub(crate) dissemination: DisseminationName,
+    pub(crate) slow_after: Patience,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) expect: Option<u16>,
     pub(crate) found: bool,
@@ -62,6 +64,7 @@ struct File {
     group: Option<Strings>,
     order: Option<OrderName>,
     dissemination: Option<DisseminationName>,
+    slow_after: Option<Patience>,
     metadata: Option<Metadata>,
     expect: Option<u16>,
     found: Option<bool>,
@@ -179,6 +182,7 @@ impl Settings {
                 .dissemination
                 .or(file.dissemination)
                 .unwrap_or(DisseminationName::Direct),
+            slow_after: args.slow_after.or(file.slow_after).unwrap_or_default(),
             metadata,
             expect: args.expect.or(file.expect),
             found: args.found.or(file.found).unwrap_or(false),
@@ -289,6 +293,7 @@ impl Settings {
             }),
         );
         put("dissemination", text(&self.dissemination.as_str()));
+        put("slow-after", text(&self.slow_after));
         put("profile", text(&self.profile.name));
         put("weight", toml::Value::Integer(self.weight.into()));
         if let Some(expect) = self.expect {
@@ -404,6 +409,7 @@ mod tests {
             group = "g,h"
             order = "fifo"
             dissemination = "chain"
+            slow-after = "90s"
             profile = "wan"
             weight = 3
             found = true
@@ -422,6 +428,7 @@ mod tests {
         assert_eq!(settings.groups, ["g", "h"]);
         assert_eq!(settings.order, Order::Fifo);
         assert_eq!(settings.dissemination, DisseminationName::Chain);
+        assert_eq!(settings.slow_after.to_string(), "90s");
         assert_eq!(settings.profile.name, "wan");
         assert_eq!(settings.weight, 3);
         assert!(!settings.found);
@@ -440,6 +447,8 @@ mod tests {
         assert_eq!(settings.groups, ["main"]);
         assert_eq!(settings.order, Order::Total);
         assert_eq!(settings.dissemination, DisseminationName::Direct);
+        // As --help says.
+        assert_eq!(settings.slow_after.to_string(), "30s");
         assert_eq!(settings.profile.name, "lan");
         assert_eq!(settings.weight, 1);
         assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
@@ -448,7 +457,7 @@ mod tests {
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --seeds 127.0.0.1:5,[::1]:6 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --dissemination chain --json --weight 0";
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --dissemination chain --slow-after never --json --weight 0";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();
         assert_eq!(again.to_toml(), printed);
@@ -478,6 +487,7 @@ mod tests {
             ("--cluster c --name n", "seeds = [1]", "list of strings"),
             ("--cluster c --name n", "order = \"causal\"", "causal"),
             ("--cluster c --name n", "dissemination = \"ring\"", "ring"),
+            ("--cluster c --name n", "slow-after = \"30\"", "slow-after"),
             ("--cluster c --name n", "expect = 0", "expect"),
             ("--cluster c --name n --bind 127.0.0.1:99999", "", "bind"),
             (

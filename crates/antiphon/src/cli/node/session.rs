@@ -138,6 +138,7 @@ impl Session {
                 .group(name)
                 .order(settings.order)
                 .dissemination(settings.dissemination.dissemination())
+                .slow_after(settings.slow_after.0)
                 .start()
                 .await;
             let group = group.map_err(|error| match error {

@@ -1,0 +1,113 @@
+//! `--slow-after`: how long a group waits for a member whose application does not read.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+const EXPECTED: &str = "expected a time with its unit, such as 30s, 1500ms, 5m or 1h (1 s to 1 h), or never";
+const MILLISECOND: u64 = 1;
+const SECOND: u64 = 1000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+/// Longest first: `5m` is what people write, not `300s`.
+const UNITS: [(&str, u64); 4] = [("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND)];
+
+/// A time, or for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Patience(pub(crate) Option<Duration>);
+
+impl Default for Patience {
+    /// The library's.
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(30)))
+    }
+}
+
+impl Patience {
+    /// Reads what a person wrote.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text == "never" {
+            return Ok(Self(None));
+        }
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = UNITS.iter().find(|(name, _)| *name == unit);
+        let ms = unit.and_then(|(_, ms)| number.parse::<u64>().ok()?.checked_mul(*ms));
+        match ms {
+            Some(ms) if (SECOND..=HOUR).contains(&ms) => Ok(Self(Some(Duration::from_millis(ms)))),
+            _ => Err(EXPECTED.to_owned()),
+        }
+    }
+}
+
+impl TryFrom<String> for Patience {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).map_err(|error| format!("slow-after {text:?}: {error}"))
+    }
+}
+
+impl From<Patience> for String {
+    fn from(patience: Patience) -> Self {
+        patience.to_string()
+    }
+}
+
+impl fmt::Display for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(time) = self.0 else {
+            return f.write_str("never");
+        };
+        let ms = time.as_millis() as u64;
+        let whole = UNITS
+            .iter()
+            .find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
+        let (name, unit) = whole.unwrap_or(&("ms", MILLISECOND));
+        write!(f, "{}{name}", ms / unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for (text, ms) in [
+            ("1s", 1000),
+            ("1500ms", 1500),
+            ("90s", 90_000),
+            ("5m", 300_000),
+            ("1h", 3_600_000),
+        ] {
+            let patience = Patience::parse(text).unwrap();
+            assert_eq!(patience.0, Some(Duration::from_millis(ms)), "{text}");
+            assert_eq!(patience.to_string(), text);
+        }
+        assert_eq!(Patience::parse("60s").unwrap().to_string(), "1m");
+        assert_eq!(Patience::parse("never").unwrap(), Patience(None));
+        assert_eq!(Patience(None).to_string(), "never");
+    }
+
+    #[test]
+    fn a_time_without_a_unit_or_beyond_the_bounds_says_what_is_expected() {
+        for wrong in [
+            "",
+            "30",
+            "s",
+            "999ms",
+            "61m",
+            "2h",
+            "-5s",
+            "1.5s",
+            "30 s",
+            "99999999999999999999h",
+            "always",
+        ] {
+            assert_eq!(Patience::parse(wrong), Err(EXPECTED.to_owned()), "{wrong}");
+        }
+    }
+}
