@@ -292,6 +292,21 @@ impl Cluster {
         Load::start(&self.shared, GROUP, tick)
     }
 
+    /// Has these members send all they can, until the load is ended.
+    pub fn press(&self, names: &[&str]) -> Load {
+        Load::press(&self.shared, GROUP, names)
+    }
+
+    /// Stops reading what a node says; it finds its standard output full.
+    pub fn cover_ear(&mut self, name: &str) {
+        self.process(name).cover_ear(true);
+    }
+
+    /// Reads what it says again.
+    pub fn uncover_ear(&mut self, name: &str) {
+        self.process(name).cover_ear(false);
+    }
+
     /// The time since the story began.
     pub fn now(&self) -> Duration {
         self.shared.now()

@@ -156,6 +156,9 @@ pub struct View {
     pub left: Vec<String>,
     /// Removed.
     pub crashed: Vec<String>,
+    /// Why, of those that the group itself removed.
+    #[serde(default)]
+    pub causes: BTreeMap<String, String>,
     /// Came along from this node's previous view.
     pub transitional: Vec<String>,
     /// Whether messages may be sent.

@@ -1,4 +1,4 @@
-//! A steady load: every running node sends a numbered message per tick.
+//! A load: every running node sends a numbered message per tick, or some of them all they can.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -7,6 +7,13 @@ use std::time::Duration;
 
 use crate::process::Shared;
 use crate::trace::Run;
+
+/// What a node that is pressed is told at once, and how often.
+const PRESS: usize = 10;
+const PRESS_EVERY: Duration = Duration::from_millis(5);
+const PRESS_BYTES: usize = 1024;
+/// How many of its messages it may not have delivered yet: four windows.
+const PRESSED: usize = 4096;
 
 /// Runs until dropped or ended.
 #[derive(Debug)]
@@ -38,6 +45,29 @@ impl Load {
         }
     }
 
+    /// These nodes send messages of a kilobyte, each as long as it does not lag far behind with delivering its own: far
+    /// more than a window is always on its way to it.
+    pub(crate) fn press(shared: &Arc<Shared>, group: &str, names: &[&str]) -> Self {
+        let (stop, stopped) = channel();
+        let (shared, group) = (Arc::clone(shared), group.to_owned());
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let thread = std::thread::spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(PRESS_EVERY) {
+                let mut trace = shared.lock();
+                for name in &names {
+                    let run = trace.last_mut(name);
+                    if run.views.contains_key(&group) && run.sent.len() < run.own + PRESSED {
+                        say_long(run, &group, PRESS, PRESS_BYTES);
+                    }
+                }
+            }
+        });
+        Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
     /// Ends it; nothing is sent after this returns.
     pub fn end(self) {}
 }
@@ -53,12 +83,18 @@ impl Drop for Load {
 
 /// Tells a node to send this many numbered messages.
 pub(crate) fn say(run: &mut Run, group: &str, count: usize) {
+    say_long(run, group, count, 0);
+}
+
+/// The same with messages of at least so many bytes.
+fn say_long(run: &mut Run, group: &str, count: usize, bytes: usize) {
     let frozen = matches!(run.frozen.last(), Some((_, None)));
     let Some(mouth) = run.mouth.as_ref().filter(|_| !frozen) else {
         return;
     };
     for _ in 0..count {
-        let payload = format!("{}#{}:{}", run.name, run.start, run.sent.len());
+        let number = format!("{}#{}:{}", run.name, run.start, run.sent.len());
+        let payload = format!("{number:.<bytes$}");
         let request = serde_json::json!({ "send": { "group": group, "payload": payload } });
         if mouth.send(request.to_string()).is_ok() {
             run.sent.push((group.to_owned(), payload));

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use rustix::process::Signal;
@@ -60,6 +60,32 @@ impl Shared {
     }
 }
 
+/// Whether a process's standard output is read.
+#[derive(Debug, Default)]
+struct Ear {
+    covered: Mutex<bool>,
+    uncovered: Condvar,
+}
+
+impl Ear {
+    fn cover(&self, covered: bool) {
+        *self
+            .covered
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = covered;
+        self.uncovered.notify_all();
+    }
+
+    fn wait(&self) {
+        let covered = self
+            .covered
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Poisoned or not, the wait is over.
+        drop(self.uncovered.wait_while(covered, |covered| *covered));
+    }
+}
+
 /// A process, killed when dropped.
 #[derive(Debug)]
 pub struct Process {
@@ -67,6 +93,7 @@ pub struct Process {
     pid: Pid,
     run: usize,
     shared: Arc<Shared>,
+    ear: Arc<Ear>,
 }
 
 impl Process {
@@ -106,9 +133,11 @@ impl Process {
                 }
             }
         });
-        let listener = Arc::clone(shared);
+        let ear = Arc::<Ear>::default();
+        let (listener, covered) = (Arc::clone(shared), Arc::clone(&ear));
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                covered.wait();
                 let at = listener.now();
                 listener.change(run, |run| match serde_json::from_str(&line) {
                     Ok(event) => run.record(at, event),
@@ -137,7 +166,13 @@ impl Process {
             pid,
             run,
             shared: Arc::clone(shared),
+            ear,
         }
+    }
+
+    /// Stops reading its standard output, as a program does that hangs; or reads on.
+    pub fn cover_ear(&self, covered: bool) {
+        self.ear.cover(covered);
     }
 
     /// kill −9, and wait until the kernel has done it.
@@ -151,6 +186,7 @@ impl Process {
 
     /// Ends it because the story is over, which says nothing about the story.
     pub(crate) fn end(&mut self) {
+        self.ear.cover(false);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -41,6 +41,8 @@ pub struct Run {
     pub(crate) node_view: Option<NodeView>,
     pub(crate) views: BTreeMap<String, View>,
     pub(crate) delivered: BTreeMap<String, Vec<String>>,
+    /// How many of its own messages it has delivered.
+    pub(crate) own: usize,
 }
 
 impl Trace {
@@ -104,6 +106,7 @@ impl Run {
                 self.views.remove(group);
             }
             Event::Message(message) => {
+                self.own += usize::from(message.sender == self.name);
                 self.delivered
                     .entry(message.group.clone())
                     .or_default()

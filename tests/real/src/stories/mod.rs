@@ -5,6 +5,7 @@
 //! - [`cutting`]: partitions, on loopback by injected faults and between hosts by cut cables;
 //! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of death;
 //! - [`rolling`]: restarting all, one after the other, under load;
+//! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
 //! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port.
 //!
 //! Bounds are for a busy machine with two cores, not what is promised for latency: the benchmarks measure that. A story
@@ -18,6 +19,7 @@ mod forming;
 mod hosts;
 mod killing;
 mod rolling;
+mod slow;
 mod strangers;
 
 /// Enough for anything that has no failure detection in it, on a busy machine.
