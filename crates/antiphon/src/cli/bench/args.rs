@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::worker::words::Stop;
 use crate::cli::args::{DisseminationName, OrderName, ProfileName};
+use crate::cli::patience::Patience;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -23,6 +25,9 @@ pub(crate) enum BenchWhat {
     /// How long a message takes at a fixed rate: one way, and there and back
     #[command(after_help = LATENCY_HELP)]
     Latency(LatencyArgs),
+    /// How long a member that stops reading holds up the others, and what memory they take meanwhile
+    #[command(after_help = SLOW_HELP)]
+    Slow(SlowArgs),
     /// How much CPU a node takes that has nothing to do
     #[command(after_help = IDLE_HELP)]
     Idle(IdleArgs),
@@ -101,6 +106,31 @@ pub(crate) struct LatencyArgs {
     pub(crate) seconds: Duration,
     /// How long messages are sent before that
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub(crate) warmup: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SlowArgs {
+    #[command(flatten)]
+    pub(crate) crew: CrewArgs,
+    /// What stops: the `reader`, whose node goes on, or the whole `process`
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "reader")]
+    pub(crate) stop: Stop,
+    /// Which member stops, by seniority; 0 leads the group [default: the last]
+    #[arg(long, value_name = "RANK")]
+    pub(crate) rank: Option<u16>,
+    /// After how long the group goes on without a reader that has stopped: 1s to 1h, or `never`
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = Patience::parse)]
+    pub(crate) slow_after: Patience,
+    /// Bytes of a message
+    #[arg(long, value_name = "BYTES", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..=antiphon::MAX_PAYLOAD_BYTES as i64))]
+    pub(crate) size: u32,
+    /// How long it is stopped
+    #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// How long all read before that
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) warmup: Duration,
 }
 
@@ -214,6 +244,15 @@ is felt by all messages due in it. One way needs one clock, so it is not measure
 
 Example:
   antiphon bench latency --nodes 3 --rate 1000";
+
+const SLOW_HELP: &str = "\
+All nodes send all they can. Memory is the resident memory of each process, looked at every 100 ms: its most while all
+read, and its most while one has stopped. `held up` is the longest time in which a member that reads delivered nothing.
+
+Examples:
+  antiphon bench slow --seconds 120
+  antiphon bench slow --slow-after never --seconds 600
+  antiphon bench slow --stop process --seconds 600";
 
 const IDLE_HELP: &str = "\
 Example:

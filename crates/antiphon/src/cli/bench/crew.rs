@@ -24,6 +24,7 @@ use crate::cli::args::OrderName;
 use crate::cli::exit::Failed;
 use crate::cli::fleet::free_addrs;
 use crate::cli::key;
+use crate::cli::patience::Patience;
 use crate::cli::settings::{DEFAULT_PORT, address};
 
 /// For the nodes of this host to form their group.
@@ -32,6 +33,8 @@ const MUSTER_WITHIN: Duration = Duration::from_secs(60);
 const OTHERS_WITHIN: Duration = Duration::from_secs(600);
 /// For a measurement's result, beyond its time.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
+/// Between two looks at what changes during a measurement.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// For leaving in order.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 /// Nodes that are named as seeds when all are on this host; more is refused.
@@ -69,6 +72,15 @@ struct Worker {
 impl Crew {
     /// Starts the workers and waits until their group is complete.
     pub(super) fn muster(args: &CrewArgs, order: OrderName) -> Result<Self, Failed> {
+        Self::muster_with(args, order, None)
+    }
+
+    /// The same, with another limit for members that do not read.
+    pub(super) fn muster_with(
+        args: &CrewArgs,
+        order: OrderName,
+        slow_after: Option<Patience>,
+    ) -> Result<Self, Failed> {
         let passing = args.keyed.then(PassingKey::make).transpose()?;
         let key_file = passing
             .as_ref()
@@ -92,7 +104,14 @@ impl Crew {
         let workers = setups
             .into_iter()
             .enumerate()
-            .map(|(index, setup)| Worker::start(index, Setup { members, ..setup }, saying.clone()))
+            .map(|(index, setup)| {
+                let setup = Setup {
+                    members,
+                    slow_after,
+                    ..setup
+                };
+                Worker::start(index, setup, saying.clone())
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let mut crew = Self {
             workers,
@@ -147,6 +166,7 @@ impl Crew {
                 order,
                 dissemination: args.dissemination,
                 window_bytes: args.window_bytes,
+                slow_after: None,
                 profile: args.profile,
                 insecure: key_file.is_none() && !args.netns.is_empty(),
                 key_file: key_file.clone(),
@@ -180,6 +200,7 @@ impl Crew {
             order,
             dissemination: args.dissemination,
             window_bytes: args.window_bytes,
+            slow_after: None,
             profile: args.profile,
             key_file,
             insecure: args.insecure,
@@ -205,6 +226,45 @@ impl Crew {
         self.workers
             .iter()
             .map(|worker| (worker.name.as_str(), worker.child.id()))
+    }
+
+    /// The process on this host of the member of this rank.
+    pub(super) fn process_of(&self, rank: usize) -> Option<u32> {
+        let mut found = self.workers.iter().filter(|worker| worker.rank == Some(rank));
+        found.next().map(|worker| worker.child.id())
+    }
+
+    /// Has all nodes of this host measure what may change the group; `look` is called all the time.
+    pub(super) fn watch(
+        &mut self,
+        task: &Task,
+        label: &str,
+        mut look: impl FnMut(Duration),
+    ) -> Result<Vec<Done>, Failed> {
+        for worker in &mut self.workers {
+            worker.ask(&Ask::Measure { task: task.clone() })?;
+        }
+        let began = Instant::now();
+        let deadline = began + Duration::from_millis(task.whole_ms()) + DONE_WITHIN;
+        let mut results = Vec::new();
+        while results.len() < self.workers.len() {
+            look(began.elapsed());
+            match self.heard_within(LOOK_EVERY)? {
+                Some(Heard::Done(result)) => results.push(result),
+                Some(Heard::Progress(received)) => {
+                    let seconds = began.elapsed().as_secs();
+                    self.progress
+                        .show(&format!("{label}, {seconds} s: {received} msg/s at a member"));
+                }
+                Some(Heard::Other) => {}
+                None if Instant::now() > deadline => {
+                    return Err(Failed::run(format!("waited in vain for {label}")));
+                }
+                None => {}
+            }
+        }
+        results.sort_by_key(|result| result.rank);
+        Ok(results)
     }
 
     /// Has all nodes measure; the results by seniority.
@@ -296,27 +356,29 @@ impl Crew {
     /// The next line of a worker.
     fn hear(&mut self, deadline: Instant, what: &str) -> Result<Heard, Failed> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let (index, say) = self.said.recv_timeout(left).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Failed::run(format!("waited in vain for {what}")),
-            RecvTimeoutError::Disconnected => Failed::run("all nodes have ended"),
-        })?;
+        self.heard_within(left)?
+            .ok_or_else(|| Failed::run(format!("waited in vain for {what}")))
+    }
+
+    /// The next line of a worker, if one comes in time.
+    fn heard_within(&mut self, within: Duration) -> Result<Option<Heard>, Failed> {
+        let (index, say) = match self.said.recv_timeout(within) {
+            Ok(said) => said,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(Failed::run("all nodes have ended")),
+        };
         let worker = &mut self.workers[index];
         match say {
             Some(Say::Complete { rank }) => worker.rank = Some(rank),
-            Some(Say::Done { result }) => return Ok(Heard::Done(result)),
-            Some(Say::Progress { received }) => return Ok(Heard::Progress(received)),
+            Some(Say::Done { result }) => return Ok(Some(Heard::Done(result))),
+            Some(Say::Progress { received }) => return Ok(Some(Heard::Progress(received))),
             Some(Say::Told { text, .. }) => self.told.push_back(text),
             Some(Say::Failed { reason }) => {
                 return Err(Failed::run(format!("node {}: {reason}", worker.name)));
             }
-            None => {
-                return Err(Failed::run(format!(
-                    "node {} has ended while waiting for {what}",
-                    worker.name
-                )));
-            }
+            None => return Err(Failed::run(format!("node {} has ended", worker.name))),
         }
-        Ok(Heard::Other)
+        Ok(Some(Heard::Other))
     }
 
     /// What goes on, for the person who waits.

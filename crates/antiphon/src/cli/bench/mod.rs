@@ -3,6 +3,7 @@
 //! ```text
 //!  multicast ─┐             ┌─ worker: a node, told what to do on stdin, figures on stdout
 //!  latency   ─┼──► crew ────┼─ worker
+//!  slow      ─┤             ├─ worker
 //!  idle      ─┘             └─ worker                        processes here, or one on each host (--join)
 //!  formation, join, kill, silent ──► views ──► fleet: `antiphon node --json`
 //! ```
@@ -16,6 +17,7 @@ mod figures;
 mod idle;
 mod latency;
 mod multicast;
+mod slow;
 mod views;
 mod worker;
 
@@ -28,6 +30,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<Exit, Failed> {
     match args.what {
         BenchWhat::Multicast(args) => multicast::run(&args),
         BenchWhat::Latency(args) => latency::run(&args),
+        BenchWhat::Slow(args) => slow::run(&args),
         BenchWhat::Idle(args) => idle::run(&args),
         BenchWhat::Formation(args) => views::run(views::Change::Formation, &args),
         BenchWhat::Join(args) => views::run(views::Change::Join, &args),

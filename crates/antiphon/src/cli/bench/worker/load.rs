@@ -1,4 +1,4 @@
-//! The hot loops of `bench multicast`: one that sends, one that receives. Nothing else of the benchmark runs per message.
+//! The hot loops of `bench multicast` and `bench slow`: one that sends, one that receives. Nothing else of the benchmark runs per message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,6 +17,8 @@ const RUN_ON: Duration = Duration::from_millis(300);
 /// What to do.
 pub(super) struct Load {
     pub(super) sends: bool,
+    /// Whether it reads in the measured time.
+    pub(super) reads: bool,
     pub(super) size: usize,
     pub(super) warmup: Duration,
     pub(super) measured: Duration,
@@ -37,7 +39,11 @@ pub(super) async fn run(
     receive(group, begins, &mut counted, &mut progress).await?;
     let (sent_before, cpu_before, from) = (sent(), usage::own_cpu(), Instant::now());
     counted = Counted::default();
-    receive(group, ends, &mut counted, &mut progress).await?;
+    if load.reads {
+        receive(group, ends, &mut counted, &mut progress).await?;
+    } else {
+        tokio::time::sleep_until(ends).await;
+    }
     let done = Done {
         seconds: from.elapsed().as_secs_f64(),
         sent: sent() - sent_before,
@@ -45,6 +51,7 @@ pub(super) async fn run(
         bytes: counted.bytes,
         cpu_seconds: usage::between(cpu_before, usage::own_cpu()),
         views: counted.views,
+        silent_seconds: counted.silent.as_secs_f64(),
         ..Done::default()
     };
     receive(group, ends + RUN_ON, &mut counted, &mut progress).await?;
@@ -56,6 +63,7 @@ struct Counted {
     messages: u64,
     bytes: u64,
     views: u64,
+    silent: Duration,
 }
 
 /// Receives and counts until then.
@@ -67,8 +75,13 @@ async fn receive(
 ) -> Result<(), Failed> {
     let second = Duration::from_secs(1);
     let (mut tick, mut at_tick) = (Instant::now() + second, counted.messages);
+    let (mut heard, mut at_heard) = (Instant::now(), counted.messages);
     loop {
         let now = Instant::now();
+        if counted.messages > at_heard || now >= until {
+            counted.silent = counted.silent.max(now - heard);
+            (heard, at_heard) = (now, counted.messages);
+        }
         if now >= until {
             return Ok(());
         }

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::{key, node};
-use words::{Ask, Say, Setup, Task};
+use words::{Ask, Say, Setup, Stop, Task};
 
 /// Threads of a node unless told otherwise: it runs with its load on one, as two cores and several nodes want it.
 pub(super) const THREADS: u8 = 1;
@@ -119,6 +119,9 @@ async fn live(setup: Setup, mut asked: mpsc::Receiver<Ask>) -> Result<Exit, Fail
         .dissemination(setup.dissemination.dissemination());
     if let Some(window_bytes) = setup.window_bytes {
         builder = builder.window_bytes(window_bytes);
+    }
+    if let Some(slow_after) = setup.slow_after {
+        builder = builder.slow_after(slow_after.0);
     }
     let mut talk = match setup.talks {
         true => Some(cluster.group(TALK).join().await.map_err(failed)?),
@@ -223,6 +226,23 @@ impl Worker {
             } => {
                 let load = load::Load {
                     sends: rank < senders,
+                    reads: true,
+                    size,
+                    warmup: Duration::from_millis(warmup_ms),
+                    measured: Duration::from_millis(measured_ms),
+                };
+                load::run(&mut self.group, &load, progress).await?
+            }
+            Task::Slow {
+                size,
+                stops,
+                how,
+                warmup_ms,
+                measured_ms,
+            } => {
+                let load = load::Load {
+                    sends: true,
+                    reads: how != Stop::Reader || rank != stops,
                     size,
                     warmup: Duration::from_millis(warmup_ms),
                     measured: Duration::from_millis(measured_ms),

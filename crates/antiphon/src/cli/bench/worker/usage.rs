@@ -1,4 +1,5 @@
-//! CPU time of processes, from /proc: to the nanosecond, where ticks of 10 ms would show an idle node as none at all.
+//! CPU time and memory of processes, from /proc: times to the nanosecond, where ticks of 10 ms would show an idle node as
+//! none at all.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +22,14 @@ pub(in crate::cli::bench) fn cpu_of(process: &Path) -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds))
 }
 
+/// Resident bytes of the process of this /proc folder; `None` where the system does not tell.
+pub(in crate::cli::bench) fn memory_of(process: &Path) -> Option<u64> {
+    let status = std::fs::read_to_string(process.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
 /// Seconds from one to the other.
 pub(in crate::cli::bench) fn between(before: Option<Duration>, after: Option<Duration>) -> Option<f64> {
     Some(after?.saturating_sub(before?).as_secs_f64())
@@ -37,5 +46,14 @@ mod tests {
         while std::time::Instant::now() < end {}
         let taken = between(before, own_cpu()).unwrap();
         assert!(taken > 0.002, "{taken}");
+    }
+
+    #[test]
+    fn memory_that_is_written_to_is_seen() {
+        let own = Path::new("/proc/self");
+        let before = memory_of(own).unwrap();
+        let block = std::hint::black_box(vec![1u8; 64 << 20]);
+        assert!(memory_of(own).unwrap() > before + (32 << 20));
+        drop(block);
     }
 }

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::args::{DisseminationName, OrderName, ProfileName};
+use crate::cli::patience::Patience;
 
 /// The first line to a worker: the node it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,6 +21,8 @@ pub(in crate::cli::bench) struct Setup {
     pub(in crate::cli::bench) order: OrderName,
     pub(in crate::cli::bench) dissemination: DisseminationName,
     pub(in crate::cli::bench) window_bytes: Option<u32>,
+    /// Other than the library's.
+    pub(in crate::cli::bench) slow_after: Option<Patience>,
     pub(in crate::cli::bench) profile: ProfileName,
     pub(in crate::cli::bench) key_file: Option<PathBuf>,
     pub(in crate::cli::bench) insecure: bool,
@@ -58,6 +62,16 @@ pub(in crate::cli::bench) enum Task {
         warmup_ms: u64,
         measured_ms: u64,
     },
+    /// As many messages as the group takes from all, while one member reads nothing of the measured time.
+    Slow {
+        size: usize,
+        /// The member that stops, by seniority.
+        stops: usize,
+        /// Whether it stops reading, or is stopped as a whole by the conductor.
+        how: Stop,
+        warmup_ms: u64,
+        measured_ms: u64,
+    },
     /// Messages at fixed times.
     Latency {
         way: Way,
@@ -79,11 +93,36 @@ impl Task {
                 measured_ms,
                 ..
             }
+            | Task::Slow {
+                warmup_ms,
+                measured_ms,
+                ..
+            }
             | Task::Latency {
                 warmup_ms,
                 measured_ms,
                 ..
             } => warmup_ms + measured_ms,
+        }
+    }
+}
+
+/// What stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::cli) enum Stop {
+    /// The application reads nothing; its node goes on.
+    Reader,
+    /// The process, as by SIGSTOP.
+    Process,
+}
+
+impl Stop {
+    /// As it is written.
+    pub(in crate::cli::bench) fn as_str(self) -> &'static str {
+        match self {
+            Stop::Reader => "reader",
+            Stop::Process => "process",
         }
     }
 }
@@ -137,6 +176,9 @@ pub(in crate::cli::bench) struct Done {
     pub(in crate::cli::bench) cpu_seconds: Option<f64>,
     /// Views that came in between: the figures are void.
     pub(in crate::cli::bench) views: u64,
+    /// The longest time in which it delivered nothing, of those in which it was meant to.
+    #[serde(default)]
+    pub(in crate::cli::bench) silent_seconds: f64,
     /// Latencies of messages in nanoseconds, each with how many had it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cli::bench) latencies: Vec<(u64, u64)>,
