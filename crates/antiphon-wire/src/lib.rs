@@ -4,6 +4,7 @@
 //! - [`id`](Incarnation) and [`view`](NodeView): the identities and views that messages carry;
 //! - [`frame`]: the unit handed to a transport: fixed header, records, authentication tag;
 //! - [`stream`]: frames on a byte stream;
+//! - [`datagram`]: frames on datagrams;
 //! - [`level`]: which messages two builds may use with each other;
 //! - [`record`]: what a frame may hold, from discovery to group data;
 //! - [`membership`] and [`group`]: the protocol messages of the two layers of views.
@@ -14,6 +15,7 @@
 
 pub mod block;
 pub mod codec;
+pub mod datagram;
 pub mod frame;
 pub mod group;
 mod id;

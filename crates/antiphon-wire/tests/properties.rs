@@ -5,12 +5,13 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 
 use antiphon_wire::codec::{Reader, Wire, decode_all, encode_to_vec, put_varint, varint_len};
+use antiphon_wire::datagram::{self, Assembly, Datagram, MAX_SEGMENTS, Segment};
 use antiphon_wire::frame::{self, ClusterKey, FrameCodec, Kind, OpenError, REPLAY_WINDOW};
 use antiphon_wire::level::WireLevels;
 use antiphon_wire::record::{LinkRecord, Record};
 use antiphon_wire::stream::{StreamDecoder, length_prefix};
 use antiphon_wire::{DecodeError, GroupId, Incarnation, Lineage, Member, ViewId};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -234,6 +235,84 @@ proptest! {
     }
 
     #[test]
+    fn whatever_decodes_as_a_datagram_has_that_one_encoding(
+        kind in 1u8..6,
+        rest in vec(any::<u8>(), 0..120),
+    ) {
+        let bytes = [&datagram::MAGIC[..], &[datagram::DATAGRAM_VERSION, kind], &rest].concat();
+        if let Ok(read) = datagram::decode(&bytes) {
+            let mut written = Vec::new();
+            read.encode(&mut written);
+            // A hello is as long as its sender likes, and an address may be written as IPv4 or as mapped.
+            if !matches!(read, Datagram::Hello(_)) {
+                prop_assert_eq!(written, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_in_segments_come_out_in_order_whatever_is_doubled_or_reordered(
+        lengths in vec(frame::MIN_FRAME_BYTES..4000, 1..12),
+        size in 64usize..2000,
+        order in vec(any::<Index>(), 0..400),
+    ) {
+        let frames: Vec<Vec<u8>> = (1u8..).zip(&lengths).map(|(fill, length)| vec![fill; *length]).collect();
+        let segments: Vec<Segment<'_>> = (1u64..).zip(&frames).flat_map(|(number, frame)| cut(number, frame, size)).collect();
+        let mut assembly = Assembly::new(1 << 20);
+        let mut got = Vec::new();
+        let shuffled = order.iter().map(|index| index.get(&segments));
+        // Then all of them once more, so that none is missing.
+        for segment in shuffled.chain(&segments) {
+            let mut bytes = Vec::new();
+            Datagram::Segment(*segment).encode(&mut bytes);
+            let Ok(Datagram::Segment(read)) = datagram::decode(&bytes) else {
+                panic!("our own encoding")
+            };
+            assembly.insert(&read, BytesMut::with_capacity);
+            got.extend(std::iter::from_fn(|| assembly.take()).map(|frame| frame.to_vec()));
+            prop_assert!(assembly.held_bytes() <= lengths.iter().sum());
+        }
+        prop_assert!(got == frames, "{} of {} frames, or other bytes", got.len(), frames.len());
+        prop_assert_eq!((assembly.held_bytes(), assembly.gaps().count()), (0, 0));
+    }
+
+    #[test]
+    fn an_assembly_is_bounded_whatever_it_is_fed(
+        segments in vec((1u64..2000, any::<u16>(), 56usize..65_537, 1usize..65_536, any::<u8>()), 1..200),
+        limit in 0usize..200_000,
+    ) {
+        let bytes = vec![1; frame::MAX_FRAME_BYTES];
+        let mut assembly = Assembly::new(limit);
+        for (number, behind, length, size, index) in segments {
+            let count = length.div_ceil(size);
+            if count > MAX_SEGMENTS {
+                continue;
+            }
+            let index = index % count as u8;
+            let start = usize::from(index) * size;
+            let segment = Segment {
+                session: 1,
+                number,
+                behind: behind % number.min(u16::MAX.into()) as u16,
+                length,
+                size,
+                index,
+                report_at_once: false,
+                bytes: &bytes[..size.min(length - start)],
+            };
+            assembly.insert(&segment, BytesMut::with_capacity);
+            prop_assert!(assembly.held_bytes() <= limit + frame::MAX_FRAME_BYTES);
+            prop_assert!(assembly.gaps().count() <= datagram::MAX_GAPS);
+            if number % 7 == 0 {
+                assembly.give_up_front();
+            }
+            while let Some(frame) = assembly.take() {
+                prop_assert!(frame.iter().all(|byte| *byte == 1));
+            }
+        }
+    }
+
+    #[test]
     fn two_sides_negotiate_the_same_level_or_both_refuse(a: u8, b: u8, c: u8, d: u8) {
         let (ours, theirs) = (WireLevels { min: a, max: b }, WireLevels { min: c, max: d });
         match (ours.negotiate(theirs), theirs.negotiate(ours)) {
@@ -245,6 +324,21 @@ proptest! {
             (one, other) => prop_assert!(false, "{:?} and {:?}", one, other),
         }
     }
+}
+
+fn cut(number: u64, frame: &[u8], size: usize) -> Vec<Segment<'_>> {
+    let size = size.max(frame.len().div_ceil(MAX_SEGMENTS));
+    let segment = |(index, bytes)| Segment {
+        session: 1,
+        number,
+        behind: number as u16 - 1,
+        length: frame.len(),
+        size,
+        index,
+        report_at_once: false,
+        bytes,
+    };
+    (0u8..).zip(frame.chunks(size)).map(segment).collect()
 }
 
 fn pair(keyed: bool) -> (FrameCodec, FrameCodec) {

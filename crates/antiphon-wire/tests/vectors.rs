@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use antiphon_wire::codec::{Wire, decode_all, encode_to_vec};
+use antiphon_wire::datagram::{self, Datagram, Gap, Hello, Report, Segment, Welcome};
 use antiphon_wire::frame::{self, ClusterKey, FrameCodec, Kind};
 use antiphon_wire::membership::LifelineRecord;
 use antiphon_wire::record::{Control, Record};
@@ -308,4 +309,93 @@ fn streams_are_cut_as_the_vectors_say() {
         .map(|(name, stream)| json!({ "name": name, "stream": hex(stream), "result": cut(stream) }))
         .collect();
     check("streams.json", vectors);
+}
+
+#[test]
+fn datagrams_are_written_and_refused_as_the_vectors_say() {
+    let hello = |session, advertised: &str| {
+        Datagram::Hello(Hello {
+            session,
+            flow: 0x0102_0304_0506_0708,
+            advertised: advertised.parse().expect("an address"),
+        })
+    };
+    let segment = |index, report_at_once, bytes| {
+        Datagram::Segment(Segment {
+            session: 9,
+            number: 300,
+            behind: 2,
+            length: 100,
+            size: 60,
+            index,
+            report_at_once,
+            bytes,
+        })
+    };
+    let good = [
+        ("first hello", hello(0, "192.0.2.1:7400")),
+        ("second hello", hello(9, "[2001:db8::1]:7400")),
+        (
+            "welcome",
+            Datagram::Welcome(Welcome {
+                flow: 1,
+                session: 9,
+                window: 1 << 20,
+                size: 1472,
+                open: true,
+            }),
+        ),
+        ("segment in the middle", segment(0, false, &[7; 60])),
+        ("last segment, to be reported at once", segment(1, true, &[7; 40])),
+        (
+            "report of two gaps",
+            Datagram::Report(Report {
+                flow: 1,
+                seen: 300,
+                window: 65_536,
+                waited_us: 250,
+                gaps: vec![
+                    Gap {
+                        behind: 2,
+                        missing: u64::MAX,
+                    },
+                    Gap {
+                        behind: 0,
+                        missing: 0,
+                    },
+                ],
+            }),
+        ),
+        ("unknown session", Datagram::Unknown { session: 9 }),
+    ];
+    let mut vectors = Vec::new();
+    for (name, value) in &good {
+        let mut bytes = Vec::new();
+        value.encode(&mut bytes);
+        assert_eq!(datagram::decode(&bytes).as_ref(), Ok(value), "{name}");
+        vectors.push(json!({ "name": name, "value": format!("{value:?}"), "datagram": hex(&bytes) }));
+    }
+    let mut segment_bytes = Vec::new();
+    good[3].1.encode(&mut segment_bytes);
+    let changed = |at: usize, value: u8| {
+        let mut bytes = segment_bytes.clone();
+        bytes[at] = value;
+        bytes
+    };
+    let bad = [
+        ("a frame", vec![0xa7, 0x1f, 1, 2]),
+        ("a newer version", changed(2, 2)),
+        ("an unknown kind", changed(3, 6)),
+        ("an index behind the last segment", changed(26, 2)),
+        ("an unknown flag", changed(27, 2)),
+        (
+            "a segment without its last byte",
+            segment_bytes[..segment_bytes.len() - 1].to_vec(),
+        ),
+    ];
+    for (name, bytes) in bad {
+        let error = datagram::decode(&bytes).expect_err(name);
+        vectors.push(json!({ "name": name, "datagram": hex(&bytes), "error": format!("{error:?}") }));
+    }
+    check("datagrams.json", vectors);
 }
