@@ -7,12 +7,13 @@
 //!          ── Connection::accepted / refused ►   │  (the core authenticates, the transport closes)
 //! ```
 //!
-//! The core asks little of a transport: a frame may be lost, doubled or reordered, so a transport never retries and
+//! The core asks little of a transport: a frame may be lost, doubled or reordered, so a transport need not retry and
 //! never waits. What it must do is *report truthfully*: a path trouble only if the network said so, and a lifeline's
 //! FIN only if the kernel left no doubt (R9).
 //!
 //! - [`transport`](Transport): the interface, and what comes out of it ([`Inputs`]);
 //! - [`tcp`]: one port per node for everything, IPv4 and IPv6;
+//! - [`udp`]: the same, with UDP for messages where it passes;
 //! - [`memory`]: nodes of one process, for tests and examples;
 //! - [`faults`](Faults): blocked, slow and lossy paths, injected on purpose.
 #![deny(unsafe_code)]
@@ -21,6 +22,7 @@ mod faults;
 pub mod memory;
 pub mod tcp;
 mod transport;
+pub mod udp;
 
 pub use faults::{Fault, Faults};
 pub use transport::{Closing, Connection, Input, Inputs, Transport, TransportCounters};

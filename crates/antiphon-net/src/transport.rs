@@ -60,6 +60,16 @@ pub struct TransportCounters {
     pub frames_faulted: u64,
     /// Inbound connections refused at a limit or closed for what they brought.
     pub connections_refused: u64,
+    /// UDP: datagrams with a part of a frame that were sent for the first time.
+    pub segments_sent: u64,
+    /// UDP: those sent again because they were missing.
+    pub segments_repaired: u64,
+    /// UDP: parts of frames that were received, each counted once.
+    pub segments_received: u64,
+    /// UDP: datagrams refused: not ours, without a session, or more than their sender was granted.
+    pub datagrams_refused: u64,
+    /// UDP: frames that began to arrive, or whose successors did, and were given up.
+    pub frames_incomplete: u64,
 }
 
 /// One thing that happened on the network.

@@ -121,6 +121,12 @@ pub(crate) struct AtomicCounters {
 }
 
 impl AtomicCounters {
+    /// A frame of this length was handed over to be sent.
+    pub(crate) fn sent(&self, length: usize) {
+        self.frames_sent.fetch_add(1, Ordering::Relaxed);
+        self.bytes_sent.fetch_add(length as u64, Ordering::Relaxed);
+    }
+
     pub(crate) fn received(&self, frames: &[Bytes]) {
         let bytes: usize = frames.iter().map(Bytes::len).sum();
         self.frames_received
@@ -182,6 +188,11 @@ impl TcpTransport {
         Ok((transport, inputs))
     }
 
+    /// What the UDP transport beside this one shares with it.
+    pub(crate) fn common(&self) -> Arc<Common> {
+        self.common.clone()
+    }
+
     fn outbound(&mut self, to: SocketAddr, class: Class) -> Option<&mut Outbound> {
         if !self.outbound.contains_key(&(to, class)) {
             if self.common.config.loopback_only && !to.ip().is_loopback() {
@@ -214,16 +225,12 @@ impl Transport for TcpTransport {
             self.common.counters.faulted(1);
             return;
         }
-        let length = frame.len() as u64;
+        let length = frame.len();
         let taken = self
             .outbound(to, class)
             .is_some_and(|outbound| outbound.push(frame, fault.delay));
         if taken {
-            self.common.counters.frames_sent.fetch_add(1, Ordering::Relaxed);
-            self.common
-                .counters
-                .bytes_sent
-                .fetch_add(length, Ordering::Relaxed);
+            self.common.counters.sent(length);
         } else {
             self.common.counters.dropped(1);
         }
@@ -270,6 +277,7 @@ impl Transport for TcpTransport {
             frames_dropped: counters.frames_dropped.load(Ordering::Relaxed),
             frames_faulted: counters.frames_faulted.load(Ordering::Relaxed),
             connections_refused: self.common.refusals.count(),
+            ..TransportCounters::default()
         }
     }
 

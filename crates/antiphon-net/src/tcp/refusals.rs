@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use antiphon_wire::datagram::DatagramError;
 use antiphon_wire::frame::OpenError;
 use antiphon_wire::stream::StreamError;
 
@@ -61,6 +62,13 @@ impl Refusals {
     /// The bytes were no stream of frames.
     pub(crate) fn stream(&self, remote: SocketAddr, error: &StreamError) {
         self.note("not-a-stream", remote, &error.to_string());
+    }
+
+    /// A datagram was none. Anybody can send those: they are no connections, and counted elsewhere.
+    pub(crate) fn datagram(&self, remote: SocketAddr, error: &DatagramError) {
+        if let Some(suppressed) = self.may_log("not-a-datagram") {
+            tracing::warn!(target: "antiphon::net", %remote, suppressed, "datagram refused: {error}");
+        }
     }
 
     pub(crate) fn slow(&self, remote: SocketAddr, within: Duration) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use antiphon_core::wire::Incarnation;
 use antiphon_core::wire::frame::{Frame, FrameCodec, Kind};
 use antiphon_net::tcp::{TcpConfig, TcpTransport, listen};
+use antiphon_net::udp::{self, UdpConfig, UdpTransport};
 use antiphon_net::{Input, Inputs};
 use bytes::Bytes;
 
@@ -50,5 +51,14 @@ pub(crate) fn tcp(bind: &str, change: impl FnOnce(&mut TcpConfig)) -> (TcpTransp
     let mut config = TcpConfig::new(addr);
     change(&mut config);
     let (transport, inputs) = TcpTransport::start(listener, config).expect("a runtime");
+    (transport, inputs, addr)
+}
+
+pub(crate) fn udp(bind: &str, change: impl FnOnce(&mut UdpConfig)) -> (UdpTransport, Inputs, SocketAddr) {
+    let listeners = udp::listen(bind.parse().expect("an address")).expect("a free port");
+    let addr = listeners.0.local_addr().expect("an address");
+    let mut config = UdpConfig::new(addr);
+    change(&mut config);
+    let (transport, inputs) = UdpTransport::start(listeners, config).expect("a runtime");
     (transport, inputs, addr)
 }

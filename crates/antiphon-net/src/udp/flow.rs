@@ -1,0 +1,593 @@
+//! What this node sends to one peer by UDP.
+//!
+//! ```text
+//!                 hello ─► welcome ─► hello ─► welcome
+//!  Looking ────────────────────────────────────────────► Open ──silence, "unknown session", too large──► Looking
+//!  frames go by TCP                                      frames go by UDP             what was on its way is lost
+//! ```
+//! A hello is as large as the datagrams that are to follow, so an answer says three things: the peer takes UDP, no firewall
+//! is in between, and datagrams of this size pass. As long as one is missing, frames go by TCP, and a hello is tried again
+//! from time to time while there is something to send. Frames that were on their way when a path breaks are lost: some have
+//! arrived, and the core repairs what still matters.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use antiphon_wire::datagram::{Datagram, Hello, Report, SEGMENT_HEADER_BYTES, Segment, Welcome};
+use antiphon_wire::frame::Frame;
+use socket2::SockAddr;
+use tokio::sync::{Notify, mpsc};
+
+use super::Shared;
+use super::socket::{SMALLEST_DATAGRAM, sizes};
+use super::window::{Again, Silence, Window, all};
+use crate::tcp::AbortOnDrop;
+
+/// Frames that may wait for a window.
+const QUEUE_FRAMES: usize = 4096;
+/// Bytes that may wait for a window.
+const QUEUE_BYTES: usize = 8 << 20;
+/// Frames taken from the queue at a time.
+const BATCH: usize = 64;
+/// How long a hello waits for its answer.
+const ANSWER_WITHIN: Duration = Duration::from_millis(300);
+/// Hellos of one size.
+const TRIES: usize = 2;
+/// The first wait after UDP did not pass; doubles up to [`MAX_BACK_OFF`].
+const MIN_BACK_OFF: Duration = Duration::from_millis(500);
+const MAX_BACK_OFF: Duration = Duration::from_secs(30);
+/// A path that worked this long was a good one: the next search begins at once.
+const GOOD_PATH: Duration = Duration::from_secs(5);
+/// Answers that may wait: each replaces those before it.
+const ANSWERS: usize = 64;
+/// Slices of a send: a header and the bytes of each segment, which may cross from one part of the frame to the next twice.
+const MAX_SLICES: usize = 64 * 2 + 2;
+
+/// What the receiving task passes on to a flow.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Welcome(Welcome),
+    Report(Report),
+    UnknownSession,
+}
+
+/// The flows by their number.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    by_number: Mutex<BTreeMap<u64, Route>>,
+}
+
+#[derive(Debug)]
+struct Route {
+    answers: mpsc::Sender<Answer>,
+    session: u64,
+}
+
+impl Flows {
+    /// Passes an answer on; it is lost if there is no such flow, or if it has many that it did not look at.
+    pub(super) fn pass(&self, flow: u64, answer: Answer) {
+        if let Some(route) = self.lock().get(&flow) {
+            // Reports are cumulative and welcomes repeated.
+            let _ = route.answers.try_send(answer);
+        }
+    }
+
+    /// A peer does not know this session.
+    pub(super) fn unknown(&self, session: u64) {
+        for route in self.lock().values().filter(|route| route.session == session) {
+            // As above: the next segment brings the next such answer.
+            let _ = route.answers.try_send(Answer::UnknownSession);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Route>> {
+        self.by_number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The queue of a flow, and its task.
+#[derive(Debug)]
+pub(super) struct Flow {
+    queue: mpsc::Sender<Queued>,
+    state: Arc<State>,
+    pub(super) last_used: Instant,
+    task: AbortOnDrop,
+}
+
+/// What queue and task share.
+#[derive(Debug, Default)]
+struct State {
+    open: AtomicBool,
+    wanted: Notify,
+    queued_bytes: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Queued {
+    frame: Frame,
+    /// An injected delay: not to leave earlier.
+    due: Option<Instant>,
+}
+
+impl Flow {
+    pub(super) fn spawn(shared: Arc<Shared>, to: SocketAddr) -> Self {
+        let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
+        let state = Arc::new(State::default());
+        let path = Path {
+            destination: shared.socket.destination(to).into(),
+            shared,
+            to,
+            queue: receiver,
+            state: state.clone(),
+            back_off: Duration::ZERO,
+            headers: Vec::new(),
+        };
+        Self {
+            queue,
+            state,
+            last_used: Instant::now(),
+            task: AbortOnDrop(tokio::spawn(path.run())),
+        }
+    }
+
+    /// Whether frames go by UDP now. If not, it is tried.
+    pub(super) fn is_open(&self) -> bool {
+        let open = self.state.open.load(Ordering::Acquire);
+        if !open {
+            self.state.wanted.notify_one();
+        }
+        open
+    }
+
+    /// Queues a frame; false if there is no room.
+    pub(super) fn push(&mut self, frame: Frame, delay: Duration) -> bool {
+        let length = frame.len();
+        if self.state.queued_bytes.load(Ordering::Acquire) + length > QUEUE_BYTES {
+            return false;
+        }
+        let due = (!delay.is_zero()).then(|| Instant::now() + delay);
+        self.state.queued_bytes.fetch_add(length, Ordering::AcqRel);
+        let taken = self.queue.try_send(Queued { frame, due }).is_ok();
+        if !taken {
+            self.state.queued_bytes.fetch_sub(length, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    /// Takes no more frames; the task ends when those it has have arrived.
+    pub(super) fn finish(self) -> AbortOnDrop {
+        self.task
+    }
+}
+
+/// The task's side.
+struct Path {
+    shared: Arc<Shared>,
+    to: SocketAddr,
+    destination: SockAddr,
+    queue: mpsc::Receiver<Queued>,
+    state: Arc<State>,
+    back_off: Duration,
+    /// Used again for each send.
+    headers: Vec<u8>,
+}
+
+/// A session at the peer.
+struct Link {
+    session: u64,
+    /// Bytes of a segment.
+    size: usize,
+    window: usize,
+    answers: mpsc::Receiver<Answer>,
+    _registered: Registered,
+}
+
+/// Answers find their way as long as this lives.
+struct Registered {
+    shared: Arc<Shared>,
+    flow: u64,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.shared.flows.lock().remove(&self.flow);
+    }
+}
+
+/// Why a path is not used any more.
+enum End {
+    /// The transport is closing, and everything has arrived.
+    Finished,
+    /// Nothing was sent for long.
+    Idle,
+    Broken(&'static str),
+}
+
+impl Path {
+    async fn run(mut self) {
+        let mut told = false;
+        while self.is_wanted().await {
+            let Some(link) = self.look().await else {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!(
+                        target: "antiphon::net", to = %self.to,
+                        "UDP does not pass, or the peer does not take it: messages go by TCP"
+                    );
+                }
+                self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, MAX_BACK_OFF);
+                continue;
+            };
+            told = false;
+            tracing::info!(target: "antiphon::net", to = %self.to, segment_bytes = link.size, "messages go by UDP");
+            let opened = Instant::now();
+            self.state.open.store(true, Ordering::Release);
+            let end = self.serve(link).await;
+            self.state.open.store(false, Ordering::Release);
+            self.forget_queued();
+            self.back_off = if opened.elapsed() >= GOOD_PATH {
+                Duration::ZERO
+            } else {
+                (self.back_off * 2).clamp(MIN_BACK_OFF, MAX_BACK_OFF)
+            };
+            match end {
+                End::Finished => return,
+                End::Idle => {}
+                End::Broken(why) => {
+                    tracing::info!(target: "antiphon::net", to = %self.to, why, "messages go by TCP again");
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to send, and for the back-off. False if the transport is closing.
+    async fn is_wanted(&mut self) -> bool {
+        let wanted = async {
+            tokio::time::sleep(self.back_off).await;
+            self.state.wanted.notified().await;
+        };
+        tokio::pin!(wanted);
+        loop {
+            tokio::select! {
+                () = &mut wanted => return true,
+                queued = self.queue.recv() => match queued {
+                    // It was queued while the path broke.
+                    Some(queued) => {
+                        self.state.queued_bytes.fetch_sub(queued.frame.len(), Ordering::AcqRel);
+                        self.shared.tcp.counters.dropped(1);
+                    }
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    /// Says hello in the sizes that may pass, largest first.
+    async fn look(&mut self) -> Option<Link> {
+        let flow = getrandom::u64().ok()?;
+        let (sender, mut answers) = mpsc::channel(ANSWERS);
+        let route = Route {
+            answers: sender,
+            session: 0,
+        };
+        self.shared.flows.lock().insert(flow, route);
+        let registered = Registered {
+            shared: self.shared.clone(),
+            flow,
+        };
+        let mut session = 0;
+        let sizes = sizes(self.to, self.shared.config.max_datagram);
+        // What a welcome says is as little to be believed as all else.
+        let possible = SMALLEST_DATAGRAM..=sizes[0];
+        for size in sizes {
+            for _ in 0..TRIES {
+                if self.shared.tcp.faults.blocks(self.to) || self.hello(session, flow, size).is_err() {
+                    break;
+                }
+                let deadline = tokio::time::Instant::now() + ANSWER_WITHIN;
+                while let Ok(Some(answer)) = tokio::time::timeout_at(deadline, answers.recv()).await {
+                    let Answer::Welcome(welcome) = answer else {
+                        continue;
+                    };
+                    if !possible.contains(&usize::from(welcome.size)) {
+                        continue;
+                    }
+                    session = welcome.session;
+                    if !welcome.open {
+                        // Lost or too large is what the next try is for.
+                        let _ = self.hello(session, flow, usize::from(welcome.size));
+                        continue;
+                    }
+                    if let Some(route) = self.shared.flows.lock().get_mut(&flow) {
+                        route.session = session;
+                    }
+                    return Some(Link {
+                        session,
+                        size: usize::from(welcome.size) - SEGMENT_HEADER_BYTES,
+                        window: welcome.window as usize,
+                        answers,
+                        _registered: registered,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    fn hello(&self, session: u64, flow: u64, size: usize) -> io::Result<()> {
+        let hello = Datagram::Hello(Hello {
+            session,
+            flow,
+            advertised: self.shared.tcp.config.advertised,
+        });
+        let mut bytes = Vec::with_capacity(size);
+        hello.encode(&mut bytes);
+        bytes.resize(size.max(bytes.len()), 0);
+        self.shared.socket.send_or_forget(self.to, &bytes)
+    }
+
+    async fn serve(&mut self, mut link: Link) -> End {
+        let mut window = Window::new(Instant::now(), link.window);
+        let mut backlog: VecDeque<Queued> = VecDeque::new();
+        let mut received = Vec::with_capacity(BATCH);
+        let mut again = Vec::new();
+        let mut closing = false;
+        let end = loop {
+            let sent = self.send_backlog(&link, &mut window, &mut backlog).await;
+            if let Err(error) = sent {
+                break End::Broken(reason(&error));
+            }
+            if closing && backlog.is_empty() && window.is_empty() {
+                break End::Finished;
+            }
+            let due = backlog.front().and_then(|queued| queued.due);
+            let idle = window
+                .is_empty()
+                .then(|| Instant::now() + self.shared.tcp.config.idle_timeout);
+            let wake = [window.deadline(), due.filter(|due| *due > Instant::now()), idle];
+            let wake = wake.into_iter().flatten().min();
+            tokio::select! {
+                biased;
+                answer = link.answers.recv() => match answer {
+                    Some(Answer::Report(report)) => {
+                        window.report(Instant::now(), &report, &mut again);
+                        self.shared.tcp.counters.dropped(window.take_abandoned());
+                        if let Err(error) = self.send_again(&link, &window, &mut again).await {
+                            break End::Broken(reason(&error));
+                        }
+                    }
+                    Some(Answer::UnknownSession) => break End::Broken("the peer does not know the session"),
+                    Some(Answer::Welcome(_)) => {}
+                    None => break End::Broken("its answers are lost"),
+                },
+                count = self.queue.recv_many(&mut received, BATCH), if backlog.is_empty() && !closing => {
+                    closing = count == 0;
+                    backlog.extend(received.drain(..));
+                }
+                () = until(wake), if wake.is_some() => {
+                    let now = Instant::now();
+                    if window.deadline().is_some_and(|deadline| deadline <= now) {
+                        match window.silent(now) {
+                            Silence::Ask(ask) => {
+                                again.push(ask);
+                                if let Err(error) = self.send_again(&link, &window, &mut again).await {
+                                    break End::Broken(reason(&error));
+                                }
+                            }
+                            Silence::Broken => break End::Broken("nothing is heard of the peer"),
+                        }
+                    } else if window.is_empty() && backlog.is_empty() {
+                        break End::Idle;
+                    }
+                }
+            }
+        };
+        let waiting: usize = backlog.iter().map(|queued| queued.frame.len()).sum();
+        self.state.queued_bytes.fetch_sub(waiting, Ordering::AcqRel);
+        self.shared
+            .tcp
+            .counters
+            .dropped(backlog.len() as u64 + window.unsettled());
+        end
+    }
+
+    /// Sends what the window allows.
+    async fn send_backlog(
+        &mut self,
+        link: &Link,
+        window: &mut Window,
+        backlog: &mut VecDeque<Queued>,
+    ) -> io::Result<()> {
+        while let Some(queued) = backlog.front() {
+            let length = queued.frame.len();
+            let is_due = queued.due.is_none_or(|due| due <= Instant::now());
+            if !is_due || !window.has_room(length, link.size) {
+                break;
+            }
+            // It is the front.
+            let Some(queued) = backlog.pop_front() else { break };
+            self.state.queued_bytes.fetch_sub(length, Ordering::AcqRel);
+            let number = window.send(Instant::now(), queued.frame.clone(), link.size);
+            let count = length.div_ceil(link.size);
+            let send = Again {
+                number,
+                frame: queued.frame,
+                size: link.size,
+                segments: all(count),
+            };
+            // Once nothing more may leave, an answer is what it waits for.
+            let next = backlog.front().map(|queued| queued.frame.len());
+            let ask = next.is_some_and(|length| !window.has_room(length, link.size));
+            self.send_segments(link, &send, window.behind(number), ask)
+                .await?;
+            self.shared.counters.sent(count);
+        }
+        Ok(())
+    }
+
+    async fn send_again(&mut self, link: &Link, window: &Window, again: &mut Vec<Again>) -> io::Result<()> {
+        let blocked = self.shared.tcp.faults.blocks(self.to);
+        for send in again.drain(..).filter(|_| !blocked) {
+            self.send_segments(link, &send, window.behind(send.number), true)
+                .await?;
+            self.shared.counters.repaired(send.segments.count_ones() as usize);
+        }
+        Ok(())
+    }
+
+    /// Sends segments of a frame: those that follow one another with one system call.
+    async fn send_segments(&mut self, link: &Link, send: &Again, behind: u16, ask: bool) -> io::Result<()> {
+        let length = send.frame.len();
+        let segment_bytes = send.size + SEGMENT_HEADER_BYTES;
+        let mut left = send.segments;
+        while left != 0 {
+            let first = left.trailing_zeros() as usize;
+            let run = (!(left >> first)).trailing_zeros().min(64) as usize;
+            let count = run.min(self.shared.socket.segments_at_once(segment_bytes));
+            self.headers.clear();
+            for index in first..first + count {
+                let bytes = (length - index * send.size).min(send.size);
+                let segment = Segment {
+                    session: link.session,
+                    number: send.number,
+                    behind,
+                    length,
+                    size: send.size,
+                    index: index as u8,
+                    report_at_once: ask && index + 1 == first + count && left & !run_of(first, count) == 0,
+                    bytes: &[],
+                };
+                debug_assert!(bytes > 0);
+                self.headers.extend_from_slice(&segment.header());
+            }
+            let headers = &self.headers;
+            let control = (count > 1).then_some(segment_bytes);
+            let sent = self
+                .shared
+                .socket
+                .send(&self.destination, control, |transmit| {
+                    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                    let used = fill(&mut slices, headers, &send.frame, first * send.size, send.size);
+                    transmit(&slices[..used])
+                })
+                .await;
+            match sent {
+                Ok(()) => left &= !run_of(first, count),
+                // The same again, one by one.
+                Err(error) if count > 1 && self.shared.socket.is_unsegmented(&error) => {}
+                // Full queues of the device lose a datagram as the network does.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => left &= !run_of(first, count),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_queued(&mut self) {
+        let (mut lost, mut bytes) = (0, 0);
+        while let Ok(queued) = self.queue.try_recv() {
+            lost += 1;
+            bytes += queued.frame.len();
+        }
+        self.state.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.shared.tcp.counters.dropped(lost);
+    }
+}
+
+/// Puts each header and the bytes of its segment into `slices`; gives how many there are.
+fn fill<'a>(
+    slices: &mut [IoSlice<'a>],
+    headers: &'a [u8],
+    frame: &'a Frame,
+    mut start: usize,
+    size: usize,
+) -> usize {
+    let mut used = 0;
+    for header in headers.chunks_exact(SEGMENT_HEADER_BYTES) {
+        slices[used] = IoSlice::new(header);
+        used += 1;
+        let end = (start + size).min(frame.len());
+        let mut at = 0;
+        for part in frame.parts() {
+            let (from, to) = (start.max(at), end.min(at + part.len()));
+            if from < to {
+                slices[used] = IoSlice::new(&part[from - at..to - at]);
+                used += 1;
+            }
+            at += part.len();
+        }
+        start = end;
+    }
+    used
+}
+
+fn run_of(first: usize, count: usize) -> u64 {
+    all(count) << first
+}
+
+async fn until(wake: Option<Instant>) {
+    if let Some(wake) = wake {
+        tokio::time::sleep_until(wake.into()).await;
+    }
+}
+
+fn reason(error: &io::Error) -> &'static str {
+    if quinn_udp::is_msg_size_err(error) {
+        "datagrams of this size do not pass any more"
+    } else {
+        tracing::debug!(target: "antiphon::net", %error, "cannot send a datagram");
+        "the system does not send"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::Incarnation;
+    use antiphon_wire::datagram::{Assembly, decode};
+    use antiphon_wire::frame::{FrameCodec, Kind};
+    use bytes::{Bytes, BytesMut};
+
+    use super::*;
+
+    #[test]
+    fn a_frame_in_three_parts_is_cut_across_them_and_comes_out_the_same() {
+        let block = Bytes::from((0..50_000u32).map(|at| at as u8).collect::<Vec<u8>>());
+        let mut codec = FrameCodec::new("shop", None, Incarnation(1));
+        let frame = codec.seal_around(Kind::Bulk, b"before", &block, b"after");
+        assert!(frame.parts().iter().all(|part| !part.is_empty()));
+        for size in [1024, 1444, 32_000, 65_000] {
+            let count = frame.len().div_ceil(size);
+            let mut headers = Vec::new();
+            for index in 0..count {
+                let segment = Segment {
+                    session: 1,
+                    number: 1,
+                    behind: 0,
+                    length: frame.len(),
+                    size,
+                    index: index as u8,
+                    report_at_once: false,
+                    bytes: &[],
+                };
+                headers.extend_from_slice(&segment.header());
+            }
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let used = fill(&mut slices, &headers, &frame, 0, size);
+            let sent: Vec<u8> = slices[..used]
+                .iter()
+                .flat_map(|slice| slice.iter().copied())
+                .collect();
+            let mut assembly = Assembly::new(1 << 20);
+            for datagram in sent.chunks(size + SEGMENT_HEADER_BYTES) {
+                let Ok(Datagram::Segment(segment)) = decode(datagram) else {
+                    panic!("no segment")
+                };
+                assembly.insert(&segment, BytesMut::with_capacity);
+            }
+            assert_eq!(assembly.take(), Some(frame.to_bytes()));
+        }
+    }
+}

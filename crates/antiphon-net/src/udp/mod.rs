@@ -1,0 +1,271 @@
+//! UDP for messages, TCP for everything else, both on one port, IPv4 and IPv6.
+//!
+//! ```text
+//!   this node                                              a peer
+//!   control, lifelines ──── as with TCP (tcp/) ─────────►  inbound
+//!   flow (one per peer) ─── segments of bulk frames ────►  session ─► frames, in order ─► driver
+//!                       ◄── what has arrived, the window ─
+//! ```
+//! | what | travels by | why |
+//! |---|---|---|
+//! | lifelines | TCP | proof of a death is a FIN (R9); nothing without connections has one |
+//! | control | TCP | little and small, each frame waited for by somebody: the kernel repeats it, and notices a refused or broken path at once |
+//! | bulk, chain | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
+//!
+//! **Every node with this transport sends and takes UDP; nobody has to be told who does.** A hello as large as the path allows is
+//! answered, or messages go on by TCP: to a node without UDP, through a firewall that drops it, over a path that has become
+//! smaller. The module `flow` says how, `window` how much may be on its way, `sessions` what happens at the receiver, and
+//! [`antiphon_wire::datagram`] what is in a datagram.
+//!
+//! # Why frames are cut here
+//! A frame has up to 64 KiB, a datagram what the path takes, 1472 bytes on most. Frames of that size would each be sealed,
+//! numbered and opened by themselves, 40 times as often. So a frame is sealed once for all destinations, as on every transport,
+//! and cut into at most 64 segments on its way into the socket, without a copy and by one system call. What one lost segment
+//! costs is that segment: the receiver names it, the sender has the frame still. It gives up after a while, and the core
+//! repairs, as it does on a broken TCP connection.
+//!
+//! # Invariants
+//! - A sender has no more on its way than the receiver granted, one frame excepted; the grants together are half of the
+//!   kernel's buffer. So the buffer overflows only if more senders begin at once than it has room for.
+//! - What is reported as arrived is with the driver, or was given up.
+//! - No datagram is larger than what a hello has shown to pass; none is fragmented by IP.
+//!
+//! # Costs
+//! Sending: no copy but the kernel's; one system call a frame where the kernel cuts (GSO). Receiving: up to eight times 64 KiB a
+//! system call, one copy from the read buffer into the frame, no allocation (memory of frames that are forgotten is used again).
+//! 28 bytes a datagram, and one report for a quarter of a window.
+//!
+//! # What happens when…
+//! - *the peer's process ends*: its next incarnation does not know the session and says so; the flow says hello again. That it
+//!   died is told by TCP alone: a silent UDP path proves nothing and is no path trouble;
+//! - *datagrams are lost*: the receiver names what is missing as soon as it sees what comes after; if nothing comes after, the
+//!   sender asks. Frames wait for the one before them, for a quarter of a second at most;
+//! - *all datagrams are lost*: after five questions without an answer, within two seconds, messages go by TCP, and a hello is
+//!   tried from time to time;
+//! - *the driver does not take frames*: nothing is reported, senders stop when their windows are full;
+//! - *a stranger sends*: without a cookie that was sent to where it claims to be it leaves no trace but a counter and a line in
+//!   the log now and then; with one, it has a session that may hold 128 KiB until the core refuses its first frame;
+//! - *somebody on the path forges segments*: the frame does not open and is lost. Against those only a path of one's own helps.
+
+mod flow;
+mod memory;
+mod sessions;
+mod socket;
+mod window;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use antiphon_core::{Class, LifelineCommand, LifelineEvent};
+use antiphon_wire::frame::Frame;
+
+use crate::faults::is_lost;
+use crate::tcp::{AbortOnDrop, Common, TcpConfig, TcpTransport};
+use crate::{Closing, Faults, Inputs, Transport, TransportCounters};
+use flow::{Flow, Flows};
+use sessions::Receiver;
+use socket::Datagrams;
+
+pub use socket::{SMALLEST_DATAGRAM, listen};
+
+/// Settings of a UDP transport. Made with [`UdpConfig::new`], then changed field by field.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct UdpConfig {
+    /// Settings of what goes by TCP; its limits hold for sessions as for connections.
+    pub tcp: TcpConfig,
+    /// Datagrams are never larger, without the headers of IP and UDP; at least
+    /// [`SMALLEST_DATAGRAM`]. `None`: what the route to the peer takes.
+    pub max_datagram: Option<usize>,
+}
+
+impl UdpConfig {
+    /// Settings for a node that is reached at this address.
+    pub fn new(advertised: SocketAddr) -> Self {
+        Self {
+            tcp: TcpConfig::new(advertised),
+            max_datagram: None,
+        }
+    }
+}
+
+/// What all tasks of the transport share.
+#[derive(Debug)]
+struct Shared {
+    config: UdpConfig,
+    tcp: Arc<Common>,
+    socket: Datagrams,
+    flows: Flows,
+    counters: SegmentCounters,
+}
+
+#[derive(Debug, Default)]
+struct SegmentCounters {
+    sent: AtomicU64,
+    repaired: AtomicU64,
+    received: AtomicU64,
+    refused: AtomicU64,
+    lost_frames: AtomicU64,
+}
+
+impl SegmentCounters {
+    fn sent(&self, segments: usize) {
+        self.sent.fetch_add(segments as u64, Ordering::Relaxed);
+    }
+
+    fn repaired(&self, segments: usize) {
+        self.repaired.fetch_add(segments as u64, Ordering::Relaxed);
+    }
+
+    fn received(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lost(&self, frames: u64) {
+        self.lost_frames.fetch_add(frames, Ordering::Relaxed);
+    }
+}
+
+/// A node's UDP transport, with the TCP transport that it rests on.
+#[derive(Debug)]
+pub struct UdpTransport {
+    tcp: TcpTransport,
+    shared: Arc<Shared>,
+    flows: BTreeMap<SocketAddr, Flow>,
+    receiver: AbortOnDrop,
+}
+
+/// Addresses with a flow at one time.
+const MAX_FLOWS: usize = 4096;
+/// A flow unused for this long may be forgotten.
+const FORGET_FLOW: Duration = Duration::from_secs(300);
+
+impl UdpTransport {
+    /// Serves listeners made by [`listen`]. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// What the system says about the listeners.
+    pub fn start(
+        (listener, socket): (std::net::TcpListener, std::net::UdpSocket),
+        config: UdpConfig,
+    ) -> io::Result<(Self, Inputs)> {
+        let socket = Datagrams::new(socket)?;
+        let (tcp, inputs) = TcpTransport::start(listener, config.tcp.clone())?;
+        let shared = Arc::new(Shared {
+            config,
+            tcp: tcp.common(),
+            socket,
+            flows: Flows::default(),
+            counters: SegmentCounters::default(),
+        });
+        let receiver = AbortOnDrop(tokio::spawn(Receiver::new(shared.clone()).run()));
+        let transport = Self {
+            tcp,
+            shared,
+            flows: BTreeMap::new(),
+            receiver,
+        };
+        Ok((transport, inputs))
+    }
+
+    fn flow(&mut self, to: SocketAddr) -> Option<&mut Flow> {
+        if !self.flows.contains_key(&to) {
+            // Whoever may not be dialled is refused, and said to be, by the other transport.
+            if self.shared.tcp.config.loopback_only && !to.ip().is_loopback() {
+                return None;
+            }
+            let now = Instant::now();
+            if self.flows.len() >= MAX_FLOWS {
+                self.flows
+                    .retain(|_, flow| now.duration_since(flow.last_used) < FORGET_FLOW);
+            }
+            if self.flows.len() >= MAX_FLOWS {
+                return None;
+            }
+            self.flows.insert(to, Flow::spawn(self.shared.clone(), to));
+        }
+        self.flows.get_mut(&to)
+    }
+}
+
+impl Transport for UdpTransport {
+    fn local_addr(&self) -> SocketAddr {
+        self.tcp.local_addr()
+    }
+
+    fn send(&mut self, to: SocketAddr, class: Class, frame: Frame) {
+        let shared = self.shared.clone();
+        let flow = match class {
+            Class::Control => None,
+            Class::Bulk => self.flow(to),
+        };
+        let Some(flow) = flow.filter(|flow| flow.is_open()) else {
+            return self.tcp.send(to, class, frame);
+        };
+        flow.last_used = Instant::now();
+        let fault = shared.tcp.faults.fault(to);
+        let length = frame.len();
+        if fault.block || is_lost(fault.drop) {
+            shared.tcp.counters.faulted(1);
+        } else if flow.push(frame, fault.delay) {
+            shared.tcp.counters.sent(length);
+        } else {
+            shared.tcp.counters.dropped(1);
+        }
+    }
+
+    fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent> {
+        self.tcp.lifeline(command)
+    }
+
+    fn set_faults(&mut self, faults: Faults) {
+        self.tcp.set_faults(faults);
+    }
+
+    fn counters(&self) -> TransportCounters {
+        let counters = &self.shared.counters;
+        TransportCounters {
+            segments_sent: counters.sent.load(Ordering::Relaxed),
+            segments_repaired: counters.repaired.load(Ordering::Relaxed),
+            segments_received: counters.received.load(Ordering::Relaxed),
+            datagrams_refused: counters.refused.load(Ordering::Relaxed),
+            frames_incomplete: counters.lost_frames.load(Ordering::Relaxed),
+            ..self.tcp.counters()
+        }
+    }
+
+    fn close(self: Box<Self>, within: Duration) -> Closing {
+        let Self {
+            tcp,
+            shared,
+            flows,
+            receiver,
+        } = *self;
+        Box::pin(async move {
+            let began = Instant::now();
+            let tasks: Vec<AbortOnDrop> = flows.into_values().map(Flow::finish).collect();
+            let finished = async {
+                for mut task in tasks {
+                    // A task that panicked has nothing left to send.
+                    let _ = (&mut task.0).await;
+                }
+            };
+            // What has not arrived by then is lost, as with TCP.
+            let _ = tokio::time::timeout(within, finished).await;
+            let mut receiver = receiver;
+            receiver.0.abort();
+            let _ = (&mut receiver.0).await;
+            // Only then is the port free again.
+            drop(shared);
+            Box::new(tcp).close(within.saturating_sub(began.elapsed())).await;
+        })
+    }
+}

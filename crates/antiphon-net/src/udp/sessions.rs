@@ -1,0 +1,478 @@
+//! What others send to this node by UDP: one task reads the socket, puts frames together and reports what has arrived.
+//!
+//! ```text
+//!  datagrams ─┬─ hello ───► welcome, with a cookie; with the cookie a session opens
+//!             ├─ segment ─► its session's assembly ─► frames in order ─► driver ─► report to the sender
+//!             └─ welcome, report, unknown session ─► the flow that they are for (flow.rs)
+//! ```
+//! A report is sent for what the driver has: as long as it does not take frames, nothing is reported, and senders stop when
+//! their windows are full. So nothing is ever dropped because an application is slow.
+//!
+//! # Bounds
+//! Whoever cannot answer where its datagrams seem to come from costs one hash and one small datagram; the cookie is a hash of
+//! its address under a secret, so nothing is remembered of it. Sessions are limited in number, and for each IP address;
+//! while the core has taken no frame of a session for authentic it may hold 128 KiB, and the oldest of them make room for
+//! newcomers. The others may hold twice their share of the kernel's buffer each.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::io::IoSliceMut;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use antiphon_wire::datagram::{Assembly, Datagram, Gap, Hello, Inserted, Report, Segment, Welcome, decode};
+use bytes::Bytes;
+use quinn_udp::RecvMeta;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::Shared;
+use super::flow::Answer;
+use super::memory::Memory;
+use crate::tcp::canonical;
+use crate::{Connection, Input};
+
+/// What one read brings at most: few enough bytes to be still in the cache when frames are made of them.
+const BUFFERS: usize = 8;
+/// The kernel joins datagrams up to this.
+const BUFFER_BYTES: usize = 1 << 16;
+/// Reads in a row before frames are handed over.
+const READS: usize = 2;
+/// How long a report may wait for more to report.
+const REPORT_WITHIN: Duration = Duration::from_millis(5);
+/// What is missing is named again after this, and then after twice as long each time.
+const MAX_REPORT_EVERY: Duration = Duration::from_millis(160);
+/// How long frames wait for one before them. Senders give up sooner what they will not repair.
+const HOLD: Duration = Duration::from_millis(250);
+/// A session that brought something within this time has a share in the buffer.
+const ACTIVE: Duration = Duration::from_secs(1);
+/// Between two looks for sessions that nobody uses.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// A session that has parts of frames and gets no more of them is over after this.
+const STALE: Duration = Duration::from_secs(10);
+/// What a session may hold that has brought nothing authentic yet.
+const STRANGER_BYTES: usize = 128 << 10;
+/// The bounds of a share: a frame of any size must fit, and more than this is never of use.
+const SHARE_BYTES: std::ops::RangeInclusive<usize> = 80 << 10..=4 << 20;
+/// Frames that wait for the driver; no more is read then.
+const MAX_PENDING_BYTES: usize = 8 << 20;
+/// Answers to unknown sessions between two sweeps.
+const MAX_UNKNOWN: u32 = 1000;
+
+pub(super) struct Receiver {
+    shared: Arc<Shared>,
+    secret: RandomState,
+    sessions: BTreeMap<u64, Session>,
+    memory: Memory,
+    /// Frames that the driver had no room for.
+    pending: VecDeque<Input>,
+    pending_bytes: usize,
+    /// Sessions that a read has brought something for.
+    touched: Vec<u64>,
+    /// Bytes that a sender may have on its way.
+    share: usize,
+    swept: Instant,
+    unknown: u32,
+    /// When to look after sessions at the latest.
+    wake: Option<Instant>,
+    /// The datagram to send, used again.
+    out: Vec<u8>,
+}
+
+struct Session {
+    remote: SocketAddr,
+    /// The sender's advertised address.
+    from: SocketAddr,
+    flow: u64,
+    connection: Connection,
+    assembly: Assembly,
+    opened: Instant,
+    heard: Instant,
+    /// Since when frames wait for one before them.
+    blocked: Option<Instant>,
+    touched: bool,
+    /// Bytes not reported yet.
+    unreported: usize,
+    /// A report was asked for.
+    at_once: bool,
+    /// A report is due.
+    due: Option<Instant>,
+    /// How long the next one after it may wait if something is still missing.
+    every: Duration,
+    reported_seen: u64,
+}
+
+impl Receiver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            share: shared.share(1),
+            shared,
+            secret: RandomState::new(),
+            sessions: BTreeMap::new(),
+            memory: Memory::default(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            touched: Vec::new(),
+            swept: Instant::now(),
+            unknown: 0,
+            wake: None,
+            out: Vec::new(),
+        }
+    }
+
+    /// Runs until it is aborted, or until nobody takes what it brings.
+    pub(super) async fn run(mut self) {
+        let mut buffers = vec![0; BUFFERS * BUFFER_BYTES];
+        let driver = self.shared.tcp.inputs.bulk.clone();
+        loop {
+            let may_read = self.pending_bytes < MAX_PENDING_BYTES;
+            tokio::select! {
+                readable = self.shared.socket.readable(), if may_read => {
+                    if readable.is_err() {
+                        return;
+                    }
+                    let now = Instant::now();
+                    self.read(now, &mut buffers);
+                    self.hand_over_touched(now);
+                }
+                room = driver.reserve(), if !self.pending.is_empty() => {
+                    let Ok(room) = room else { return };
+                    if let Some(input) = self.pending.pop_front() {
+                        self.pending_bytes -= bytes_of(&input);
+                        room.send(input);
+                    }
+                }
+                () = async {
+                    if let Some(wake) = self.wake {
+                        tokio::time::sleep_until(wake.into()).await;
+                    }
+                }, if self.wake.is_some() => self.look_after(Instant::now()),
+            }
+        }
+    }
+
+    fn read(&mut self, now: Instant, buffers: &mut [u8]) {
+        for _ in 0..READS {
+            let mut meta = [RecvMeta::default(); BUFFERS];
+            let mut chunks = buffers.chunks_exact_mut(BUFFER_BYTES);
+            let mut slices: [IoSliceMut<'_>; BUFFERS] =
+                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+            // Errors of a datagram socket are about single datagrams; there is nothing to read then.
+            let Ok(count) = self.shared.socket.try_receive(&mut slices, &mut meta) else {
+                return;
+            };
+            for (meta, buffer) in meta.iter().take(count).zip(buffers.chunks_exact(BUFFER_BYTES)) {
+                let remote = canonical(meta.addr);
+                for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
+                    self.datagram(now, remote, datagram);
+                }
+            }
+            if count < BUFFERS {
+                return;
+            }
+        }
+    }
+
+    fn datagram(&mut self, now: Instant, remote: SocketAddr, bytes: &[u8]) {
+        match decode(bytes) {
+            Ok(Datagram::Segment(segment)) => self.segment(now, remote, &segment),
+            Ok(Datagram::Report(report)) => self.shared.flows.pass(report.flow, Answer::Report(report)),
+            Ok(Datagram::Hello(hello)) => self.hello(now, remote, &hello, bytes.len()),
+            Ok(Datagram::Welcome(welcome)) => self.shared.flows.pass(welcome.flow, Answer::Welcome(welcome)),
+            Ok(Datagram::Unknown { session }) => self.shared.flows.unknown(session),
+            Err(error) => {
+                self.shared.counters.refused();
+                self.shared.tcp.refusals.datagram(remote, &error);
+            }
+        }
+    }
+
+    fn hello(&mut self, now: Instant, remote: SocketAddr, hello: &Hello, size: usize) {
+        if self.shared.tcp.faults.blocks(hello.advertised) {
+            return;
+        }
+        // Of nobody who cannot be reached there is anything remembered: the cookie shows that this one has heard us.
+        let cookie = self.secret.hash_one((remote, hello.flow, hello.advertised));
+        let open = hello.session == cookie && cookie != 0;
+        if open && !self.open(now, cookie, remote, hello) {
+            return;
+        }
+        let window = self
+            .sessions
+            .get(&cookie)
+            .map_or(STRANGER_BYTES, |session| session.window(self.share));
+        let welcome = Datagram::Welcome(Welcome {
+            flow: hello.flow,
+            session: cookie,
+            window: window as u32,
+            size: size as u16,
+            open,
+        });
+        self.answer(remote, &welcome);
+    }
+
+    /// Opens a session, unless it is open; false if there is no room for it.
+    fn open(&mut self, now: Instant, number: u64, remote: SocketAddr, hello: &Hello) -> bool {
+        if self.sessions.contains_key(&number) {
+            return true;
+        }
+        let config = &self.shared.tcp.config;
+        let of_ip = |session: &&Session| session.remote.ip() == remote.ip();
+        let refusals = &self.shared.tcp.refusals;
+        if self.sessions.values().filter(of_ip).count() >= config.max_inbound_per_ip {
+            refusals.limit(remote, "limit-per-ip");
+            return false;
+        }
+        let strangers = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| !session.connection.is_authenticated());
+        if strangers.clone().count() >= config.max_unauthenticated {
+            let oldest = strangers
+                .min_by_key(|(_, session)| session.opened)
+                .map(|(number, _)| *number);
+            refusals.limit(remote, "limit-unauthenticated");
+            oldest.map(|oldest| self.sessions.remove(&oldest));
+        }
+        if self.sessions.len() >= config.max_inbound {
+            refusals.limit(remote, "limit-connections");
+            return false;
+        }
+        let session = Session {
+            remote,
+            from: hello.advertised,
+            flow: hello.flow,
+            connection: Connection::new(remote, refusals.clone()),
+            assembly: Assembly::new(STRANGER_BYTES),
+            opened: now,
+            heard: now,
+            blocked: None,
+            touched: false,
+            unreported: 0,
+            at_once: false,
+            due: None,
+            every: REPORT_WITHIN,
+            reported_seen: 0,
+        };
+        self.sessions.insert(number, session);
+        self.wake_by(now + SWEEP_EVERY);
+        true
+    }
+
+    fn segment(&mut self, now: Instant, remote: SocketAddr, segment: &Segment<'_>) {
+        let known = self
+            .sessions
+            .get_mut(&segment.session)
+            .filter(|session| session.remote == remote && !session.connection.is_closed());
+        let Some(session) = known else {
+            return self.unknown_session(remote, segment.session);
+        };
+        if self.shared.tcp.faults.blocks(session.from) {
+            return;
+        }
+        session.heard = now;
+        session.at_once |= segment.report_at_once;
+        match session.assembly.insert(segment, |bytes| self.memory.room(bytes)) {
+            Inserted::Taken => {
+                session.unreported += segment.bytes.len();
+                session.every = REPORT_WITHIN;
+                self.shared.counters.received();
+            }
+            Inserted::Old => {}
+            Inserted::Refused => self.shared.counters.refused(),
+        }
+        if !session.touched {
+            session.touched = true;
+            self.touched.push(segment.session);
+        }
+    }
+
+    /// The sender may start over at once. Not too often: this answers anybody.
+    fn unknown_session(&mut self, remote: SocketAddr, session: u64) {
+        self.shared.counters.refused();
+        if self
+            .sessions
+            .get(&session)
+            .is_some_and(|session| session.connection.is_closed())
+        {
+            self.sessions.remove(&session);
+        }
+        if self.unknown < MAX_UNKNOWN {
+            self.unknown += 1;
+            self.wake_by(self.swept + SWEEP_EVERY);
+            self.answer(remote, &Datagram::Unknown { session });
+        }
+    }
+
+    /// Hands over what is whole and in order of all sessions that a read has brought something for.
+    fn hand_over_touched(&mut self, now: Instant) {
+        for number in std::mem::take(&mut self.touched) {
+            if let Some(session) = self.sessions.get_mut(&number) {
+                session.touched = false;
+            }
+            self.hand_over(now, number);
+            self.report_if_due(now, number);
+        }
+    }
+
+    fn hand_over(&mut self, now: Instant, number: u64) {
+        let Some(session) = self.sessions.get_mut(&number) else {
+            return;
+        };
+        let frames: Vec<Bytes> = std::iter::from_fn(|| session.assembly.take()).collect();
+        self.shared.counters.lost(session.assembly.take_lost());
+        session.blocked = match session.blocked {
+            _ if !session.assembly.is_blocked() => None,
+            Some(since) if frames.is_empty() => Some(since),
+            _ => Some(now),
+        };
+        if session.connection.is_authenticated() {
+            session.assembly.set_limit(2 * self.share);
+        }
+        let wake = session.blocked.map(|since| since + HOLD);
+        if !frames.is_empty() {
+            self.shared.tcp.counters.received(&frames);
+            let input = Input::Frames {
+                from: session.from,
+                connection: session.connection.clone(),
+                frames,
+            };
+            self.pass(input);
+        }
+        wake.into_iter().for_each(|wake| self.wake_by(wake));
+    }
+
+    fn pass(&mut self, input: Input) {
+        let behind_others = !self.pending.is_empty();
+        let refused = if behind_others {
+            Some(input)
+        } else {
+            match self.shared.tcp.inputs.bulk.try_send(input) {
+                Ok(()) => None,
+                Err(TrySendError::Full(input) | TrySendError::Closed(input)) => Some(input),
+            }
+        };
+        if let Some(input) = refused {
+            self.pending_bytes += bytes_of(&input);
+            self.pending.push_back(input);
+        }
+    }
+
+    /// Reports what has arrived: at once if it is much, if something is missing or if the sender asks, otherwise a little later.
+    fn report_if_due(&mut self, now: Instant, number: u64) {
+        let driver_is_behind = !self.pending.is_empty();
+        let Some(session) = self.sessions.get_mut(&number) else {
+            return;
+        };
+        let window = session.window(self.share);
+        let missing = session.assembly.gaps().any(|gap| gap.missing != 0);
+        let news = session.assembly.seen() > session.reported_seen;
+        let now_due = session.at_once
+            || session.unreported >= window / 4
+            || missing && news
+            || session.due.is_some_and(|due| due <= now);
+        if !now_due || driver_is_behind {
+            let due = *session.due.get_or_insert(now + REPORT_WITHIN);
+            return self.wake_by(due.max(now + REPORT_WITHIN / 4));
+        }
+        session.due = missing.then(|| now + session.every);
+        session.every = (session.every * 2).min(MAX_REPORT_EVERY);
+        session.unreported = 0;
+        session.at_once = false;
+        session.reported_seen = session.assembly.seen();
+        let report = Datagram::Report(Report {
+            flow: session.flow,
+            seen: session.assembly.seen(),
+            window: window as u32,
+            waited_us: now.duration_since(session.heard).as_micros().min(u32::MAX.into()) as u32,
+            gaps: session.assembly.gaps().collect::<Vec<Gap>>(),
+        });
+        let (remote, due) = (session.remote, session.due);
+        self.answer(remote, &report);
+        due.into_iter().for_each(|due| self.wake_by(due));
+    }
+
+    /// Sends the reports that are due, and waits no longer for what has not come for long.
+    fn look_after(&mut self, now: Instant) {
+        self.wake = None;
+        if now.duration_since(self.swept) >= SWEEP_EVERY {
+            self.sweep(now);
+        }
+        let numbers: Vec<u64> = self.sessions.keys().copied().collect();
+        for number in numbers {
+            let Some(session) = self.sessions.get_mut(&number) else {
+                continue;
+            };
+            if session
+                .blocked
+                .is_some_and(|since| now.duration_since(since) >= HOLD)
+            {
+                session.assembly.give_up_front();
+                self.hand_over(now, number);
+            }
+            let Some(session) = self.sessions.get(&number) else {
+                continue;
+            };
+            let wake = [session.due, session.blocked.map(|since| since + HOLD)];
+            if session.due.is_some_and(|due| due <= now) {
+                self.report_if_due(now, number);
+            }
+            let later = wake.into_iter().flatten().filter(|wake| *wake > now).min();
+            later.into_iter().for_each(|wake| self.wake_by(wake));
+        }
+        if !self.sessions.is_empty() {
+            self.wake_by(self.swept + SWEEP_EVERY);
+        }
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        (self.swept, self.unknown) = (now, 0);
+        let idle = self.shared.tcp.config.idle_timeout * 2;
+        self.sessions.retain(|_, session| {
+            let silent = now.duration_since(session.heard);
+            let stale = silent >= STALE && session.assembly.held_bytes() > 0;
+            silent < idle && !stale && !session.connection.is_closed()
+        });
+        let active = self
+            .sessions
+            .values()
+            .filter(|session| now.duration_since(session.heard) < ACTIVE);
+        self.share = self.shared.share(active.count());
+    }
+
+    fn answer(&mut self, to: SocketAddr, datagram: &Datagram<'_>) {
+        self.out.clear();
+        datagram.encode(&mut self.out);
+        // What is lost here is sent again when its cause comes again, as if it was lost on the way.
+        let _ = self.shared.socket.send_or_forget(to, &self.out);
+    }
+
+    fn wake_by(&mut self, at: Instant) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+}
+
+impl Session {
+    /// What its sender may have on its way.
+    fn window(&self, share: usize) -> usize {
+        if self.connection.is_authenticated() {
+            share
+        } else {
+            share.min(STRANGER_BYTES)
+        }
+    }
+}
+
+impl Shared {
+    /// What each of this many senders may have on its way: half of what the kernel can hold, since it counts its overhead.
+    fn share(&self, senders: usize) -> usize {
+        (self.socket.receive_bytes / 2 / senders.max(1)).clamp(*SHARE_BYTES.start(), *SHARE_BYTES.end())
+    }
+}
+
+fn bytes_of(input: &Input) -> usize {
+    match input {
+        Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
+        Input::PathTrouble { .. } | Input::Lifeline { .. } => 0,
+    }
+}
