@@ -75,6 +75,7 @@ pub(crate) fn run(args: &MperfArgs) -> Result<(), Failure> {
                 ("fifo", "--order fifo"),
                 ("total", "--order total"),
                 ("fifo keyed", "--order fifo --keyed"),
+                ("fifo udp", "--order fifo --transport udp"),
             ] {
                 let options: Vec<&str> = options.split(' ').chain(args.ours.split_whitespace()).collect();
                 case.add(

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
 use antiphon::{
-    Builder, Cluster, ClusterEvent, Event, Group, Message, Order, Outcome, Phase, Profile, SendError, View,
+    Builder, Cluster, ClusterEvent, ClusterKey, Event, Fault, Group, Message, Order, Outcome, Phase, Profile,
+    SendError, Transport, View,
 };
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
@@ -13,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 enum Net {
     Tcp(&'static str),
+    /// Keyed, in datagrams of the usual size.
+    Udp(&'static str),
     Memory(MemoryNetwork),
 }
 
@@ -28,6 +31,11 @@ impl Net {
             .allow_faults();
         match self {
             Net::Tcp(bind) => builder.bind(bind),
+            Net::Udp(bind) => builder
+                .bind(bind)
+                .transport(Transport::Udp)
+                .max_datagram(1400)
+                .key(ClusterKey::from_bytes([7; 32])),
             Net::Memory(network) => builder.bind("10.0.0.1:0").memory(network),
         }
     }
@@ -180,6 +188,61 @@ async fn all_members_deliver_the_same_sequence_over_ipv6() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn all_members_deliver_the_same_sequence_by_udp_with_a_key_over_both_families() {
+    all_members_deliver_the_same_sequence(Net::Udp("127.0.0.1:0")).await;
+    all_members_deliver_the_same_sequence(Net::Udp("[::1]:0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_udp_large_messages_arrive_in_order_though_a_fifth_of_the_frames_is_lost() {
+    let nodes = cluster(&Net::Udp("127.0.0.1:0"), &["a", "b"]).await;
+    let mut groups = groups(&nodes, Order::Fifo).await;
+    in_time("UDP is used", async {
+        while nodes[0]
+            .status()
+            .await
+            .expect("the node runs")
+            .transport
+            .segments_sent
+            == 0
+        {
+            groups[0].send("anything").await.expect("accepted");
+            for group in &mut groups {
+                messages(group, 1).await;
+            }
+        }
+    })
+    .await;
+    let lossy = Fault {
+        drop: 0.2,
+        ..Fault::default()
+    };
+    nodes[0]
+        .set_faults([("b".to_owned(), lossy)])
+        .await
+        .expect("allowed");
+    let sender = groups[0].sender();
+    let sending = tokio::spawn(async move {
+        for i in 0..100u8 {
+            sender.send(vec![i; 50_000]).await.expect("accepted");
+        }
+    });
+    let [own, other] = &mut groups[..] else {
+        panic!("two members")
+    };
+    let (_, got) = tokio::join!(messages(own, 100), messages(other, 100));
+    for (message, i) in got.iter().zip(0u8..) {
+        assert!(message.payload.len() == 50_000 && message.payload.iter().all(|byte| *byte == i));
+    }
+    in_time("the sender", sending).await.expect("no panic");
+    let counters = nodes[0].status().await.expect("the node runs").transport;
+    assert!(
+        counters.frames_faulted > 0 && counters.segments_sent > 3000,
+        "{counters:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn all_members_deliver_the_same_sequence_in_memory() {
     all_members_deliver_the_same_sequence(Net::memory()).await;
 }
@@ -212,6 +275,11 @@ async fn a_dropped_node_is_removed_and_the_rest_go_on(net: Net) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_elder_is_removed_and_the_rest_go_on_over_tcp() {
     a_dropped_node_is_removed_and_the_rest_go_on(Net::Tcp("127.0.0.1:0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_elder_is_removed_and_the_rest_go_on_by_udp() {
+    a_dropped_node_is_removed_and_the_rest_go_on(Net::Udp("127.0.0.1:0")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

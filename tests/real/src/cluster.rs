@@ -27,6 +27,8 @@ pub struct Options {
     pub profile: &'static str,
     /// Whether frames are sealed with a key.
     pub keyed: bool,
+    /// `tcp` or `udp`.
+    pub transport: &'static str,
     /// What the judge allows.
     pub rules: Rules,
 }
@@ -37,6 +39,7 @@ impl Default for Options {
             order: "total",
             profile: "lan",
             keyed: false,
+            transport: "tcp",
             rules: Rules::default(),
         }
     }
@@ -135,6 +138,9 @@ impl Cluster {
         ]);
         command.args(["--seeds", &seeds.join(","), "--group", GROUP]);
         command.args(["--order", self.options.order, "--profile", self.options.profile]);
+        command.env("ANTIPHON_TRANSPORT", self.options.transport);
+        // Which way messages take is in the log alone: nobody should have to care.
+        command.env("ANTIPHON_LOG", "warn,antiphon::net=info");
         command.args(["--die-with", &std::process::id().to_string()]);
         if self.options.keyed {
             command.arg("--key-file").arg(self.key_file());
@@ -261,6 +267,15 @@ impl Cluster {
             .collect();
         let network = self.network.as_mut().expect("a firewall needs hosts");
         network.refuse(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>(), how);
+    }
+
+    /// Every host loses this many of a hundred UDP packets that reach it. Hosts only.
+    pub fn lose_udp(&mut self, percent: u8) {
+        let network = self
+            .network
+            .as_mut()
+            .expect("packets can only be lost between hosts");
+        network.lose_udp(percent);
     }
 
     /// Ends all cuts.

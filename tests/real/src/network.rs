@@ -166,6 +166,21 @@ impl Network {
         }
     }
 
+    /// Every host loses this many of a hundred UDP packets that reach it.
+    pub fn lose_udp(&mut self, percent: u8) {
+        let chance = match percent {
+            100.. => String::new(),
+            some => format!("numgen random mod 100 < {some} "),
+        };
+        for host in 1..=self.hosts {
+            let table = format!(
+                "table inet wall\ndelete table inet wall\ntable inet wall {{\n chain in {{\n  type filter hook input priority 0\n  \
+                 iifname != \"lo\" meta l4proto udp {chance}drop\n }}\n}}\n"
+            );
+            nft(&self.namespace(host), &table);
+        }
+    }
+
     /// Mends all cables and takes all firewalls down.
     pub fn heal(&mut self) {
         self.dropped.clear();

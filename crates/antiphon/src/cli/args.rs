@@ -29,7 +29,7 @@ pub(crate) enum Command {
     /// Make a new cluster key in a file that only you can read
     Key(KeyArgs),
     /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +94,15 @@ pub(crate) struct NodeArgs {
     /// node: whoever reads stdout); 1s to 1h, units ms, s, m, h, or `never`; the same at each member [default: 30s]
     #[arg(long, env = "ANTIPHON_SLOW_AFTER", value_name = "DURATION", value_parser = Patience::parse)]
     pub(crate) slow_after: Option<Patience>,
+
+    /// How this node sends messages: `tcp`, or `udp` on the same port number (TCP where that does not pass). Nodes that
+    /// differ in this understand each other [default: tcp]
+    #[arg(long, env = "ANTIPHON_TRANSPORT", value_enum, value_name = "NAME")]
+    pub(crate) transport: Option<TransportName>,
+
+    /// Largest UDP datagram to send, without the headers of IP and UDP, at least 1232 [default: what the route takes]
+    #[arg(long, env = "ANTIPHON_MAX_DATAGRAM", value_name = "BYTES")]
+    pub(crate) max_datagram: Option<u16>,
 
     /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in all)
     #[arg(long, env = "ANTIPHON_METADATA", value_name = "K=V", value_delimiter = ',')]
@@ -197,6 +206,34 @@ impl DisseminationName {
         match self {
             DisseminationName::Direct => antiphon::Dissemination::Direct,
             DisseminationName::Chain => antiphon::Dissemination::Chain,
+        }
+    }
+}
+
+/// `--transport`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TransportName {
+    /// Everything by TCP.
+    Tcp,
+    /// Messages by UDP.
+    Udp,
+}
+
+impl TransportName {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            TransportName::Tcp => "tcp",
+            TransportName::Udp => "udp",
+        }
+    }
+
+    /// What it stands for.
+    pub(crate) fn transport(self) -> antiphon::Transport {
+        match self {
+            TransportName::Tcp => antiphon::Transport::Tcp,
+            TransportName::Udp => antiphon::Transport::Udp,
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn run() -> i32 {
             Exit::Success
         }),
         Command::Demo(args) => demo::run(&args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench::run(*args),
     };
     match result {
         Ok(exit) => exit.code(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use antiphon::{ClusterKey, Order, Profile};
 use serde::Deserialize;
 
-use super::args::{DisseminationName, NodeArgs, OrderName, ProfileName};
+use super::args::{DisseminationName, NodeArgs, OrderName, ProfileName, TransportName};
 use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) order: Order,
     pub(crate) dissemination: DisseminationName,
     pub(crate) slow_after: Patience,
+    pub(crate) transport: TransportName,
+    pub(crate) max_datagram: Option<u16>,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) expect: Option<u16>,
     pub(crate) found: bool,
@@ -65,6 +67,8 @@ struct File {
     order: Option<OrderName>,
     dissemination: Option<DisseminationName>,
     slow_after: Option<Patience>,
+    transport: Option<TransportName>,
+    max_datagram: Option<u16>,
     metadata: Option<Metadata>,
     expect: Option<u16>,
     found: Option<bool>,
@@ -183,6 +187,8 @@ impl Settings {
                 .or(file.dissemination)
                 .unwrap_or(DisseminationName::Direct),
             slow_after: args.slow_after.or(file.slow_after).unwrap_or_default(),
+            transport: args.transport.or(file.transport).unwrap_or(TransportName::Tcp),
+            max_datagram: args.max_datagram.or(file.max_datagram),
             metadata,
             expect: args.expect.or(file.expect),
             found: args.found.or(file.found).unwrap_or(false),
@@ -294,6 +300,10 @@ impl Settings {
         );
         put("dissemination", text(&self.dissemination.as_str()));
         put("slow-after", text(&self.slow_after));
+        put("transport", text(&self.transport.as_str()));
+        if let Some(bytes) = self.max_datagram {
+            put("max-datagram", toml::Value::Integer(bytes.into()));
+        }
         put("profile", text(&self.profile.name));
         put("weight", toml::Value::Integer(self.weight.into()));
         if let Some(expect) = self.expect {
@@ -410,6 +420,8 @@ mod tests {
             order = "fifo"
             dissemination = "chain"
             slow-after = "90s"
+            transport = "udp"
+            max-datagram = 1400
             profile = "wan"
             weight = 3
             found = true
@@ -429,6 +441,10 @@ mod tests {
         assert_eq!(settings.order, Order::Fifo);
         assert_eq!(settings.dissemination, DisseminationName::Chain);
         assert_eq!(settings.slow_after.to_string(), "90s");
+        assert_eq!(
+            (settings.transport, settings.max_datagram),
+            (TransportName::Udp, Some(1400))
+        );
         assert_eq!(settings.profile.name, "wan");
         assert_eq!(settings.weight, 3);
         assert!(!settings.found);
@@ -449,6 +465,10 @@ mod tests {
         assert_eq!(settings.dissemination, DisseminationName::Direct);
         // As --help says.
         assert_eq!(settings.slow_after.to_string(), "30s");
+        assert_eq!(
+            (settings.transport, settings.max_datagram),
+            (TransportName::Tcp, None)
+        );
         assert_eq!(settings.profile.name, "lan");
         assert_eq!(settings.weight, 1);
         assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
@@ -457,7 +477,8 @@ mod tests {
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --seeds 127.0.0.1:5,[::1]:6 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --dissemination chain --slow-after never --json --weight 0";
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --dissemination chain --slow-after never --json --weight 0 \
+                     --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();
         assert_eq!(again.to_toml(), printed);
@@ -488,6 +509,7 @@ mod tests {
             ("--cluster c --name n", "order = \"causal\"", "causal"),
             ("--cluster c --name n", "dissemination = \"ring\"", "ring"),
             ("--cluster c --name n", "slow-after = \"30\"", "slow-after"),
+            ("--cluster c --name n", "transport = \"sctp\"", "sctp"),
             ("--cluster c --name n", "expect = 0", "expect"),
             ("--cluster c --name n --bind 127.0.0.1:99999", "", "bind"),
             (

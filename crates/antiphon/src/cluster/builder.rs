@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use antiphon_core::{ClusterKey, Config, ConfigError, Policy, Profile};
+use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
-use antiphon_net::tcp::{self, TcpConfig};
-use antiphon_net::{Inputs, Transport};
+use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
+use antiphon_net::udp::{self, UdpConfig, UdpTransport};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -22,6 +23,18 @@ use crate::{ClusterEvent, Error};
 const RESOLVE_WITHIN: Duration = Duration::from_secs(30);
 /// Between two tries of a host name.
 const RESOLVE_EVERY: Duration = Duration::from_millis(500);
+
+/// How messages travel between nodes. Each node chooses for what it sends; nodes that chose differently understand each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Everything by TCP.
+    #[default]
+    Tcp,
+    /// Messages by UDP on the same port number, everything else by TCP. To peers that UDP does not reach (they have no UDP, or
+    /// a firewall drops it) messages go by TCP as well.
+    Udp,
+}
 
 /// A node's settings. From [`Cluster::builder`]. Names are those of the configuration file and the flags.
 #[derive(Debug, Clone)]
@@ -42,6 +55,8 @@ pub struct Builder {
     insecure: bool,
     rejoin: bool,
     allow_faults: bool,
+    transport: Transport,
+    max_datagram: Option<u16>,
     memory: Option<MemoryNetwork>,
 }
 
@@ -63,6 +78,8 @@ impl Builder {
             insecure: false,
             rejoin: true,
             allow_faults: false,
+            transport: Transport::default(),
+            max_datagram: None,
             memory: None,
         }
     }
@@ -153,6 +170,19 @@ impl Builder {
         self
     }
 
+    /// How messages travel; by TCP unless given.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// The largest UDP datagram this node sends, in bytes without the headers of IP and UDP: at least 1232. Unless given, as
+    /// much as the route to each peer takes; smaller ones are found out where those do not pass.
+    pub fn max_datagram(mut self, bytes: u16) -> Self {
+        self.max_datagram = Some(bytes);
+        self
+    }
+
     /// Lives on a network inside the process instead of TCP. Addresses are then mere names.
     pub fn memory(mut self, network: &MemoryNetwork) -> Self {
         self.memory = Some(network.clone());
@@ -192,6 +222,7 @@ impl Builder {
     /// If the future is dropped, no node is started.
     pub async fn start(self) -> Result<Cluster, Error> {
         let bind = parse(self.bind.as_deref().unwrap_or("127.0.0.1:0"))?;
+        self.check_datagram()?;
         let seeds = resolve_all(&self.seeds).await?;
         self.check_loopback("bind", bind)?;
         for seed in &seeds {
@@ -243,14 +274,20 @@ impl Builder {
         bind: SocketAddr,
         advertise: Option<SocketAddr>,
         seeds: &[SocketAddr],
-    ) -> Result<(Box<dyn Transport>, Inputs, SocketAddr), Error> {
+    ) -> Result<(Box<dyn antiphon_net::Transport>, Inputs, SocketAddr), Error> {
         let failed = |source| Error::Bind { addr: bind, source };
         if let Some(network) = &self.memory {
             let (transport, inputs) = network.bind(bind).map_err(failed)?;
-            let addr = transport.local_addr();
+            let addr = antiphon_net::Transport::local_addr(&transport);
             return Ok((Box::new(transport), inputs, addr));
         }
-        let listener = tcp::listen(bind).map_err(failed)?;
+        let (listener, socket) = match self.transport {
+            Transport::Tcp => (tcp::listen(bind).map_err(failed)?, None),
+            Transport::Udp => {
+                let (listener, socket) = udp::listen(bind).map_err(failed)?;
+                (listener, Some(socket))
+            }
+        };
         let bound = listener.local_addr().map_err(failed)?;
         let addr = match advertise {
             Some(addr) if addr.port() == 0 => SocketAddr::new(addr.ip(), bound.port()),
@@ -264,8 +301,28 @@ impl Builder {
             .profile
             .suspect_after
             .clamp(Duration::from_secs(2), Duration::from_secs(20));
-        let (transport, inputs) = tcp::TcpTransport::start(listener, config).map_err(failed)?;
+        let Some(socket) = socket else {
+            let (transport, inputs) = TcpTransport::start(listener, config).map_err(failed)?;
+            return Ok((Box::new(transport), inputs, addr));
+        };
+        let mut with_udp = UdpConfig::new(addr);
+        with_udp.tcp = config;
+        with_udp.max_datagram = self.max_datagram.map(usize::from);
+        let (transport, inputs) = UdpTransport::start((listener, socket), with_udp).map_err(failed)?;
         Ok((Box::new(transport), inputs, addr))
+    }
+
+    fn check_datagram(&self) -> Result<(), Error> {
+        match self.max_datagram {
+            Some(bytes) if usize::from(bytes) < udp::SMALLEST_DATAGRAM => Err(conflict(format!(
+                "`max_datagram` is {bytes}; every network passes {}, and smaller ones are not sent",
+                udp::SMALLEST_DATAGRAM
+            ))),
+            Some(_) if self.transport == Transport::Tcp => Err(conflict(
+                "`max_datagram` is given, but `transport` is TCP, which has no datagrams".into(),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn is_confined(&self) -> bool {

@@ -4,6 +4,7 @@
 //! - [`killing`]: kill −9 and SIGSTOP, down to the last one;
 //! - [`cutting`]: partitions, on loopback by injected faults and between hosts by cut cables;
 //! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of death;
+//! - [`datagrams`]: messages by UDP, through networks that lose some of it or all;
 //! - [`rolling`]: restarting all, one after the other, under load;
 //! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
 //! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port.
@@ -15,6 +16,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 mod cutting;
+mod datagrams;
 mod forming;
 mod hosts;
 mod killing;

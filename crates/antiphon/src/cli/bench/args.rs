@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::worker::words::Stop;
-use crate::cli::args::{DisseminationName, OrderName, ProfileName};
+use crate::cli::args::{DisseminationName, OrderName, ProfileName, TransportName};
 use crate::cli::patience::Patience;
 
 #[derive(Debug, Args)]
@@ -164,6 +164,12 @@ pub(crate) struct CrewArgs {
     /// The way of the messages
     #[arg(long, value_enum, value_name = "WAY", default_value = "direct")]
     pub(crate) dissemination: DisseminationName,
+    /// How messages are sent
+    #[arg(long, value_enum, value_name = "NAME", default_value = "tcp")]
+    pub(crate) transport: TransportName,
+    /// Largest UDP datagram, without the headers of IP and UDP [default: what the route takes]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_datagram: Option<u16>,
     /// Bytes each node may have sent that some node has not consumed [default: the library's]
     #[arg(long, value_name = "BYTES")]
     pub(crate) window_bytes: Option<u32>,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::args::MulticastArgs;
 use super::crew::Crew;
 use super::figures::{round, statistics};
-use super::worker::words::{Done, Task};
+use super::worker::words::{Datagrams, Done, Task};
 use crate::cli::args::OrderName;
 use crate::cli::exit::{Exit, Failed};
 
@@ -42,6 +42,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
                 "event": "summary", "bench": "multicast", "nodes": results.first().map(|result| result["nodes"].clone()),
                 "keyed": args.crew.keyed || args.crew.key_file.is_some(), "profile": args.crew.profile.as_str(),
                 "dissemination": args.crew.dissemination.as_str(),
+                "transport": args.crew.transport.as_str(),
                 "window_bytes": args.crew.window_bytes, "threads": args.crew.threads,
                 "seconds": args.seconds.as_secs_f64(), "runs": args.runs, "results": results,
             })
@@ -58,6 +59,7 @@ struct Run {
     /// CPU time per delivered message, of all members.
     cpu_us: Option<f64>,
     names: Vec<String>,
+    datagrams: Datagrams,
 }
 
 impl Run {
@@ -78,6 +80,7 @@ impl Run {
                 .filter(|_| received > 0)
                 .map(|cpu| cpu * 1e6 / received as f64),
             names: results.iter().map(|result| result.name.clone()).collect(),
+            datagrams: Datagrams::sum(results.iter().map(|result| result.datagrams)),
         }
     }
 
@@ -98,7 +101,7 @@ impl Run {
                 json!({
                     "event": "run", "order": order.as_str(), "size": size, "run": run,
                     "msgs_per_s": self.rate().round(), "mb_per_s": round(mean(&self.megabytes)),
-                    "cpu_us_per_msg": self.cpu_us.map(round), "members": nodes,
+                    "cpu_us_per_msg": self.cpu_us.map(round), "members": nodes, "datagrams": self.datagrams,
                 })
             );
             return;
@@ -120,6 +123,15 @@ impl Run {
             self.rates.iter().copied().fold(f64::INFINITY, f64::min),
             self.rates.iter().copied().fold(0.0, f64::max),
         );
+        let datagrams = &self.datagrams;
+        if datagrams.sent > 0 {
+            println!(
+                "       datagrams: {} sent, {:.3} % of them again; {} frames incomplete",
+                datagrams.sent,
+                datagrams.repaired as f64 * 100.0 / datagrams.sent as f64,
+                datagrams.incomplete,
+            );
+        }
     }
 }
 

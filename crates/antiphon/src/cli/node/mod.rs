@@ -170,7 +170,11 @@ async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnati
         .bind(settings.bind)
         .seeds(&settings.seeds)
         .profile(settings.profile.clone())
+        .transport(settings.transport.transport())
         .weight(settings.weight);
+    if let Some(bytes) = settings.max_datagram {
+        builder = builder.max_datagram(bytes);
+    }
     for (key, value) in &settings.metadata {
         builder = builder.metadata(key, value);
     }

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::{key, node};
-use words::{Ask, Say, Setup, Stop, Task};
+use words::{Ask, Datagrams, Say, Setup, Stop, Task};
 
 /// Threads of a node unless told otherwise: it runs with its load on one, as two cores and several nodes want it.
 pub(super) const THREADS: u8 = 1;
@@ -136,7 +136,10 @@ async fn live(setup: Setup, mut asked: mpsc::Receiver<Ask>) -> Result<Exit, Fail
         tokio::select! {
             ask = asked.recv() => match ask {
                 Some(Ask::Measure { task }) => {
-                    let result = worker.measure(&task).await?;
+                    let before = cluster.status().await.map_err(failed)?.transport;
+                    let mut result = worker.measure(&task).await?;
+                    let after = cluster.status().await.map_err(failed)?.transport;
+                    result.datagrams = Datagrams::between(&before, &after);
                     say(&Say::Done { result });
                 }
                 Some(Ask::Tell { text }) => {
@@ -175,7 +178,11 @@ async fn join(setup: &Setup) -> Result<Cluster, Failed> {
         .name(&setup.name)
         .bind(setup.bind)
         .seeds(&setup.seeds)
+        .transport(setup.transport.transport())
         .profile(setup.profile.profile());
+    if let Some(bytes) = setup.max_datagram {
+        builder = builder.max_datagram(bytes);
+    }
     if let Some(path) = &setup.key_file {
         builder = builder.key(key::read(path)?.key);
     }

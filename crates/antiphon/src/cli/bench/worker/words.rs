@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use antiphon::TransportCounters;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::args::{DisseminationName, OrderName, ProfileName};
+use crate::cli::args::{DisseminationName, OrderName, ProfileName, TransportName};
 use crate::cli::patience::Patience;
 
 /// The first line to a worker: the node it is.
@@ -20,6 +21,8 @@ pub(in crate::cli::bench) struct Setup {
     pub(in crate::cli::bench) members: usize,
     pub(in crate::cli::bench) order: OrderName,
     pub(in crate::cli::bench) dissemination: DisseminationName,
+    pub(in crate::cli::bench) transport: TransportName,
+    pub(in crate::cli::bench) max_datagram: Option<u16>,
     pub(in crate::cli::bench) window_bytes: Option<u32>,
     /// Other than the library's.
     pub(in crate::cli::bench) slow_after: Option<Patience>,
@@ -179,9 +182,46 @@ pub(in crate::cli::bench) struct Done {
     /// The longest time in which it delivered nothing, of those in which it was meant to.
     #[serde(default)]
     pub(in crate::cli::bench) silent_seconds: f64,
+    /// Datagrams of the measurement and its warm-up.
+    #[serde(default)]
+    pub(in crate::cli::bench) datagrams: Datagrams,
     /// Latencies of messages in nanoseconds, each with how many had it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cli::bench) latencies: Vec<(u64, u64)>,
+}
+
+/// Datagrams that carried parts of messages, and what became of frames.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::cli::bench) struct Datagrams {
+    /// Sent for the first time.
+    pub(in crate::cli::bench) sent: u64,
+    /// Sent again because they were missing.
+    pub(in crate::cli::bench) repaired: u64,
+    /// Frames that did not become whole.
+    pub(in crate::cli::bench) incomplete: u64,
+    /// Frames dropped before they were sent, or when a path broke.
+    pub(in crate::cli::bench) dropped: u64,
+}
+
+impl Datagrams {
+    pub(super) fn between(before: &TransportCounters, after: &TransportCounters) -> Self {
+        Self {
+            sent: after.segments_sent - before.segments_sent,
+            repaired: after.segments_repaired - before.segments_repaired,
+            incomplete: after.frames_incomplete - before.frames_incomplete,
+            dropped: after.frames_dropped - before.frames_dropped,
+        }
+    }
+
+    /// Of several nodes.
+    pub(in crate::cli::bench) fn sum(of: impl Iterator<Item = Self>) -> Self {
+        of.fold(Self::default(), |sum, next| Self {
+            sent: sum.sent + next.sent,
+            repaired: sum.repaired + next.repaired,
+            incomplete: sum.incomplete + next.incomplete,
+            dropped: sum.dropped + next.dropped,
+        })
+    }
 }
 
 #[cfg(test)]
