@@ -229,6 +229,8 @@ pub struct GroupOptions {
     /// A member whose application takes nothing for this long while others wait for it is removed, with the cause
     /// `slow`. 1 s to 1 h in whole milliseconds; `None` is never.
     pub slow_after: Option<Duration>,
+    /// What makes the order of a total group; of no meaning in any other.
+    pub engine: TotalEngine,
 }
 
 /// The smallest window: the largest payload fits.
@@ -243,6 +245,7 @@ impl Default for GroupOptions {
             window_bytes: 1 << 20,
             dissemination: Dissemination::Direct,
             slow_after: Some(Duration::from_secs(30)),
+            engine: TotalEngine::Sequencer,
         }
     }
 }
@@ -291,6 +294,11 @@ impl GroupOptions {
     pub fn slow_after(self, slow_after: Option<Duration>) -> Self {
         Self { slow_after, ..self }
     }
+
+    /// These options with another engine of the total order.
+    pub fn engine(self, engine: TotalEngine) -> Self {
+        Self { engine, ..self }
+    }
 }
 
 /// The order in which a group delivers.
@@ -301,6 +309,17 @@ pub enum Order {
     Fifo,
     /// One sequence for all, views included.
     Total,
+}
+
+/// What makes the one sequence of a group of [`Order::Total`]. All promise the same; they differ in what they cost where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum TotalEngine {
+    /// The group's first member numbers the messages, and sends the numbers to all.
+    Sequencer,
+    /// Members take turns by rule, so that no order travels; whoever has nothing to send passes, once for any number of
+    /// turns. Every member is waited for.
+    Rotation,
 }
 
 /// How a group's messages get from their sender to the others.

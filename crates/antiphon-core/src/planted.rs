@@ -117,4 +117,10 @@ bugs! {
     KeepSlowMember,
     /// The leader that is slow itself stays in the group.
     KeepSlowLeader,
+    /// In the rotation, nulls at the end of a log are not reported to a flush (R16).
+    NullsOnlyOnRows,
+    /// In the rotation, the walk goes on past the slot of a member of which nothing is there.
+    SkipSilentSlot,
+    /// In the rotation, a run of nulls is sent and not kept for those that miss it.
+    ForgetNulls,
 }

@@ -176,4 +176,6 @@ const LIKELY: &[(&str, &str)] = &[
     ("Chain", "chain-is-torn"),
     ("HandOn", "chain-is-torn"),
     ("Supplier", "chain-is-torn"),
+    ("Nulls", "r16-members-of-a-rotation-die"),
+    ("SilentSlot", "r16-members-of-a-rotation-die"),
 ];

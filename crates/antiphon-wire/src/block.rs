@@ -7,6 +7,8 @@
 //! frame it is sent or repaired in, the receivers' logs and their applications hold slices of the same bytes. So a
 //! message costs its length prefix on the wire and one walk over that prefix per hand it passes through; there is no
 //! allocation and no reference count per message unless an application takes a payload out of its block.
+//!
+//! A block with a count and no bytes is a run of **nulls**: numbers that a sender gives up because it has nothing to send.
 
 use bytes::Bytes;
 
@@ -34,7 +36,30 @@ impl Block {
         builder.finish()
     }
 
-    /// How many messages it has.
+    /// Numbers without messages, in no bytes.
+    pub fn nulls(count: u32) -> Self {
+        Self {
+            count,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it has numbers and no messages.
+    pub fn is_nulls(&self) -> bool {
+        self.count > 0 && self.bytes.is_empty()
+    }
+
+    /// Adds nulls to nulls. False, and nothing is changed, if one of them has messages or the sum is too large for a block.
+    pub fn extend_nulls(&mut self, more: &Block) -> bool {
+        let sum = self.count.checked_add(more.count);
+        let Some(sum) = sum.filter(|_| self.is_nulls() && more.is_nulls()) else {
+            return false;
+        };
+        self.count = sum;
+        true
+    }
+
+    /// How many messages (or nulls) it has.
     pub fn count(&self) -> u64 {
         u64::from(self.count)
     }
@@ -72,7 +97,8 @@ impl Block {
             return std::mem::take(self);
         }
         let mut at = 0;
-        for _ in 0..count {
+        let messages = if self.is_nulls() { 0 } else { count };
+        for _ in 0..messages {
             let Some((length, prefix)) = read_length(&self.bytes[at..]) else {
                 break;
             };
@@ -225,7 +251,8 @@ impl Wire for Block {
         let length = input.length(MAX_BLOCK_BYTES)?;
         let bytes = input.take(length)?;
         let mut rest = &bytes[..];
-        for _ in 0..count {
+        let messages = if rest.is_empty() { 0 } else { count };
+        for _ in 0..messages {
             let (length, prefix) = read_length(rest).ok_or(DecodeError::Invalid)?;
             rest = rest.get(prefix + length..).ok_or(DecodeError::TooLong)?;
         }
@@ -311,10 +338,10 @@ mod tests {
             bad[at] = value;
             assert!(decode_all::<Block>(bad.into()).is_err(), "byte {at} as {value}");
         }
-        // Four thousand million messages in no bytes.
+        // Four thousand million messages in one byte.
         let mut absurd = Vec::new();
         put_varint(&mut absurd, u64::from(u32::MAX));
-        absurd.push(0);
+        absurd.extend([1, 0]);
         assert_eq!(decode_all::<Block>(absurd.into()), Err(DecodeError::Invalid));
     }
 
@@ -325,6 +352,26 @@ mod tests {
             let decoded = decode_all::<Block>(encoded.clone()).expect("it was just encoded");
             let inside = encoded.as_ptr_range().contains(&decoded.bytes().as_ptr());
             assert_eq!(inside, shares, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn any_number_of_nulls_takes_no_bytes_and_has_no_message() {
+        for count in [1, 256, u32::MAX] {
+            let mut nulls = Block::nulls(count);
+            assert!(nulls.is_nulls() && !nulls.is_empty());
+            assert_eq!(decode_all(encode_to_vec(&nulls).into()).as_ref(), Ok(&nulls));
+            assert_eq!(nulls.iter().count(), 0);
+            assert_eq!(nulls.pop_front(), None);
+            let mut front = nulls.split_front(u64::from(count / 2));
+            assert_eq!(
+                (front.count(), nulls.count()),
+                (u64::from(count / 2), u64::from(count - count / 2))
+            );
+            assert_eq!(front.extend_nulls(&nulls), count > 1);
+            assert!(!nulls.extend_nulls(&Block::nulls(u32::MAX)));
+            assert!(!nulls.extend_nulls(&block(&[b"one"])));
+            assert!(!block(&[b""]).extend_nulls(&nulls));
         }
     }
 

@@ -29,6 +29,8 @@ wire_struct! {
         pub dissemination: u8,
         /// Milliseconds after which a member that holds up others and reads nothing is removed; 0 is never.
         pub slow_after_ms: u32,
+        /// What makes a total order: 0 is the sequencer, 1 is rotation; 0 in any other order.
+        pub engine: u8,
     }
 }
 
@@ -81,7 +83,7 @@ wire_struct! {
         pub id: GroupViewId,
         /// The view it follows.
         pub from: GroupViewId,
-        /// Per rank of the old view, the last message that is delivered there.
+        /// Per rank of the old view, the last number that counts there, nulls included.
         pub cut: Vec<u64>,
         /// Per rank of the old view, ranks of survivors that hold all of that prefix.
         pub holders: Vec<Vec<u16>>,
@@ -125,8 +127,10 @@ wire_enum! {
         At = 1 {
             /// The installed view.
             view: GroupViewId,
-            /// Per rank, the last message up to which it holds all.
+            /// Per rank, the last number up to which it holds all.
             held: Vec<u64>,
+            /// Per rank, how many of those are nulls.
+            nulls: Vec<u64>,
             /// Up to which position it holds all order records.
             ordered: u64,
             /// The decision that made the view, until every member is known to have installed it.
@@ -340,7 +344,7 @@ wire_enum! {
     /// Unreliable records of a group.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum GroupData {
-        /// Consecutive messages of one sender; with none, a mark that says how far its log reaches.
+        /// Consecutive messages or nulls of one sender; with none, a mark that says how far its log reaches.
         Batch = 1 {
             /// The group.
             group: GroupId,
@@ -348,9 +352,9 @@ wire_enum! {
             view: GroupViewId,
             /// The sender's rank.
             sender: u16,
-            /// The number of the first message.
+            /// The number of the first one.
             first: u64,
-            /// Every member holds all messages before this one.
+            /// Every member holds all before this one.
             stable: u64,
             /// The sender wants an acknowledgement at once.
             ask: bool,
@@ -378,9 +382,9 @@ wire_enum! {
             group: GroupId,
             /// The view.
             view: GroupViewId,
-            /// The first message it does not hold.
+            /// The first number it does not hold.
             held: u64,
-            /// The first message its application has not consumed.
+            /// The first message its application has not consumed, nulls not counted.
             consumed: u64,
             /// The first order position it does not hold.
             ordered: u64,

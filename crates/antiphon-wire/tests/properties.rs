@@ -10,7 +10,7 @@ use antiphon_wire::frame::{self, ClusterKey, FrameCodec, Kind, OpenError, REPLAY
 use antiphon_wire::level::WireLevels;
 use antiphon_wire::record::{LinkRecord, Record};
 use antiphon_wire::stream::{StreamDecoder, length_prefix};
-use antiphon_wire::{DecodeError, GroupId, Incarnation, Lineage, Member, ViewId};
+use antiphon_wire::{Block, BlockBuilder, DecodeError, GroupId, Incarnation, Lineage, Member, ViewId};
 use bytes::{Bytes, BytesMut};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -81,6 +81,21 @@ fn link_records() -> impl Strategy<Value = LinkRecord> {
 }
 
 proptest! {
+    #[test]
+    fn blocks_and_runs_of_nulls_survive(
+        payloads in vec(vec(any::<u8>(), 0..200), 0..20),
+        nulls in any::<u32>(),
+        junk in vec(any::<u8>(), 0..64),
+    ) {
+        let mut builder = BlockBuilder::default();
+        for payload in &payloads {
+            builder.push(payload);
+        }
+        survives(&builder.finish())?;
+        survives(&Block::nulls(nulls))?;
+        canonical::<Block>(&Bytes::from(junk))?;
+    }
+
     #[test]
     fn integers_survive(a: u8, b: u16, c: u32, d: u64, e: u128, f: bool) {
         survives(&a)?;

@@ -48,16 +48,10 @@ impl Group {
             stream.me,
             &survives,
         );
-        if tail.iter().all(|(_, count)| *count == 0) {
-            return;
-        }
-        let members = stream
-            .members
-            .iter()
-            .filter(|member| takes_part(member))
-            .copied()
-            .collect();
-        self.event(ctx, GroupEvent::Transitional { members });
+        let members = stream.members.iter().filter(|member| takes_part(member));
+        let mut notice = Some(GroupEvent::Transitional {
+            members: members.copied().collect(),
+        });
         for (rank, count) in tail {
             let mut left = count;
             while left > 0 {
@@ -69,6 +63,12 @@ impl Group {
                     break;
                 };
                 left -= messages.1.count();
+                if messages.1.is_nulls() {
+                    continue;
+                }
+                if let Some(notice) = notice.take() {
+                    self.event(ctx, notice);
+                }
                 self.deliver_of_cut(ctx, view, sender, messages);
             }
         }

@@ -15,9 +15,11 @@ const MAX_CUT_AHEAD: u64 = 1 << 32;
 
 impl Membership {
     fn standing(&self) -> Standing {
+        let (held, nulls) = self.stream.held();
         Standing::At {
             view: self.stream.id,
-            held: self.stream.held(),
+            held,
+            nulls,
             ordered: self.stream.engine.ordered(),
             decision: self
                 .retained
@@ -234,6 +236,7 @@ impl Group {
                 let standing = Standing::At {
                     view: decision.id,
                     held: Vec::new(),
+                    nulls: Vec::new(),
                     ordered: 0,
                     decision: Some(Box::new(decision)),
                 };

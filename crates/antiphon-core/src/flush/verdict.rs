@@ -23,6 +23,14 @@ pub(super) enum Verdict {
     Decide(Box<Decision>, Vec<Incarnation>),
 }
 
+/// What a participant holds in the view that ends.
+struct Row<'a> {
+    rank: usize,
+    held: &'a [u64],
+    nulls: &'a [u64],
+    ordered: u64,
+}
+
 impl Membership {
     pub(super) fn judge(
         &self,
@@ -39,8 +47,13 @@ impl Membership {
                 Standing::Gone => {}
                 Standing::Joining if self.retained.is_some() => drop(joining.insert(from)),
                 Standing::Joining => misfits.push(from),
-                Standing::At { view, held, .. } if *view == mine => {
-                    if held.len() != self.stream.members.len() || self.stream.rank(from).is_none() {
+                Standing::At {
+                    view, held, nulls, ..
+                } if *view == mine => {
+                    let members = self.stream.members.len();
+                    let shape = held.len() == members && nulls.len() == members;
+                    let possible = nulls.iter().zip(held).all(|(nulls, held)| nulls <= held);
+                    if !(shape && possible) || self.stream.rank(from).is_none() {
                         misfits.push(from);
                     }
                 }
@@ -76,13 +89,22 @@ impl Membership {
         reports: &BTreeMap<Incarnation, Standing>,
     ) -> (Decision, Vec<Incarnation>) {
         let old = &self.stream.members;
-        let rows: Vec<(usize, &Vec<u64>, u64)> = old
+        let rows: Vec<Row<'_>> = old
             .iter()
             .enumerate()
             .filter_map(|(rank, member)| match reports.get(member) {
                 Some(Standing::At {
-                    held, ordered, view, ..
-                }) if *view == self.stream.id => Some((rank, held, *ordered)),
+                    held,
+                    nulls,
+                    ordered,
+                    view,
+                    ..
+                }) if *view == self.stream.id => Some(Row {
+                    rank,
+                    held,
+                    nulls,
+                    ordered: *ordered,
+                }),
                 _ => None,
             })
             .collect();
@@ -92,9 +114,10 @@ impl Membership {
                 .is_some_and(|standing| *standing != Standing::Gone)
         };
         let mut cut = Vec::new();
+        let mut start = Vec::new();
         let mut holders = Vec::new();
         for sender in 0..old.len() {
-            let held = rows.iter().map(|(_, held, _)| held[sender]);
+            let held = rows.iter().map(|row| row.held[sender]);
             // R15: whatever any survivor holds contiguously is delivered by all.
             let end = if planted!(CutIsMinimum) {
                 held.min()
@@ -103,12 +126,12 @@ impl Membership {
             };
             let mut end = end.unwrap_or(0);
             if planted!(ForgetDeadSendersMessages) && !survives(sender) {
-                end = self.stream.held()[sender];
+                end = self.stream.held().0[sender];
             }
             let holds = rows
                 .iter()
-                .filter(|(_, held, _)| held[sender] >= end)
-                .map(|(rank, ..)| *rank);
+                .filter(|row| row.held[sender] >= end)
+                .map(|row| row.rank);
             // The sender itself has all it ever sent; asking it spreads the load.
             let sender_first = holds.clone().filter(|rank| *rank == sender);
             let others = holds.filter(|rank| *rank != sender);
@@ -119,13 +142,16 @@ impl Membership {
                     .map(|rank| rank as u16)
                     .collect(),
             );
+            // A view begins with numbers of messages alone. A log has one content: whoever holds the same has the same nulls.
+            let same = rows.iter().find(|row| row.held[sender] == end);
+            start.push((end + 1).saturating_sub(same.map_or(0, |row| row.nulls[sender])));
             cut.push(end);
         }
-        let ordered = rows.iter().map(|(_, _, ordered)| *ordered).max().unwrap_or(0);
-        let order_holders = rows.iter().filter(|(_, _, held)| *held >= ordered);
+        let ordered = rows.iter().map(|row| row.ordered).max().unwrap_or(0);
+        let order_holders = rows.iter().filter(|row| row.ordered >= ordered);
         let order_holders = order_holders
             .take(MAX_HOLDERS)
-            .map(|(rank, ..)| *rank as u16)
+            .map(|row| row.rank as u16)
             .collect();
 
         let survivors: Vec<_> = (0..old.len()).filter(|rank| survives(*rank)).collect();
@@ -148,7 +174,7 @@ impl Membership {
         };
         let members: Vec<_> = staying
             .iter()
-            .map(|rank| (old[*rank], cut[*rank] + 1))
+            .map(|rank| (old[*rank], start[*rank]))
             .chain(joined.iter().map(|joiner| (joiner.incarnation, joiner.first)))
             .collect();
         let gone = |member: &Incarnation| reports.get(member) == Some(&Standing::Gone);

@@ -191,14 +191,14 @@ impl Membership {
         let rank = self.stream.rank(sender).filter(|_| *view == self.stream.id)?;
         let delivered = self.stream.logs[rank].delivered();
         let known = messages.clone().split_front(delivered.saturating_sub(*first));
-        (!known.is_empty()).then_some((*view, *first, known))
+        (!known.is_empty() && !known.is_nulls()).then_some((*view, *first, known))
     }
 
     /// Remembers how far the messages of those that are not in the next view were delivered (R17).
     pub(crate) fn remember_departed(&mut self, decision: &Decision) {
         for (member, log) in self.stream.members.iter().zip(&self.stream.logs) {
             if !decision.members.contains(member) {
-                let last = log.delivered() - 1;
+                let last = log.delivered_messages() - 1;
                 self.departed.push_back(DepartedSender {
                     incarnation: *member,
                     last,

@@ -283,8 +283,14 @@ fn describe(terms: GroupTerms) -> String {
         0 => "no limit for slow members".to_owned(),
         after => format!("a limit of {after} ms for slow members"),
     };
+    let engine = match (terms.order, terms.engine) {
+        (1, 0) => " by sequencer".to_owned(),
+        (1, 1) => " by rotation".to_owned(),
+        (_, 0) => String::new(),
+        (_, other) => format!(" by unknown ({other})"),
+    };
     format!(
-        "order {order}, a window of {} bytes, {slow_after} and dissemination {dissemination}",
+        "order {order}{engine}, a window of {} bytes, {slow_after} and dissemination {dissemination}",
         terms.window_bytes
     )
 }

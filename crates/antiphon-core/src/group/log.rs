@@ -8,6 +8,12 @@
 //! Messages are kept in the blocks in which they came: what is kept, sent again and delivered are slices of the same
 //! bytes. A block stays until it is delivered here *and* the sender's stable mark says that every member holds it:
 //! until then any survivor may have to supply it for a dead sender. Numbers go on across views.
+//!
+//! # Nulls
+//! In the rotation a sender gives up numbers: runs of nulls are entries like blocks, kept, sent again and "delivered" as
+//! those are, so nothing but the hand-over to the application has to know them. Neighbouring runs are one entry: however
+//! long a sender has been silent, that costs one. The application's numbers count messages alone, without gaps: inside
+//! a view they are the log's numbers less the nulls before them, and each view begins with both equal.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,8 +25,14 @@ pub(crate) const BLOCK_OVERHEAD: usize = 128;
 /// A number this far ahead of what is held is no sender's.
 const FAR_AHEAD: u64 = 1 << 32;
 
+/// What a run of nulls costs, however long.
+const NULLS_OVERHEAD: usize = 64;
+
 /// What a block is charged with.
 pub(crate) fn charge(block: &Block) -> usize {
+    if block.is_nulls() {
+        return NULLS_OVERHEAD;
+    }
     block.bytes().len() + BLOCK_OVERHEAD
 }
 
@@ -63,6 +75,11 @@ pub(crate) struct Log {
     end: u64,
     delivered: u64,
     stable: u64,
+    /// Nulls before `next`, and before `delivered`, in this view.
+    nulls: u64,
+    nulls_delivered: u64,
+    /// The number after the last message.
+    messages_end: u64,
 }
 
 impl Log {
@@ -77,17 +94,40 @@ impl Log {
             end: start,
             delivered: start,
             stable: start,
+            nulls: 0,
+            nulls_delivered: 0,
+            messages_end: start,
         }
     }
 
-    /// The first message not held.
+    /// The first number not held.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// The first message not delivered.
+    /// The first number not delivered.
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
+    }
+
+    /// The same as applications count: the first message not held.
+    pub(crate) fn next_message(&self) -> u64 {
+        self.next - self.nulls
+    }
+
+    /// The same as applications count: the first message not delivered.
+    pub(crate) fn delivered_messages(&self) -> u64 {
+        self.delivered - self.nulls_delivered
+    }
+
+    /// How many of the numbers held are nulls.
+    pub(crate) fn nulls(&self) -> u64 {
+        self.nulls
+    }
+
+    /// The number after the last message held; what comes behind it are nulls.
+    pub(crate) fn messages_end(&self) -> u64 {
+        self.messages_end
     }
 
     /// All members hold what comes before this.
@@ -100,9 +140,9 @@ impl Log {
         self.bytes + self.ahead_bytes
     }
 
-    /// Adds the sender's own next messages; gives the number of the first.
+    /// Adds the sender's own next messages, or nulls; gives the first one's number as applications count.
     pub(crate) fn append(&mut self, block: Block) -> u64 {
-        let first = self.next;
+        let first = self.next_message();
         self.push(block);
         first
     }
@@ -159,10 +199,21 @@ impl Log {
     }
 
     fn push(&mut self, block: Block) {
-        self.bytes += charge(&block);
         let first = self.next;
         self.next += block.count();
         self.end = self.end.max(self.next);
+        if block.is_nulls() {
+            self.nulls += block.count();
+            if self.cursor < self.entries.len()
+                && let Some(last) = self.entries.back_mut()
+                && last.block.extend_nulls(&block)
+            {
+                return;
+            }
+        } else {
+            self.messages_end = self.next;
+        }
+        self.bytes += charge(&block);
         self.entries.push_back(Entry { first, block });
     }
 
@@ -192,12 +243,16 @@ impl Log {
         self.next - self.delivered
     }
 
-    /// The next messages to deliver, at most `limit` and at most what came in one block; from here on they count as
-    /// delivered.
+    /// The next messages to deliver, at most `limit` and at most what came in one block, with the first one's number as
+    /// applications count; from here on they count as delivered. What comes may be nulls.
     pub(crate) fn deliver(&mut self, limit: u64) -> Option<(u64, Block)> {
+        let number = self.delivered_messages();
         let entry = self.entries.get_mut(self.cursor)?;
         if limit == 0 {
             return None;
+        }
+        if entry.block.is_nulls() {
+            return Some((number, self.pass_nulls(limit)));
         }
         let first = entry.first;
         if entry.block.count() > limit {
@@ -211,10 +266,34 @@ impl Log {
         self.cursor += 1;
         self.delivered = first + block.count();
         self.release();
-        Some((first, block))
+        Some((number, block))
     }
 
-    /// What is held of `first..end`, a block at a time; blocks that together have at most `bytes` are joined.
+    /// The next entry is nulls: passes so many of them, and joins them with those passed before.
+    fn pass_nulls(&mut self, limit: u64) -> Block {
+        let entry = &mut self.entries[self.cursor];
+        let first = entry.first;
+        let nulls = entry.block.split_front(limit);
+        entry.first += nulls.count();
+        if entry.block.is_empty() {
+            self.entries.remove(self.cursor);
+            self.bytes -= NULLS_OVERHEAD;
+        }
+        let before = self.cursor.checked_sub(1);
+        let before = before.and_then(|index| self.entries.get_mut(index));
+        if !before.is_some_and(|before| before.block.extend_nulls(&nulls)) {
+            let block = nulls.clone();
+            self.entries.insert(self.cursor, Entry { first, block });
+            self.bytes += NULLS_OVERHEAD;
+            self.cursor += 1;
+        }
+        self.delivered = first + nulls.count();
+        self.nulls_delivered += nulls.count();
+        self.release();
+        nulls
+    }
+
+    /// What is held of `first..end`, a block or run of nulls at a time; blocks that together have at most `bytes` are joined.
     pub(crate) fn slice(&self, first: u64, end: u64, bytes: usize) -> Option<(u64, Block)> {
         let index = self.entries.partition_point(|entry| entry.end() <= first);
         let entry = self
@@ -232,12 +311,13 @@ impl Log {
             .entries
             .iter()
             .skip(index + 1)
-            .take_while(|entry| entry.first < end)
+            .take_while(|entry| entry.first < end && !entry.block.is_nulls())
             .map(part)
             .peekable();
-        if more
-            .peek()
-            .is_none_or(|next| front.bytes().len() + next.bytes().len() > bytes)
+        if front.is_nulls()
+            || more
+                .peek()
+                .is_none_or(|next| front.bytes().len() + next.bytes().len() > bytes)
         {
             return Some((first, front));
         }
@@ -266,5 +346,66 @@ impl Log {
             self.entries.pop_front();
             self.cursor -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(count: u8) -> Block {
+        let mut builder = BlockBuilder::default();
+        (0..count).for_each(|at| builder.push(&[at]));
+        builder.finish()
+    }
+
+    #[test]
+    fn however_long_a_sender_is_silent_its_nulls_are_one_entry() {
+        let mut log = Log::new(1);
+        for round in 0..1000 {
+            assert_eq!(log.append(Block::nulls(256)), 1);
+            assert!(log.entries.len() <= 2 && log.held_bytes() <= 2 * NULLS_OVERHEAD);
+            if round % 3 > 0 {
+                while log.deliver(100).is_some() {}
+            }
+        }
+        while log.deliver(256).is_some() {}
+        assert_eq!((log.entries.len(), log.held_bytes()), (1, NULLS_OVERHEAD));
+        assert_eq!((log.delivered(), log.delivered_messages()), (256_001, 1));
+        assert_eq!(log.slice(9, 12, 4096), Some((9, Block::nulls(3))));
+        log.set_stable(256_001);
+        assert_eq!((log.entries.len(), log.held_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn applications_count_messages_alone_whatever_the_pieces_in_which_they_came() {
+        let mut sender = Log::new(5);
+        let pieces = [messages(3), Block::nulls(253), messages(2), Block::nulls(254)];
+        let numbers: Vec<u64> = pieces.iter().map(|piece| sender.append(piece.clone())).collect();
+        assert_eq!(numbers, [5, 8, 8, 10]);
+        assert_eq!(
+            (sender.messages_end(), sender.next(), sender.nulls()),
+            (263, 517, 507)
+        );
+
+        // Behind a gap, doubled, and cut elsewhere.
+        let mut log = Log::new(5);
+        for (first, end) in [(200, 300), (261, 400), (250, 262), (390, 517), (5, 7), (6, 210)] {
+            let mut at = first;
+            while let Some((place, part)) = sender.slice(at, end, 4096) {
+                log.insert(place, part.clone(), 1 << 20);
+                at = place + part.count();
+            }
+        }
+        assert_eq!((log.next(), log.nulls(), log.messages_end()), (517, 507, 263));
+        let mut seen = Vec::new();
+        while let Some((number, part)) = log.deliver(7) {
+            if !part.is_nulls() {
+                seen.extend((number..).zip(part));
+            }
+        }
+        let texts: Vec<_> = seen.iter().map(|(number, text)| (*number, text[0])).collect();
+        assert_eq!(texts, [(5, 0), (6, 1), (7, 2), (8, 0), (9, 1)]);
+        assert_eq!(log.delivered_messages(), 10);
     }
 }

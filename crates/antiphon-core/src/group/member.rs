@@ -21,7 +21,7 @@ use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
 use crate::{
     Dissemination, GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError,
-    Ticket, Time,
+    Ticket, Time, TotalEngine,
 };
 
 /// Where this node stands with a group.
@@ -184,11 +184,16 @@ impl Group {
             Dissemination::Chain => 1,
         };
         let slow_after = self.options.slow_after.map_or(0, |after| after.as_millis());
+        let engine = match (self.options.order, self.options.engine) {
+            (Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
+            (Order::Total, TotalEngine::Rotation) => 1,
+        };
         GroupTerms {
             order,
             window_bytes: self.options.window_bytes,
             dissemination,
             slow_after_ms: u32::try_from(slow_after).unwrap_or(u32::MAX),
+            engine,
         }
     }
 
@@ -235,7 +240,8 @@ impl Group {
     ) -> Result<(), SendError> {
         self.check_room(ctx, block.bytes().len())?;
         self.next_ticket = self.next_ticket.max(first.0 + block.count());
-        if !block.is_empty() {
+        // Nulls are nobody's to send.
+        if !block.is_empty() && !block.is_nulls() {
             self.outbox.push_block(first, block);
         }
         Ok(())
@@ -341,9 +347,13 @@ impl Group {
             && !ctx.suspended
             && matches!(membership.flow, Flow::Open)
         {
-            membership
-                .stream
-                .pack(ctx.now, ctx.profile, self.credit.outstanding(), ctx.effects);
+            let stream = &mut membership.stream;
+            let filled = stream.fill();
+            stream.pack(ctx.now, ctx.profile, self.credit.outstanding(), ctx.effects);
+            if filled {
+                // What this member itself had to be waited for.
+                self.deliver_ready(ctx);
+            }
         }
     }
 

@@ -15,9 +15,9 @@ use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
 
 use super::Effect;
 use super::log::{Inserted, Log};
-use crate::order::{Engine, MAX_RUNS, Sequencer};
+use crate::order::{Engine, MAX_RUNS};
 use crate::spread::Spread;
-use crate::{Class, GroupOptions, Order, Profile, Time};
+use crate::{Class, GroupOptions, Profile, Time};
 
 /// Blocks that together have no more than this share a frame.
 const JOIN_BYTES: usize = 4096;
@@ -89,10 +89,6 @@ impl Stream {
         credit: &[u64],
         options: GroupOptions,
     ) -> Self {
-        let engine = match options.order {
-            Order::Fifo => Engine::Fifo,
-            Order::Total => Engine::Sequencer(Sequencer::new(start, me == 0)),
-        };
         let told = start.iter().zip(&consumed).map(|(&held, &consumed)| Told {
             held,
             consumed,
@@ -107,7 +103,7 @@ impl Stream {
             id,
             me,
             logs: start.iter().map(|&start| Log::new(start)).collect(),
-            engine,
+            engine: Engine::new(&options, start, me),
             window: options.window_bytes as usize,
             spread: Spread::new(options.dissemination, me, members.len()),
             rows: credit
@@ -146,7 +142,7 @@ impl Stream {
             .collect()
     }
 
-    /// Adds messages of this member; gives the number of the first.
+    /// Adds messages of this member; gives the number of the first, as applications count.
     pub(crate) fn append(&mut self, block: Block) -> u64 {
         let seq = self.logs[self.me].append(block);
         self.rows[self.me].held = self.logs[self.me].next();
@@ -157,15 +153,40 @@ impl Stream {
 
     /// The next messages to deliver, all of one sender.
     pub(crate) fn deliver(&mut self) -> Option<(usize, u64, Block)> {
-        let (rank, count) = self.engine.next(&self.logs)?;
-        let (first, block) = self.logs[rank].deliver(count)?;
-        self.engine.took(block.count());
-        Some((rank, first, block))
+        loop {
+            let (rank, count) = self.engine.next(&self.logs)?;
+            let (first, block) = self.logs[rank].deliver(count)?;
+            self.engine.took(block.count());
+            if !block.is_nulls() {
+                return Some((rank, first, block));
+            }
+        }
     }
 
-    /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less.
+    /// Gives up the numbers of this member that others wait for: the end of a receive batch. True if there were any.
+    pub(crate) fn fill(&mut self) -> bool {
+        let Engine::Rotation(rotation) = &self.engine else {
+            return false;
+        };
+        if self.members.len() == 1 {
+            return false;
+        }
+        let wanted = rotation.wanted(self.me, &self.logs);
+        let log = &mut self.logs[self.me];
+        let before = log.next();
+        while log.next() < wanted {
+            log.append(Block::nulls((wanted - log.next()).min(MAX_NULLS) as u32));
+        }
+        let filled = log.next() > before;
+        self.rows[self.me].held = log.next();
+        filled
+    }
+
+    /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less. Between any two
+    /// blocks there may be a run of nulls, which is charged with half of the least that a block is.
     fn limit(&self) -> usize {
-        self.window * 2 + (1 << 17)
+        let windows = if self.engine.takes_nulls() { 3 } else { 2 };
+        self.window * windows + (1 << 17)
     }
 
     /// What all logs keep.
@@ -198,6 +219,10 @@ impl Stream {
         if planted!(DeliverFifoGap) && !messages.is_empty() && first > self.logs[sender].next() {
             self.logs[sender].skip_to(first);
         }
+        if messages.is_nulls() && !self.engine.takes_nulls() {
+            self.dropped += 1;
+            return;
+        }
         let bytes = super::log::charge(&messages);
         self.take(sender, first, messages);
         self.logs[sender].set_stable(stable);
@@ -217,6 +242,10 @@ impl Stream {
         out: &mut VecDeque<Effect>,
     ) {
         if sender == self.me || sender >= self.logs.len() || first.checked_add(MAX_LOG).is_none() {
+            self.dropped += 1;
+            return;
+        }
+        if messages.is_nulls() && !self.engine.takes_nulls() {
             self.dropped += 1;
             return;
         }
@@ -371,7 +400,7 @@ impl Stream {
             return;
         }
         let told = &mut self.told[rank];
-        let open = self.logs[rank].next().saturating_sub(told.consumed);
+        let open = self.logs[rank].next_message().saturating_sub(told.consumed);
         if told.eager && (self.consumed[rank] - told.consumed) * 4 >= open {
             told.now = true;
         }
@@ -391,7 +420,7 @@ impl Stream {
     }
 
     fn lags(&self, row: &Row) -> bool {
-        row.held < self.unsent || self.starved && row.consumed < self.unsent
+        row.held < self.unsent || self.starved && row.consumed < self.logs[self.me].next_message()
     }
 
     fn lags_in_order(&self, row: &Row) -> bool {
@@ -433,18 +462,24 @@ impl Stream {
             let bytes = messages.bytes().len();
             self.unsent += messages.count();
             self.published = log.stable();
+            let (sender, stable) = (self.me as u16, self.published);
             let ask = outstanding * 2 >= self.window || self.starved;
-            let sender = self.me as u16;
-            let batch = GroupData::Batch {
+            let batch = |first, messages, ask| GroupData::Batch {
                 group,
                 view,
                 sender,
                 first,
-                stable: self.published,
+                stable,
                 ask,
                 messages,
             };
-            let mut records = vec![batch];
+            let nulls = log.slice(self.unsent, u64::MAX, 0);
+            let nulls = nulls.filter(|(_, block)| block.is_nulls());
+            let mut records = vec![batch(first, messages, ask)];
+            if let Some((first, nulls)) = nulls {
+                self.unsent += nulls.count();
+                records.push(batch(first, nulls, false));
+            }
             if bytes < PIGGYBACK_BYTES {
                 records.extend(self.take_orders());
             }
@@ -503,10 +538,11 @@ impl Stream {
 
     fn tell(&mut self, rank: usize, out: &mut VecDeque<Effect>) {
         let (held, consumed) = (self.logs[rank].next(), self.consumed[rank]);
+        let behind = consumed < self.logs[rank].next_message();
         let ordered = self.engine.ordered();
         let told = &mut self.told[rank];
         // Credit was waited for and has come: back to the timer until the sender asks again.
-        let eager = told.eager && consumed < held;
+        let eager = told.eager && behind;
         *told = Told {
             held,
             consumed,
@@ -526,9 +562,16 @@ impl Stream {
         self.send_to(rank, Class::Control, ack, out);
     }
 
-    /// Per rank, the last message up to which all are held.
-    pub(crate) fn held(&self) -> Vec<u64> {
-        self.logs.iter().map(|log| log.next() - 1).collect()
+    /// Per rank, the last number up to which all are held, and how many of them are nulls.
+    pub(crate) fn held(&self) -> (Vec<u64>, Vec<u64>) {
+        let held = |log: &Log| {
+            if planted!(NullsOnlyOnRows) {
+                let trailing = log.next() - log.messages_end();
+                return (log.messages_end() - 1, log.nulls() - trailing);
+            }
+            (log.next() - 1, log.nulls())
+        };
+        self.logs.iter().map(held).unzip()
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
@@ -618,6 +661,8 @@ impl Stream {
     }
 }
 
+/// The longest run of nulls.
+const MAX_NULLS: u64 = 1 << 30;
 /// Numbers this close to the end of their type are no sender's.
 const MAX_LOG: u64 = 1 << 33;
 

@@ -6,32 +6,52 @@
 //!
 //! - [`Engine::Fifo`]: any held message. Nothing to agree on.
 //! - [`Engine::Sequencer`]: the view's first member numbers the messages; see [`sequencer`].
+//! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and the silent fill theirs with nulls; see
+//!   [`rotation`].
 //!
 //! # At the cut
-//! A flush ends the view with a cut: a prefix per sender and a prefix of the order. The rest is delivered by one
+//! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a prefix of that. The rest is delivered by one
 //! rule on that same data, so it has one order everywhere. In fifo order that is all of the cut, by (rank, number).
 //! In total order: walk the agreed order up to the first message that is not in the cut, then what is left of the
 //! *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a dead member may
 //! have sent it after delivering, by a record that died with it, a message that this rule would put behind it.
 
+mod rotation;
 mod sequencer;
 
+pub(crate) use rotation::Rotation;
 pub(crate) use sequencer::{MAX_RUNS, Sequencer};
 
 use crate::group::log::Log;
+use crate::{GroupOptions, Order, TotalEngine};
 
 /// The interleaving of the logs of one group view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Engine {
     Fifo,
     Sequencer(Sequencer),
+    Rotation(Rotation),
 }
 
 impl Engine {
+    /// `start` is the first number of each rank.
+    pub(crate) fn new(options: &GroupOptions, start: &[u64], me: usize) -> Self {
+        match (options.order, options.engine) {
+            (Order::Fifo, _) => Engine::Fifo,
+            (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me == 0)),
+            (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start)),
+        }
+    }
+
+    /// Whether logs may have nulls.
+    pub(crate) fn takes_nulls(&self) -> bool {
+        matches!(self, Engine::Rotation(_))
+    }
+
     /// Messages may have been added to the log of this rank.
     pub(crate) fn held(&mut self, rank: usize, log: &Log) {
         match self {
-            Engine::Fifo => {}
+            Engine::Fifo | Engine::Rotation(_) => {}
             Engine::Sequencer(sequencer) => sequencer.held(rank, log.next()),
         }
     }
@@ -45,8 +65,9 @@ impl Engine {
         match self {
             Engine::Fifo => any(),
             // G21 agreed order: nothing is delivered before its position is known.
-            Engine::Sequencer(_) if planted!(DeliverBeforeOrder) => any(),
+            _ if planted!(DeliverBeforeOrder) => any(),
             Engine::Sequencer(sequencer) => sequencer.next(logs),
+            Engine::Rotation(rotation) => rotation.next(logs),
         }
     }
 
@@ -54,15 +75,16 @@ impl Engine {
     pub(crate) fn took(&mut self, count: u64) {
         match self {
             Engine::Fifo => {}
-            Engine::Sequencer(_) if planted!(DeliverBeforeOrder) => {}
+            _ if planted!(DeliverBeforeOrder) => {}
             Engine::Sequencer(sequencer) => sequencer.took(count),
+            Engine::Rotation(rotation) => rotation.took(count),
         }
     }
 
     /// The first order position not held; 0 without an order log.
     pub(crate) fn ordered(&self) -> u64 {
         match self {
-            Engine::Fifo => 0,
+            Engine::Fifo | Engine::Rotation(_) => 0,
             Engine::Sequencer(sequencer) => sequencer.next_position(),
         }
     }
@@ -79,15 +101,19 @@ impl Engine {
     ) -> Vec<(usize, u64)> {
         let mut delivered: Vec<u64> = logs.iter().map(Log::delivered).collect();
         let mut tail = Vec::new();
-        if let Engine::Sequencer(sequencer) = self {
-            for (rank, count) in sequencer.undelivered(ordered) {
-                let in_cut = (cut[rank] + 1).saturating_sub(delivered[rank]).min(count);
-                tail.push((rank, in_cut));
-                delivered[rank] += in_cut;
-                if in_cut < count {
-                    break;
+        match self {
+            Engine::Fifo => {}
+            Engine::Sequencer(sequencer) => {
+                for (rank, count) in sequencer.undelivered(ordered) {
+                    let in_cut = (cut[rank] + 1).saturating_sub(delivered[rank]).min(count);
+                    tail.push((rank, in_cut));
+                    delivered[rank] += in_cut;
+                    if in_cut < count {
+                        break;
+                    }
                 }
             }
+            Engine::Rotation(rotation) => tail = rotation.walk(cut, &mut delivered),
         }
         let ranks = 0..logs.len();
         let first = if planted!(TailOrderByArrival) { me } else { 0 };

@@ -28,7 +28,7 @@ use std::time::Duration;
 use antiphon_core::explore::{Effect, Groups};
 use antiphon_core::wire::group::{GroupData, GroupMessage};
 use antiphon_core::wire::{GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
-use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, Order, Profile, Time};
+use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, Order, Profile, Time, TotalEngine};
 
 use super::search::{Model, fingerprint};
 
@@ -50,6 +50,8 @@ pub struct FlushModel {
     pub senders: Vec<Id>,
     /// The group's order.
     pub order: Order,
+    /// What makes it.
+    pub engine: TotalEngine,
 }
 
 /// Everything at one moment.
@@ -573,7 +575,7 @@ impl FlushModel {
     }
 
     fn join(&self, state: &mut State, id: Id) {
-        let options = GroupOptions::default().order(self.order);
+        let options = GroupOptions::default().order(self.order).engine(self.engine);
         let mut handle = None;
         self.act(state, id, |groups, now, _| {
             handle = groups.join(now, GROUP, options).ok()

@@ -1,6 +1,6 @@
 //! Which worlds are explored.
 
-use antiphon_core::Order;
+use antiphon_core::{Order, TotalEngine};
 
 use super::flush::FlushModel;
 use super::search::{Model, Outcome, hunt, search};
@@ -266,6 +266,7 @@ pub fn flush(full: bool) -> Vec<Study> {
         leaders_only: true,
         senders: vec![0],
         order: Order::Total,
+        engine: TotalEngine::Sequencer,
     };
     let joiner = || FlushModel {
         joiner: true,
@@ -278,6 +279,13 @@ pub fn flush(full: bool) -> Vec<Study> {
             "three members, the leader sends and dies, fifo",
             FlushModel {
                 order: Order::Fifo,
+                ..three()
+            },
+        ),
+        flushing(
+            "three members, the leader sends and dies, by rotation",
+            FlushModel {
+                engine: TotalEngine::Rotation,
                 ..three()
             },
         ),

@@ -4,7 +4,7 @@
 mod lifelines;
 mod operations;
 
-use antiphon_core::{Dissemination, GroupOptions, Order};
+use antiphon_core::{Dissemination, GroupOptions, Order, TotalEngine};
 
 use super::swarm::{draw, pair, quiet, split, start_all};
 use super::{Action, GroupPlan, Liveness, Plan, Step, Transport, Who};
@@ -29,6 +29,7 @@ pub const NAMES: &[&str] = &[
     "r13-late-frame-of-the-dead",
     "r14-leaders-die-in-the-flush",
     "r16-sequencer-dies",
+    "r16-members-of-a-rotation-die",
     "r17-receipts",
     "g20-sender-and-sequencer-die",
     "r18-stalled-flush",
@@ -56,6 +57,25 @@ pub const NAMES: &[&str] = &[
 /// have their own unless it is given.
 pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     let name = NAMES.iter().copied().find(|known| *known == name)?;
+    let mut plan = drawn(name, seed, nodes);
+    draw_engines(seed, &mut plan);
+    Some(plan)
+}
+
+/// What makes a total order is drawn apart from all else: a seed means the same faults whatever engines there are.
+fn draw_engines(seed: u64, plan: &mut Plan) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"engines", 0));
+    for group in &mut plan.groups {
+        let engine = match plan.name {
+            "r16-sequencer-dies" | "g20-sender-and-sequencer-die" => TotalEngine::Sequencer,
+            "r16-members-of-a-rotation-die" => TotalEngine::Rotation,
+            _ => *random.pick(&[TotalEngine::Sequencer, TotalEngine::Rotation]),
+        };
+        group.options = group.options.engine(engine);
+    }
+}
+
+fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     let mut random = Random::new(seed ^ crate::trace::hash(name.as_bytes(), 0));
     let random = &mut random;
     if name == "default" || name == "default-chains" {
@@ -66,7 +86,7 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
                 group.options = group.options.dissemination(Dissemination::Chain);
             }
         }
-        return Some(plan);
+        return plan;
     }
     let usual = match name {
         "r2-killed-while-voting"
@@ -94,7 +114,7 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     story.write();
     let mut plan = story.plan;
     plan.steps.sort_by_key(|step| step.at);
-    Some(plan)
+    plan
 }
 
 /// A plan in the making.
@@ -163,6 +183,7 @@ impl Story<'_> {
             "r13-late-frame-of-the-dead" => self.late_frame(),
             "r14-leaders-die-in-the-flush" => self.leaders_die(),
             "r16-sequencer-dies" => self.sequencer_dies(),
+            "r16-members-of-a-rotation-die" => self.members_of_a_rotation_die(),
             "r17-receipts" => self.receipts(),
             "g20-sender-and-sequencer-die" => self.sender_and_sequencer_die(),
             "r18-stalled-flush" => self.stalled_flush(),
@@ -380,6 +401,33 @@ impl Story<'_> {
             }
             let (delay, count) = (self.ms(0, 200), self.random.below(40) as u32);
             self.at(at + delay, Action::CrashAtOutput(Who::Leader, count));
+            for slot in 0..self.nodes {
+                self.at(at + 3 * SECONDS, Action::Start(slot));
+            }
+        }
+    }
+
+    /// R16: members die that others wait for, or whose nulls have come to some; the load is light, so most slots are nulls.
+    fn members_of_a_rotation_die(&mut self) {
+        self.one_group(Order::Total);
+        self.begin();
+        if self.random.percent(50) {
+            self.lossy();
+        }
+        self.ragged();
+        self.plan.load.every = self.ms(5, 40);
+        for round in 0..4 {
+            let at = (3 + 4 * round) * SECONDS + self.ms(0, 500);
+            for _ in 0..self.random.range(1, 4) {
+                let (a, b) = pair(self.random, self.nodes);
+                let clog = self.ms(20, 1_500);
+                self.at(at, Action::Clog(a, b, clog));
+            }
+            for _ in 0..self.random.range(1, 2) {
+                let (slot, count) = (self.slot(), self.random.below(60) as u32);
+                let delay = self.ms(0, 300);
+                self.at(at + delay, Action::CrashAtOutput(Who::Slot(slot), count));
+            }
             for slot in 0..self.nodes {
                 self.at(at + 3 * SECONDS, Action::Start(slot));
             }

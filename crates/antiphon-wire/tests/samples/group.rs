@@ -50,6 +50,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         window_bytes: 1 << 20,
         dissemination: 1,
         slow_after_ms: 30_000,
+        engine: 1,
     };
     let report = || GroupReport {
         name: name(),
@@ -61,6 +62,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
     let at = Standing::At {
         view,
         held: vec![300, 0, 7],
+        nulls: vec![256, 0, 7],
         ordered: 307,
         decision: Some(decision()),
     };
@@ -242,6 +244,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
     let records = vec![
         ("batch", batch(block(&[b"one", b""]))),
         ("batch that is a mark", batch(block(&[]))),
+        ("batch of nulls", batch(Block::nulls(1000))),
         (
             "orders",
             GroupData::Orders {

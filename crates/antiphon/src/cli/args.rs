@@ -85,6 +85,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]
     pub(crate) order: Option<OrderName>,
 
+    /// What makes the order of `total` groups, the same at each member: `sequencer` the first member numbers the messages,
+    /// `rotation` members take turns by rule [default: sequencer]
+    #[arg(long, env = "ANTIPHON_ENGINE", value_enum, value_name = "ENGINE")]
+    pub(crate) engine: Option<EngineName>,
+
     /// The way of the groups' messages, the same at each member: `direct` from the sender to each, `chain` from member to
     /// member, for links slower than their hosts [default: direct]
     #[arg(long, env = "ANTIPHON_DISSEMINATION", value_enum, value_name = "WAY")]
@@ -178,6 +183,35 @@ impl OrderName {
         match self {
             OrderName::Fifo => antiphon::Order::Fifo,
             OrderName::Total => antiphon::Order::Total,
+        }
+    }
+}
+
+/// `--engine`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EngineName {
+    /// The group's first member numbers the messages.
+    #[default]
+    Sequencer,
+    /// Members take turns by rule.
+    Rotation,
+}
+
+impl EngineName {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            EngineName::Sequencer => "sequencer",
+            EngineName::Rotation => "rotation",
+        }
+    }
+
+    /// What it stands for.
+    pub(crate) fn engine(self) -> antiphon::TotalEngine {
+        match self {
+            EngineName::Sequencer => antiphon::TotalEngine::Sequencer,
+            EngineName::Rotation => antiphon::TotalEngine::Rotation,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use antiphon::{ClusterKey, Order, Profile};
 use serde::Deserialize;
 
-use super::args::{DisseminationName, NodeArgs, OrderName, ProfileName, TransportName};
+use super::args::{DisseminationName, EngineName, NodeArgs, OrderName, ProfileName, TransportName};
 use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
@@ -36,6 +36,7 @@ pub(crate) struct Settings {
     /// At least one.
     pub(crate) groups: Vec<String>,
     pub(crate) order: Order,
+    pub(crate) engine: EngineName,
     pub(crate) dissemination: DisseminationName,
     pub(crate) slow_after: Patience,
     pub(crate) transport: TransportName,
@@ -65,6 +66,7 @@ struct File {
     seeds: Option<Strings>,
     group: Option<Strings>,
     order: Option<OrderName>,
+    engine: Option<EngineName>,
     dissemination: Option<DisseminationName>,
     slow_after: Option<Patience>,
     transport: Option<TransportName>,
@@ -182,6 +184,7 @@ impl Settings {
             seeds,
             groups,
             order: args.order.or(file.order).unwrap_or(OrderName::Total).order(),
+            engine: args.engine.or(file.engine).unwrap_or_default(),
             dissemination: args
                 .dissemination
                 .or(file.dissemination)
@@ -298,6 +301,7 @@ impl Settings {
                 "total"
             }),
         );
+        put("engine", text(&self.engine.as_str()));
         put("dissemination", text(&self.dissemination.as_str()));
         put("slow-after", text(&self.slow_after));
         put("transport", text(&self.transport.as_str()));
@@ -418,6 +422,7 @@ mod tests {
             seeds = ["127.0.0.1:1", "[::1]:2"]
             group = "g,h"
             order = "fifo"
+            engine = "rotation"
             dissemination = "chain"
             slow-after = "90s"
             transport = "udp"
@@ -439,6 +444,7 @@ mod tests {
         assert_eq!(settings.seeds, ["127.0.0.1:9".parse().unwrap()]);
         assert_eq!(settings.groups, ["g", "h"]);
         assert_eq!(settings.order, Order::Fifo);
+        assert_eq!(settings.engine, EngineName::Rotation);
         assert_eq!(settings.dissemination, DisseminationName::Chain);
         assert_eq!(settings.slow_after.to_string(), "90s");
         assert_eq!(
@@ -462,6 +468,10 @@ mod tests {
         assert_eq!(settings.bind, "127.0.0.1:7400".parse().unwrap());
         assert_eq!(settings.groups, ["main"]);
         assert_eq!(settings.order, Order::Total);
+        assert_eq!(
+            settings.engine.engine(),
+            antiphon_core::GroupOptions::default().engine
+        );
         assert_eq!(settings.dissemination, DisseminationName::Direct);
         // As --help says.
         assert_eq!(settings.slow_after.to_string(), "30s");
@@ -477,7 +487,7 @@ mod tests {
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --seeds 127.0.0.1:5,[::1]:6 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --dissemination chain --slow-after never --json --weight 0 \
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --json --weight 0 \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();

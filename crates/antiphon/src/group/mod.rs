@@ -20,7 +20,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_core::{Dissemination, GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, Ticket};
+use antiphon_core::{Dissemination, GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, Ticket, TotalEngine};
 
 use crate::cluster::{Command, Handle};
 use crate::{Cluster, Error, Event, SendError};
@@ -58,6 +58,13 @@ impl GroupBuilder {
     /// given. Every member reserves as much for every other. All members must ask for the same.
     pub fn window_bytes(mut self, window_bytes: u32) -> Self {
         self.options.window_bytes = window_bytes;
+        self
+    }
+
+    /// What makes the order of a group of [`Order::Total`]; [`TotalEngine::Sequencer`] unless given. All members must ask
+    /// for the same.
+    pub fn engine(mut self, engine: TotalEngine) -> Self {
+        self.options.engine = engine;
         self
     }
 

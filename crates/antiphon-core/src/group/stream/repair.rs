@@ -10,7 +10,7 @@ use antiphon_wire::{Block, Incarnation};
 
 use super::{MAX_LOG, Stream};
 use crate::group::Effect;
-use crate::group::log::{Inserted, Log};
+use crate::group::log::{Inserted, Log, charge};
 use crate::order::Engine;
 use crate::{Class, Profile, Time};
 
@@ -169,7 +169,7 @@ impl Stream {
     /// Takes what a flush's holder supplied, up to the cut.
     pub(crate) fn repair(&mut self, sender: usize, first: u64, mut messages: Block, last_of_cut: u64) {
         let limit = self.limit();
-        if first.checked_add(MAX_LOG).is_none() {
+        if first.checked_add(MAX_LOG).is_none() || messages.is_nulls() && !self.engine.takes_nulls() {
             return;
         }
         let wanted = messages.split_front((last_of_cut + 1).saturating_sub(first));
@@ -219,7 +219,10 @@ fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Block)> {
     while bytes < REPAIR_BYTES
         && let Some((at, block)) = log.slice(first, end, REPAIR_RECORD_BYTES)
     {
-        bytes += block.bytes().len();
+        if planted!(ForgetNulls) && block.is_nulls() {
+            break;
+        }
+        bytes += charge(&block);
         first += block.count();
         chunks.push((at, block));
     }

@@ -2,14 +2,12 @@
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 
-use super::world::World;
-use crate::{GroupEvent, GroupOptions, Order};
-
-const BOTH: [Order; 2] = [Order::Fifo, Order::Total];
+use super::world::{Kind, World};
+use crate::{GroupEvent, Order};
 
 #[test]
 fn what_a_leaver_has_delivered_is_delivered_by_those_who_stay_though_its_cut_was_called_back() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 4, &[1, 2, 3]);
         // Nobody has the last message of the one that leaves, and nothing can be pulled from it for a moment.
         world.drop_data = Some(Box::new(|from, _, record| {
@@ -40,7 +38,7 @@ fn what_a_leaver_has_delivered_is_delivered_by_those_who_stay_though_its_cut_was
 
 #[test]
 fn a_leader_that_leaves_with_a_view_it_was_called_back_from_takes_the_others_along() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 4, &[1, 2, 3]);
         // The cut of the view that the leader leaves with reaches member 3, but member 2 only after the next node view.
         world.leave(1);
@@ -89,7 +87,7 @@ fn two_leaders_one_of_them_behind_do_not_outbid_each_other() {
 
 #[test]
 fn one_that_was_removed_unawares_makes_no_second_group_when_all_who_knew_are_gone() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 6, &[1, 2]);
         world.start(3);
         world.primary(&[1, 2, 3]);
@@ -131,7 +129,7 @@ fn one_that_leaves_before_its_join_is_answered_and_joins_again_founds_one_group(
 
 #[test]
 fn one_that_starts_over_joins_again_when_its_application_has_read_what_came_before() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 4, &[1, 2, 3]);
         world.peers.get_mut(&3).unwrap().consumes = false;
         world.send(1, "unread").unwrap();
@@ -152,11 +150,8 @@ fn one_that_starts_over_joins_again_when_its_application_has_read_what_came_befo
 #[test]
 fn one_that_leaves_and_joins_again_has_no_more_than_one_window_at_a_reader_that_stands_still() {
     const WINDOW: usize = 1 << 16;
-    for order in BOTH {
-        let options = GroupOptions::default()
-            .order(order)
-            .window_bytes(WINDOW as u32)
-            .slow_after(None);
+    for order in Kind::ALL {
+        let options = order.options().window_bytes(WINDOW as u32).slow_after(None);
         let mut world = World::with_options(options, 9).gather(&[1, 2, 3]);
         world.peers.get_mut(&2).unwrap().consumes = false;
         let unread = |world: &World| -> usize {

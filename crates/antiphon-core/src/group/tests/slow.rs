@@ -4,19 +4,16 @@ use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 
-use super::world::{Id, World};
+use super::world::{Id, Kind, World};
 use crate::{GroupEvent, GroupOptions, Order, SendError, Ticket};
 
-const BOTH: [Order; 2] = [Order::Fifo, Order::Total];
 const LIMIT: Duration = Duration::from_secs(4);
 
 /// Three members, small windows, a limit of 4 s.
-fn three(order: Order) -> World {
-    let mut world = World::new(order, 3);
-    world.options = GroupOptions::default()
-        .order(order)
-        .window_bytes(1 << 16)
-        .slow_after(Some(LIMIT));
+fn three(kind: impl Into<Kind>) -> World {
+    let options = kind.into().options();
+    let options = options.window_bytes(1 << 16).slow_after(Some(LIMIT));
+    let mut world = World::with_options(options, 3);
     for id in 1..=3 {
         world.start(id);
     }
@@ -61,7 +58,7 @@ fn resyncs(world: &World, id: Id) -> Vec<String> {
 
 #[test]
 fn a_member_that_stops_reading_is_removed_in_one_view_and_the_others_go_on() {
-    for order in BOTH {
+    for order in Kind::ALL {
         for slow in 1..=3 {
             let others: Vec<Id> = (1..=3).filter(|id| *id != slow).collect();
             let mut world = three(order);
@@ -193,7 +190,7 @@ fn without_a_limit_everyone_waits_for_ever() {
 
 #[test]
 fn if_all_stop_reading_they_go_one_view_after_the_other_and_the_last_one_stays() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = three(order);
         for id in 1..=3 {
             stop_reading(&mut world, id);
@@ -229,7 +226,7 @@ fn turn(world: &mut World, id: Id) {
 
 #[test]
 fn of_two_that_take_nothing_the_one_goes_that_stopped_and_not_the_one_that_waits_for_it() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = three(order);
         stop_reading(&mut world, 3);
         while world.peers[&1].consumes {
@@ -257,7 +254,7 @@ fn of_two_that_take_nothing_the_one_goes_that_stopped_and_not_the_one_that_waits
 
 #[test]
 fn one_that_begins_to_read_when_its_removal_is_under_way_goes_and_comes_back() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = three(order);
         stop_reading(&mut world, 3);
         press(&mut world, &[1, 2, 3], 5_200);
@@ -278,7 +275,7 @@ fn one_that_begins_to_read_when_its_removal_is_under_way_goes_and_comes_back() {
 
 #[test]
 fn the_only_other_member_goes_whether_it_leads_or_not() {
-    for order in BOTH {
+    for order in Kind::ALL {
         for slow in 1..=2 {
             let mut world = World::new(order, 5);
             world.options = world.options.window_bytes(1 << 16).slow_after(Some(LIMIT));
@@ -302,7 +299,7 @@ fn the_only_other_member_goes_whether_it_leads_or_not() {
 
 #[test]
 fn one_that_stands_still_and_leaves_or_dies_does_that_and_no_more() {
-    for order in BOTH {
+    for order in Kind::ALL {
         for leaves in [true, false] {
             let mut world = three(order);
             stop_reading(&mut world, 3);
@@ -333,7 +330,7 @@ fn one_that_stands_still_and_leaves_or_dies_does_that_and_no_more() {
 
 #[test]
 fn one_that_stood_still_through_the_loss_of_the_primary_goes_when_there_is_one_again() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = three(order);
         stop_reading(&mut world, 3);
         press(&mut world, &[1, 2], 2_000);
@@ -350,7 +347,7 @@ fn one_that_stood_still_through_the_loss_of_the_primary_goes_when_there_is_one_a
 
 #[test]
 fn what_a_slow_member_had_accepted_gets_one_fate_each() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = three(order);
         stop_reading(&mut world, 2);
         // More than is ever sent: the rest waits for credit until it is removed.
@@ -410,7 +407,7 @@ fn a_node_that_sleeps_through_the_last_call_is_called_again() {
 
 #[test]
 fn a_slow_member_goes_although_the_leader_dies_when_it_was_told() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = three(order);
         stop_reading(&mut world, 3);
         world.trap = Some(Box::new(|from, _, message| {
@@ -428,7 +425,7 @@ fn a_slow_member_goes_although_the_leader_dies_when_it_was_told() {
 
 #[test]
 fn a_slow_leader_that_dies_after_one_has_its_last_view_leaves_that_view_to_all() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = three(order);
         stop_reading(&mut world, 1);
         world.trap = Some(Box::new(|from, to, message| {

@@ -3,10 +3,8 @@
 use antiphon_wire::Block;
 use antiphon_wire::group::{GroupData, GroupMessage};
 
-use super::world::World;
-use crate::{GroupEvent, GroupOptions, Order, Outcome, SendError};
-
-const BOTH: [Order; 2] = [Order::Fifo, Order::Total];
+use super::world::{Kind, World};
+use crate::{GroupEvent, Order, Outcome, SendError, TotalEngine};
 
 fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items.sort();
@@ -15,7 +13,7 @@ fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
 
 #[test]
 fn a_group_of_one_delivers_at_once_without_any_network() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::new(order, 1);
         world.start(1);
         world.primary(&[1]);
@@ -29,7 +27,7 @@ fn a_group_of_one_delivers_at_once_without_any_network() {
 
 #[test]
 fn two_that_want_to_found_a_group_at_once_get_one_group() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::new(order, 1);
         for id in 1..=3 {
             world.start(id);
@@ -66,7 +64,7 @@ fn ten_join_at_once_in_a_few_views() {
 
 #[test]
 fn messages_arrive_complete_and_in_order_over_a_bad_network() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 5, &[1, 2, 3]);
         (world.loss, world.duplicates, world.jitter_ms) = (20, 20, 10);
         for round in 0..100 {
@@ -81,7 +79,7 @@ fn messages_arrive_complete_and_in_order_over_a_bad_network() {
         for id in 2..=3 {
             assert_eq!(sorted(world.texts(id)), all);
         }
-        if order == Order::Total {
+        if order != Kind::Fifo {
             assert_eq!(world.texts(1), world.texts(2));
             assert_eq!(world.texts(1), world.texts(3));
         }
@@ -91,12 +89,14 @@ fn messages_arrive_complete_and_in_order_over_a_bad_network() {
 
 #[test]
 fn an_idle_group_is_silent() {
-    let mut world = World::with_group(Order::Total, 5, &[1, 2, 3]);
-    world.send(2, "one").unwrap();
-    world.run(2000);
-    let before = world.data_records;
-    world.run(60_000);
-    assert_eq!(world.data_records, before);
+    for order in Kind::ALL {
+        let mut world = World::with_group(order, 5, &[1, 2, 3]);
+        world.send(2, "one").unwrap();
+        world.run(2000);
+        let before = world.data_records;
+        world.run(60_000);
+        assert_eq!(world.data_records, before);
+    }
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn survivors_deliver_what_a_crashed_sender_left_with_one_of_them() {
 
 #[test]
 fn a_total_order_known_to_one_survivor_is_kept_by_all() {
-    let mut world = World::with_group(Order::Total, 1, &[1, 2, 3, 4]);
+    let mut world = World::with_group(TotalEngine::Sequencer, 1, &[1, 2, 3, 4]);
     // The sequencer's records reach only member 3, its payloads nobody but 3 as well.
     world.drop_data = Some(Box::new(|from, to, record| {
         from == 1 && to != 3 && matches!(record, GroupData::Batch { .. } | GroupData::Orders { .. })
@@ -159,7 +159,7 @@ fn step_of(message: &GroupMessage) -> Option<usize> {
 }
 
 /// A member dies while it sends the n-th message of a step, in a flush that another crash and a join have begun.
-fn die_at(order: Order, step: usize, nth: usize, victim: u8) {
+fn die_at(order: Kind, step: usize, nth: usize, victim: u8) {
     let mut world = World::with_group(order, 9, &[1, 2, 3, 4, 5]);
     world.start(6);
     world.primary(&[1, 2, 3, 4, 5, 6]);
@@ -209,7 +209,7 @@ fn die_at(order: Order, step: usize, nth: usize, victim: u8) {
 
 #[test]
 fn the_leader_dies_at_each_step_of_a_flush() {
-    for order in BOTH {
+    for order in Kind::ALL {
         for step in [0, 2, 4, 5] {
             for nth in 0..4 {
                 die_at(order, step, nth, 1);
@@ -220,7 +220,7 @@ fn the_leader_dies_at_each_step_of_a_flush() {
 
 #[test]
 fn a_survivor_dies_at_each_step_of_a_flush() {
-    for order in BOTH {
+    for order in Kind::ALL {
         for (step, victim) in [(1, 2), (3, 2), (1, 4), (3, 4)] {
             die_at(order, step, 0, victim);
         }
@@ -229,7 +229,7 @@ fn a_survivor_dies_at_each_step_of_a_flush() {
 
 #[test]
 fn a_joiner_dies_at_each_step_of_its_join() {
-    for order in BOTH {
+    for order in Kind::ALL {
         die_at(order, 3, 0, 6);
         for at in 0..20 {
             let mut world = World::with_group(order, 3, &[1, 2, 3]);
@@ -254,7 +254,7 @@ fn a_joiner_dies_at_each_step_of_its_join() {
 
 #[test]
 fn two_crashes_in_quick_succession_are_flushed() {
-    for order in BOTH {
+    for order in Kind::ALL {
         for gap_ms in [0, 1, 2, 3, 5, 20] {
             let mut world = World::with_group(order, 3, &[1, 2, 3, 4, 5]);
             for id in 1..=5 {
@@ -278,7 +278,7 @@ fn two_crashes_in_quick_succession_are_flushed() {
 
 #[test]
 fn the_leader_leaves_in_order_and_delivers_its_own_last_messages() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 3, &[1, 2, 3]);
         world.drop_data = Some(Box::new(|from, _, record| {
             from == 1 && matches!(record, GroupData::Batch { .. })
@@ -333,7 +333,7 @@ fn one_that_left_joins_again_and_its_numbers_go_on() {
 
 #[test]
 fn a_suspended_group_delivers_nothing_and_goes_on_when_the_primary_is_back() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 3, &[1, 2, 3]);
         world.drop_data = Some(Box::new(|_, _, record| matches!(record, GroupData::Batch { .. })));
         world.send(1, "early").unwrap();
@@ -360,7 +360,7 @@ fn a_suspended_group_delivers_nothing_and_goes_on_when_the_primary_is_back() {
 
 #[test]
 fn one_suspended_member_comes_back_under_the_same_incarnation() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 3, &[1, 2, 3]);
         world.non_primary(&[3]);
         world.send(1, "missed").unwrap();
@@ -377,7 +377,7 @@ fn one_suspended_member_comes_back_under_the_same_incarnation() {
 
 #[test]
 fn one_that_was_cut_off_learns_what_became_of_its_messages() {
-    let mut world = World::with_group(Order::Total, 3, &[1, 2, 3]);
+    let mut world = World::with_group(TotalEngine::Sequencer, 3, &[1, 2, 3]);
     // "heard" reaches the others, but its order does not come back; "unheard" reaches nobody.
     world.drop_data = Some(Box::new(|from, to, record| {
         to == 3 && from != 3 || {
@@ -417,9 +417,9 @@ fn one_that_was_cut_off_learns_what_became_of_its_messages() {
 
 #[test]
 fn a_slow_consumer_holds_back_the_senders_and_nothing_is_lost() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::new(order, 3);
-        world.options = GroupOptions::default().order(order).window_bytes(1 << 16);
+        world.options = order.options().window_bytes(1 << 16);
         for id in 1..=3 {
             world.start(id);
         }
@@ -455,35 +455,37 @@ fn a_slow_consumer_holds_back_the_senders_and_nothing_is_lost() {
 
 #[test]
 fn credit_survives_lost_acknowledgements() {
-    let mut world = World::new(Order::Total, 3);
-    world.options = GroupOptions::default().window_bytes(1 << 16);
-    for id in 1..=3 {
-        world.start(id);
-    }
-    world.primary(&[1, 2, 3]);
-    for id in 1..=3 {
-        world.join(id);
-        world.run(100);
-    }
-    world.loss = 30;
-    let text = "x".repeat(5000);
-    let mut accepted = 0;
-    for _ in 0..3000 {
-        while accepted < 200 && world.send(2, &format!("{accepted}{text}")).is_ok() {
-            accepted += 1;
+    for order in Kind::ALL {
+        let mut world = World::new(order, 3);
+        world.options = order.options().window_bytes(1 << 16);
+        for id in 1..=3 {
+            world.start(id);
         }
-        world.run(5);
+        world.primary(&[1, 2, 3]);
+        for id in 1..=3 {
+            world.join(id);
+            world.run(100);
+        }
+        world.loss = 30;
+        let text = "x".repeat(5000);
+        let mut accepted = 0;
+        for _ in 0..3000 {
+            while accepted < 200 && world.send(2, &format!("{accepted}{text}")).is_ok() {
+                accepted += 1;
+            }
+            world.run(5);
+        }
+        assert_eq!(accepted, 200, "{order:?}");
+        for id in 1..=3 {
+            assert_eq!(world.messages(id).len(), 200);
+        }
+        world.check().unwrap();
     }
-    assert_eq!(accepted, 200);
-    for id in 1..=3 {
-        assert_eq!(world.messages(id).len(), 200);
-    }
-    world.check().unwrap();
 }
 
 #[test]
 fn a_late_frame_of_the_dead_is_not_delivered_after_the_wedge() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 3, &[1, 2, 3, 4]);
         // Only a copy that was held up in the network remains of member 4's message.
         let late = std::sync::Arc::new(std::sync::Mutex::new(None));
@@ -522,7 +524,7 @@ fn a_late_frame_of_the_dead_is_not_delivered_after_the_wedge() {
 
 #[test]
 fn what_is_sent_during_a_flush_goes_out_in_the_next_view() {
-    for order in BOTH {
+    for order in Kind::ALL {
         let mut world = World::with_group(order, 3, &[1, 2, 3]);
         world.crash(3);
         world.primary(&[1, 2]);
@@ -592,7 +594,13 @@ fn a_member_that_does_not_report_is_removed_and_starts_over() {
 
 #[test]
 fn nonsense_of_a_peer_changes_nothing() {
-    let mut world = World::with_group(Order::Total, 3, &[1, 2, 3]);
+    for engine in [TotalEngine::Sequencer, TotalEngine::Rotation] {
+        nonsense(engine);
+    }
+}
+
+fn nonsense(engine: TotalEngine) {
+    let mut world = World::with_group(engine, 3, &[1, 2, 3]);
     let (group, view) = {
         let view = world.views(1).pop().unwrap();
         (view.group, view.id)
@@ -601,7 +609,16 @@ fn nonsense_of_a_peer_changes_nothing() {
     for first in [0, 1, u64::MAX, u64::MAX - 1, 1 << 40] {
         for rank in [0, 1, 2, 3, u16::MAX] {
             let messages = Block::of(b"lie");
+            let nulls = Block::nulls(u32::MAX);
             let records = [
+                GroupData::Repair {
+                    group,
+                    view,
+                    sender: rank,
+                    first,
+                    last: true,
+                    messages: nulls,
+                },
                 GroupData::Batch {
                     group,
                     view,

@@ -1,11 +1,11 @@
 //! Faults drawn from a seed; every guarantee is checked, and at the end everyone must be together.
 
-use super::world::World;
-use crate::{Dissemination, GroupEvent, GroupOptions, Order};
+use super::world::{Kind, World};
+use crate::{Dissemination, GroupEvent, Order, TotalEngine};
 
 /// One random history. `Err` names what broke.
-pub(crate) fn history(seed: u64, order: Order, dissemination: Dissemination) -> Result<(), String> {
-    let options = GroupOptions::default().order(order).dissemination(dissemination);
+pub(crate) fn history(seed: u64, kind: Kind, dissemination: Dissemination) -> Result<(), String> {
+    let options = kind.options().dissemination(dissemination);
     let mut world = World::with_options(options, seed);
     let mut ids: Vec<u8> = (1..=3 + (seed % 4) as u8).collect();
     for id in &ids {
@@ -120,7 +120,8 @@ pub(crate) fn history(seed: u64, order: Order, dissemination: Dissemination) -> 
     Ok(())
 }
 
-fn seeds(order: Order, dissemination: Dissemination) {
+fn seeds(kind: impl Into<Kind>, dissemination: Dissemination) {
+    let kind = kind.into();
     let count = std::env::var("ANTIPHON_SEEDS")
         .ok()
         .and_then(|count| count.parse().ok())
@@ -130,8 +131,8 @@ fn seeds(order: Order, dissemination: Dissemination) {
         .and_then(|from| from.parse().ok())
         .unwrap_or(0);
     for seed in first..first + count {
-        if let Err(broken) = history(seed, order, dissemination) {
-            panic!("seed {seed} {order:?} {dissemination:?}: {broken}");
+        if let Err(broken) = history(seed, kind, dissemination) {
+            panic!("seed {seed} {kind:?} {dissemination:?}: {broken}");
         }
     }
 }
@@ -142,8 +143,13 @@ fn random_histories_keep_every_guarantee_in_fifo_order() {
 }
 
 #[test]
-fn random_histories_keep_every_guarantee_in_total_order() {
-    seeds(Order::Total, Dissemination::Direct);
+fn random_histories_keep_every_guarantee_in_total_order_by_sequencer() {
+    seeds(TotalEngine::Sequencer, Dissemination::Direct);
+}
+
+#[test]
+fn random_histories_keep_every_guarantee_in_total_order_by_rotation() {
+    seeds(TotalEngine::Rotation, Dissemination::Direct);
 }
 
 #[test]
@@ -152,6 +158,11 @@ fn random_histories_of_chains_keep_every_guarantee_in_fifo_order() {
 }
 
 #[test]
-fn random_histories_of_chains_keep_every_guarantee_in_total_order() {
-    seeds(Order::Total, Dissemination::Chain);
+fn random_histories_of_chains_keep_every_guarantee_in_total_order_by_sequencer() {
+    seeds(TotalEngine::Sequencer, Dissemination::Chain);
+}
+
+#[test]
+fn random_histories_of_chains_keep_every_guarantee_in_total_order_by_rotation() {
+    seeds(TotalEngine::Rotation, Dissemination::Chain);
 }

@@ -13,7 +13,7 @@ use crate::group::{Effect, Groups};
 use crate::random::Random;
 use crate::{
     GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Messages, Order, Profile, SendError, Ticket,
-    Time,
+    Time, TotalEngine,
 };
 
 /// A node of the world, by a small number.
@@ -33,6 +33,44 @@ pub(crate) struct Peer {
     pub(crate) alive: bool,
     /// Stopped with its application: no timer runs, and its kernel has no room for data.
     pub(crate) asleep: bool,
+}
+
+/// An order and what makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Fifo,
+    Total(TotalEngine),
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 3] = [
+        Kind::Fifo,
+        Kind::Total(TotalEngine::Sequencer),
+        Kind::Total(TotalEngine::Rotation),
+    ];
+
+    pub(crate) fn options(self) -> GroupOptions {
+        let options = GroupOptions::default();
+        match self {
+            Kind::Fifo => options.order(Order::Fifo),
+            Kind::Total(engine) => options.order(Order::Total).engine(engine),
+        }
+    }
+}
+
+impl From<Order> for Kind {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Fifo => Kind::Fifo,
+            Order::Total => Kind::Total(GroupOptions::default().engine),
+        }
+    }
+}
+
+impl From<TotalEngine> for Kind {
+    fn from(engine: TotalEngine) -> Self {
+        Kind::Total(engine)
+    }
 }
 
 /// What travels as data.
@@ -83,8 +121,8 @@ pub(crate) struct World {
 const GROUP: &str = "orders";
 
 impl World {
-    pub(crate) fn new(order: Order, seed: u64) -> Self {
-        Self::with_options(GroupOptions::default().order(order), seed)
+    pub(crate) fn new(kind: impl Into<Kind>, seed: u64) -> Self {
+        Self::with_options(kind.into().options(), seed)
     }
 
     pub(crate) fn with_options(options: GroupOptions, seed: u64) -> Self {
@@ -112,8 +150,8 @@ impl World {
     }
 
     /// A world in which these nodes are in one group.
-    pub(crate) fn with_group(order: Order, seed: u64, ids: &[Id]) -> Self {
-        Self::new(order, seed).gather(ids)
+    pub(crate) fn with_group(kind: impl Into<Kind>, seed: u64, ids: &[Id]) -> Self {
+        Self::new(kind, seed).gather(ids)
     }
 
     /// The world once these nodes are in one group.

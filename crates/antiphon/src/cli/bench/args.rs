@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::worker::words::Stop;
-use crate::cli::args::{DisseminationName, OrderName, ProfileName, TransportName};
+use crate::cli::args::{DisseminationName, EngineName, OrderName, ProfileName, TransportName};
 use crate::cli::patience::Patience;
 
 #[derive(Debug, Args)]
@@ -161,6 +161,9 @@ pub(crate) struct CrewArgs {
         default_value = "total"
     )]
     pub(crate) order: Vec<OrderName>,
+    /// What makes a total order
+    #[arg(long, value_enum, value_name = "ENGINE", default_value = "sequencer")]
+    pub(crate) engine: EngineName,
     /// The way of the messages
     #[arg(long, value_enum, value_name = "WAY", default_value = "direct")]
     pub(crate) dissemination: DisseminationName,

@@ -61,6 +61,7 @@ pub(super) fn run(args: &IdleArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "idle", "seconds": args.seconds.as_secs_f64(),
+                "engine": args.crew.engine.as_str(),
                 "profile": args.crew.profile.as_str(), "results": results,
             })
         );

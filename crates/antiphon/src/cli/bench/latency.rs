@@ -74,6 +74,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "latency", "rate": args.rate, "size": args.size,
+                "engine": args.crew.engine.as_str(),
                 "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.as_str(), "results": results,
             })
         );

@@ -41,6 +41,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
             json!({
                 "event": "summary", "bench": "multicast", "nodes": results.first().map(|result| result["nodes"].clone()),
                 "keyed": args.crew.keyed || args.crew.key_file.is_some(), "profile": args.crew.profile.as_str(),
+                "engine": args.crew.engine.as_str(),
                 "dissemination": args.crew.dissemination.as_str(),
                 "transport": args.crew.transport.as_str(),
                 "window_bytes": args.crew.window_bytes, "threads": args.crew.threads,

@@ -137,6 +137,7 @@ impl Session {
                 .cluster
                 .group(name)
                 .order(settings.order)
+                .engine(settings.engine.engine())
                 .dissemination(settings.dissemination.dissemination())
                 .slow_after(settings.slow_after.0)
                 .start()

@@ -116,6 +116,7 @@ async fn live(setup: Setup, mut asked: mpsc::Receiver<Ask>) -> Result<Exit, Fail
     let mut builder = cluster
         .group(GROUP)
         .order(setup.order.order())
+        .engine(setup.engine.engine())
         .dissemination(setup.dissemination.dissemination());
     if let Some(window_bytes) = setup.window_bytes {
         builder = builder.window_bytes(window_bytes);

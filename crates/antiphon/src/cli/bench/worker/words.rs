@@ -7,7 +7,7 @@ use antiphon::TransportCounters;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::args::{DisseminationName, OrderName, ProfileName, TransportName};
+use crate::cli::args::{DisseminationName, EngineName, OrderName, ProfileName, TransportName};
 use crate::cli::patience::Patience;
 
 /// The first line to a worker: the node it is.
@@ -20,6 +20,7 @@ pub(in crate::cli::bench) struct Setup {
     /// How many members the group has when it is complete.
     pub(in crate::cli::bench) members: usize,
     pub(in crate::cli::bench) order: OrderName,
+    pub(in crate::cli::bench) engine: EngineName,
     pub(in crate::cli::bench) dissemination: DisseminationName,
     pub(in crate::cli::bench) transport: TransportName,
     pub(in crate::cli::bench) max_datagram: Option<u16>,

@@ -1,0 +1,235 @@
+//! The rotation: the places of the order are dealt out in advance, so nobody has to number anything.
+//!
+//! Each sender's log is cut into **slots** of [`SLOT`] numbers, counted from the view's start. Slot r of the member with
+//! rank s has the place (r, s), and everyone walks the places one after the other:
+//!
+//! ```text
+//!            round 0         round 1         round 2
+//!  rank 0   │ a b c ∅∅∅∅∅ │ d e f g ∅∅∅ │ ∅∅∅∅∅∅∅∅ │        the walk:  (0,0) (0,1) (0,2)  (1,0) (1,1) …
+//!  rank 1   │ ∅∅∅∅∅∅∅∅∅∅∅ │ p ∅∅∅∅∅∅∅∅ │             delivers:   a b c   x y      d e f g   p   z
+//!  rank 2   │ x y ∅∅∅∅∅∅∅ │ z ∅∅∅∅∅∅∅∅ │
+//! ```
+//! Messages carry nothing for it and no order travels. A message is delivered when its slot is reached: one delay after it was
+//! sent if all others have something in the rounds before, two if one of them has to be heard of first.
+//!
+//! # Nulls (∅)
+//! The walk waits for every slot, so a member with nothing to send fills its own with **nulls**: numbers that it gives up.
+//! At the end of a receive batch a member
+//! - ends the slot that it has begun: whoever packs a frame packs whole slots, and is not waited for in the middle of one;
+//! - fills its slots up to the last **message** that it holds of any other, as far as that message waits for them.
+//!
+//! Nulls follow messages, never other nulls: where nobody sends, nothing is sent. A run of nulls is a record of a few bytes
+//! however many it stands for, and rides on the member's own messages where there are any.
+//!
+//! **Nulls are in the log**, as entries with a count and no bytes (`group/log.rs`), and have numbers like messages. So they are
+//! acknowledged, asked for, supplied by any survivor, handed on in chains and part of the cut, by the code that does this for
+//! messages. What knows them is the sender that makes them, this walk that passes over them, and the log, which leaves
+//! them out of the numbers that applications see. They cost no credit; there are never two runs between two blocks of
+//! messages, so what they take is bounded with the messages, and a silent member's take one entry.
+//!
+//! # Why slots, and not single messages
+//! With one message per place, delivery would change the sender at each message, and a frame of a thousand would be taken
+//! apart a thousand times. A slot has room for what a member usually packs at once, and filling up one costs nothing. A
+//! slot is only numbers: whatever pieces a log comes in, all members cut it at the same places.
+//!
+//! # At the cut (R16)
+//! The cut is a prefix per sender, in numbers, nulls included; the order needs no part of its own. The walk goes on to the
+//! first slot that is not whole in the cut; behind that, survivors' messages are delivered by (rank, number), and those of the
+//! dead are void, also where they are held ([`Engine::tail`](super::Engine::tail)).
+//! - *Everyone who survives has delivered a beginning of that walk*: it delivered what it held, and the cut has all that.
+//! - *What is void, no survivor has seen*: it lies behind a slot that no survivor holds, and no walk passes that.
+//! - *A cause is never behind its effect* (G20): a member's next message goes into its first slot that is not filled, and its own
+//!   walk has not passed that one. So what it had delivered is at earlier places. A survivor's message behind the cut's walk has all
+//!   its causes in the walk or among its own; one of the dead may have causes that died with them, so it is dropped.
+//! - *Nulls behind the walk* are passed over: survivors' numbers stay without gaps, and the next view begins with numbers
+//!   of messages alone, for which reports say how many of the numbers held are nulls.
+//!
+//! # Who dies when
+//! | who | when | then |
+//! |---|---|---|
+//! | a silent member | before its nulls are sent | all wait at its slot, until the node view without it; the flush delivers the rest |
+//! | a silent member | when one survivor has its nulls | that one may have delivered behind them; they are in the cut, and all do the same |
+//! | a sender | in the middle of a slot | the cut ends there: what is held of the slot is delivered, what others have behind it is the tail |
+//! | the leader, or any other | | like every member: no one is special here |
+//! | a joiner | | it begins with a view, at round 0 like all |
+//!
+//! # What it costs
+//! Everyone is waited for: the slowest member's receive batch decides when the walk goes on, and a member that hangs stops all
+//! delivery until it is removed. (Any total order waits for the one that makes it; this one waits for all.) With n
+//! members and one sender, each of its batches is answered with n−1 runs of nulls to n−1 members each.
+//!
+//! # Invariants
+//! - Places depend on numbers alone: not on pieces, on times, or on what was delivered.
+//! - A member makes nulls only for slots that a message waits for, and for the rest of a slot with messages.
+//! - Nothing is delivered at a place before everything at earlier places was delivered or passed over (G21).
+
+use crate::group::log::Log;
+
+/// How many numbers a slot has.
+pub(crate) const SLOT: u64 = 256;
+
+/// How far the walk has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rotation {
+    /// Per rank, the first number of this view.
+    start: Vec<u64>,
+    /// Whose slot is next, and how much of it is left.
+    turn: usize,
+    left: u64,
+}
+
+impl Rotation {
+    pub(crate) fn new(start: &[u64]) -> Self {
+        Self {
+            start: start.to_vec(),
+            turn: 0,
+            left: SLOT,
+        }
+    }
+
+    /// Whose next numbers are to be passed, and how many of them are here.
+    pub(crate) fn next(&self, logs: &[Log]) -> Option<(usize, u64)> {
+        let mut turn = self.turn;
+        if planted!(SkipSilentSlot) && logs[turn].undelivered() == 0 {
+            turn = logs.iter().position(|log| log.undelivered() > 0)?;
+        }
+        let count = logs[turn].undelivered().min(self.left);
+        (count > 0).then_some((turn, count))
+    }
+
+    pub(crate) fn took(&mut self, count: u64) {
+        self.left = self.left.saturating_sub(count);
+        if self.left == 0 {
+            self.left = SLOT;
+            self.turn = (self.turn + 1) % self.start.len();
+        }
+    }
+
+    /// The number up to which this member's log must reach so that nobody waits for it.
+    pub(crate) fn wanted(&self, me: usize, logs: &[Log]) -> u64 {
+        let slots = |rank: usize, end: u64| (end - self.start[rank]).div_ceil(SLOT);
+        let own = slots(me, logs[me].next());
+        let others = (0..logs.len()).filter(|rank| *rank != me).map(|rank| {
+            let reached = slots(rank, logs[rank].messages_end());
+            // In the round of the last message, only those before its sender are waited for.
+            if me < rank {
+                reached
+            } else {
+                reached.saturating_sub(1)
+            }
+        });
+        self.start[me] + others.max().unwrap_or(0).max(own) * SLOT
+    }
+
+    /// The rest of the walk inside a cut; `delivered` is moved along.
+    pub(crate) fn walk(&self, cut: &[u64], delivered: &mut [u64]) -> Vec<(usize, u64)> {
+        let mut walk = Vec::new();
+        let (mut turn, mut left) = (self.turn, self.left);
+        loop {
+            let in_cut = (cut[turn] + 1).saturating_sub(delivered[turn]).min(left);
+            if in_cut > 0 {
+                walk.push((turn, in_cut));
+                delivered[turn] += in_cut;
+            }
+            if in_cut < left {
+                return walk;
+            }
+            (turn, left) = ((turn + 1) % cut.len(), SLOT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::{Block, BlockBuilder};
+
+    use super::*;
+
+    fn messages(count: u64) -> Block {
+        let mut builder = BlockBuilder::default();
+        (0..count).for_each(|_| builder.push(b""));
+        builder.finish()
+    }
+
+    fn logs(members: usize) -> (Rotation, Vec<Log>) {
+        let start: Vec<u64> = (0..members as u64).map(|rank| 1 + rank * 10).collect();
+        let logs = start.iter().map(|start| Log::new(*start)).collect();
+        (Rotation::new(&start), logs)
+    }
+
+    fn fill(rotation: &Rotation, rank: usize, logs: &mut [Log]) -> u64 {
+        let missing = rotation.wanted(rank, logs) - logs[rank].next();
+        if missing > 0 {
+            logs[rank].append(Block::nulls(missing as u32));
+        }
+        missing
+    }
+
+    /// What the walk delivers, as (rank, messages), and what it passes over left out.
+    fn deliver(rotation: &mut Rotation, logs: &mut [Log]) -> Vec<(usize, u64)> {
+        let mut seen = Vec::new();
+        while let Some((rank, count)) = rotation.next(logs) {
+            let (_, block) = logs[rank].deliver(count).unwrap();
+            rotation.took(block.count());
+            if !block.is_nulls() {
+                seen.push((rank, block.count()));
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn nulls_are_made_for_messages_and_never_for_nulls() {
+        let (mut rotation, mut logs) = logs(3);
+        for rank in 0..3 {
+            assert_eq!(fill(&rotation, rank, &mut logs), 0, "nobody has sent anything");
+        }
+        logs[1].append(messages(1));
+        assert_eq!(
+            fill(&rotation, 1, &mut logs),
+            SLOT - 1,
+            "the rest of its own slot"
+        );
+        assert_eq!(fill(&rotation, 0, &mut logs), SLOT, "it comes first in the round");
+        assert_eq!(fill(&rotation, 2, &mut logs), 0, "it comes behind the message");
+        assert_eq!(deliver(&mut rotation, &mut logs), [(1, 1)]);
+        for rank in 0..3 {
+            assert_eq!(fill(&rotation, rank, &mut logs), 0, "all were heard");
+        }
+    }
+
+    #[test]
+    fn a_long_burst_costs_the_silent_one_run_and_is_delivered_in_slots() {
+        let (mut rotation, mut logs) = logs(2);
+        logs[0].append(messages(600));
+        fill(&rotation, 0, &mut logs);
+        assert_eq!(deliver(&mut rotation, &mut logs), [(0, 256)]);
+        assert_eq!(fill(&rotation, 1, &mut logs), 2 * SLOT);
+        assert_eq!(deliver(&mut rotation, &mut logs), [(0, 256), (0, 88)]);
+        logs[1].append(messages(300));
+        fill(&rotation, 1, &mut logs);
+        assert_eq!(
+            fill(&rotation, 0, &mut logs),
+            SLOT,
+            "three rounds are filled, the last message is in the fourth"
+        );
+        assert_eq!(deliver(&mut rotation, &mut logs), [(1, 256), (1, 44)]);
+    }
+
+    #[test]
+    fn the_walk_inside_a_cut_ends_at_the_first_slot_that_is_not_whole() {
+        let (mut rotation, mut logs) = logs(3);
+        logs[0].append(messages(256));
+        logs[1].append(messages(256));
+        assert_eq!(deliver(&mut rotation, &mut logs), [(0, 256), (1, 256)]);
+        let mut delivered = [257, 267, 21];
+        // The last one left 10 numbers of its slot; the others have more behind it.
+        let walk = rotation.walk(&[400, 600, 30], &mut delivered);
+        assert_eq!(walk, [(2, 10)]);
+        assert_eq!(delivered, [257, 267, 31]);
+        // It left all of it: the walk ends in the first one's next.
+        let walk = rotation.walk(&[400, 600, 276], &mut [257, 267, 21]);
+        assert_eq!(walk, [(2, 256), (0, 144)]);
+        assert_eq!(rotation.walk(&[256, 266, 20], &mut [257, 267, 21]), []);
+    }
+}
