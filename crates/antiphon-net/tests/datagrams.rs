@@ -21,7 +21,9 @@ struct Traffic {
     sealer: FrameCodec,
     opener: FrameCodec,
     sent: u32,
+    /// One more than the number of the last that came.
     got: u32,
+    lost: u32,
 }
 
 impl Traffic {
@@ -31,6 +33,7 @@ impl Traffic {
             opener: codec(2),
             sent: 0,
             got: 0,
+            lost: 0,
         }
     }
 
@@ -54,8 +57,9 @@ impl Traffic {
             let opened = self.opener.open(frame).expect("an authentic frame");
             let number = u32::from_le_bytes(opened.records[..4].try_into().expect("four bytes"));
             assert!(opened.records[4..].iter().all(|byte| *byte == number as u8));
-            assert_eq!(number, self.got, "in order");
-            self.got += 1;
+            assert!(number >= self.got, "{number} came after {}", self.got);
+            self.lost += number - self.got;
+            self.got = number + 1;
         }
     }
 
@@ -111,7 +115,7 @@ async fn frames_of_all_sizes_arrive_in_order_over_both_families() {
             }
         }
         let (sent, received) = (a.counters(), b.counters());
-        assert_eq!(sent.frames_dropped, 0);
+        assert_eq!((sent.frames_dropped, traffic.lost), (0, 0));
         assert_eq!(sent.segments_sent, received.segments_received);
         if max_datagram.is_some() {
             assert!(sent.segments_sent > 20 * 100, "{sent:?}");
@@ -135,7 +139,7 @@ async fn wait_for_frames(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fifth_of_the_datagrams_lost_and_others_doubled_or_late_everything_arrives_in_order() {
+async fn a_fifth_of_the_datagrams_lost_and_others_doubled_or_late_nearly_everything_arrives_and_in_order() {
     let (mut a, _a_inputs, _) = udp("127.0.0.1:0", |config| config.max_datagram = Some(1472));
     let (b, mut b_inputs, b_addr) = udp("127.0.0.1:0", |_| {});
     let relay = Relay::to(b_addr).await;
@@ -148,14 +152,32 @@ async fn a_fifth_of_the_datagrams_lost_and_others_doubled_or_late_everything_arr
         for length in [100, 5_000, 60_000] {
             traffic.send(&mut a, relay.addr, length + round);
         }
-        // Also the tail of a burst, behind which nothing comes, must arrive.
-        while round % 10 == 9 && traffic.got < traffic.sent {
+        // Also the tail of a burst, behind which nothing comes, must arrive; the very last one may be among the lost.
+        let enough = traffic.sent - 2;
+        while round % 10 == 9 && traffic.got < enough {
             traffic.receive(&mut b_inputs).await;
         }
     }
-    let counters = a.counters();
-    assert!(counters.segments_repaired > 100, "{counters:?}");
-    assert_eq!((counters.frames_dropped, b.counters().frames_incomplete), (0, 0));
+    relay.weather.lost.store(0, Ordering::Relaxed);
+    traffic.send(&mut a, relay.addr, 10);
+    while traffic.got < traffic.sent {
+        traffic.receive(&mut b_inputs).await;
+    }
+    let (sent, received) = (a.counters(), b.counters());
+    assert!(sent.segments_repaired > 100, "{sent:?}");
+    // What chance took again and again is left to the core, and counted.
+    assert!(
+        traffic.lost <= 3,
+        "{} of {} frames lost",
+        traffic.lost,
+        traffic.sent
+    );
+    let counted = sent.frames_dropped + received.frames_incomplete;
+    assert!(
+        u64::from(traffic.lost) <= counted,
+        "{} lost, {counted} counted",
+        traffic.lost
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,11 +196,11 @@ async fn when_udp_stops_passing_messages_go_by_tcp_and_when_it_passes_again_by_u
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // The one on its way is lost; the core would have it sent again.
-    traffic.got = traffic.sent;
     traffic.send(&mut a, relay.addr, 10);
     while traffic.got < traffic.sent {
         traffic.receive(&mut b_inputs).await;
     }
+    assert_eq!(traffic.lost, 1);
     assert_eq!(a.counters().segments_sent, before + 1);
     relay.weather.lost.store(0, Ordering::Relaxed);
     let deadline = Instant::now() + PATIENCE;
@@ -223,7 +245,7 @@ async fn a_driver_that_takes_nothing_stops_the_sender_and_loses_nothing() {
     while traffic.got < traffic.sent {
         traffic.receive(&mut b_inputs).await;
     }
-    assert_eq!(a.counters().frames_dropped, 0);
+    assert_eq!((a.counters().frames_dropped, traffic.lost), (0, 0));
 }
 
 #[tokio::test]
@@ -294,7 +316,6 @@ async fn injected_faults_do_what_they_say() {
     ));
     traffic.send(&mut a, b_addr, 10);
     assert_eq!(a.counters().frames_faulted, 1);
-    traffic.got += 1;
     a.set_faults(Faults::default());
     let blocked = Fault {
         block: true,
@@ -313,7 +334,7 @@ async fn injected_faults_do_what_they_say() {
     b.set_faults(Faults::default());
     // The sender asks, and what was not heard is sent again.
     traffic.receive(&mut b_inputs).await;
-    assert_eq!(traffic.got, traffic.sent);
+    assert_eq!((traffic.got, traffic.lost), (traffic.sent, 1));
 }
 
 /// A socket of somebody who knows how datagrams look.

@@ -39,8 +39,8 @@
 //! - *the peer's process ends*: its next incarnation does not know the session and says so; the flow says hello again. That it
 //!   died is told by TCP alone: a silent UDP path proves nothing and is no path trouble;
 //! - *datagrams are lost*: the receiver names what is missing as soon as it sees what comes after; if nothing comes after, the
-//!   sender asks. Frames wait for the one before them, for a quarter of a second at most;
-//! - *all datagrams are lost*: after five questions without an answer, within two seconds, messages go by TCP, and a hello is
+//!   sender asks. Frames wait for the one before them, for 0.4 s at most;
+//! - *all datagrams are lost*: after six questions without an answer, within two seconds, messages go by TCP, and a hello is
 //!   tried from time to time;
 //! - *the driver does not take frames*: nothing is reported, senders stop when their windows are full;
 //! - *a stranger sends*: without a cookie that was sent to where it claims to be it leaves no trace but a counter and a line in

@@ -41,9 +41,9 @@ const READS: usize = 2;
 /// How long a report may wait for more to report.
 const REPORT_WITHIN: Duration = Duration::from_millis(5);
 /// What is missing is named again after this, and then after twice as long each time.
-const MAX_REPORT_EVERY: Duration = Duration::from_millis(160);
+const MAX_REPORT_EVERY: Duration = Duration::from_millis(40);
 /// How long frames wait for one before them. Senders give up sooner what they will not repair.
-const HOLD: Duration = Duration::from_millis(250);
+const HOLD: Duration = Duration::from_millis(400);
 /// A session that brought something within this time has a share in the buffer.
 const ACTIVE: Duration = Duration::from_secs(1);
 /// Between two looks for sessions that nobody uses.

@@ -26,7 +26,7 @@ const MAX_REPAIRS: u8 = 12;
 const PATIENCE: Duration = Duration::from_millis(20);
 const MAX_PATIENCE: Duration = Duration::from_millis(400);
 /// How often it asks, each time twice as patient, before it takes the path for broken.
-const MAX_SILENCE: u32 = 5;
+const MAX_SILENCE: u32 = 6;
 
 #[derive(Debug)]
 pub(super) struct Window {
