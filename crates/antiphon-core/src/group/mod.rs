@@ -23,6 +23,7 @@
 //! It delivers nothing under a non-primary view, forgets nothing that a survivor may still miss, and sends nothing again
 //! under another view: what was accepted during a flush goes out in the next view, once.
 
+mod context;
 pub(crate) mod credit;
 mod data;
 pub(crate) mod directory;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
 
+pub(crate) use self::context::{Context, Nodes};
 use self::credit::Credit;
 use self::directory::Directory;
 use self::member::{Group, Phase};
@@ -97,88 +99,6 @@ pub enum Effect {
     },
     /// For the application.
     Event(GroupHandle, GroupEvent),
-}
-
-/// What the group layer needs of the last primary node view.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Nodes {
-    pub(crate) id: ViewId,
-    pub(crate) number: u32,
-    pub(crate) members: Vec<Incarnation>,
-    /// Their names.
-    pub(crate) names: Vec<String>,
-}
-
-/// What a group sees of its node while it handles an input.
-pub(crate) struct Context<'a> {
-    pub(crate) now: Time,
-    pub(crate) me: Incarnation,
-    pub(crate) node: &'a Nodes,
-    pub(crate) suspended: bool,
-    pub(crate) profile: &'a Profile,
-    pub(crate) random: &'a mut Random,
-    pub(crate) effects: &'a mut VecDeque<Effect>,
-    loopback: &'a mut VecDeque<GroupMessage>,
-    /// Per group, the last view that this incarnation has installed or that is void for it.
-    pub(crate) floors: &'a mut BTreeMap<GroupId, GroupViewId>,
-    /// Per name of a group that was left, the number that this incarnation's next message there will have, and what it has
-    /// outstanding there.
-    sent: &'a mut BTreeMap<String, (u64, Credit)>,
-    /// Former memberships that others may still need, of groups that go on at this node.
-    pub(crate) ghosts: &'a mut Vec<Group>,
-    nonsense: &'a mut u64,
-}
-
-impl Context<'_> {
-    /// Sends a control message; to itself by a queue of its own.
-    pub(crate) fn send(&mut self, to: Incarnation, message: GroupMessage) {
-        if to == self.me {
-            self.loopback.push_back(message);
-        } else {
-            self.effects.push_back(Effect::Send { to, message });
-        }
-    }
-
-    /// Whether the last primary view has this member.
-    pub(crate) fn present(&self, incarnation: Incarnation) -> bool {
-        self.node.members.contains(&incarnation)
-    }
-
-    /// How people call a member of the node view.
-    pub(crate) fn name(&self, incarnation: Incarnation) -> String {
-        let members = self.node.members.iter().zip(&self.node.names);
-        let mut found = members.filter(|(member, _)| **member == incarnation);
-        found
-            .next()
-            .map_or_else(|| incarnation.to_string(), |(_, name)| name.clone())
-    }
-
-    /// Answers a join: this node is no member. The elder, who seems to think so, is told as well.
-    pub(crate) fn not_here(&mut self, joiner: Incarnation, name: String) {
-        if let Some(elder) = self.elder() {
-            self.send(elder, GroupMessage::Declined { name: name.clone() });
-        }
-        self.send(joiner, GroupMessage::Moved { name, leader: None });
-    }
-
-    /// The elder, under a primary view.
-    pub(crate) fn elder(&self) -> Option<Incarnation> {
-        if self.suspended {
-            None
-        } else {
-            self.node.members.first().copied()
-        }
-    }
-
-    /// A group was left: numbers of this incarnation's messages go on should it join again.
-    pub(crate) fn remember_sent(&mut self, name: &str, next_seq: u64, credit: Credit) {
-        self.sent.insert(name.to_owned(), (next_seq, credit));
-    }
-
-    /// A peer sent something that cannot be right.
-    pub(crate) fn nonsense(&mut self) {
-        *self.nonsense += 1;
-    }
 }
 
 /// All groups of one node.
