@@ -121,12 +121,12 @@ impl SegmentCounters {
         self.repaired.fetch_add(segments as u64, Ordering::Relaxed);
     }
 
-    fn received(&self) {
-        self.received.fetch_add(1, Ordering::Relaxed);
+    fn received(&self, segments: u64) {
+        self.received.fetch_add(segments, Ordering::Relaxed);
     }
 
-    fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    fn refused(&self, datagrams: u64) {
+        self.refused.fetch_add(datagrams, Ordering::Relaxed);
     }
 
     fn lost(&self, frames: u64) {

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
+use std::slice::Chunks;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -162,10 +163,8 @@ impl Receiver {
                 return;
             };
             for (meta, buffer) in meta.iter().take(count).zip(buffers.chunks_exact(BUFFER_BYTES)) {
-                let remote = canonical(meta.addr);
-                for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
-                    self.datagram(now, remote, datagram);
-                }
+                let datagrams = buffer[..meta.len].chunks(meta.stride.max(1));
+                self.datagrams(now, canonical(meta.addr), datagrams);
             }
             if count < BUFFERS {
                 return;
@@ -173,16 +172,21 @@ impl Receiver {
         }
     }
 
-    fn datagram(&mut self, now: Instant, remote: SocketAddr, bytes: &[u8]) {
-        match decode(bytes) {
-            Ok(Datagram::Segment(segment)) => self.segment(now, remote, &segment),
-            Ok(Datagram::Report(report)) => self.shared.flows.pass(report.flow, Answer::Report(report)),
-            Ok(Datagram::Hello(hello)) => self.hello(now, remote, &hello, bytes.len()),
-            Ok(Datagram::Welcome(welcome)) => self.shared.flows.pass(welcome.flow, Answer::Welcome(welcome)),
-            Ok(Datagram::Unknown { session }) => self.shared.flows.unknown(session),
-            Err(error) => {
-                self.shared.counters.refused();
-                self.shared.tcp.refusals.datagram(remote, &error);
+    /// Datagrams that came together from one address.
+    fn datagrams(&mut self, now: Instant, remote: SocketAddr, mut datagrams: Chunks<'_, u8>) {
+        while let Some(bytes) = datagrams.next() {
+            match decode(bytes) {
+                Ok(Datagram::Segment(segment)) => self.segments(now, remote, segment, &mut datagrams),
+                Ok(Datagram::Report(report)) => self.shared.flows.pass(report.flow, Answer::Report(report)),
+                Ok(Datagram::Hello(hello)) => self.hello(now, remote, &hello, bytes.len()),
+                Ok(Datagram::Welcome(welcome)) => {
+                    self.shared.flows.pass(welcome.flow, Answer::Welcome(welcome));
+                }
+                Ok(Datagram::Unknown { session }) => self.shared.flows.unknown(session),
+                Err(error) => {
+                    self.shared.counters.refused(1);
+                    self.shared.tcp.refusals.datagram(remote, &error);
+                }
             }
         }
     }
@@ -259,37 +263,54 @@ impl Receiver {
         true
     }
 
-    fn segment(&mut self, now: Instant, remote: SocketAddr, segment: &Segment<'_>) {
+    /// A segment, and those of the same session that follow: whatever is the same for all is looked up once.
+    fn segments(&mut self, now: Instant, remote: SocketAddr, first: Segment<'_>, more: &mut Chunks<'_, u8>) {
+        let number = first.session;
         let known = self
             .sessions
-            .get_mut(&segment.session)
+            .get_mut(&number)
             .filter(|session| session.remote == remote && !session.connection.is_closed());
         let Some(session) = known else {
-            return self.unknown_session(remote, segment.session);
+            return self.unknown_session(remote, number);
         };
         if self.shared.tcp.faults.blocks(session.from) {
             return;
         }
         session.heard = now;
-        session.at_once |= segment.report_at_once;
-        match session.assembly.insert(segment, |bytes| self.memory.room(bytes)) {
-            Inserted::Taken => {
-                session.unreported += segment.bytes.len();
-                session.every = REPORT_WITHIN;
-                self.shared.counters.received();
+        let (mut taken, mut refused) = (0, 0);
+        let mut next = Some(first);
+        while let Some(segment) = next {
+            session.at_once |= segment.report_at_once;
+            match session.assembly.insert(&segment, |bytes| self.memory.room(bytes)) {
+                Inserted::Taken => {
+                    taken += 1;
+                    session.unreported += segment.bytes.len();
+                }
+                Inserted::Old => {}
+                Inserted::Refused => refused += 1,
             }
-            Inserted::Old => {}
-            Inserted::Refused => self.shared.counters.refused(),
+            next = match more.clone().next().map(decode) {
+                Some(Ok(Datagram::Segment(segment))) if segment.session == number => {
+                    more.next();
+                    Some(segment)
+                }
+                _ => None,
+            };
         }
+        if taken > 0 {
+            session.every = REPORT_WITHIN;
+        }
+        self.shared.counters.received(taken);
+        self.shared.counters.refused(refused);
         if !session.touched {
             session.touched = true;
-            self.touched.push(segment.session);
+            self.touched.push(number);
         }
     }
 
     /// The sender may start over at once. Not too often: this answers anybody.
     fn unknown_session(&mut self, remote: SocketAddr, session: u64) {
-        self.shared.counters.refused();
+        self.shared.counters.refused(1);
         if self
             .sessions
             .get(&session)
