@@ -320,6 +320,8 @@ pub enum TotalEngine {
     /// Members take turns by rule, so that no order travels; whoever has nothing to send passes, once for any number of
     /// turns. Every member is waited for.
     Rotation,
+    /// A token goes from member to member; whoever has it numbers its own messages.
+    Token,
 }
 
 /// How a group's messages get from their sender to the others.

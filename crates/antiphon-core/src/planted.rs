@@ -121,6 +121,10 @@ bugs! {
     NullsOnlyOnRows,
     /// In the rotation, the walk goes on past the slot of a member of which nothing is there.
     SkipSilentSlot,
+    /// A copy of the token counts as the token (R16).
+    TakeTokenTwice,
+    /// The token of an earlier view counts in the present one (R16).
+    TokenOfOldView,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

@@ -178,4 +178,5 @@ const LIKELY: &[(&str, &str)] = &[
     ("Supplier", "chain-is-torn"),
     ("Nulls", "r16-members-of-a-rotation-die"),
     ("SilentSlot", "r16-members-of-a-rotation-die"),
+    ("Token", "r16-the-token-is-lost"),
 ];

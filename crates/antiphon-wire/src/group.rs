@@ -29,7 +29,7 @@ wire_struct! {
         pub dissemination: u8,
         /// Milliseconds after which a member that holds up others and reads nothing is removed; 0 is never.
         pub slow_after_ms: u32,
-        /// What makes a total order: 0 is the sequencer, 1 is rotation; 0 in any other order.
+        /// What makes a total order: 0 is the sequencer, 1 is rotation, 2 is token; 0 in any other order.
         pub engine: u8,
     }
 }
@@ -361,7 +361,7 @@ wire_enum! {
             /// The messages.
             messages: Block,
         },
-        /// Consecutive positions of the total order, from the sequencer; with none, a mark.
+        /// Consecutive positions of the total order, from the sequencer, or of whoever has the token; with none, a mark.
         Orders = 2 {
             /// The group.
             group: GroupId,
@@ -447,6 +447,28 @@ wire_enum! {
             view: GroupViewId,
             /// The first position missed.
             first: u64,
+        },
+        /// To the next member: the token of the order, and the positions that it carries.
+        Token = 11 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+            /// How often it was passed on in this view.
+            hop: u64,
+            /// The first position that it carries; all before are held by every member.
+            first: u64,
+            /// The positions; the next one after them is the next to be given.
+            runs: Vec<Run>,
+        },
+        /// To the member before: the token was here.
+        TokenHeld = 12 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+            /// How often it had been passed on.
+            hop: u64,
         },
         /// In a flush: order records that were pulled.
         RepairOrders = 9 {

@@ -7,6 +7,7 @@ use super::Context;
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::member::*;
 use crate::flush::Flow;
+use crate::order::Passed;
 
 /// The most departed senders whose end is remembered, and for how many views.
 const MAX_DEPARTED: usize = 256;
@@ -59,7 +60,29 @@ impl Membership {
                     .orders(now, profile, rank, first, stable, ask, runs, ctx.effects);
                 true
             }
-            GroupData::Batch { view, .. } | GroupData::Orders { view, .. } => {
+            GroupData::Token {
+                view,
+                hop,
+                first,
+                runs,
+                ..
+            } if view == self.stream.id || planted!(TokenOfOldView) => {
+                let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
+                let Some(rank) = self.stream.rank(from).filter(|_| open) else {
+                    return false;
+                };
+                self.stream.token(rank, Passed { hop, first, runs }, ctx.effects);
+                true
+            }
+            GroupData::TokenHeld { view, hop, .. } => {
+                if view == self.stream.id {
+                    self.stream.token_held(hop);
+                }
+                false
+            }
+            GroupData::Batch { view, .. }
+            | GroupData::Orders { view, .. }
+            | GroupData::Token { view, .. } => {
                 if view > self.stream.id {
                     self.hold_early(from, record);
                 }

@@ -286,6 +286,7 @@ fn describe(terms: GroupTerms) -> String {
     let engine = match (terms.order, terms.engine) {
         (1, 0) => " by sequencer".to_owned(),
         (1, 1) => " by rotation".to_owned(),
+        (1, 2) => " by token".to_owned(),
         (_, 0) => String::new(),
         (_, other) => format!(" by unknown ({other})"),
     };

@@ -187,6 +187,7 @@ impl Group {
         let engine = match (self.options.order, self.options.engine) {
             (Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
             (Order::Total, TotalEngine::Rotation) => 1,
+            (Order::Total, TotalEngine::Token) => 2,
         };
         GroupTerms {
             order,

@@ -739,6 +739,8 @@ fn data_group(record: &GroupData) -> GroupId {
         | GroupData::Pull { group, .. }
         | GroupData::Repair { group, .. }
         | GroupData::PullOrders { group, .. }
-        | GroupData::RepairOrders { group, .. } => *group,
+        | GroupData::RepairOrders { group, .. }
+        | GroupData::Token { group, .. }
+        | GroupData::TokenHeld { group, .. } => *group,
     }
 }

@@ -6,6 +6,7 @@
 //! sender, which shows how far its log reaches to those that lag. Everything here is per view; a flush ends it.
 
 mod repair;
+mod token;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub(crate) struct Stream {
     nak_at: Option<Time>,
     probe_at: Option<Time>,
     mark_at: Option<Time>,
+    /// When the token goes to the next member again, if nothing is heard of it.
+    token_at: Option<Time>,
     order_asked: u64,
     /// Records that made no sense or found no room.
     pub(crate) dropped: u64,
@@ -125,6 +128,7 @@ impl Stream {
             nak_at: None,
             probe_at: None,
             mark_at: None,
+            token_at: None,
             order_asked: 0,
             dropped: 0,
         }
@@ -163,8 +167,12 @@ impl Stream {
         }
     }
 
-    /// Gives up the numbers of this member that others wait for: the end of a receive batch. True if there were any.
+    /// Does this member's part of the order at the end of a receive batch: gives up the numbers that others wait for, or
+    /// numbers its own messages. True if there were any.
     pub(crate) fn fill(&mut self) -> bool {
+        if let Engine::Token(token) = &mut self.engine {
+            return token.number(&self.logs);
+        }
         let Engine::Rotation(rotation) = &self.engine else {
             return false;
         };
@@ -294,6 +302,12 @@ impl Stream {
         runs: &[Run],
         out: &mut VecDeque<Effect>,
     ) {
+        if let Engine::Token(token) = &mut self.engine {
+            if !token.told(from, first, runs) {
+                self.dropped += 1;
+            }
+            return;
+        }
         let Engine::Sequencer(sequencer) = &mut self.engine else {
             self.dropped += 1;
             return;
@@ -446,9 +460,13 @@ impl Stream {
         let (group, view) = (self.group, self.id);
         if others.is_empty() {
             self.unsent = self.logs[self.me].next();
-            if let Engine::Sequencer(sequencer) = &mut self.engine {
-                while sequencer.take_unsent().is_some() {}
-                self.rows[self.me].ordered = self.engine.ordered();
+            match &mut self.engine {
+                Engine::Sequencer(sequencer) => {
+                    while sequencer.take_unsent().is_some() {}
+                    self.rows[self.me].ordered = self.engine.ordered();
+                }
+                Engine::Token(token) => token.keep_alone(),
+                Engine::Fifo | Engine::Rotation(_) => {}
             }
             self.refresh_stable();
             return;
@@ -504,6 +522,7 @@ impl Stream {
             });
             sent = true;
         }
+        self.pass_token(now, profile, out);
         if sent {
             self.mark_at = None;
             self.probe_at.get_or_insert(now + self.patience(profile));
@@ -516,12 +535,18 @@ impl Stream {
     }
 
     fn take_orders(&mut self) -> Option<GroupData> {
-        let Engine::Sequencer(sequencer) = &mut self.engine else {
-            return None;
+        let (first, stable, runs) = match &mut self.engine {
+            Engine::Sequencer(sequencer) => {
+                let (first, runs) = sequencer.take_unsent()?;
+                self.rows[self.me].ordered = sequencer.next_position();
+                (first, sequencer.stable(), runs)
+            }
+            Engine::Token(token) => {
+                let (first, run) = token.take_fresh()?;
+                (first, token.records().stable(), vec![run])
+            }
+            Engine::Fifo | Engine::Rotation(_) => return None,
         };
-        let (first, runs) = sequencer.take_unsent()?;
-        let (next, stable) = (sequencer.next_position(), sequencer.stable());
-        self.rows[self.me].ordered = next;
         Some(self.order_record(first, stable, false, runs))
     }
 
@@ -575,10 +600,16 @@ impl Stream {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        [self.ack_at, self.nak_at, self.probe_at, self.mark_at]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.ack_at,
+            self.nak_at,
+            self.probe_at,
+            self.mark_at,
+            self.token_at,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(crate) fn timeout(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
@@ -589,7 +620,8 @@ impl Stream {
             let me = self.me;
             for rank in (0..self.members.len()).filter(|rank| *rank != me) {
                 let told = self.told[rank];
-                let order_news = rank == 0 && ordered != told.ordered;
+                let from_there = rank == 0 && matches!(self.engine, Engine::Sequencer(_));
+                let order_news = from_there && ordered != told.ordered;
                 if self.logs[rank].next() != told.held || self.consumed[rank] != told.consumed || order_news {
                     self.tell(rank, out);
                 }
@@ -602,6 +634,10 @@ impl Stream {
         if due(self.probe_at) {
             self.probe_at = None;
             self.probe(now, profile, out);
+        }
+        if due(self.token_at) {
+            self.token_at = None;
+            self.pass_token_again(now, profile, out);
         }
         if due(self.mark_at) {
             self.mark_at = None;

@@ -8,6 +8,7 @@
 //! - [`Engine::Sequencer`]: the view's first member numbers the messages; see [`sequencer`].
 //! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and the silent fill theirs with nulls; see
 //!   [`rotation`].
+//! - [`Engine::Token`]: each member numbers its own messages when it has the token; see [`token`].
 //!
 //! # At the cut
 //! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a prefix of that. The rest is delivered by one
@@ -18,9 +19,11 @@
 
 mod rotation;
 mod sequencer;
+mod token;
 
 pub(crate) use rotation::Rotation;
 pub(crate) use sequencer::{MAX_RUNS, Sequencer};
+pub(crate) use token::{Passed, Taken, Token};
 
 use crate::group::log::Log;
 use crate::{GroupOptions, Order, TotalEngine};
@@ -31,6 +34,7 @@ pub(crate) enum Engine {
     Fifo,
     Sequencer(Sequencer),
     Rotation(Rotation),
+    Token(Token),
 }
 
 impl Engine {
@@ -40,6 +44,24 @@ impl Engine {
             (Order::Fifo, _) => Engine::Fifo,
             (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me == 0)),
             (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start)),
+            (Order::Total, TotalEngine::Token) => Engine::Token(Token::new(start, me)),
+        }
+    }
+
+    /// The order as it is held, where the order is something that travels.
+    pub(crate) fn records(&self) -> Option<&Sequencer> {
+        match self {
+            Engine::Fifo | Engine::Rotation(_) => None,
+            Engine::Sequencer(records) => Some(records),
+            Engine::Token(token) => Some(token.records()),
+        }
+    }
+
+    pub(crate) fn records_mut(&mut self) -> Option<&mut Sequencer> {
+        match self {
+            Engine::Fifo | Engine::Rotation(_) => None,
+            Engine::Sequencer(records) => Some(records),
+            Engine::Token(token) => Some(token.records_mut()),
         }
     }
 
@@ -51,7 +73,7 @@ impl Engine {
     /// Messages may have been added to the log of this rank.
     pub(crate) fn held(&mut self, rank: usize, log: &Log) {
         match self {
-            Engine::Fifo | Engine::Rotation(_) => {}
+            Engine::Fifo | Engine::Rotation(_) | Engine::Token(_) => {}
             Engine::Sequencer(sequencer) => sequencer.held(rank, log.next()),
         }
     }
@@ -68,6 +90,7 @@ impl Engine {
             _ if planted!(DeliverBeforeOrder) => any(),
             Engine::Sequencer(sequencer) => sequencer.next(logs),
             Engine::Rotation(rotation) => rotation.next(logs),
+            Engine::Token(token) => token.records().next(logs),
         }
     }
 
@@ -78,6 +101,7 @@ impl Engine {
             _ if planted!(DeliverBeforeOrder) => {}
             Engine::Sequencer(sequencer) => sequencer.took(count),
             Engine::Rotation(rotation) => rotation.took(count),
+            Engine::Token(token) => token.records_mut().took(count),
         }
     }
 
@@ -86,6 +110,7 @@ impl Engine {
         match self {
             Engine::Fifo | Engine::Rotation(_) => 0,
             Engine::Sequencer(sequencer) => sequencer.next_position(),
+            Engine::Token(token) => token.records().next_position(),
         }
     }
 
@@ -101,19 +126,20 @@ impl Engine {
     ) -> Vec<(usize, u64)> {
         let mut delivered: Vec<u64> = logs.iter().map(Log::delivered).collect();
         let mut tail = Vec::new();
-        match self {
-            Engine::Fifo => {}
-            Engine::Sequencer(sequencer) => {
-                for (rank, count) in sequencer.undelivered(ordered) {
-                    let in_cut = (cut[rank] + 1).saturating_sub(delivered[rank]).min(count);
-                    tail.push((rank, in_cut));
-                    delivered[rank] += in_cut;
-                    if in_cut < count {
-                        break;
-                    }
-                }
+        if let Engine::Rotation(rotation) = self {
+            tail = rotation.walk(cut, &mut delivered);
+        }
+        for (rank, count) in self
+            .records()
+            .into_iter()
+            .flat_map(|records| records.undelivered(ordered))
+        {
+            let in_cut = (cut[rank] + 1).saturating_sub(delivered[rank]).min(count);
+            tail.push((rank, in_cut));
+            delivered[rank] += in_cut;
+            if in_cut < count {
+                break;
             }
-            Engine::Rotation(rotation) => tail = rotation.walk(cut, &mut delivered),
         }
         let ranks = 0..logs.len();
         let first = if planted!(TailOrderByArrival) { me } else { 0 };

@@ -15,13 +15,13 @@ pub(crate) const MAX_RUNS: usize = 1024;
 /// The most records kept behind a gap.
 const MAX_AHEAD: usize = 256;
 /// No run is longer.
-const MAX_COUNT: u32 = 1 << 24;
+pub(super) const MAX_COUNT: u32 = 1 << 24;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sequencer {
-    members: usize,
-    /// The sequencer's own: per rank, the first message without a position. `None` at all other members.
-    unordered: Option<Vec<u64>>,
+    am_sequencer: bool,
+    /// Per rank, the first message without a position.
+    numbered: Vec<u64>,
     /// Kept runs with the position of their first message, for repairs.
     kept: VecDeque<(u64, Run)>,
     /// The first position not held.
@@ -42,8 +42,8 @@ impl Sequencer {
     /// `start` is the first message number per rank.
     pub(crate) fn new(start: &[u64], am_sequencer: bool) -> Self {
         Self {
-            members: start.len(),
-            unordered: am_sequencer.then(|| start.to_vec()),
+            am_sequencer,
+            numbered: start.to_vec(),
             kept: VecDeque::new(),
             next: 0,
             pending: VecDeque::new(),
@@ -56,11 +56,16 @@ impl Sequencer {
     }
 
     pub(crate) fn am_sequencer(&self) -> bool {
-        self.unordered.is_some()
+        self.am_sequencer
     }
 
     pub(crate) fn next_position(&self) -> u64 {
         self.next
+    }
+
+    /// The first message of this rank without a position.
+    pub(super) fn numbered(&self, rank: usize) -> u64 {
+        self.numbered[rank]
     }
 
     pub(crate) fn stable(&self) -> u64 {
@@ -69,15 +74,10 @@ impl Sequencer {
 
     /// The sequencer gives positions to what it newly holds; the others wait for its records.
     pub(crate) fn held(&mut self, rank: usize, next_message: u64) {
-        let Some(unordered) = &mut self.unordered else {
-            return;
-        };
-        let count = next_message.saturating_sub(unordered[rank]);
-        if count == 0 {
+        if !self.am_sequencer {
             return;
         }
-        unordered[rank] = next_message;
-        let mut left = count;
+        let mut left = next_message.saturating_sub(self.numbered[rank]);
         while left > 0 {
             let count = left.min(u64::from(MAX_COUNT)) as u32;
             self.append(Run {
@@ -90,9 +90,9 @@ impl Sequencer {
 
     /// Takes runs that begin at position `first`. False if they cannot be right.
     pub(crate) fn insert(&mut self, first: u64, runs: &[Run]) -> bool {
-        let sane = runs
-            .iter()
-            .all(|run| usize::from(run.sender) < self.members && run.count > 0 && run.count <= MAX_COUNT);
+        let sane = runs.iter().all(|run| {
+            usize::from(run.sender) < self.numbered.len() && run.count > 0 && run.count <= MAX_COUNT
+        });
         if !sane || runs.len() > MAX_RUNS || first > self.next.saturating_add(1 << 40) {
             return false;
         }
@@ -130,8 +130,10 @@ impl Sequencer {
         }
     }
 
-    fn append(&mut self, run: Run) {
+    /// Gives the next positions to a run.
+    pub(super) fn append(&mut self, run: Run) {
         let position = self.next;
+        self.numbered[usize::from(run.sender)] += u64::from(run.count);
         self.next += u64::from(run.count);
         self.end = self.end.max(self.next);
         match self.kept.back_mut() {

@@ -636,7 +636,9 @@ fn travels(record: &GroupData) -> bool {
         GroupData::Batch { messages, .. } => !messages.is_empty(),
         GroupData::Orders { runs, .. } => !runs.is_empty(),
         GroupData::Ack { .. } | GroupData::Nak { .. } | GroupData::OrderNak { .. } => false,
-        GroupData::Pull { .. }
+        GroupData::TokenHeld { .. } => false,
+        GroupData::Token { .. }
+        | GroupData::Pull { .. }
         | GroupData::Repair { .. }
         | GroupData::PullOrders { .. }
         | GroupData::RepairOrders { .. } => true,

@@ -30,6 +30,7 @@ pub const NAMES: &[&str] = &[
     "r14-leaders-die-in-the-flush",
     "r16-sequencer-dies",
     "r16-members-of-a-rotation-die",
+    "r16-the-token-is-lost",
     "r17-receipts",
     "g20-sender-and-sequencer-die",
     "r18-stalled-flush",
@@ -69,7 +70,8 @@ fn draw_engines(seed: u64, plan: &mut Plan) {
         let engine = match plan.name {
             "r16-sequencer-dies" | "g20-sender-and-sequencer-die" => TotalEngine::Sequencer,
             "r16-members-of-a-rotation-die" => TotalEngine::Rotation,
-            _ => *random.pick(&[TotalEngine::Sequencer, TotalEngine::Rotation]),
+            "r16-the-token-is-lost" => TotalEngine::Token,
+            _ => *random.pick(&[TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token]),
         };
         group.options = group.options.engine(engine);
     }
@@ -184,6 +186,7 @@ impl Story<'_> {
             "r14-leaders-die-in-the-flush" => self.leaders_die(),
             "r16-sequencer-dies" => self.sequencer_dies(),
             "r16-members-of-a-rotation-die" => self.members_of_a_rotation_die(),
+            "r16-the-token-is-lost" => self.token_is_lost(),
             "r17-receipts" => self.receipts(),
             "g20-sender-and-sequencer-die" => self.sender_and_sequencer_die(),
             "r18-stalled-flush" => self.stalled_flush(),
@@ -432,6 +435,16 @@ impl Story<'_> {
                 self.at(at + 3 * SECONDS, Action::Start(slot));
             }
         }
+    }
+
+    /// R16: a token is lost, doubled, late across views, and dies with its holder.
+    fn token_is_lost(&mut self) {
+        self.members_of_a_rotation_die();
+        self.plan.transport = Transport::Datagram;
+        self.lossy();
+        self.plan.network.duplicate_ppm = 100_000;
+        self.plan.network.replay_ppm = self.random.range(0, 60_000) as u32;
+        self.plan.network.replay_within = self.random.range(5, 3_000) * MILLIS;
     }
 
     /// G20: what a sequencer ordered reaches one member alone, which sends on; then both die.

@@ -257,6 +257,24 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             },
         ),
         (
+            "token",
+            GroupData::Token {
+                group,
+                view,
+                hop: 300,
+                first: 7,
+                runs: runs.clone(),
+            },
+        ),
+        (
+            "token held",
+            GroupData::TokenHeld {
+                group,
+                view,
+                hop: 300,
+            },
+        ),
+        (
             "ack",
             GroupData::Ack {
                 group,

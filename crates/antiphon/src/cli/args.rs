@@ -86,7 +86,7 @@ pub(crate) struct NodeArgs {
     pub(crate) order: Option<OrderName>,
 
     /// What makes the order of `total` groups, the same at each member: `sequencer` the first member numbers the messages,
-    /// `rotation` members take turns by rule [default: sequencer]
+    /// `rotation` members take turns by rule, `token` each numbers its own when it has the token [default: sequencer]
     #[arg(long, env = "ANTIPHON_ENGINE", value_enum, value_name = "ENGINE")]
     pub(crate) engine: Option<EngineName>,
 
@@ -196,6 +196,8 @@ pub(crate) enum EngineName {
     Sequencer,
     /// Members take turns by rule.
     Rotation,
+    /// Each numbers its own when it has the token.
+    Token,
 }
 
 impl EngineName {
@@ -204,6 +206,7 @@ impl EngineName {
         match self {
             EngineName::Sequencer => "sequencer",
             EngineName::Rotation => "rotation",
+            EngineName::Token => "token",
         }
     }
 
@@ -212,6 +215,7 @@ impl EngineName {
         match self {
             EngineName::Sequencer => antiphon::TotalEngine::Sequencer,
             EngineName::Rotation => antiphon::TotalEngine::Rotation,
+            EngineName::Token => antiphon::TotalEngine::Token,
         }
     }
 }

@@ -148,10 +148,7 @@ impl Stream {
 
     /// Answers a pull of a flush with order records.
     pub(crate) fn pull_orders(&self, to: Incarnation, first: u64, out: &mut VecDeque<Effect>) {
-        let Engine::Sequencer(sequencer) = &self.engine else {
-            return;
-        };
-        if let Some((first, runs)) = sequencer.slice(first) {
+        if let Some((first, runs)) = self.engine.records().and_then(|records| records.slice(first)) {
             let record = GroupData::RepairOrders {
                 group: self.group,
                 view: self.id,
@@ -180,8 +177,8 @@ impl Stream {
 
     /// Takes order records that a flush's holder supplied.
     pub(crate) fn repair_orders(&mut self, first: u64, runs: &[Run]) {
-        if let Engine::Sequencer(sequencer) = &mut self.engine
-            && !sequencer.insert(first, runs)
+        if let Some(records) = self.engine.records_mut()
+            && !records.insert(first, runs)
         {
             self.dropped += 1;
         }

@@ -594,7 +594,7 @@ fn a_member_that_does_not_report_is_removed_and_starts_over() {
 
 #[test]
 fn nonsense_of_a_peer_changes_nothing() {
-    for engine in [TotalEngine::Sequencer, TotalEngine::Rotation] {
+    for engine in [TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token] {
         nonsense(engine);
     }
 }

@@ -153,6 +153,16 @@ fn random_histories_keep_every_guarantee_in_total_order_by_rotation() {
 }
 
 #[test]
+fn random_histories_keep_every_guarantee_in_total_order_by_token() {
+    seeds(TotalEngine::Token, Dissemination::Direct);
+}
+
+#[test]
+fn random_histories_of_chains_keep_every_guarantee_in_total_order_by_token() {
+    seeds(TotalEngine::Token, Dissemination::Chain);
+}
+
+#[test]
 fn random_histories_of_chains_keep_every_guarantee_in_fifo_order() {
     seeds(Order::Fifo, Dissemination::Chain);
 }

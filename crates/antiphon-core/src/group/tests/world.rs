@@ -43,10 +43,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [
+    pub(crate) const ALL: [Kind; 4] = [
         Kind::Fifo,
         Kind::Total(TotalEngine::Sequencer),
         Kind::Total(TotalEngine::Rotation),
+        Kind::Total(TotalEngine::Token),
     ];
 
     pub(crate) fn options(self) -> GroupOptions {

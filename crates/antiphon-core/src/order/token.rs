@@ -1,0 +1,333 @@
+//! The token: whoever has it numbers its own messages, and passes it on.
+//!
+//! ```text
+//!   a ──token──► b ──token──► c ──token──► d ──token──► a …            in the order of the view's ranks
+//!                │ "the next 12 positions are mine" ──► all            broadcast, with b's messages where it has some
+//! ```
+//! Messages go to all as soon as credit admits them; only their **positions** wait for the token. The token says which
+//! position is next. A member that has it gives its messages the next positions, tells all (`Orders`), and passes the token on
+//! in the same batch: nobody waits until a burst has been sent. Everyone delivers by position, as with the sequencer, whose
+//! [records](super::Sequencer) these are: runs of (sender, count).
+//!
+//! # The token carries what it has seen
+//! It has all runs since its last visit to where it is: each run travels with it once around. So whoever has missed an `Orders` record
+//! has it from the token, nobody asks for records, and a member that has the token knows the whole order. What has come
+//! around to the member that was last to carry it, everyone holds: the token's first position is the stable mark.
+//!
+//! # At rest
+//! A member that finds nothing carried, has nothing to number and holds nothing of others without a position keeps the token: nobody
+//! sends, and nothing is sent. It tells the one that it had it from (`TokenHeld`), so that this one does not send it again. Messages end the rest:
+//! its own are numbered at once, for those of others it passes the token on. (Totem has a record of its own for that; here
+//! messages reach the holder anyway.) Since a token comes to rest where its last run was made, one member that sends alone
+//! numbers its messages without waiting.
+//!
+//! # Loss
+//! Whoever has passed the token on keeps a copy, and sends it again unless it hears of it: from the token itself, or from a
+//! `TokenHeld`. Every pass has a higher **hop**; a token whose hop is not above the last one seen is a copy and is answered by
+//! `TokenHeld`, no more (else there were two tokens, and two messages at one position). A token that died with a member is not made
+//! again: without it nothing is numbered, the node view without the dead ends the group's view, and the next one begins with a
+//! token of its own, at its first member. A token of another view is void by its view id (R16).
+//!
+//! # At the cut
+//! As with the sequencer: the cut has the longest prefix of the order that any survivor holds, and the walk ends at the
+//! first message that is not in the cut.
+//!
+//! # Who dies when
+//! | who | when | then |
+//! |---|---|---|
+//! | the holder | having numbered, before anyone was told | its messages have no position for anyone: void (they are the dead's) |
+//! | the holder | when some were told | the longest order that any survivor holds counts, for all |
+//! | the next one | before it has the token | its predecessor sends it in vain until the node view without it |
+//! | anyone | at rest | the token is where it is, or gone; the next view begins with another |
+//!
+//! # Invariants
+//! - One member at most may number: the one with the highest hop, until it has passed the token on.
+//! - A member numbers its own messages only, in their order.
+//! - Positions are given once: the token's next position is above all that were ever given in the view.
+
+use antiphon_wire::group::Run;
+
+use super::sequencer::{MAX_COUNT, Sequencer};
+use crate::group::log::Log;
+
+/// What is passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) hop: u64,
+    /// The first position of the runs.
+    pub(crate) first: u64,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// What became of a token that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is here now.
+    Here,
+    /// It was here before.
+    Copy,
+    /// It makes no sense.
+    Refused,
+}
+
+/// Where the token is, as far as this member knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// Here; whether the one before should be told that it stays.
+    Here { owes_word: bool },
+    /// Passed on, and not heard of since.
+    Passed(Passed),
+    /// With others.
+    Away,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Token {
+    me: usize,
+    records: Sequencer,
+    place: Place,
+    /// The highest hop seen.
+    hop: u64,
+    /// What was numbered and not told to all yet.
+    fresh: Option<(u64, u32)>,
+    /// The next position when the token left here last: what comes before has gone around when it is here again.
+    left_at: u64,
+    /// The first position that the token carries.
+    carried: u64,
+}
+
+impl Token {
+    /// `start` is the first message number per rank. The first member begins with the token.
+    pub(crate) fn new(start: &[u64], me: usize) -> Self {
+        Self {
+            me,
+            records: Sequencer::new(start, false),
+            place: if me == 0 {
+                Place::Here { owes_word: false }
+            } else {
+                Place::Away
+            },
+            hop: 0,
+            fresh: None,
+            left_at: 0,
+            carried: 0,
+        }
+    }
+
+    pub(crate) fn records(&self) -> &Sequencer {
+        &self.records
+    }
+
+    pub(crate) fn records_mut(&mut self) -> &mut Sequencer {
+        &mut self.records
+    }
+
+    /// Gives positions to this member's messages, if the token is here. True if there were any.
+    pub(crate) fn number(&mut self, logs: &[Log]) -> bool {
+        let waiting = logs[self.me].next() - self.records.numbered(self.me);
+        if waiting == 0 || !matches!(self.place, Place::Here { .. }) {
+            return false;
+        }
+        // What is more than a run has room for waits for the token's next visit.
+        let count = waiting.min(u64::from(MAX_COUNT - self.fresh.map_or(0, |(_, count)| count))) as u32;
+        let first = self.records.next_position();
+        self.records.append(Run {
+            sender: self.me as u16,
+            count,
+        });
+        self.fresh.get_or_insert((first, 0)).1 += count;
+        count > 0
+    }
+
+    /// What was numbered and not told to all yet, once.
+    pub(crate) fn take_fresh(&mut self) -> Option<(u64, Run)> {
+        let (first, count) = self.fresh.take()?;
+        let sender = self.me as u16;
+        Some((first, Run { sender, count }))
+    }
+
+    /// Runs of another member arrived. False if they cannot be right.
+    pub(crate) fn told(&mut self, from: usize, first: u64, runs: &[Run]) -> bool {
+        let own = runs.iter().all(|run| usize::from(run.sender) == from);
+        let length: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+        let here = matches!(self.place, Place::Here { .. });
+        // Where the token is, nobody else gives positions.
+        if !own || here && first.saturating_add(length) > self.records.next_position() {
+            return false;
+        }
+        if !self.records.insert(first, runs) {
+            return false;
+        }
+        if matches!(self.place, Place::Passed(_)) && first >= self.left_at && length > 0 {
+            self.place = Place::Away;
+        }
+        true
+    }
+
+    /// The token arrived.
+    pub(crate) fn take(&mut self, passed: &Passed) -> Taken {
+        if passed.hop <= self.hop && !planted!(TakeTokenTwice) {
+            return Taken::Copy;
+        }
+        if passed.first > self.records.next_position() || !self.records.insert(passed.first, &passed.runs) {
+            return Taken::Refused;
+        }
+        self.hop = self.hop.max(passed.hop);
+        self.place = Place::Here { owes_word: true };
+        self.carried = passed.first.max(self.left_at);
+        self.records.set_stable(self.carried);
+        Taken::Here
+    }
+
+    /// Passes the token on, if it is here and anyone waits for it or for what it carries.
+    pub(crate) fn pass(&mut self, logs: &[Log]) -> Option<Passed> {
+        let waits = |(rank, log): (usize, &Log)| log.next() > self.records.numbered(rank);
+        let wanted = self.carried < self.records.next_position() || logs.iter().enumerate().any(waits);
+        if !wanted || !matches!(self.place, Place::Here { .. }) || logs.len() == 1 {
+            return None;
+        }
+        let (first, runs) = self
+            .records
+            .slice(self.carried)
+            .unwrap_or((self.records.next_position(), Vec::new()));
+        self.hop += 1;
+        self.left_at = self.records.next_position();
+        let passed = Passed {
+            hop: self.hop,
+            first,
+            runs,
+        };
+        self.place = Place::Passed(passed.clone());
+        Some(passed)
+    }
+
+    /// There is nobody to tell anything.
+    pub(crate) fn keep_alone(&mut self) {
+        self.fresh = None;
+        self.carried = self.records.next_position();
+        self.records.set_stable(self.carried);
+    }
+
+    /// The hop of a token that stays here, if the one that passed it on has not been told so.
+    pub(crate) fn word_owed(&mut self) -> Option<u64> {
+        let Place::Here { owes_word } = &mut self.place else {
+            return None;
+        };
+        std::mem::take(owes_word).then_some(self.hop)
+    }
+
+    /// The next one has had the token of this hop.
+    pub(crate) fn arrived(&mut self, hop: u64) {
+        if matches!(&self.place, Place::Passed(passed) if passed.hop <= hop) {
+            self.place = Place::Away;
+        }
+    }
+
+    /// What was passed on and not heard of since.
+    pub(crate) fn unheard(&self) -> Option<&Passed> {
+        match &self.place {
+            Place::Passed(passed) => Some(passed),
+            Place::Here { .. } | Place::Away => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::Block;
+
+    use super::*;
+
+    struct Ring {
+        tokens: Vec<Token>,
+        /// Per member, the logs as it holds them: here all hold the same.
+        logs: Vec<Log>,
+    }
+
+    impl Ring {
+        fn new(members: usize) -> Self {
+            let start = vec![1; members];
+            Self {
+                tokens: (0..members).map(|me| Token::new(&start, me)).collect(),
+                logs: start.iter().map(|start| Log::new(*start)).collect(),
+            }
+        }
+
+        fn send(&mut self, who: usize) {
+            self.logs[who].append(Block::of(b"m"));
+        }
+
+        /// Lets the token go on from this member; nobody hears what was told to all. Gives where it stays.
+        fn turn(&mut self, mut at: usize) -> usize {
+            for _ in 0..100 {
+                self.tokens[at].number(&self.logs);
+                let _ = self.tokens[at].take_fresh();
+                let Some(passed) = self.tokens[at].pass(&self.logs) else {
+                    return at;
+                };
+                at = (at + 1) % self.tokens.len();
+                assert_eq!(self.tokens[at].take(&passed), Taken::Here);
+            }
+            panic!("the token does not come to rest");
+        }
+
+        fn order(&self, who: usize) -> Vec<(usize, u64)> {
+            self.tokens[who].records().undelivered(u64::MAX)
+        }
+    }
+
+    #[test]
+    fn everyone_has_the_order_from_the_token_alone_and_it_rests_where_it_was_used_last() {
+        let mut ring = Ring::new(4);
+        assert_eq!(ring.turn(0), 0, "nobody has anything to number");
+        ring.send(2);
+        assert_eq!(ring.turn(0), 2);
+        for who in 0..4 {
+            assert_eq!(ring.order(who), [(2, 1)], "at {who}");
+        }
+        ring.send(1);
+        ring.send(3);
+        ring.send(1);
+        assert_eq!(ring.turn(2), 1);
+        for who in 0..4 {
+            assert_eq!(ring.order(who), [(2, 1), (3, 1), (1, 2)], "at {who}");
+        }
+        assert_eq!(ring.tokens[1].records().stable(), 4);
+        assert_eq!(ring.tokens[1].word_owed(), Some(ring.tokens[1].hop));
+        assert_eq!(ring.tokens[1].word_owed(), None);
+    }
+
+    #[test]
+    fn a_copy_of_the_token_is_not_a_second_one() {
+        let mut ring = Ring::new(3);
+        ring.send(0);
+        ring.tokens[0].number(&ring.logs);
+        let passed = ring.tokens[0].pass(&ring.logs).unwrap();
+        assert_eq!(ring.tokens[0].unheard(), Some(&passed));
+        assert!(!ring.tokens[0].number(&ring.logs), "it is gone");
+        assert_eq!(ring.tokens[1].take(&passed), Taken::Here);
+        assert_eq!(ring.tokens[1].take(&passed), Taken::Copy);
+        assert!(ring.tokens[1].pass(&ring.logs).is_some());
+        assert_eq!(
+            ring.tokens[1].take(&passed),
+            Taken::Copy,
+            "also when it has gone on"
+        );
+        ring.tokens[0].arrived(passed.hop);
+        assert_eq!(ring.tokens[0].unheard(), None);
+    }
+
+    #[test]
+    fn a_token_or_run_that_nobody_can_have_made_is_refused() {
+        let mut ring = Ring::new(3);
+        let run = |sender, count| Run { sender, count };
+        let token = |hop, first, runs| Passed { hop, first, runs };
+        assert_eq!(ring.tokens[1].take(&token(9, 5, vec![])), Taken::Refused, "a gap");
+        assert_eq!(ring.tokens[1].take(&token(9, 0, vec![run(7, 1)])), Taken::Refused);
+        assert!(!ring.tokens[1].told(2, 0, &[run(0, 1)]), "a run of another");
+        assert!(!ring.tokens[0].told(2, 0, &[run(2, 1)]), "the token is here");
+        assert!(ring.tokens[1].told(2, 0, &[run(2, 1)]));
+        ring.send(0);
+        assert!(ring.tokens[0].number(&ring.logs));
+    }
+}
