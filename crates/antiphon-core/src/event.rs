@@ -101,7 +101,7 @@ pub struct Messages {
     pub view: GroupViewId,
     /// Who sent them.
     pub sender: Incarnation,
-    /// The number of the first.
+    /// The number of the first; of a large message, which travels in pieces that are numbered, that of its last piece.
     pub first: u64,
     /// What they say. Never empty.
     pub block: Block,
@@ -212,12 +212,12 @@ pub enum SendError {
     NotPrimary,
     /// The window and the queue behind it are full; wait for [`GroupEvent::Writable`].
     Full,
-    /// Larger than [`MAX_PAYLOAD_BYTES`].
+    /// Larger than [`MAX_PAYLOAD_BYTES`] or than the group's window.
     TooLarge,
 }
 
-/// The largest message payload.
-pub const MAX_PAYLOAD_BYTES: usize = 60_000;
+/// The largest message payload; in a group with a smaller window, its window.
+pub const MAX_PAYLOAD_BYTES: usize = 1 << 20;
 
 impl std::fmt::Display for SendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -228,7 +228,7 @@ impl std::fmt::Display for SendError {
                 "this component has no majority of the last primary view; sending resumes when it is reunited with it"
             }
             SendError::Full => "the group's window is full: some member has not consumed what was sent; wait until it is writable",
-            SendError::TooLarge => "the payload is larger than 60000 bytes",
+            SendError::TooLarge => "the payload is larger than 1 MiB, or than the window of the group",
         })
     }
 }

@@ -103,6 +103,10 @@ bugs! {
     VoteBeforeLifeline,
     /// A member sends on although some application has not taken a window of its messages (R21).
     IgnoreCredit,
+    /// A message that fits no block goes into the log piece by piece, as credit comes, over as many views as that takes (R22).
+    LargeIsNotAtomic,
+    /// A piece of a message is delivered as a message (R22).
+    DeliverPieces,
     /// In a chain, the last member hands a frame on to the one that it came from first.
     ChainToOrigin,
     /// In a chain, frames are handed on to the member after the next.

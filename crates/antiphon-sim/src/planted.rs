@@ -173,6 +173,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("Slow", "slow-consumer"),
     ("Credit", "r21-stalled-applications"),
     ("Window", "r21-stalled-applications"),
+    ("Large", "r22-large-messages"),
+    ("Pieces", "r22-large-messages"),
     ("Chain", "chain-is-torn"),
     ("HandOn", "chain-is-torn"),
     ("Supplier", "chain-is-torn"),

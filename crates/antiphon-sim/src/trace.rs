@@ -204,6 +204,8 @@ pub struct Delivery {
     pub sender: Incarnation,
     /// The sender's number named on it.
     pub seq: u64,
+    /// How many of the sender's numbers it takes, up to that one.
+    pub numbers: u64,
     /// A hash of its bytes.
     pub payload: u64,
     /// The ticket named on it.

@@ -9,6 +9,10 @@
 //! allocation and no reference count per message unless an application takes a payload out of its block.
 //!
 //! A block with a count and no bytes is a run of **nulls**: numbers that a sender gives up because it has nothing to send.
+//!
+//! A message that fits no block travels in pieces: blocks of one piece each, consecutive in the sender's log, whose bytes are
+//! slices of the payload without a length in front. Its sender keeps it whole until it goes into the log, and its receivers
+//! put it together: then its block is [large](Block::large), and never on the wire.
 
 use bytes::Bytes;
 
@@ -17,14 +21,32 @@ use crate::codec::{DecodeError, Reader, Wire, put_varint, varint_len};
 /// The most bytes of a block: one fits a frame together with everything else in it.
 pub const MAX_BLOCK_BYTES: usize = 60_400;
 
+/// The bytes of a piece that is not the last of its message.
+pub const PIECE_BYTES: usize = 60_000;
+
 /// A decoded block of this size is a slice of the buffer that it was read into, which is at most sixteen times as large. A
 /// smaller one is copied: whoever kept it would keep many times what it has.
 pub const WORTH_KEEPING: usize = 32 << 10;
 
-/// Consecutive messages of one sender. Never damaged: it is checked when it is decoded.
+/// What the bytes of a block are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// Messages, each with its length in front.
+    #[default]
+    Messages,
+    /// A part of the payload of one message; more follow.
+    Piece,
+    /// The last part of a payload.
+    LastPiece,
+    /// The payload of one message that is too large for a block. Never on the wire.
+    Large,
+}
+
+/// Consecutive messages of one sender, or a part of one. Never damaged: it is checked when it is decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Block {
     count: u32,
+    form: Form,
     bytes: Bytes,
 }
 
@@ -46,7 +68,7 @@ impl Block {
 
     /// Whether it has numbers and no messages.
     pub fn is_nulls(&self) -> bool {
-        self.count > 0 && self.bytes.is_empty()
+        self.form == Form::Messages && self.count > 0 && self.bytes.is_empty()
     }
 
     /// Adds nulls to nulls. False, and nothing is changed, if one of them has messages or the sum is too large for a block.
@@ -59,7 +81,61 @@ impl Block {
         true
     }
 
-    /// How many messages (or nulls) it has.
+    /// A block of one message that has to travel in pieces.
+    pub fn large(payload: Bytes) -> Self {
+        Self {
+            count: 1,
+            form: Form::Large,
+            bytes: payload,
+        }
+    }
+
+    /// The pieces in which a [large](Block::large) message travels; a block of another form is its own only piece.
+    pub fn pieces(self) -> impl Iterator<Item = Block> {
+        let Block {
+            count,
+            form,
+            mut bytes,
+        } = self;
+        let mut whole = (form != Form::Large).then(|| Block {
+            count,
+            form,
+            bytes: bytes.clone(),
+        });
+        let mut over = form != Form::Large;
+        std::iter::from_fn(move || {
+            if over {
+                return whole.take();
+            }
+            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            over = bytes.is_empty();
+            Some(Block {
+                count: 1,
+                form: if over { Form::LastPiece } else { Form::Piece },
+                bytes: piece,
+            })
+        })
+    }
+
+    /// How many places it takes in its sender's log: as many as it will have pieces.
+    pub fn places(&self) -> u64 {
+        match self.form {
+            Form::Large => self.bytes.len().div_ceil(PIECE_BYTES).max(1) as u64,
+            _ => self.count(),
+        }
+    }
+
+    /// Whether it has messages, and neither nulls nor a piece.
+    pub fn is_messages(&self) -> bool {
+        self.form == Form::Messages && !self.is_nulls()
+    }
+
+    /// What its bytes are.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// How many messages it has, or pieces, or nulls.
     pub fn count(&self) -> u64 {
         u64::from(self.count)
     }
@@ -76,13 +152,19 @@ impl Block {
 
     /// The payloads, without taking hold of them.
     pub fn iter(&self) -> Payloads<'_> {
-        Payloads { rest: &self.bytes }
+        Payloads {
+            rest: &self.bytes,
+            whole: self.form != Form::Messages,
+        }
     }
 
     /// Takes the first message out.
     pub fn pop_front(&mut self) -> Option<Bytes> {
         if self.count == 0 {
             return None;
+        }
+        if self.form != Form::Messages {
+            return Some(std::mem::take(self).bytes);
         }
         let (length, prefix) = read_length(&self.bytes)?;
         let mut front = self.bytes.split_to(prefix + length);
@@ -106,6 +188,7 @@ impl Block {
         }
         let front = Block {
             count: count as u32,
+            form: self.form,
             bytes: self.bytes.split_to(at),
         };
         self.count -= front.count;
@@ -144,12 +227,17 @@ impl Iterator for IntoPayloads {
 #[derive(Debug, Clone)]
 pub struct Payloads<'a> {
     rest: &'a [u8],
+    /// All of it is one payload.
+    whole: bool,
 }
 
 impl<'a> Iterator for Payloads<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
+        if std::mem::take(&mut self.whole) {
+            return Some(std::mem::take(&mut self.rest));
+        }
         let (length, prefix) = read_length(self.rest)?;
         let payload = self.rest.get(prefix..prefix + length)?;
         self.rest = &self.rest[prefix + length..];
@@ -213,8 +301,9 @@ impl BlockBuilder {
         self.count += 1;
     }
 
-    /// Copies the messages of a block to the end.
+    /// Copies the messages of a block to the end. It has no piece.
     pub fn extend(&mut self, block: &Block) {
+        debug_assert_eq!(block.form, Form::Messages);
         self.grow(block.bytes.len());
         self.bytes.extend_from_slice(&block.bytes);
         self.count += block.count;
@@ -235,6 +324,7 @@ impl BlockBuilder {
     pub fn finish(&mut self) -> Block {
         Block {
             count: std::mem::take(&mut self.count),
+            form: Form::Messages,
             bytes: Bytes::from(std::mem::take(&mut self.bytes)),
         }
     }
@@ -247,31 +337,57 @@ impl Wire for Block {
     }
 
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
-        let count = u32::decode(input)?;
+        let head = input.varint()?;
+        let count = u32::try_from(head >> 3).map_err(|_| DecodeError::Invalid)?;
+        let form = match head & 7 {
+            0 => Form::Messages,
+            1 => Form::Piece,
+            2 => Form::LastPiece,
+            _ => return Err(DecodeError::Invalid),
+        };
         let length = input.length(MAX_BLOCK_BYTES)?;
         let bytes = input.take(length)?;
-        let mut rest = &bytes[..];
-        let messages = if rest.is_empty() { 0 } else { count };
-        for _ in 0..messages {
-            let (length, prefix) = read_length(rest).ok_or(DecodeError::Invalid)?;
-            rest = rest.get(prefix + length..).ok_or(DecodeError::TooLong)?;
-        }
-        if !rest.is_empty() {
-            return Err(DecodeError::TrailingBytes);
+        match form {
+            Form::Messages => check_messages(count, &bytes)?,
+            _ if count == 1 && !bytes.is_empty() => {}
+            _ => return Err(DecodeError::Invalid),
         }
         let bytes = if length < WORTH_KEEPING {
             Bytes::copy_from_slice(&bytes)
         } else {
             bytes
         };
-        Ok(Self { count, bytes })
+        Ok(Self { count, form, bytes })
+    }
+}
+
+/// Whether these are so many messages, or nulls.
+fn check_messages(count: u32, mut rest: &[u8]) -> Result<(), DecodeError> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    for _ in 0..count {
+        let (length, prefix) = read_length(rest).ok_or(DecodeError::Invalid)?;
+        rest = rest.get(prefix + length..).ok_or(DecodeError::TooLong)?;
+    }
+    if rest.is_empty() {
+        Ok(())
+    } else {
+        Err(DecodeError::TrailingBytes)
     }
 }
 
 impl Block {
-    /// What stands before the block's bytes on the wire: how many messages, how many bytes.
+    /// What stands before the block's bytes on the wire: how many messages, of what form, how many bytes.
     pub fn encode_prefix(&self, out: &mut Vec<u8>) {
-        self.count.encode(out);
+        let form = match self.form {
+            Form::Messages => 0,
+            Form::Piece => 1,
+            Form::LastPiece => 2,
+            // Not a block that anyone takes: it goes into the log in pieces.
+            Form::Large => 3,
+        };
+        put_varint(out, u64::from(self.count) << 3 | form);
         put_varint(out, self.bytes.len() as u64);
     }
 
@@ -320,12 +436,51 @@ mod tests {
     }
 
     #[test]
+    fn a_large_message_travels_in_pieces_that_are_slices_of_it() {
+        for length in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES] {
+            let payload = Bytes::from(vec![7; length]);
+            let large = Block::large(payload.clone());
+            assert_eq!(large.iter().collect::<Vec<_>>(), [&payload[..]]);
+            assert_eq!(large.clone().pop_front(), Some(payload.clone()));
+            let pieces: Vec<Block> = large.clone().pieces().collect();
+            assert_eq!(pieces.len() as u64, large.places());
+            let (last, others) = pieces.split_last().expect("there is one at least");
+            assert_eq!(last.form(), Form::LastPiece);
+            assert!(
+                others
+                    .iter()
+                    .all(|piece| piece.form() == Form::Piece && piece.count() == 1)
+            );
+            let together: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+            assert_eq!(together, payload);
+            for piece in &pieces {
+                let inside = payload.as_ptr_range().contains(&piece.bytes().as_ptr());
+                assert_eq!(inside, length > 0);
+                let decoded = decode_all::<Block>(encode_to_vec(piece).into());
+                if length > 0 {
+                    assert_eq!(decoded.as_ref(), Ok(piece));
+                } else {
+                    assert_eq!(decoded, Err(DecodeError::Invalid), "a piece has something");
+                }
+            }
+            // What has not been cut is no block for others.
+            assert!(decode_all::<Block>(encode_to_vec(&large).into()).is_err());
+        }
+        let whole = block(&[b"one", b"two"]);
+        assert_eq!(whole.clone().pieces().collect::<Vec<_>>(), [whole]);
+    }
+
+    #[test]
     fn a_count_or_length_that_does_not_fit_is_refused() {
         let good = encode_to_vec(&block(&[b"one", b"two"]));
-        assert_eq!(good, [2, 8, 3, b'o', b'n', b'e', 3, b't', b'w', b'o']);
+        assert_eq!(good, [16, 8, 3, b'o', b'n', b'e', 3, b't', b'w', b'o']);
         for (at, value) in [
-            (0, 1),
-            (0, 3),
+            (0, 8),
+            (0, 24),
+            (0, 17),
+            (0, 18),
+            (0, 19),
+            (0, 20),
             (1, 7),
             (1, 9),
             (2, 4),

@@ -111,7 +111,7 @@ pub enum SendError {
     /// Only from [`try_send`](crate::GroupSender::try_send): the queue is full because some member has not consumed
     /// what was sent.
     Full,
-    /// Larger than [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES).
+    /// Larger than [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES), or than the group's window.
     TooLarge,
     /// The group or the cluster was left, or the node's task has died.
     Closed,
@@ -125,7 +125,7 @@ impl fmt::Display for SendError {
                 "this component has no majority of the last primary view; sending resumes when it is reunited with it"
             }
             SendError::Full => "the queue is full: some member has not consumed what was sent",
-            SendError::TooLarge => "the payload is larger than 60000 bytes",
+            SendError::TooLarge => "the payload is larger than 1 MiB, or than the window of the group",
             SendError::Closed => "the group or the cluster was left",
         })
     }

@@ -291,7 +291,7 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
         (br#"{"fault":{"block":["b"]}}"#, "--allow-faults"),
         (br#"{"dance":{}}"#, "dance"),
         (&[b'['; 100_000], "not JSON"),
-        (&[b'x'; (1 << 20) + 10], "1048576"),
+        (&[b'x'; (4 << 20) + 10], "4194304"),
     ] {
         node.write(line);
         let error = node.event("error");
@@ -301,12 +301,15 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
         );
         assert!(error.get("request").is_some());
     }
-    let large = json!({"send": {"group": "chat", "payload": "x".repeat(60_001)}});
+    let large = json!({"send": {"group": "chat", "payload": "x".repeat((1 << 20) + 1)}});
     node.say(large.clone());
     let refused = node.event("refused");
-    assert!(refused["reason"].as_str().unwrap().contains("60000"));
+    assert!(refused["reason"].as_str().unwrap().contains("1 MiB"));
     assert_eq!(refused["group"], "chat");
     assert_eq!(refused["request"], large, "the request is echoed");
+    let large = "y".repeat(1 << 20);
+    node.say(json!({"send": {"group": "chat", "payload": large}}));
+    assert_eq!(node.event("message")["payload"], large);
     node.say(json!({"send": {"group": "chat", "payload": "still here"}}));
     assert_eq!(node.event("message")["payload"], "still here");
 }

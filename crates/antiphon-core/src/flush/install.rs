@@ -7,6 +7,7 @@ use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::{Flow, Lead, Retained};
 use crate::GroupEvent;
+use crate::group::large::Assembly;
 use crate::group::member::{Group, Phase};
 use crate::group::stream::Stream;
 use crate::group::{Context, MAX_GROUP_MEMBERS};
@@ -69,7 +70,7 @@ impl Group {
                 if let Some(notice) = notice.take() {
                     self.event(ctx, notice);
                 }
-                self.deliver_of_cut(ctx, view, sender, messages);
+                self.deliver(ctx, view, sender, messages);
             }
         }
     }
@@ -107,6 +108,7 @@ impl Group {
         );
         let old = std::mem::replace(&mut membership.stream, stream);
         let old_members = old.members.clone();
+        membership.assembly = Assembly::default();
         membership.flow = Flow::Open;
         membership.watch = None;
         membership.suspended = false;

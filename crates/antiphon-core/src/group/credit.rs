@@ -83,23 +83,45 @@ impl Credit {
     }
 }
 
-/// What was delivered here and not consumed yet: runs of one sender's consecutive messages.
+/// What was delivered here and not consumed yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Backlog {
-    runs: VecDeque<(Incarnation, u64, u64)>,
+    runs: VecDeque<Unread>,
     /// When the application last took something, or had nothing to take.
     moved: Time,
 }
 
+/// Consecutive messages of one sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Unread {
+    sender: Incarnation,
+    /// The number of the first, or of its first piece.
+    first: u64,
+    count: u64,
+    /// How many pieces each has.
+    pieces: u64,
+}
+
 impl Backlog {
-    /// Messages from this number on were handed to the application.
-    pub(crate) fn delivered(&mut self, now: Time, sender: Incarnation, seq: u64, messages: u64) {
+    /// Messages from this number on, of so many pieces each, were handed to the application.
+    pub(crate) fn delivered(&mut self, now: Time, sender: Incarnation, first: u64, count: u64, pieces: u64) {
         if self.runs.is_empty() {
             self.moved = now;
         }
         match self.runs.back_mut() {
-            Some((last, first, count)) if *last == sender && *first + *count == seq => *count += messages,
-            _ => self.runs.push_back((sender, seq, messages)),
+            Some(last)
+                if last.sender == sender
+                    && (last.pieces, pieces) == (1, 1)
+                    && last.first + last.count == first =>
+            {
+                last.count += count;
+            }
+            _ => self.runs.push_back(Unread {
+                sender,
+                first,
+                count,
+                pieces,
+            }),
         }
     }
 
@@ -108,15 +130,15 @@ impl Backlog {
         self.moved = now;
         let mut positions = Vec::new();
         while messages > 0 {
-            let Some((sender, first, count)) = self.runs.front_mut() else {
+            let Some(front) = self.runs.front_mut() else {
                 break;
             };
-            let taken = messages.min(*count);
-            *first += taken;
-            *count -= taken;
+            let taken = messages.min(front.count);
+            front.first += taken * front.pieces;
+            front.count -= taken;
             messages -= taken;
-            positions.push((*sender, *first));
-            if *count == 0 {
+            positions.push((front.sender, front.first));
+            if front.count == 0 {
                 self.runs.pop_front();
             }
         }
@@ -141,7 +163,7 @@ impl Backlog {
     pub(crate) fn first_of(&self, sender: Incarnation) -> Option<u64> {
         self.runs
             .iter()
-            .find(|(who, _, _)| *who == sender)
-            .map(|(_, first, _)| *first)
+            .find(|unread| unread.sender == sender)
+            .map(|unread| unread.first)
     }
 }

@@ -9,6 +9,7 @@ use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms, J
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::Context;
+use super::large::Assembly;
 use super::member::*;
 use super::slow::Standstill;
 use super::stream::Stream;
@@ -157,6 +158,7 @@ impl Group {
             confirmations: BTreeMap::new(),
             departed: departed.into(),
             suspended: false,
+            assembly: Assembly::default(),
             early: Vec::new(),
             early_bytes: 0,
             leave_at: None,

@@ -28,12 +28,12 @@ const FAR_AHEAD: u64 = 1 << 32;
 /// What a run of nulls costs, however long.
 const NULLS_OVERHEAD: usize = 64;
 
-/// What a block is charged with.
+/// What a block is charged with, or the blocks in which it will travel.
 pub(crate) fn charge(block: &Block) -> usize {
     if block.is_nulls() {
         return NULLS_OVERHEAD;
     }
-    block.bytes().len() + BLOCK_OVERHEAD
+    block.bytes().len() + BLOCK_OVERHEAD * block.places().div_ceil(block.count().max(1)) as usize
 }
 
 /// What became of messages offered to a log.
@@ -311,10 +311,10 @@ impl Log {
             .entries
             .iter()
             .skip(index + 1)
-            .take_while(|entry| entry.first < end && !entry.block.is_nulls())
+            .take_while(|entry| entry.first < end && entry.block.is_messages())
             .map(part)
             .peekable();
-        if front.is_nulls()
+        if !front.is_messages()
             || more
                 .peek()
                 .is_none_or(|next| front.bytes().len() + next.bytes().len() > bytes)

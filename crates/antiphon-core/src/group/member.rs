@@ -9,10 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use antiphon_wire::block::{Form, PIECE_BYTES};
 use antiphon_wire::group::{DepartedSender, GroupData, GroupReport, GroupTerms, Joiner};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
+use bytes::Bytes;
 
 use super::credit::{Backlog, Credit};
+use super::large::{Assembly, Part};
 use super::log::BLOCK_OVERHEAD;
 use super::outbox::{Outbox, Sent, Tickets};
 use super::slow::{Slow, Standstill};
@@ -109,6 +112,8 @@ pub(crate) struct Membership {
     pub(crate) departed: VecDeque<DepartedSender>,
     /// The application was told that the group is suspended.
     pub(crate) suspended: bool,
+    /// Messages of the present view that are delivered in part.
+    pub(crate) assembly: Assembly,
     pub(super) early: Vec<(Incarnation, GroupData)>,
     pub(super) early_bytes: usize,
     pub(super) leave_at: Option<Time>,
@@ -222,11 +227,12 @@ impl Group {
     }
 
     pub(crate) fn send(&mut self, ctx: &mut Context<'_>, payload: &[u8]) -> Result<Ticket, SendError> {
-        if payload.len() > MAX_PAYLOAD_BYTES {
-            return Err(SendError::TooLarge);
+        let ticket = Ticket(self.next_ticket);
+        if payload.len() > PIECE_BYTES {
+            self.send_block(ctx, ticket, Block::large(Bytes::copy_from_slice(payload)))?;
+            return Ok(ticket);
         }
         self.check_room(ctx, payload.len())?;
-        let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.outbox.push(ticket, payload);
         Ok(ticket)
@@ -239,10 +245,18 @@ impl Group {
         first: Ticket,
         block: Block,
     ) -> Result<(), SendError> {
-        self.check_room(ctx, block.bytes().len())?;
+        let length = block.bytes().len();
+        if block.form() == Form::Large && length > MAX_PAYLOAD_BYTES.min(self.window()) {
+            return Err(SendError::TooLarge);
+        }
+        self.check_room(ctx, length)?;
         self.next_ticket = self.next_ticket.max(first.0 + block.count());
         // Nulls are nobody's to send.
-        if !block.is_empty() && !block.is_nulls() {
+        if planted!(LargeIsNotAtomic) {
+            block
+                .pieces()
+                .for_each(|piece| self.outbox.push_block(first, piece));
+        } else if !block.is_empty() && !block.is_nulls() {
             self.outbox.push_block(first, block);
         }
         Ok(())
@@ -259,7 +273,7 @@ impl Group {
         if !matches!(self.phase, Phase::Member(_)) {
             return Err(SendError::NotMember);
         }
-        if self.outbox.bytes() + bytes + BLOCK_OVERHEAD > self.window() {
+        if !self.outbox.is_empty() && self.outbox.bytes() + bytes + BLOCK_OVERHEAD > self.window() {
             self.wants_writable = true;
             return Err(SendError::Full);
         }
@@ -288,10 +302,16 @@ impl Group {
                 && let Some((first, block)) = self.outbox.pop()
             {
                 let count = block.count();
-                self.credit.spend(&block);
-                let seq = stream.append(block);
-                self.sent.push(seq, Tickets { first, count });
-                self.next_seq = seq + count;
+                // R22: all pieces of a message in one view.
+                for piece in block.pieces() {
+                    let (form, places) = (piece.form(), piece.count());
+                    self.credit.spend(&piece);
+                    let seq = stream.append(piece);
+                    self.next_seq = seq + places;
+                    if form != Form::Piece {
+                        self.sent.push(seq, Tickets { first, count });
+                    }
+                }
             }
             let starved = open && !self.outbox.is_empty();
             stream.set_starved(ctx.now, ctx.profile, starved);
@@ -319,7 +339,14 @@ impl Group {
         let stream = &mut membership.stream;
         while let Some((rank, first, block)) = stream.deliver() {
             let delivery = (stream.id, stream.members[rank], first, block);
-            hand_over(self.handle, &mut self.backlog, &mut self.sent, ctx, delivery);
+            hand_over(
+                self.handle,
+                &mut membership.assembly,
+                &mut self.backlog,
+                &mut self.sent,
+                ctx,
+                delivery,
+            );
         }
     }
 
@@ -373,8 +400,7 @@ impl Group {
                     self.pump(ctx);
                 }
                 if let Some((view, first, block)) = again {
-                    let delivery = (view, from, first, block);
-                    hand_over(self.handle, &mut self.backlog, &mut self.sent, ctx, delivery);
+                    self.deliver(ctx, view, from, (first, block));
                 }
             }
             Phase::Ghost { retained, .. } => retained.answer(ctx, from, &record),
@@ -422,16 +448,26 @@ impl Group {
         }
     }
 
-    /// Delivers messages of the cut.
-    pub(crate) fn deliver_of_cut(
+    /// Delivers messages of this sender in the present view.
+    pub(crate) fn deliver(
         &mut self,
         ctx: &mut Context<'_>,
         view: GroupViewId,
         sender: Incarnation,
         (first, block): (u64, Block),
     ) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
         let delivery = (view, sender, first, block);
-        hand_over(self.handle, &mut self.backlog, &mut self.sent, ctx, delivery);
+        hand_over(
+            self.handle,
+            &mut membership.assembly,
+            &mut self.backlog,
+            &mut self.sent,
+            ctx,
+            delivery,
+        );
     }
 
     pub(crate) fn lose_queue(&mut self) {
@@ -488,12 +524,23 @@ pub(super) type Delivery = (GroupViewId, Incarnation, u64, Block);
 /// Gives messages to the application; its own with their tickets.
 pub(super) fn hand_over(
     handle: GroupHandle,
+    assembly: &mut Assembly,
     backlog: &mut Backlog,
     sent: &mut Sent,
     ctx: &mut Context<'_>,
-    (view, sender, mut first, mut block): Delivery,
+    (view, sender, mut first, block): Delivery,
 ) {
-    backlog.delivered(ctx.now, sender, first, block.count());
+    let mut block = match assembly.take(sender, block) {
+        Part::Messages(block) => {
+            backlog.delivered(ctx.now, sender, first, block.count(), 1);
+            block
+        }
+        Part::Unfinished => return,
+        Part::Whole(block, pieces) => {
+            backlog.delivered(ctx.now, sender, first + 1 - pieces, 1, pieces);
+            block
+        }
+    };
     while !block.is_empty() {
         let tickets = if sender == ctx.me {
             sent.take(first, block.count())

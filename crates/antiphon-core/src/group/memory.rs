@@ -5,6 +5,7 @@
 //! | what | at most |
 //! |---|---|
 //! | accepted from the application, not sent yet | a window |
+//! | pieces of messages that are not whole, of each sender | a message |
 //! | each sender's log in the present view | two windows and a reserve: what its credit admits, and what was forgotten last |
 //! | each sender's log in the view before, until everyone has the present one | the same |
 //! | each sender's log in the last view of an earlier membership, until everyone has the next | the same |
@@ -15,7 +16,10 @@
 //! application has read what came before.
 
 use super::data::MAX_EARLY_BYTES;
+use super::large::MAX_PIECES;
+use super::log::BLOCK_OVERHEAD;
 use super::member::{Group, Phase};
+use crate::MAX_PAYLOAD_BYTES;
 
 /// Bytes of blocks, and a charge for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +34,11 @@ impl Group {
     /// What this group takes at this node.
     pub(crate) fn memory(&self) -> Memory {
         let mut held = self.outbox.bytes();
-        let mut bound = self.window();
+        let mut bound = self.window() + MAX_PIECES * BLOCK_OVERHEAD;
         let streams = match &self.phase {
             Phase::Member(membership) => {
+                held += membership.assembly.bytes();
+                bound += membership.stream.members.len() * self.window().min(MAX_PAYLOAD_BYTES);
                 held += membership.early_bytes;
                 bound += MAX_EARLY_BYTES;
                 let before = membership

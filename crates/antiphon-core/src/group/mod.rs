@@ -29,6 +29,7 @@ mod data;
 pub(crate) mod directory;
 mod entry;
 mod exit;
+pub(crate) mod large;
 pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use antiphon_wire::block::Form;
 use antiphon_wire::{Block, BlockBuilder};
 
 use super::log::charge;
@@ -47,7 +48,11 @@ impl Outbox {
 
     pub(crate) fn push_block(&mut self, first: Ticket, block: Block) {
         let length = block.bytes().len();
-        if length < SMALL && self.open.has_room(length) && self.continues(first) {
+        if length < SMALL
+            && block.form() == Form::Messages
+            && self.open.has_room(length)
+            && self.continues(first)
+        {
             self.open_first.get_or_insert(first);
             self.open.extend(&block);
             return;

@@ -43,7 +43,7 @@ fn per_sender(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Repo
             report.check(
                 "G19",
                 *at,
-                first_of_joiner || before == Some(m.seq.wrapping_sub(1)),
+                first_of_joiner || before == Some(m.seq.wrapping_sub(m.numbers)),
                 || {
                     format!(
                         "{} delivered {}#{} after #{before:?} in {} of {}",

@@ -248,6 +248,7 @@ impl Story {
             view: Self::group_view_id(k),
             sender: incarnation(from),
             seq,
+            numbers: 1,
             payload: payload(from, seq),
             ticket: (to == from).then_some(seq),
         };

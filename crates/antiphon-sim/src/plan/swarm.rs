@@ -18,6 +18,11 @@ pub(super) fn draw(random: &mut Random, nodes: usize) -> Plan {
     plan.network = network(random, plan.transport);
     if random.percent(15) {
         plan.load.large_percent = random.range(1, 10) as u32;
+        // Some of them fit no block.
+        if random.percent(30) {
+            plan.load.large_percent = 1;
+            plan.load.large_bytes = random.range(60_001, 250_000) as usize;
+        }
     }
     start_all(random, &mut plan, nodes);
     let mut kinds: Vec<Kind> = KINDS.iter().copied().filter(|_| random.percent(25)).collect();

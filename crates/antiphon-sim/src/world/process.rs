@@ -13,7 +13,7 @@ use std::sync::Arc;
 use antiphon_core::wire::frame::{HEADER_BYTES, Kind, MAX_FRAME_BYTES, TAG_BYTES, peek};
 use antiphon_core::wire::group::GroupData;
 use antiphon_core::wire::record::Record;
-use antiphon_core::wire::{Incarnation, Member, NodeView, Reader, Wire};
+use antiphon_core::wire::{Block, Incarnation, Member, NodeView, Reader, Wire};
 use antiphon_core::{
     Config, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message, Messages, Node,
     Output, PathTrouble, Time,
@@ -734,6 +734,7 @@ fn delivery(message: &Message) -> Delivery {
         view: message.view,
         sender: message.sender,
         seq: message.seq,
+        numbers: Block::large(message.payload.clone()).places(),
         payload: hash(&message.payload, 0),
         ticket: message.ticket.map(|ticket| ticket.0),
     }

@@ -223,6 +223,11 @@ fn block(payloads: &[&[u8]]) -> Block {
     builder.finish()
 }
 
+fn last_piece(of: &'static [u8]) -> Block {
+    let mut pieces = Block::large(of.into()).pieces();
+    pieces.next().expect("a message has a piece at least")
+}
+
 pub(crate) fn records() -> Vec<(&'static str, Record)> {
     let (group, view) = (GROUP, view(3));
     let batch = |messages| GroupData::Batch {
@@ -245,6 +250,10 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         ("batch", batch(block(&[b"one", b""]))),
         ("batch that is a mark", batch(block(&[]))),
         ("batch of nulls", batch(Block::nulls(1000))),
+        (
+            "batch with the last piece of a payload",
+            batch(last_piece(b"end")),
+        ),
         (
             "orders",
             GroupData::Orders {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The longest line taken on stdin, in bytes, without its end.
-pub(crate) const MAX_LINE_BYTES: usize = 1 << 20;
+pub(crate) const MAX_LINE_BYTES: usize = 4 << 20;
 
 /// One line of stdout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -20,8 +20,8 @@ pub(super) struct GroupDriver {
 }
 
 impl GroupDriver {
-    pub(super) fn new(name: &str, handle: GroupHandle) -> Self {
-        let shared = Arc::new(GroupShared::new(name.to_owned(), handle));
+    pub(super) fn new(name: &str, handle: GroupHandle, window_bytes: u32) -> Self {
+        let shared = Arc::new(GroupShared::new(name.to_owned(), handle, window_bytes));
         Self {
             shared,
             view: None,

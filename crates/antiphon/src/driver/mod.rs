@@ -291,7 +291,7 @@ impl Driver {
             });
         }
         let handle = self.node.join_group(now, name, options)?;
-        let group = GroupDriver::new(name, handle);
+        let group = GroupDriver::new(name, handle, options.window_bytes);
         let shared = group.shared.clone();
         self.groups.insert(handle, group);
         Ok(shared)

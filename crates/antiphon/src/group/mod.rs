@@ -20,7 +20,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_core::{Dissemination, GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, Ticket, TotalEngine};
+use antiphon_core::{Dissemination, GroupOptions, Order, Outcome, Ticket, TotalEngine};
 
 use crate::cluster::{Command, Handle};
 use crate::{Cluster, Error, Event, SendError};
@@ -248,7 +248,6 @@ impl GroupSender {
     /// If the future is dropped before it is ready, nothing was sent.
     pub async fn send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
         let payload = payload.as_ref();
-        check(payload)?;
         let wake = &self.handle.shared.wake;
         let ticket = self.shared.accept_when_free(payload, wake).await?;
         Ok(self.receipt(ticket))
@@ -260,7 +259,6 @@ impl GroupSender {
     /// [`SendError`]: nothing was sent.
     pub fn try_send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
         let payload = payload.as_ref();
-        check(payload)?;
         let ticket = self.shared.accept(payload, &self.handle.shared.wake)?;
         Ok(self.receipt(ticket))
     }
@@ -271,13 +269,6 @@ impl GroupSender {
             ticket,
         }
     }
-}
-
-fn check(payload: &[u8]) -> Result<(), SendError> {
-    if payload.len() > MAX_PAYLOAD_BYTES {
-        return Err(SendError::TooLarge);
-    }
-    Ok(())
 }
 
 /// Tells what became of a message. May be dropped: the message is sent all the same.

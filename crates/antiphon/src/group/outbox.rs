@@ -7,8 +7,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 
+use antiphon_core::wire::block::PIECE_BYTES;
 use antiphon_core::wire::{Block, BlockBuilder};
 use antiphon_core::{Outcome, Ticket};
+use bytes::Bytes;
 
 use crate::SendError;
 
@@ -23,6 +25,8 @@ pub(super) struct Outbox {
     open: BlockBuilder,
     /// Bytes of the blocks and the open one.
     bytes: usize,
+    /// No message is larger.
+    largest: usize,
     next: Ticket,
     fates: Fates,
     /// Why nothing is accepted now.
@@ -48,8 +52,9 @@ struct Fates {
 }
 
 impl Outbox {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(largest: usize) -> Self {
         Self {
+            largest,
             blocks: VecDeque::new(),
             open: BlockBuilder::default(),
             bytes: 0,
@@ -64,16 +69,29 @@ impl Outbox {
         if let Some(refusal) = self.refuses {
             return Err(refusal);
         }
-        let cost = Block::cost(payload.len());
+        if payload.len() > self.largest {
+            return Err(SendError::TooLarge);
+        }
+        let large = payload.len() > PIECE_BYTES;
+        let cost = if large {
+            payload.len()
+        } else {
+            Block::cost(payload.len())
+        };
         if self.bytes > 0 && self.bytes + cost > OUTBOX_BYTES {
             return Err(SendError::Full);
         }
-        if !self.open.has_room(payload.len()) {
+        if large || !self.open.has_room(payload.len()) {
             self.close();
         }
-        self.open.push(payload);
-        self.bytes += cost;
         let ticket = self.next;
+        if large {
+            let block = Block::large(Bytes::copy_from_slice(payload));
+            self.blocks.push_back((ticket, block));
+        } else {
+            self.open.push(payload);
+        }
+        self.bytes += cost;
         self.next.0 += 1;
         self.fates.begin(ticket.0);
         Ok(ticket)
@@ -218,7 +236,7 @@ mod tests {
     }
 
     fn open() -> Outbox {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(1 << 20);
         outbox.refuses = None;
         outbox
     }

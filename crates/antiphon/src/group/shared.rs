@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use antiphon_core::wire::Block;
-use antiphon_core::{GroupHandle, Outcome, SendError as CoreSendError, Ticket};
+use antiphon_core::{GroupHandle, MAX_PAYLOAD_BYTES, Outcome, SendError as CoreSendError, Ticket};
 use tokio::sync::{Notify, watch};
 
 use super::MAX_UNREAD_NOTICES;
@@ -156,14 +156,14 @@ impl GroupShared {
 
 /// The driver's side.
 impl GroupShared {
-    pub(crate) fn new(name: String, handle: GroupHandle) -> Self {
+    pub(crate) fn new(name: String, handle: GroupHandle, window_bytes: u32) -> Self {
         Self {
             name,
             handle,
             membership: watch::Sender::new(Membership::Joining),
             inbox: Mutex::default(),
             arrived: Notify::new(),
-            outbox: Mutex::new(Outbox::new()),
+            outbox: Mutex::new(Outbox::new(MAX_PAYLOAD_BYTES.min(window_bytes as usize))),
             room: Notify::new(),
             woken: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),

@@ -1,10 +1,11 @@
 //! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
-//! read only what the applications saw. [`stories`], [`returns`], [`chain`], [`rotation`], [`token`] and [`slow`] are faults with
-//! names, [`swarm`] draws faults from a seed.
+//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`chain`], [`rotation`], [`token`] and [`slow`] are
+//! faults with names, [`swarm`] draws faults from a seed.
 
 mod chain;
+mod large;
 mod returns;
 mod rotation;
 mod slow;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::{GroupViewId, Incarnation};
+use antiphon_wire::{Block, GroupViewId, Incarnation};
 
 use super::world::Id;
 use crate::{GroupEvent, GroupView, Message};
@@ -88,8 +88,14 @@ pub(super) fn stays_of(id: Id, trace: &[(Incarnation, GroupEvent)]) -> Result<Ve
                     Some(before) if before >= message.seq => {
                         return Err(format!("G9: {id}: {message:?} after {before}"));
                     }
-                    Some(before) if before + 1 != message.seq => {
-                        return Err(format!("G19: {id}: {message:?} after {before}: a gap"));
+                    Some(before)
+                        if before + Block::large(message.payload.clone()).places() != message.seq =>
+                    {
+                        let seq = message.seq;
+                        return Err(format!(
+                            "G19: {id}: #{seq} of {} after {before}: a gap",
+                            message.sender
+                        ));
                     }
                     _ => {}
                 }

@@ -1,0 +1,93 @@
+//! Messages that fit no block: sent in pieces, delivered whole.
+//!
+//! ```text
+//!  sender    large message ──admitted as one──► log: … │ piece │ piece │ last │ …      consecutive, in one view
+//!  receiver  log ──in the group's order──► assembly ──at the last piece──► one message for the application
+//! ```
+//! A piece is a message of its own to the log, to acknowledgements and repairs, to the order and to the cut; only the
+//! application does not see it. The message takes the place of its last piece, and its number. Pieces of several senders may
+//! be mixed, those of one never are.
+//!
+//! # Invariants
+//! - A message never straddles a view (R22): its sender puts all pieces into its log at once, so the cut of the view has all
+//!   of them if the sender takes part in the flush. What a view leaves unfinished is of a sender that died or was removed.
+//!   Nobody delivers that, since nobody has delivered its last piece: the cut would have it.
+//! - A message has at most [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES) and at most one window of bytes. So it always fits an
+//!   empty window, and the log of a receiver takes it beside what is still kept for others.
+//!
+//! # When someone dies
+//! The sender, before all pieces are out: members hold some, the cut has those that any survivor holds, all deliver (or repair
+//! and deliver) them into their assemblies, and all forget these with the view. A receiver: nothing is different from other
+//! messages. The sequencer, between the positions of two pieces: as of two messages of one sender; if the sender lives, the rest
+//! of its cut is ordered by the common rule.
+
+use std::collections::BTreeMap;
+
+use antiphon_wire::block::{Form, PIECE_BYTES};
+use antiphon_wire::{Block, Incarnation};
+use bytes::{Bytes, BytesMut};
+
+use crate::MAX_PAYLOAD_BYTES;
+
+/// The most pieces of a message.
+pub(crate) const MAX_PIECES: usize = MAX_PAYLOAD_BYTES.div_ceil(PIECE_BYTES);
+
+/// Pieces of the unfinished messages of one view, by sender.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Assembly {
+    unfinished: BTreeMap<Incarnation, Pieces>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Pieces {
+    parts: Vec<Bytes>,
+    bytes: usize,
+}
+
+/// What a delivered block is to the application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Messages, as they came.
+    Messages(Block),
+    /// Nothing yet.
+    Unfinished,
+    /// A message, whole, and of how many pieces.
+    Whole(Block, u64),
+}
+
+impl Assembly {
+    /// The next block of this sender in the group's order.
+    pub(crate) fn take(&mut self, sender: Incarnation, block: Block) -> Part {
+        if block.form() == Form::Messages {
+            return Part::Messages(block);
+        }
+        if planted!(DeliverPieces) {
+            return Part::Whole(Block::large(block.bytes().clone()), 1);
+        }
+        let pieces = self.unfinished.entry(sender).or_default();
+        pieces.bytes += block.bytes().len();
+        // One that sends more than a message may have is no node of ours; what is kept of it is bounded all the same.
+        if pieces.bytes > MAX_PAYLOAD_BYTES {
+            pieces.parts.clear();
+        }
+        pieces.parts.push(block.bytes().clone());
+        if block.form() == Form::Piece {
+            return Part::Unfinished;
+        }
+        let pieces = self.unfinished.remove(&sender).unwrap_or_default();
+        let mut payload = BytesMut::with_capacity(pieces.bytes.min(MAX_PAYLOAD_BYTES));
+        pieces
+            .parts
+            .iter()
+            .for_each(|part| payload.extend_from_slice(part));
+        Part::Whole(Block::large(payload.freeze()), pieces.parts.len() as u64)
+    }
+
+    /// What unfinished messages keep.
+    pub(crate) fn bytes(&self) -> usize {
+        self.unfinished
+            .values()
+            .map(|pieces| pieces.bytes.min(MAX_PAYLOAD_BYTES))
+            .sum()
+    }
+}

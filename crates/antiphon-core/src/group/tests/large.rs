@@ -1,0 +1,119 @@
+//! Faults around messages that travel in pieces.
+
+use antiphon_wire::block::Form;
+use antiphon_wire::group::GroupData;
+
+use super::world::{Kind, World};
+use crate::{GroupOptions, MAX_PAYLOAD_BYTES, SendError};
+
+/// A text of this length that no other begins with.
+fn long(name: &str, length: usize) -> String {
+    let mut text = name.to_owned();
+    text.extend((text.len()..length).map(|at| char::from(b'a' + (at % 23) as u8)));
+    text
+}
+
+#[test]
+fn large_messages_arrive_whole_and_in_their_senders_order_among_small_ones() {
+    for order in Kind::ALL {
+        let mut world = World::with_group(order, 1, &[1, 2, 3]);
+        (world.loss, world.duplicates, world.jitter_ms) = (10, 10, 3);
+        let mut sent = Vec::new();
+        for (at, length) in [5, 60_000, 60_001, 9, 120_000, 300_000, 7]
+            .into_iter()
+            .enumerate()
+        {
+            let text = long(&format!("{at}:"), length);
+            world.send(1, &text).unwrap();
+            world.send(2, &format!("between {at}")).unwrap();
+            world.run(40);
+            sent.push(text);
+        }
+        world.run(5000);
+        for id in [1, 2, 3] {
+            let texts = world.texts(id);
+            let of_one: Vec<_> = texts.iter().filter(|text| !text.starts_with("between")).collect();
+            assert!(
+                of_one.iter().copied().eq(&sent),
+                "{order:?} {id}: {} of {}",
+                of_one.len(),
+                sent.len()
+            );
+            assert_eq!(texts.len(), 2 * sent.len());
+        }
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn nobody_delivers_what_a_sender_that_died_had_not_sent_to_the_end() {
+    for order in Kind::ALL {
+        let mut world = World::with_group(order, 2, &[1, 2, 3]);
+        world.send(2, "before").unwrap();
+        world.run(100);
+        // The last piece reaches nobody.
+        world.drop_data = Some(Box::new(|from, _, record| {
+            let last = |record: &GroupData| matches!(record, GroupData::Batch { messages, .. } if messages.form() == Form::LastPiece);
+            from == 2 && last(record)
+        }));
+        world.send(2, &long("torn", 200_000)).unwrap();
+        world.run(100);
+        world.crash(2);
+        world.primary(&[1, 3]);
+        world.run(1000);
+        world.drop_data = None;
+        world.send(3, &long("whole", 200_000)).unwrap();
+        world.run(1000);
+        for id in [1, 3] {
+            assert_eq!(
+                world.texts(id),
+                ["before".to_owned(), long("whole", 200_000)],
+                "{order:?} {id}"
+            );
+        }
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn one_that_joins_while_a_large_message_is_under_way_delivers_all_of_it_or_nothing() {
+    for order in Kind::ALL {
+        for wait in 0..12 {
+            let mut world = World::with_group(order, 3, &[1, 2]);
+            world.start(3);
+            world.primary(&[1, 2, 3]);
+            world.join(3);
+            world.run_micros(wait * 150);
+            for at in 0..4 {
+                world.send(1, &long(&format!("{at}:"), 150_000)).unwrap();
+            }
+            world.run(3000);
+            assert_eq!(world.texts(1).len(), 4, "{order:?} {wait}");
+            world.check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_message_has_at_most_a_window_and_one_of_a_window_goes_through() {
+    let mut world = World::with_options(GroupOptions::default().window_bytes(1 << 17), 4).gather(&[1, 2]);
+    assert_eq!(world.send(1, &long("x", (1 << 17) + 1)), Err(SendError::TooLarge));
+    for at in 0..3 {
+        world.send(1, &long(&format!("{at}:"), 1 << 17)).unwrap();
+        world.run(200);
+    }
+    assert_eq!(world.texts(2).len(), 3);
+    let mut world = World::with_group(Kind::ALL[1], 4, &[1, 2]);
+    assert_eq!(
+        world.send(2, &long("x", MAX_PAYLOAD_BYTES + 1)),
+        Err(SendError::TooLarge)
+    );
+    for at in 0..3 {
+        world
+            .send(2, &long(&format!("{at}:"), MAX_PAYLOAD_BYTES))
+            .unwrap();
+        world.run(200);
+    }
+    assert_eq!(world.texts(1).len(), 3);
+    world.check().unwrap();
+}
