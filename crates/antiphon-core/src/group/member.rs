@@ -72,7 +72,8 @@ pub(crate) struct Group {
     pub(super) next_ticket: u64,
     pub(super) next_seq: u64,
     pub(super) outbox: Outbox,
-    pub(super) wants_writable: bool,
+    /// What was refused for want of room, in bytes: the application is told when there is.
+    pub(super) refused: Option<usize>,
     pub(super) sent: Sent,
     pub(super) pending: Vec<Pending>,
     pub(super) credit: Credit,
@@ -153,7 +154,7 @@ impl Group {
             next_ticket: 1,
             next_seq: 1,
             outbox: Outbox::default(),
-            wants_writable: false,
+            refused: None,
             sent: Sent::default(),
             pending: Vec::new(),
             credit: Credit::new(1),
@@ -273,11 +274,16 @@ impl Group {
         if !matches!(self.phase, Phase::Member(_)) {
             return Err(SendError::NotMember);
         }
-        if !self.outbox.is_empty() && self.outbox.bytes() + bytes + BLOCK_OVERHEAD > self.window() {
-            self.wants_writable = true;
+        if !self.has_room(bytes) {
+            self.refused = Some(bytes);
             return Err(SendError::Full);
         }
         Ok(())
+    }
+
+    /// Whether so many bytes can wait here besides what does. Anything can that waits alone.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.outbox.is_empty() || self.outbox.bytes() + bytes + BLOCK_OVERHEAD <= self.window()
     }
 
     /// Whether the present view still takes messages of this member.
@@ -320,8 +326,9 @@ impl Group {
             }
         }
         self.deliver_ready(ctx);
-        if self.wants_writable && self.outbox.bytes() * 2 <= window {
-            self.wants_writable = false;
+        // Only when there is room for just that: else it would be offered and refused for ever.
+        if self.refused.is_some_and(|bytes| self.has_room(bytes)) && self.outbox.bytes() * 2 <= window {
+            self.refused = None;
             self.event(ctx, GroupEvent::Writable);
         }
         self.ask_to_leave(ctx);

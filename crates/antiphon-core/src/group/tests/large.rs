@@ -4,7 +4,7 @@ use antiphon_wire::block::Form;
 use antiphon_wire::group::GroupData;
 
 use super::world::{Kind, World};
-use crate::{GroupOptions, MAX_PAYLOAD_BYTES, SendError};
+use crate::{GroupEvent, GroupOptions, MAX_PAYLOAD_BYTES, SendError};
 
 /// A text of this length that no other begins with.
 fn long(name: &str, length: usize) -> String {
@@ -115,5 +115,27 @@ fn a_message_has_at_most_a_window_and_one_of_a_window_goes_through() {
         world.run(200);
     }
     assert_eq!(world.texts(1).len(), 3);
+    world.check().unwrap();
+}
+
+#[test]
+fn a_sender_is_told_of_room_only_when_there_is_room_for_what_was_refused() {
+    let mut world = World::with_group(Kind::Fifo, 6, &[1, 2]);
+    world.peers.get_mut(&2).unwrap().consumes = false;
+    let large = |at: u64| long(&format!("{at}:"), MAX_PAYLOAD_BYTES);
+    world.send(1, &large(0)).unwrap();
+    world.run(100);
+    // Little waits for credit, and the next message needs all of the room behind it.
+    world.send(1, "small").unwrap();
+    assert_eq!(world.send(1, &large(1)), Err(SendError::Full));
+    world.run(1000);
+    assert!(!world.events(1).contains(&GroupEvent::Writable));
+    world.peers.get_mut(&2).unwrap().consumes = true;
+    world.consume(2);
+    world.run(1000);
+    assert!(world.events(1).contains(&GroupEvent::Writable));
+    world.send(1, &large(1)).unwrap();
+    world.run(1000);
+    assert_eq!(world.texts(2), [large(0), "small".to_owned(), large(1)]);
     world.check().unwrap();
 }
