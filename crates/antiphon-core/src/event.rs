@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_wire::{Accusation, Block, GroupId, GroupViewId, Incarnation, NodeView};
+use antiphon_wire::{Accusation, Block, GroupId, GroupViewId, Incarnation, Level, NodeView};
 use bytes::Bytes;
 
 use crate::Order;
@@ -122,8 +122,10 @@ impl Messages {
 
     /// Takes the first one out; `None` if there is none left.
     pub fn pop_front(&mut self) -> Option<Message> {
+        let level = self.block.level();
         let payload = self.block.pop_front()?;
         let message = Message {
+            level,
             view: self.view,
             sender: self.sender,
             seq: self.first,
@@ -160,6 +162,8 @@ pub struct Message {
     pub seq: u64,
     /// What it says.
     pub payload: Bytes,
+    /// When it is delivered: its sender's choice.
+    pub level: Level,
     /// Set if this node sent it.
     pub ticket: Option<Ticket>,
 }

@@ -26,7 +26,7 @@ use antiphon_wire::codec::{decode_all, encode_to_vec};
 use antiphon_wire::frame::{self, Frame, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
 use antiphon_wire::group::GroupControl;
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Block, Evidence, Incarnation, NodeView, Reader, ViewId, Wire};
+use antiphon_wire::{Block, Evidence, Incarnation, Level, NodeView, Reader, ViewId, Wire};
 use bytes::Bytes;
 
 use crate::group::{self, Groups};
@@ -239,9 +239,35 @@ impl Node {
     /// # Errors
     /// [`SendError`]; nothing was sent.
     pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
-        let ticket = self.groups.send(now, group, payload)?;
+        self.send_at(now, group, Level::Agreed, payload)
+    }
+
+    /// Sends a message of this level to a group: a safe one is delivered when all members of the view hold it.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent.
+    pub fn send_at(
+        &mut self,
+        now: Time,
+        group: GroupHandle,
+        level: Level,
+        payload: &[u8],
+    ) -> Result<Ticket, SendError> {
+        let ticket = self.groups.send_at(now, group, level, payload)?;
         self.touch(now);
         Ok(ticket)
+    }
+
+    /// Whether this node holds a message of a group's present view, and all that comes before it in the order; `None` if
+    /// it is in another view. For tests: this is what safe delivery is about, and no application sees it.
+    pub fn holds(
+        &self,
+        group: GroupHandle,
+        view: antiphon_wire::GroupViewId,
+        sender: Incarnation,
+        seq: u64,
+    ) -> Option<bool> {
+        self.groups.holds(group, view, sender, seq)
     }
 
     /// Sends consecutive messages to a group, all or none, without copying them. The caller chooses their tickets,

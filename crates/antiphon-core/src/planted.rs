@@ -107,6 +107,14 @@ bugs! {
     LargeIsNotAtomic,
     /// A piece of a message is delivered as a message (R22).
     DeliverPieces,
+    /// A safe message is delivered as soon as it and its place are here (G24).
+    SafeOnOwnReceipt,
+    /// A safe message is delivered once half of the others hold it (G24).
+    SafeOfMajority,
+    /// A flush delivers safe messages before the transitional notice, as if the departed held them too (R17).
+    SafeBeforeNotice,
+    /// A cut with safe messages is delivered before all participants hold it (G25).
+    SafeCutUnconfirmed,
     /// In a chain, the last member hands a frame on to the one that it came from first.
     ChainToOrigin,
     /// In a chain, frames are handed on to the member after the next.

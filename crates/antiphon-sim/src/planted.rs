@@ -175,6 +175,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("Window", "r21-stalled-applications"),
     ("Large", "r22-large-messages"),
     ("Pieces", "r22-large-messages"),
+    ("SafeCut", "r14-leaders-die-in-the-flush"),
+    ("Safe", "r17-safe"),
     ("Chain", "chain-is-torn"),
     ("HandOn", "chain-is-torn"),
     ("Supplier", "chain-is-torn"),

@@ -114,6 +114,16 @@ fn show(what: &Seen) -> String {
             "its application {}",
             if *reads { "reads" } else { "stops reading" }
         ),
+        Seen::Unheld {
+            group,
+            sender,
+            seq,
+            lacks,
+        } => format!(
+            "g{group} delivers {}#{seq} as safe, which {} LACKS",
+            sender.short(),
+            lacks.short()
+        ),
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } => String::new(),
         Seen::Group(group, heard) => match heard {

@@ -1,8 +1,9 @@
 //! The record of a simulation: what every application saw, and what the simulator itself did.
 //!
-//! The checkers read this and nothing else. It holds no frame and no state of the protocol but two: who voted for which
-//! view, since what applications see does not tell a rightful decision from that of a minority; and the ways of frames
-//! that are handed on, since a frame that circles is seen by no application.
+//! The checkers read this and nothing else. It holds no frame and no state of the protocol but three: who voted for which
+//! view, since what applications see does not tell a rightful decision from that of a minority; the ways of frames
+//! that are handed on, since a frame that circles is seen by no application; and who lacked a message that was delivered
+//! as safe, since a member that is cut off or dead delivers no more what it held.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -107,6 +108,8 @@ pub enum Seen {
         ticket: u64,
         /// A hash of its bytes.
         payload: u64,
+        /// Whether it is to be safe.
+        safe: bool,
     },
     /// The core refused a message.
     NotSent {
@@ -149,6 +152,18 @@ pub enum Seen {
         held: usize,
         /// The most there may be.
         bound: usize,
+    },
+    /// The process was given a safe message before any transitional notice, and this member of the view, at the time of its
+    /// death or now, did not hold it.
+    Unheld {
+        /// Which group.
+        group: GroupIndex,
+        /// The message's sender.
+        sender: Incarnation,
+        /// Its number.
+        seq: u64,
+        /// Who lacks it.
+        lacks: Incarnation,
     },
     /// A promise of the core to its driver was broken; the text says which.
     Contract(String),
@@ -208,6 +223,8 @@ pub struct Delivery {
     pub numbers: u64,
     /// A hash of its bytes.
     pub payload: u64,
+    /// Whether it was said to be safe.
+    pub safe: bool,
     /// The ticket named on it.
     pub ticket: Option<u64>,
 }

@@ -8,6 +8,8 @@
 //! message costs its length prefix on the wire and one walk over that prefix per hand it passes through; there is no
 //! allocation and no reference count per message unless an application takes a payload out of its block.
 //!
+//! All messages of a block have one delivery [`Level`]: it costs a bit of the block's count and nothing per message.
+//!
 //! A block with a count and no bytes is a run of **nulls**: numbers that a sender gives up because it has nothing to send.
 //!
 //! A message that fits no block travels in pieces: blocks of one piece each, consecutive in the sender's log, whose bytes are
@@ -28,6 +30,16 @@ pub const PIECE_BYTES: usize = 60_000;
 /// smaller one is copied: whoever kept it would keep many times what it has.
 pub const WORTH_KEEPING: usize = 32 << 10;
 
+/// When a message is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Level {
+    /// As soon as its place in the order is known here.
+    #[default]
+    Agreed,
+    /// Only when every member of the view is known to hold it, and all that comes before it in the order.
+    Safe,
+}
+
 /// What the bytes of a block are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
@@ -47,6 +59,7 @@ pub enum Form {
 pub struct Block {
     count: u32,
     form: Form,
+    level: Level,
     bytes: Bytes,
 }
 
@@ -87,7 +100,14 @@ impl Block {
             count: 1,
             form: Form::Large,
             bytes: payload,
+            ..Self::default()
         }
+    }
+
+    /// The same at this level.
+    #[must_use]
+    pub fn with_level(self, level: Level) -> Self {
+        Self { level, ..self }
     }
 
     /// The pieces in which a [large](Block::large) message travels; a block of another form is its own only piece.
@@ -95,11 +115,13 @@ impl Block {
         let Block {
             count,
             form,
+            level,
             mut bytes,
         } = self;
         let mut whole = (form != Form::Large).then(|| Block {
             count,
             form,
+            level,
             bytes: bytes.clone(),
         });
         let mut over = form != Form::Large;
@@ -112,6 +134,7 @@ impl Block {
             Some(Block {
                 count: 1,
                 form: if over { Form::LastPiece } else { Form::Piece },
+                level,
                 bytes: piece,
             })
         })
@@ -143,6 +166,11 @@ impl Block {
     /// Whether it has none: such a block only marks a place.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// When its messages are delivered.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// Its bytes, lengths and payloads.
@@ -189,6 +217,7 @@ impl Block {
         let front = Block {
             count: count as u32,
             form: self.form,
+            level: self.level,
             bytes: self.bytes.split_to(at),
         };
         self.count -= front.count;
@@ -265,6 +294,7 @@ fn read_length(bytes: &[u8]) -> Option<(usize, usize)> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockBuilder {
     count: u32,
+    level: Level,
     bytes: Vec<u8>,
 }
 
@@ -289,6 +319,19 @@ impl BlockBuilder {
         self.bytes.len() + length + 3 <= MAX_BLOCK_BYTES
     }
 
+    /// Whether messages of this level may be added: an empty builder takes either.
+    #[inline]
+    pub fn takes(&self, level: Level) -> bool {
+        self.count == 0 || self.level == level
+    }
+
+    /// The level of all messages that this block will have. The caller has asked whether it takes them.
+    #[inline]
+    pub fn set_level(&mut self, level: Level) {
+        debug_assert!(self.takes(level));
+        self.level = level;
+    }
+
     /// Copies a message to the end. The caller has asked whether it fits.
     #[inline]
     pub fn push(&mut self, payload: &[u8]) {
@@ -304,6 +347,7 @@ impl BlockBuilder {
     /// Copies the messages of a block to the end. It has no piece.
     pub fn extend(&mut self, block: &Block) {
         debug_assert_eq!(block.form, Form::Messages);
+        self.set_level(block.level);
         self.grow(block.bytes.len());
         self.bytes.extend_from_slice(&block.bytes);
         self.count += block.count;
@@ -325,6 +369,7 @@ impl BlockBuilder {
         Block {
             count: std::mem::take(&mut self.count),
             form: Form::Messages,
+            level: std::mem::take(&mut self.level),
             bytes: Bytes::from(std::mem::take(&mut self.bytes)),
         }
     }
@@ -339,14 +384,20 @@ impl Wire for Block {
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
         let head = input.varint()?;
         let count = u32::try_from(head >> 3).map_err(|_| DecodeError::Invalid)?;
-        let form = match head & 7 {
+        let form = match head & 3 {
             0 => Form::Messages,
             1 => Form::Piece,
             2 => Form::LastPiece,
             _ => return Err(DecodeError::Invalid),
         };
+        let safe = head & 4 != 0;
+        let level = if safe { Level::Safe } else { Level::Agreed };
         let length = input.length(MAX_BLOCK_BYTES)?;
         let bytes = input.take(length)?;
+        // What has no message has no level.
+        if safe && (count == 0 || bytes.is_empty()) {
+            return Err(DecodeError::Invalid);
+        }
         match form {
             Form::Messages => check_messages(count, &bytes)?,
             _ if count == 1 && !bytes.is_empty() => {}
@@ -357,7 +408,12 @@ impl Wire for Block {
         } else {
             bytes
         };
-        Ok(Self { count, form, bytes })
+        Ok(Self {
+            count,
+            form,
+            level,
+            bytes,
+        })
     }
 }
 
@@ -380,6 +436,7 @@ fn check_messages(count: u32, mut rest: &[u8]) -> Result<(), DecodeError> {
 impl Block {
     /// What stands before the block's bytes on the wire: how many messages, of what form, how many bytes.
     pub fn encode_prefix(&self, out: &mut Vec<u8>) {
+        let safe = u64::from(self.level == Level::Safe);
         let form = match self.form {
             Form::Messages => 0,
             Form::Piece => 1,
@@ -387,7 +444,7 @@ impl Block {
             // Not a block that anyone takes: it goes into the log in pieces.
             Form::Large => 3,
         };
-        put_varint(out, u64::from(self.count) << 3 | form);
+        put_varint(out, u64::from(self.count) << 3 | safe << 2 | form);
         put_varint(out, self.bytes.len() as u64);
     }
 
@@ -471,6 +528,28 @@ mod tests {
     }
 
     #[test]
+    fn a_level_stays_with_every_part_of_its_block_and_an_empty_block_has_none() {
+        let mut builder = BlockBuilder::default();
+        builder.set_level(Level::Safe);
+        builder.push(b"one");
+        assert!(builder.takes(Level::Safe) && !builder.takes(Level::Agreed));
+        builder.push(b"two");
+        let whole = builder.finish();
+        assert!(builder.takes(Level::Agreed), "the next block begins anew");
+        let mut back = whole.clone();
+        let front = back.split_front(1);
+        for part in [&whole, &front, &back] {
+            assert_eq!(part.level(), Level::Safe);
+            assert_eq!(decode_all::<Block>(encode_to_vec(part).into()).as_ref(), Ok(part));
+        }
+        drop(back.split_front(9));
+        assert_eq!(back, Block::default());
+        for nothing in [vec![4, 0], vec![12, 0]] {
+            assert_eq!(decode_all::<Block>(nothing.into()), Err(DecodeError::Invalid));
+        }
+    }
+
+    #[test]
     fn a_count_or_length_that_does_not_fit_is_refused() {
         let good = encode_to_vec(&block(&[b"one", b"two"]));
         assert_eq!(good, [16, 8, 3, b'o', b'n', b'e', 3, b't', b'w', b'o']);
@@ -480,7 +559,7 @@ mod tests {
             (0, 17),
             (0, 18),
             (0, 19),
-            (0, 20),
+            (0, 23),
             (1, 7),
             (1, 9),
             (2, 4),

@@ -103,6 +103,8 @@ wire_struct! {
         pub crashed: Vec<Incarnation>,
         /// Why a member of the two lists above is not in the next view, where the group itself had a reason.
         pub causes: Vec<DepartureCause>,
+        /// The cut has safe messages that some participant has not delivered: nobody delivers it before all hold it.
+        pub safe: bool,
     }
 }
 
@@ -135,6 +137,10 @@ wire_enum! {
             ordered: u64,
             /// The decision that made the view, until every member is known to have installed it.
             decision: Option<Box<Decision>>,
+            /// It holds safe messages that it has not delivered.
+            safe: bool,
+            /// The decision on the next view of which it has said that it holds the cut.
+            held_cut: Option<Box<Decision>>,
         },
         /// It is no member, and does not want to be one of the view asked about.
         Gone = 2,
@@ -256,7 +262,8 @@ wire_enum! {
             /// What and that.
             decision: Box<Decision>,
         },
-        /// From the flush's leader: before anything else, complete a view that someone has already installed.
+        /// From the flush's leader: before anything else, complete a view that someone has already installed, or whose cut
+        /// someone has said to hold.
         Complete = 17 {
             /// The group.
             group: GroupId,
@@ -264,6 +271,8 @@ wire_enum! {
             target: GroupViewId,
             /// The decision that made that view.
             decision: Box<Decision>,
+            /// Someone has installed it: no need to wait until all hold its cut.
+            installed: bool,
         },
         /// To a joiner, once every old member has installed the view.
         FirstView = 18 {
@@ -326,6 +335,32 @@ wire_enum! {
             /// What the next view says about it.
             cause: String,
         },
+        /// To the flush's leader, of a cut with safe messages: the sender holds all of it.
+        CutHeld = 25 {
+            /// The group.
+            group: GroupId,
+            /// The flush.
+            target: GroupViewId,
+        },
+        /// From the flush's leader: all participants hold the cut, deliver it.
+        CutSafe = 26 {
+            /// The group.
+            group: GroupId,
+            /// The flush.
+            target: GroupViewId,
+        },
+    }
+}
+
+wire_struct! {
+    /// How far a member has come in a column of what safe delivery waits for: its messages before `until`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Reach {
+        /// In total order 0; otherwise the rank of the messages' sender.
+        pub column: u16,
+        /// In total order the first position whose record or message it does not hold; otherwise the first message that
+        /// it does not hold.
+        pub until: u64,
     }
 }
 
@@ -480,6 +515,17 @@ wire_enum! {
             first: u64,
             /// The positions.
             runs: Vec<Run>,
+        },
+        /// To all members: how far the sender of this has come, for those that wait to deliver a safe message.
+        Rows = 10 {
+            /// The group.
+            group: GroupId,
+            /// The view.
+            view: GroupViewId,
+            /// The sender waits: please answer with your own.
+            ask: bool,
+            /// How far, in the columns that are new or asked for.
+            reach: Vec<Reach>,
         },
     }
 }

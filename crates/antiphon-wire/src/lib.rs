@@ -25,7 +25,7 @@ pub mod record;
 pub mod stream;
 mod view;
 
-pub use block::{Block, BlockBuilder};
+pub use block::{Block, BlockBuilder, Level};
 pub use codec::{DecodeError, Reader, Wire};
 pub use id::*;
 pub use view::*;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::Order;
-use antiphon_core::wire::{GroupViewId, Incarnation, Member, NodeView};
+use antiphon_core::wire::{GroupViewId, Incarnation, Level, Member, NodeView};
 use bytes::Bytes;
 
 /// What happened to this node in its cluster. From [`Cluster::events`](crate::Cluster::events).
@@ -101,6 +101,12 @@ impl Messages {
         self.run.ticket.is_some()
     }
 
+    /// Whether their sender wanted them safe: delivered only when every member of the view held them, or, behind
+    /// [`Event::Transitional`], all that it names.
+    pub fn are_safe(&self) -> bool {
+        self.run.block.level() == Level::Safe
+    }
+
     /// The sender's number for the first of them; the others' follow it.
     pub fn first_seq(&self) -> u64 {
         self.run.first
@@ -122,6 +128,7 @@ impl Iterator for Messages {
             sender: self.sender.clone(),
             seq: message.seq,
             payload: message.payload,
+            safe: message.level == Level::Safe,
             mine: message.ticket.is_some(),
         })
     }
@@ -146,6 +153,8 @@ pub struct Message {
     pub seq: u64,
     /// What it says: a slice of the receive buffer. Copy it if it is kept for long.
     pub payload: Bytes,
+    /// Whether its sender wanted it safe; see [`Messages::are_safe`].
+    pub safe: bool,
     /// Whether this node sent it.
     pub mine: bool,
 }

@@ -58,4 +58,4 @@ pub use antiphon_net::{Fault, TransportCounters};
 pub use cluster::{Builder, Cluster, ClusterEvents, GroupStatus, Phase, Status, Transport};
 pub use error::{Error, SendError};
 pub use event::{ClusterEvent, Event, Message, Messages, View};
-pub use group::{Group, GroupBuilder, GroupSender, Receipt, Run};
+pub use group::{Group, GroupBuilder, GroupSender, Receipt, Run, SafeReceipt};

@@ -53,6 +53,8 @@ impl Group {
         let mut notice = Some(GroupEvent::Transitional {
             members: members.copied().collect(),
         });
+        // Behind all messages: a planted mistake.
+        let late = planted!(SafeBeforeNotice) && stream.has_undelivered_safe();
         for (rank, count) in tail {
             let mut left = count;
             while left > 0 {
@@ -67,11 +69,14 @@ impl Group {
                 if messages.1.is_nulls() {
                     continue;
                 }
-                if let Some(notice) = notice.take() {
+                if let Some(notice) = notice.take_if(|_| !late) {
                     self.event(ctx, notice);
                 }
                 self.deliver(ctx, view, sender, messages);
             }
+        }
+        if let Some(notice) = notice.filter(|_| late) {
+            self.event(ctx, notice);
         }
     }
 
@@ -110,6 +115,7 @@ impl Group {
         let old_members = old.members.clone();
         membership.assembly = Assembly::default();
         membership.flow = Flow::Open;
+        membership.held_cut = None;
         membership.watch = None;
         membership.suspended = false;
         membership.resume = false;

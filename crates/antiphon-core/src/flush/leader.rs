@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{Decision, GroupMessage, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
+use super::safe::Holding;
 use super::verdict::Verdict;
 use super::{Collect, Confirm, Flow, Lead};
 use crate::group::Context;
@@ -257,27 +258,33 @@ impl Group {
         let stall_at = ctx.now + ctx.profile.flush_stall;
         let group = membership.id;
         match membership.judge(ctx, target, &reports) {
-            Verdict::Adopt(decision, source) => {
+            Verdict::Adopt(decision, source, installed) => {
+                let mine = membership.stream.id;
+                let stands_here =
+                    |standing: &Standing| matches!(standing, Standing::At { view, .. } if *view == mine);
+                let here = reports.iter().filter(|(_, standing)| stands_here(standing));
+                let here = here.map(|(who, _)| *who);
+                let holding = Holding::of(&decision, target, here.clone()).filter(|_| !installed);
                 membership.lead = Lead::Deciding {
                     adopted: true,
                     stall_at,
+                    holding,
                 };
                 // R14: for all before anything else. This leader may leave with that very view.
-                let mine = membership.stream.id;
-                for (to, standing) in &reports {
-                    if *to != ctx.me && matches!(standing, Standing::At { view, .. } if *view == mine) {
-                        let decision = decision.clone();
-                        ctx.send(
-                            *to,
-                            GroupMessage::Complete {
-                                group,
-                                target,
-                                decision,
-                            },
-                        );
-                    }
+                let me = ctx.me;
+                for to in here.filter(|to| *to != me) {
+                    let decision = decision.clone();
+                    ctx.send(
+                        to,
+                        GroupMessage::Complete {
+                            group,
+                            target,
+                            decision,
+                            installed,
+                        },
+                    );
                 }
-                self.catch_up(ctx, *decision, Some(source));
+                self.catch_up(ctx, *decision, Some(source), installed);
             }
             Verdict::Complete(survivors, joiners) => {
                 let Some(retained) = &membership.retained else {
@@ -292,6 +299,7 @@ impl Group {
                             group,
                             target,
                             decision,
+                            installed: true,
                         },
                     );
                 }
@@ -330,6 +338,7 @@ impl Group {
                 membership.lead = Lead::Deciding {
                     adopted: false,
                     stall_at,
+                    holding: Holding::of(&decision, target, survivors.iter().copied()),
                 };
                 let me = ctx.me;
                 for to in survivors.into_iter().filter(|to| *to != me) {
@@ -344,7 +353,7 @@ impl Group {
                 if planted!(JoinerFirst) {
                     self.welcome(ctx, &decision);
                 }
-                self.catch_up(ctx, *decision, None);
+                self.catch_up(ctx, *decision, None, false);
             }
         }
     }
@@ -556,7 +565,13 @@ impl Group {
                 self.remove(ctx, stalled, STALLED);
                 self.collect(ctx);
             }
-            Lead::Deciding { stall_at, .. } if *stall_at <= now => self.collect(ctx),
+            Lead::Deciding {
+                stall_at, holding, ..
+            } if *stall_at <= now => {
+                let missing = holding.as_ref().map(Holding::missing).unwrap_or_default();
+                self.remove(ctx, missing, STALLED);
+                self.collect(ctx);
+            }
             Lead::Confirming(confirm) if confirm.stall_at <= now => {
                 let late = if confirm.survivors.is_empty() {
                     &mut confirm.joiners

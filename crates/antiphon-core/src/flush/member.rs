@@ -25,6 +25,8 @@ impl Membership {
                 .retained
                 .as_ref()
                 .map(|retained| Box::new(retained.decision.clone())),
+            safe: self.stream.has_undelivered_safe(),
+            held_cut: self.held_cut.clone().map(Box::new),
         }
     }
 
@@ -239,6 +241,8 @@ impl Group {
                     nulls: Vec::new(),
                     ordered: 0,
                     decision: Some(Box::new(decision)),
+                    safe: false,
+                    held_cut: None,
                 };
                 ctx.send(from, answer(standing));
             }
@@ -297,17 +301,18 @@ impl Group {
                 leader: from,
             })
         {
-            self.catch_up(ctx, decision, None);
+            self.catch_up(ctx, decision, None, false);
         }
     }
 
-    /// The leader completes a view that it has installed already.
+    /// The leader completes a view that someone has installed already, or whose cut someone has said to hold.
     pub(crate) fn handle_complete(
         &mut self,
         ctx: &mut Context<'_>,
         from: Incarnation,
         target: GroupViewId,
         decision: Decision,
+        installed: bool,
     ) {
         let Phase::Member(membership) = &self.phase else {
             return;
@@ -319,15 +324,16 @@ impl Group {
             let (group, view) = (membership.id, decision.id);
             return ctx.send(from, GroupMessage::Installed { group, view });
         }
-        self.catch_up(ctx, decision, Some(from));
+        self.catch_up(ctx, decision, Some(from), installed);
     }
 
-    /// From here on this member knows the cut.
+    /// From here on this member knows the cut; `installed` says that it may deliver it as soon as it holds it.
     pub(crate) fn catch_up(
         &mut self,
         ctx: &mut Context<'_>,
         decision: Decision,
         source: Option<Incarnation>,
+        installed: bool,
     ) {
         let Phase::Member(membership) = &mut self.phase else {
             return;
@@ -342,6 +348,8 @@ impl Group {
         let pull_at = ctx.now;
         membership.flow = Flow::Catching(Box::new(CatchUp {
             decision,
+            said: false,
+            safe: installed,
             source,
             attempt: 0,
             pull_at,
@@ -357,7 +365,7 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        if !membership.pull(ctx) || membership.must_stay(ctx) {
+        if !membership.pull(ctx) || !membership.may_deliver(ctx) || membership.must_stay(ctx) {
             return;
         }
         let Flow::Catching(catch_up) = std::mem::replace(&mut membership.flow, Flow::Wedged) else {

@@ -20,6 +20,7 @@
 //! - A member delivers the rest of the cut and installs the view in one step, so "installed" says it all.
 //! - The cut is, per sender, the longest prefix that any survivor holds, and the longest prefix of the order (R15).
 //! - Old messages, cut and view are kept until every survivor and joiner has installed: anyone may have to supply them.
+//! - A cut with safe messages is delivered only when every participant holds it: see [`safe`].
 //! - A joiner gets its first view when every survivor has installed it (R12).
 //! - A leader that misses a member of its view asks *every* node before it decides: the missing one may have led on to
 //!   a view without this leader (it was removed while it was slow), and only joiners may be left of that view. Whoever
@@ -43,6 +44,7 @@ mod install;
 mod leader;
 mod member;
 mod requests;
+mod safe;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +52,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{Decision, GroupData, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
+use self::safe::Holding;
 use crate::Time;
 use crate::group::Context;
 use crate::group::stream::Stream;
@@ -75,6 +78,10 @@ pub(crate) enum Flow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CatchUp {
     pub(crate) decision: Decision,
+    /// It has said that it holds the cut.
+    said: bool,
+    /// All participants hold the cut.
+    safe: bool,
     /// One that has installed the view already, if the decision came from one.
     source: Option<Incarnation>,
     attempt: usize,
@@ -134,6 +141,8 @@ pub(crate) enum Lead {
     Deciding {
         adopted: bool,
         stall_at: Time,
+        /// Waits until all hold the cut before anyone delivers it.
+        holding: Option<Holding>,
     },
     /// Waits until everyone has installed the leader's view.
     Confirming(Confirm),

@@ -181,6 +181,7 @@ impl Group {
                     group,
                     target,
                     decision,
+                    installed: true,
                 },
             );
         }

@@ -13,8 +13,8 @@ const MAX_HOLDERS: usize = 3;
 
 /// What the reports of all participants amount to.
 pub(super) enum Verdict {
-    /// Someone has installed a later view than the leader.
-    Adopt(Box<Decision>, Incarnation),
+    /// This one has installed a later view than the leader, or (`false`) has said that it holds a cut with safe messages.
+    Adopt(Box<Decision>, Incarnation, bool),
     /// These have not installed the leader's view: survivors, joiners.
     Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
     /// These do not fit at all: they are removed.
@@ -61,7 +61,7 @@ impl Membership {
                     // R14: planted, the leader overlooks that someone has installed a view already.
                     _ if planted!(SkipInstalledView) => {}
                     Some(decision) if decision.from == mine && decision.id == *view => {
-                        return Verdict::Adopt(decision.clone(), from);
+                        return Verdict::Adopt(decision.clone(), from, true);
                     }
                     _ => misfits.push(from),
                 },
@@ -76,6 +76,10 @@ impl Membership {
         }
         if !(behind.is_empty() && joining.is_empty()) {
             return Verdict::Complete(behind, joining);
+        }
+        // G25: it may have been delivered, by one that is gone.
+        if let Some((decision, holder)) = self.cut_held_by(reports.iter()) {
+            return Verdict::Adopt(Box::new(decision.clone()), holder, false);
         }
         let (decision, survivors) = self.decide(ctx, target, reports);
         Verdict::Decide(Box::new(decision), survivors)
@@ -200,8 +204,12 @@ impl Membership {
             })
         });
         let causes = causes.collect();
+        let safe = reports.values().any(
+            |standing| matches!(standing, Standing::At { view, safe: true, .. } if *view == self.stream.id),
+        );
         let decision = Decision {
             causes,
+            safe,
             id: target,
             from: self.stream.id,
             crashed: crashed.map(|(_, member)| *member).collect(),

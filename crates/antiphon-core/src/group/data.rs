@@ -80,9 +80,18 @@ impl Membership {
                 }
                 false
             }
+            GroupData::Rows {
+                view, ask, ref reach, ..
+            } if view == self.stream.id => {
+                let Some(rank) = self.stream.rank(from).filter(|_| matches!(self.flow, Flow::Open)) else {
+                    return false;
+                };
+                self.stream.rows(rank, ask, reach)
+            }
             GroupData::Batch { view, .. }
             | GroupData::Orders { view, .. }
-            | GroupData::Token { view, .. } => {
+            | GroupData::Token { view, .. }
+            | GroupData::Rows { view, .. } => {
                 if view > self.stream.id {
                     self.hold_early(from, record);
                 }

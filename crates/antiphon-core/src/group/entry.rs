@@ -99,6 +99,7 @@ impl Group {
             left: Vec::new(),
             crashed: Vec::new(),
             causes: Vec::new(),
+            safe: false,
         };
         self.enter(ctx, group, decision, Vec::new(), true);
         for (from, terms, nonce, first) in std::mem::take(&mut self.early_joins) {
@@ -146,6 +147,7 @@ impl Group {
             stream,
             flow: Flow::Open,
             promise: None,
+            held_cut: None,
             watch: None,
             retained,
             lead: Lead::Idle,

@@ -62,7 +62,7 @@ impl Assembly {
             return Part::Messages(block);
         }
         if planted!(DeliverPieces) {
-            return Part::Whole(Block::large(block.bytes().clone()), 1);
+            return Part::Whole(Block::large(block.bytes().clone()).with_level(block.level()), 1);
         }
         let pieces = self.unfinished.entry(sender).or_default();
         pieces.bytes += block.bytes().len();
@@ -80,7 +80,10 @@ impl Assembly {
             .parts
             .iter()
             .for_each(|part| payload.extend_from_slice(part));
-        Part::Whole(Block::large(payload.freeze()), pieces.parts.len() as u64)
+        Part::Whole(
+            Block::large(payload.freeze()).with_level(block.level()),
+            pieces.parts.len() as u64,
+        )
     }
 
     /// What unfinished messages keep.

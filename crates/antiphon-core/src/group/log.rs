@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use antiphon_wire::{Block, BlockBuilder};
+use antiphon_wire::{Block, BlockBuilder, Level};
 
 /// What a block costs in windows and limits besides its bytes: neither it nor its messages are free.
 pub(crate) const BLOCK_OVERHEAD: usize = 128;
@@ -80,6 +80,8 @@ pub(crate) struct Log {
     nulls_delivered: u64,
     /// The number after the last message.
     messages_end: u64,
+    /// The number after the last safe message that is held in order.
+    safe_end: u64,
 }
 
 impl Log {
@@ -97,6 +99,7 @@ impl Log {
             nulls: 0,
             nulls_delivered: 0,
             messages_end: start,
+            safe_end: start,
         }
     }
 
@@ -133,6 +136,32 @@ impl Log {
     /// All members hold what comes before this.
     pub(crate) fn stable(&self) -> u64 {
         self.stable
+    }
+
+    /// The number after the last safe message that is held in order.
+    pub(crate) fn safe_end(&self) -> u64 {
+        self.safe_end
+    }
+
+    /// Whether a safe message is held and not delivered.
+    pub(crate) fn has_undelivered_safe(&self) -> bool {
+        self.safe_end > self.delivered
+    }
+
+    /// Whether the next message to deliver is held and safe.
+    pub(crate) fn front_is_safe(&self) -> bool {
+        self.entries
+            .get(self.cursor)
+            .is_some_and(|entry| entry.block.level() == Level::Safe)
+    }
+
+    /// How many messages may be delivered if those that are safe may up to this number.
+    pub(crate) fn ready(&self, safe_until: u64) -> u64 {
+        if self.front_is_safe() {
+            self.undelivered().min(safe_until.saturating_sub(self.delivered))
+        } else {
+            self.undelivered()
+        }
     }
 
     /// What is kept, as it is charged.
@@ -202,6 +231,9 @@ impl Log {
         let first = self.next;
         self.next += block.count();
         self.end = self.end.max(self.next);
+        if block.level() == Level::Safe {
+            self.safe_end = self.next;
+        }
         if block.is_nulls() {
             self.nulls += block.count();
             if self.cursor < self.entries.len()
@@ -306,12 +338,15 @@ impl Log {
             block.split_front(end.saturating_sub(first.max(entry.first)))
         };
         let front = part(entry);
+        let level = front.level();
         let mut joined = BlockBuilder::default();
         let mut more = self
             .entries
             .iter()
             .skip(index + 1)
-            .take_while(|entry| entry.first < end && entry.block.is_messages())
+            .take_while(|entry| {
+                entry.first < end && entry.block.is_messages() && entry.block.level() == level
+            })
             .map(part)
             .peekable();
         if !front.is_messages()

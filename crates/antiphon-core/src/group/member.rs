@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use antiphon_wire::block::{Form, PIECE_BYTES};
-use antiphon_wire::group::{DepartedSender, GroupData, GroupReport, GroupTerms, Joiner};
-use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
+use antiphon_wire::group::{Decision, DepartedSender, GroupData, GroupReport, GroupTerms, Joiner};
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 use bytes::Bytes;
 
 use super::credit::{Backlog, Credit};
@@ -94,6 +94,8 @@ pub(crate) struct Membership {
     pub(crate) flow: Flow,
     /// The flush answered last under this node view.
     pub(crate) promise: Option<Promise>,
+    /// The decision on the next view of which it has said that it holds the cut.
+    pub(crate) held_cut: Option<Decision>,
     /// When to doubt the flush's leader, and how often it was doubted.
     pub(crate) watch: Option<(Time, u32)>,
     /// What came before the present view, until all have installed that.
@@ -204,6 +206,14 @@ impl Group {
         }
     }
 
+    pub(super) fn holds(&self, view: GroupViewId, sender: Incarnation, seq: u64) -> Option<bool> {
+        let Phase::Member(membership) = &self.phase else {
+            return None;
+        };
+        let stream = Some(&membership.stream).filter(|stream| stream.id == view)?;
+        Some(stream.holds(stream.rank(sender)?, seq))
+    }
+
     pub(super) fn window(&self) -> usize {
         self.options.window_bytes as usize
     }
@@ -227,15 +237,24 @@ impl Group {
         })
     }
 
-    pub(crate) fn send(&mut self, ctx: &mut Context<'_>, payload: &[u8]) -> Result<Ticket, SendError> {
+    pub(crate) fn send(
+        &mut self,
+        ctx: &mut Context<'_>,
+        level: Level,
+        payload: &[u8],
+    ) -> Result<Ticket, SendError> {
         let ticket = Ticket(self.next_ticket);
         if payload.len() > PIECE_BYTES {
-            self.send_block(ctx, ticket, Block::large(Bytes::copy_from_slice(payload)))?;
+            self.send_block(
+                ctx,
+                ticket,
+                Block::large(Bytes::copy_from_slice(payload)).with_level(level),
+            )?;
             return Ok(ticket);
         }
         self.check_room(ctx, payload.len())?;
         self.next_ticket += 1;
-        self.outbox.push(ticket, payload);
+        self.outbox.push(ticket, level, payload);
         Ok(ticket)
     }
 
@@ -388,6 +407,9 @@ impl Group {
             if filled {
                 // What this member itself had to be waited for.
                 self.deliver_ready(ctx);
+                if let Phase::Member(membership) = &mut self.phase {
+                    membership.stream.watch_rows(ctx.now, ctx.profile);
+                }
             }
         }
     }

@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
+use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
 
 pub(crate) use self::context::{Context, Nodes};
 use self::credit::Credit;
@@ -144,6 +144,8 @@ macro_rules! context {
         }
     };
 }
+// It uses the macro.
+mod dispatch;
 
 impl Groups {
     /// No groups yet, and no incarnation: [`Groups::handle_new_incarnation`] comes first.
@@ -339,10 +341,21 @@ impl Groups {
 
     /// Sends a message to a group.
     pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
+        self.send_at(now, group, Level::Agreed, payload)
+    }
+
+    /// Sends a message of this level to a group.
+    pub fn send_at(
+        &mut self,
+        now: Time,
+        group: GroupHandle,
+        level: Level,
+        payload: &[u8],
+    ) -> Result<Ticket, SendError> {
         self.begin(now);
         let mut ctx = context!(self);
         let group = self.groups.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
-        group.send(&mut ctx, payload)
+        group.send(&mut ctx, level, payload)
     }
 
     /// Sends messages to a group, all or none.
@@ -447,6 +460,18 @@ impl Groups {
         }))
     }
 
+    /// Whether this node holds a message of a group's present view, and all that comes before it in the order; `None` if it is
+    /// in another view. For tests: a safe message is delivered only where all members hold it.
+    pub fn holds(
+        &self,
+        group: GroupHandle,
+        view: GroupViewId,
+        sender: Incarnation,
+        seq: u64,
+    ) -> Option<bool> {
+        self.groups.get(&group)?.holds(view, sender, seq)
+    }
+
     /// How many control messages of peers made no sense.
     pub fn nonsense(&self) -> u64 {
         self.nonsense
@@ -499,235 +524,6 @@ impl Groups {
         let wanted = |group: &&Group| group.name == name && !matches!(group.phase, Phase::Ghost { .. });
         self.groups.values().find(wanted).map(|group| group.handle)
     }
-
-    fn dispatch(&mut self, from: Incarnation, message: GroupMessage) {
-        match message {
-            GroupMessage::Report { .. }
-            | GroupMessage::Announce(_)
-            | GroupMessage::Dissolved { .. }
-            | GroupMessage::Lookup { .. }
-            | GroupMessage::Declined { .. } => self.handle_directory(from, message),
-            GroupMessage::Located { .. }
-            | GroupMessage::Grant { .. }
-            | GroupMessage::Join { .. }
-            | GroupMessage::Moved { .. }
-            | GroupMessage::Refused { .. }
-            | GroupMessage::FirstView { .. } => self.handle_joining(from, message),
-            GroupMessage::FlushStart { .. } => self.handle_start(from, message),
-            other => self.handle_by_id(from, other),
-        }
-    }
-
-    /// As the elder.
-    fn handle_directory(&mut self, from: Incarnation, message: GroupMessage) {
-        if self.nodes.members.first() != Some(&self.me) {
-            return;
-        }
-        let directory = &mut self.directory;
-        let answers = match message {
-            GroupMessage::Report { groups } => directory.report(from, groups),
-            GroupMessage::Lookup { name } => directory.lookup(from, name),
-            GroupMessage::Announce(report) => {
-                directory.announce(report);
-                Vec::new()
-            }
-            GroupMessage::Dissolved { group, name, k } => {
-                directory.dissolved(group, &name, k);
-                Vec::new()
-            }
-            GroupMessage::Declined { name } => {
-                directory.declined(from, &name);
-                Vec::new()
-            }
-            _ => Vec::new(),
-        };
-        let mut ctx = context!(self);
-        for (to, answer) in answers {
-            ctx.send(to, answer);
-        }
-    }
-
-    /// Messages that name a group: to joiners, and joins.
-    fn handle_joining(&mut self, from: Incarnation, message: GroupMessage) {
-        let name = match &message {
-            GroupMessage::Located { name, .. }
-            | GroupMessage::Grant { name, .. }
-            | GroupMessage::Join { name, .. }
-            | GroupMessage::Moved { name, .. }
-            | GroupMessage::Refused { name, .. }
-            | GroupMessage::FirstView { name, .. } => name.clone(),
-            _ => return,
-        };
-        let handle = self.named(&name);
-        let mut ctx = context!(self);
-        let group = handle.and_then(|handle| self.groups.get_mut(&handle));
-        let Some(group) = group else {
-            match message {
-                GroupMessage::Grant { name, .. } => ctx.send(from, GroupMessage::Declined { name }),
-                GroupMessage::Join { name, .. } => ctx.not_here(from, name),
-                // Whoever counts on this node learns that it does not take part.
-                GroupMessage::FirstView { group, .. } => ctx.send(from, GroupMessage::Leave { group }),
-                _ => {}
-            }
-            return;
-        };
-        match message {
-            GroupMessage::Located { leader, .. } => group.located(&mut ctx, leader),
-            GroupMessage::Moved {
-                leader: Some(leader), ..
-            } => group.located(&mut ctx, leader),
-            GroupMessage::Moved { leader: None, .. } => group.not_there(&mut ctx, from),
-            GroupMessage::Grant { k, .. } => {
-                // One that left and joins again may be granted twice; that it has the group is no reason to decline.
-                if group.found(&mut ctx, k) || matches!(group.phase, Phase::Member(_)) {
-                    return;
-                }
-                ctx.send(from, GroupMessage::Declined { name });
-                // Nobody has the group: a member that wanted to leave it has nothing to wait for.
-                let waits = matches!(group.phase, Phase::Locating { .. } | Phase::Joining { .. });
-                if waits && group.leaving.is_some() {
-                    group.end(&mut ctx);
-                    let handle = group.handle;
-                    self.groups.remove(&handle);
-                }
-            }
-            GroupMessage::Join {
-                terms, nonce, first, ..
-            } => group.handle_join(&mut ctx, from, terms, nonce, first),
-            GroupMessage::Refused { reason, .. } => {
-                if matches!(group.phase, Phase::Joining { .. }) {
-                    group.phase = Phase::Refused;
-                    group.event(&mut ctx, GroupEvent::Refused { reason });
-                }
-            }
-            GroupMessage::FirstView {
-                group: id,
-                terms,
-                decision,
-                departed,
-                ..
-            } => {
-                group.handle_first_view(&mut ctx, from, id, terms, *decision, departed);
-                self.replay_strays();
-            }
-            _ => {}
-        }
-    }
-
-    fn replay_strays(&mut self) {
-        for (from, record) in std::mem::take(&mut self.strays) {
-            self.handle_data(self.now, from, record);
-        }
-    }
-
-    fn handle_start(&mut self, from: Incarnation, message: GroupMessage) {
-        let GroupMessage::FlushStart {
-            group,
-            name,
-            view,
-            target,
-        } = message
-        else {
-            return;
-        };
-        // The ballot of a flush is the node view it is led under.
-        if target.node != self.nodes.id {
-            self.nonsense += 1;
-            return;
-        }
-        let joining = self
-            .named(&name)
-            .filter(|handle| self.groups[handle].id().is_none());
-        let left_from = |local: &Group| matches!(&local.phase, Phase::Ghost { group: id, retained, .. } if *id == group && retained.decision.from == view);
-        let ghost = self
-            .groups
-            .values()
-            .find(|local| left_from(local))
-            .map(|local| local.handle);
-        let handle = ghost.or(joining).or_else(|| self.find(group));
-        let mut ctx = context!(self);
-        match handle.and_then(|handle| self.groups.get_mut(&handle)) {
-            Some(local) if local.id().is_none_or(|id| id == group) => {
-                local.handle_flush_start(&mut ctx, from, group, view, target);
-            }
-            _ => {
-                let standing = antiphon_wire::group::Standing::Gone;
-                ctx.send(
-                    from,
-                    GroupMessage::FlushReport {
-                        group,
-                        target,
-                        standing,
-                    },
-                );
-            }
-        }
-    }
-
-    /// Messages between members.
-    fn handle_by_id(&mut self, from: Incarnation, message: GroupMessage) {
-        let id = match &message {
-            GroupMessage::Leave { group }
-            | GroupMessage::Resume { group, .. }
-            | GroupMessage::Check { group, .. }
-            | GroupMessage::FlushReport { group, .. }
-            | GroupMessage::FlushRefused { group, .. }
-            | GroupMessage::FlushCut { group, .. }
-            | GroupMessage::Complete { group, .. }
-            | GroupMessage::Installed { group, .. }
-            | GroupMessage::Settled { group, .. }
-            | GroupMessage::Overdue { group, .. }
-            | GroupMessage::Slow { group, .. }
-            | GroupMessage::Removed { group, .. } => *group,
-            _ => return,
-        };
-        let handle = self.find(id);
-        let mut ctx = context!(self);
-        let Some(handle) = handle else {
-            if let GroupMessage::Resume { group, view } | GroupMessage::Check { group, view } = message {
-                let cause = "its leader is no member of the group any more".to_owned();
-                ctx.send(from, GroupMessage::Removed { group, view, cause });
-            }
-            return;
-        };
-        let Some(group) = self.groups.get_mut(&handle) else {
-            return;
-        };
-        let forget = match message {
-            GroupMessage::Settled { view, .. } => group.handle_settled(view),
-            GroupMessage::Removed { view, cause, .. } => group.handle_removed(&mut ctx, view, cause),
-            message => {
-                match message {
-                    GroupMessage::Leave { group: id } => group.handle_leave(&mut ctx, from, id),
-                    GroupMessage::Check { group: id, view } => group.handle_check(&mut ctx, from, id, view),
-                    GroupMessage::Resume { group: id, view } => group.handle_resume(&mut ctx, from, id, view),
-                    GroupMessage::FlushReport { target, standing, .. } => {
-                        group.handle_report(&mut ctx, from, target, standing);
-                    }
-                    GroupMessage::FlushRefused { promised, .. } => {
-                        group.handle_flush_refused(&mut ctx, promised)
-                    }
-                    GroupMessage::FlushCut { decision, .. } => group.handle_cut(&mut ctx, from, *decision),
-                    GroupMessage::Complete { target, decision, .. } => {
-                        group.handle_complete(&mut ctx, from, target, *decision);
-                    }
-                    GroupMessage::Installed { view, .. } => group.handle_installed(&mut ctx, from, view),
-                    GroupMessage::Overdue { view, .. } => group.handle_overdue(&mut ctx, from, view),
-                    GroupMessage::Slow {
-                        group: id,
-                        view,
-                        for_us,
-                        cause,
-                    } => group.handle_slow(&mut ctx, from, id, view, for_us, cause),
-                    _ => {}
-                }
-                false
-            }
-        };
-        if forget {
-            self.groups.remove(&handle);
-        }
-    }
 }
 
 fn data_group(record: &GroupData) -> GroupId {
@@ -742,6 +538,7 @@ fn data_group(record: &GroupData) -> GroupId {
         | GroupData::PullOrders { group, .. }
         | GroupData::RepairOrders { group, .. }
         | GroupData::Token { group, .. }
-        | GroupData::TokenHeld { group, .. } => *group,
+        | GroupData::TokenHeld { group, .. }
+        | GroupData::Rows { group, .. } => *group,
     }
 }

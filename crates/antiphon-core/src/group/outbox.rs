@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use antiphon_wire::block::Form;
-use antiphon_wire::{Block, BlockBuilder};
+use antiphon_wire::{Block, BlockBuilder, Level};
 
 use super::log::charge;
 use crate::Ticket;
@@ -38,11 +38,12 @@ impl Outbox {
         self.bytes + self.open.len()
     }
 
-    pub(crate) fn push(&mut self, ticket: Ticket, payload: &[u8]) {
-        if !self.open.has_room(payload.len()) || !self.continues(ticket) {
+    pub(crate) fn push(&mut self, ticket: Ticket, level: Level, payload: &[u8]) {
+        if !self.open.has_room(payload.len()) || !self.continues(ticket) || !self.open.takes(level) {
             self.close();
         }
         self.open_first.get_or_insert(ticket);
+        self.open.set_level(level);
         self.open.push(payload);
     }
 
@@ -51,6 +52,7 @@ impl Outbox {
         if length < SMALL
             && block.form() == Form::Messages
             && self.open.has_room(length)
+            && self.open.takes(block.level())
             && self.continues(first)
         {
             self.open_first.get_or_insert(first);

@@ -6,14 +6,16 @@
 //! sender, which shows how far its log reaches to those that lag. Everything here is per view; a flush ends it.
 
 mod repair;
+pub(crate) mod safe;
 mod token;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, Run};
-use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation};
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
+use self::safe::Safe;
 use super::Effect;
 use super::log::{Inserted, Log};
 use crate::order::{Engine, MAX_RUNS};
@@ -58,6 +60,7 @@ pub(crate) struct Stream {
     pub(crate) logs: Vec<Log>,
     pub(crate) engine: Engine,
     pub(crate) spread: Spread,
+    safe: Safe,
     window: usize,
     rows: Vec<Row>,
     /// Per sender, the first message that this member's application has not consumed.
@@ -92,6 +95,7 @@ impl Stream {
         credit: &[u64],
         options: GroupOptions,
     ) -> Self {
+        let engine = Engine::new(&options, start, me);
         let told = start.iter().zip(&consumed).map(|(&held, &consumed)| Told {
             held,
             consumed,
@@ -106,7 +110,8 @@ impl Stream {
             id,
             me,
             logs: start.iter().map(|&start| Log::new(start)).collect(),
-            engine: Engine::new(&options, start, me),
+            safe: Safe::new(me, &engine, start),
+            engine,
             window: options.window_bytes as usize,
             spread: Spread::new(options.dissemination, me, members.len()),
             rows: credit
@@ -148,6 +153,9 @@ impl Stream {
 
     /// Adds messages of this member; gives the number of the first, as applications count.
     pub(crate) fn append(&mut self, block: Block) -> u64 {
+        if block.level() == Level::Safe {
+            self.note_safe();
+        }
         let seq = self.logs[self.me].append(block);
         self.rows[self.me].held = self.logs[self.me].next();
         self.engine.held(self.me, &self.logs[self.me]);
@@ -158,7 +166,7 @@ impl Stream {
     /// The next messages to deliver, all of one sender.
     pub(crate) fn deliver(&mut self) -> Option<(usize, u64, Block)> {
         loop {
-            let (rank, count) = self.engine.next(&self.logs)?;
+            let (rank, count) = self.engine.next(&self.logs, &self.safe)?;
             let (first, block) = self.logs[rank].deliver(count)?;
             self.engine.took(block.count());
             if !block.is_nulls() {
@@ -267,6 +275,9 @@ impl Stream {
     /// Puts messages into their log and shows them to the order.
     fn take(&mut self, sender: usize, first: u64, messages: Block) {
         let limit = self.limit();
+        if messages.level() == Level::Safe {
+            self.note_safe();
+        }
         let log = &mut self.logs[sender];
         if !messages.is_empty() && log.insert(first, messages, limit) == Inserted::Refused {
             self.dropped += 1;
@@ -339,7 +350,7 @@ impl Stream {
         });
     }
 
-    /// A member said how far it has come in this member's log. True if that makes room.
+    /// A member said how far it has come in this member's log. True if that makes room, or something safe.
     pub(crate) fn ack(
         &mut self,
         now: Time,
@@ -372,7 +383,8 @@ impl Stream {
                 self.mark_at.get_or_insert(now + profile.retransmit * 2);
             }
         }
-        room
+        let safe = self.row_of_ack(from, held);
+        room || safe
     }
 
     fn am_sequencer(&self) -> bool {
@@ -532,6 +544,7 @@ impl Stream {
                 self.tell(rank, out);
             }
         }
+        self.tell_rows(now, profile, out);
     }
 
     fn take_orders(&mut self) -> Option<GroupData> {
@@ -606,6 +619,7 @@ impl Stream {
             self.probe_at,
             self.mark_at,
             self.token_at,
+            self.safe.next_timeout(),
         ]
         .into_iter()
         .flatten()
@@ -639,6 +653,7 @@ impl Stream {
             self.token_at = None;
             self.pass_token_again(now, profile, out);
         }
+        self.ask_for_rows(now, profile, out);
         if due(self.mark_at) {
             self.mark_at = None;
             self.published = self.logs[self.me].stable();

@@ -10,6 +10,9 @@
 //!   [`rotation`].
 //! - [`Engine::Token`]: each member numbers its own messages when it has the token; see [`token`].
 //!
+//! A safe message whose turn it is waits until all members are known to hold it, and all behind it in its order with it;
+//! see `group/stream/safe.rs`.
+//!
 //! # At the cut
 //! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a prefix of that. The rest is delivered by one
 //! rule on that same data, so it has one order everywhere. In fifo order that is all of the cut, by (rank, number).
@@ -26,6 +29,7 @@ pub(crate) use sequencer::{MAX_RUNS, Sequencer};
 pub(crate) use token::{Passed, Taken, Token};
 
 use crate::group::log::Log;
+use crate::group::stream::safe::Safe;
 use crate::{GroupOptions, Order, TotalEngine};
 
 /// The interleaving of the logs of one group view.
@@ -79,18 +83,19 @@ impl Engine {
     }
 
     /// The rank whose next messages may be delivered now, and how many of them. The caller says how many it took.
-    pub(crate) fn next(&self, logs: &[Log]) -> Option<(usize, u64)> {
+    pub(crate) fn next(&self, logs: &[Log], safe: &Safe) -> Option<(usize, u64)> {
         let any = || {
-            let rank = logs.iter().position(|log| log.undelivered() > 0)?;
-            Some((rank, logs[rank].undelivered()))
+            let ready = logs.iter().enumerate();
+            let mut ready = ready.map(|(rank, log)| (rank, log.ready(safe.until(rank))));
+            ready.find(|(_, count)| *count > 0)
         };
         match self {
             Engine::Fifo => any(),
             // G21 agreed order: nothing is delivered before its position is known.
             _ if planted!(DeliverBeforeOrder) => any(),
-            Engine::Sequencer(sequencer) => sequencer.next(logs),
-            Engine::Rotation(rotation) => rotation.next(logs),
-            Engine::Token(token) => token.records().next(logs),
+            Engine::Sequencer(sequencer) => sequencer.next(logs, safe.until(0)),
+            Engine::Rotation(rotation) => rotation.next(logs, safe.until(0)),
+            Engine::Token(token) => token.records().next(logs, safe.until(0)),
         }
     }
 

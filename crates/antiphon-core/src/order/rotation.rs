@@ -76,6 +76,8 @@ pub(crate) struct Rotation {
     /// Whose slot is next, and how much of it is left.
     turn: usize,
     left: u64,
+    /// How many numbers of all logs the walk has passed.
+    passed: u64,
 }
 
 impl Rotation {
@@ -84,20 +86,40 @@ impl Rotation {
             start: start.to_vec(),
             turn: 0,
             left: SLOT,
+            passed: 0,
         }
     }
 
-    /// Whose next numbers are to be passed, and how many of them are here.
-    pub(crate) fn next(&self, logs: &[Log]) -> Option<(usize, u64)> {
+    /// Whose next numbers are to be passed, and how many of them are here. Safe messages may be at the first `safe_until`
+    /// places.
+    pub(crate) fn next(&self, logs: &[Log], safe_until: u64) -> Option<(usize, u64)> {
         let mut turn = self.turn;
         if planted!(SkipSilentSlot) && logs[turn].undelivered() == 0 {
             turn = logs.iter().position(|log| log.undelivered() > 0)?;
         }
-        let count = logs[turn].undelivered().min(self.left);
+        let mut count = logs[turn].undelivered().min(self.left);
+        if logs[turn].front_is_safe() {
+            count = count.min(safe_until.saturating_sub(self.passed));
+        }
         (count > 0).then_some((turn, count))
     }
 
+    /// The next place, if its message is held and safe and has to wait.
+    pub(crate) fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64> {
+        (logs[self.turn].front_is_safe() && safe_until <= self.passed).then_some(self.passed)
+    }
+
+    /// The first place of the walk whose number is not held, and per rank the first number that has such a place.
+    pub(crate) fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>) {
+        let held: Vec<u64> = logs.iter().map(|log| log.next() - 1).collect();
+        let mut covered: Vec<u64> = logs.iter().map(Log::delivered).collect();
+        let walk = self.walk(&held, &mut covered);
+        let ahead: u64 = walk.iter().map(|(_, count)| count).sum();
+        (self.passed + ahead, covered)
+    }
+
     pub(crate) fn took(&mut self, count: u64) {
+        self.passed += count;
         self.left = self.left.saturating_sub(count);
         if self.left == 0 {
             self.left = SLOT;
@@ -168,7 +190,7 @@ mod tests {
     /// What the walk delivers, as (rank, messages), and what it passes over left out.
     fn deliver(rotation: &mut Rotation, logs: &mut [Log]) -> Vec<(usize, u64)> {
         let mut seen = Vec::new();
-        while let Some((rank, count)) = rotation.next(logs) {
+        while let Some((rank, count)) = rotation.next(logs, 0) {
             let (_, block) = logs[rank].deliver(count).unwrap();
             rotation.took(block.count());
             if !block.is_nulls() {

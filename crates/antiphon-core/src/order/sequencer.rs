@@ -155,10 +155,35 @@ impl Sequencer {
         }
     }
 
-    pub(crate) fn next(&self, logs: &[Log]) -> Option<(usize, u64)> {
+    /// Safe messages may be delivered up to position `safe_until`.
+    pub(crate) fn next(&self, logs: &[Log], safe_until: u64) -> Option<(usize, u64)> {
         let (rank, count) = *self.pending.front()?;
-        let ready = logs[rank].undelivered().min(count);
+        let mut ready = logs[rank].undelivered().min(count);
+        if logs[rank].front_is_safe() {
+            ready = ready.min(safe_until.saturating_sub(self.delivered));
+        }
         (ready > 0).then_some((rank, ready))
+    }
+
+    /// The next position, if its message is held and safe and has to wait.
+    pub(crate) fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64> {
+        let (rank, _) = *self.pending.front()?;
+        (logs[rank].front_is_safe() && safe_until <= self.delivered).then_some(self.delivered)
+    }
+
+    /// The first position whose record or message is not held, and per rank the first message without such a position.
+    pub(crate) fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>) {
+        let mut position = self.delivered;
+        let mut covered: Vec<u64> = logs.iter().map(Log::delivered).collect();
+        for (rank, count) in &self.pending {
+            let held = logs[*rank].next().saturating_sub(covered[*rank]).min(*count);
+            position += held;
+            covered[*rank] += held;
+            if held < *count {
+                break;
+            }
+        }
+        (position, covered)
     }
 
     pub(crate) fn took(&mut self, taken: u64) {

@@ -72,7 +72,9 @@ fn integrity(
     let send = history
         .life(m.sender)
         .and_then(|sender| history.sent(sender, stay.group, m.payload));
-    let holds = send.as_ref().is_some_and(|send| send.at <= at);
+    let holds = send
+        .as_ref()
+        .is_some_and(|send| send.at <= at && send.safe == m.safe);
     report.check("G8", at, holds, || {
         format!(
             "{} delivered {}#{}, which was not sent so: {send:?}",

@@ -88,6 +88,8 @@ pub struct Send {
     pub ticket: u64,
     /// The hash of its bytes.
     pub payload: u64,
+    /// Whether it was to be safe.
+    pub safe: bool,
     /// The stay in which it was sent.
     pub stay: usize,
     /// The epoch of that stay.
@@ -286,6 +288,7 @@ impl<'a> History<'a> {
                 group,
                 ticket,
                 payload,
+                safe,
             } => match open_stay(life, *group) {
                 Some(stay) => {
                     let epoch = life.stays[stay].epochs.len() - 1;
@@ -294,6 +297,7 @@ impl<'a> History<'a> {
                         at,
                         ticket: *ticket,
                         payload: *payload,
+                        safe: *safe,
                         stay,
                         epoch,
                         after,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, receipts, spread, slow ──► Report
+//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, safe, receipts, spread, slow ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -17,6 +17,7 @@ mod lifecycle;
 mod membership;
 mod order;
 mod receipts;
+mod safe;
 mod slow;
 mod spread;
 mod synchrony;
@@ -120,6 +121,9 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G21",
     "G22",
     "G23",
+    "G24",
+    "G25",
+    "G26",
     "R2",
     "R8",
     "R9",
@@ -146,6 +150,7 @@ pub fn check(trace: &Trace) -> Report {
     synchrony::check(&history, &mut report);
     delivery::check(&history, &mut report);
     order::check(&history, &mut report);
+    safe::check(&history, &mut report);
     receipts::check(&history, &mut report);
     spread::check(&history, &trace.hops, &mut report);
     slow::check(&history, &mut report);

@@ -19,6 +19,8 @@ pub(super) struct Story {
     pub(super) trace: Trace,
     now: u64,
     order: Order,
+    /// Whether messages are sent and delivered as safe.
+    pub(super) safe: bool,
 }
 
 pub(super) fn incarnation(process: ProcessId) -> Incarnation {
@@ -42,6 +44,7 @@ impl Story {
             trace: Trace::default(),
             now: 0,
             order,
+            safe: false,
         };
         story.trace.seeds = (0..processes).map(addr_of).collect();
         let all: Vec<ProcessId> = (0..processes).collect();
@@ -238,6 +241,7 @@ impl Story {
                 group: 0,
                 ticket: seq,
                 payload: payload(by, seq),
+                safe: self.safe,
             },
         );
     }
@@ -250,6 +254,7 @@ impl Story {
             seq,
             numbers: 1,
             payload: payload(from, seq),
+            safe: self.safe,
             ticket: (to == from).then_some(seq),
         };
         self.add(to, Seen::Group(0, Heard::Message(delivery)));

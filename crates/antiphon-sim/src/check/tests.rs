@@ -289,6 +289,7 @@ fn a_message_with_other_bytes_is_rejected() {
             group: 0,
             ticket: 1,
             payload: 99,
+            safe: false,
         },
     );
     story.deliver(1, 0, 1, 1);
@@ -677,4 +678,85 @@ fn an_incarnation_that_begins_twice_is_rejected() {
     story.add(1, Seen::Expelled("silent".to_owned()));
     story.add(1, Seen::Incarnation(incarnation(0)));
     story.is_rejected_for("incarnations");
+}
+
+/// Five members and a safe message of the second.
+fn safe_story(order: Order) -> Story {
+    let mut story = Story::of(5, order);
+    story.safe = true;
+    story.send(1, 1);
+    story
+}
+
+#[test]
+fn a_safe_message_that_a_survivor_goes_on_without_is_rejected() {
+    for order in [Order::Fifo, Order::Total] {
+        let mut story = safe_story(order);
+        story.deliver(0, 1, 1, 1);
+        story.kill(0);
+        story.kill(1);
+        story.node_view(&[2, 3, 4], &[0, 1, 2, 3, 4], 2, &[2, 3, 4]);
+        story.group_view(&[2, 3, 4], &[2, 3, 4], &[], &[], &[0, 1], 2, &[2, 3, 4]);
+        story.is_rejected_for("G24");
+    }
+}
+
+#[test]
+fn a_safe_message_behind_the_notice_is_owed_to_those_it_names_only() {
+    let mut story = safe_story(Order::Fifo);
+    let notice = |story: &mut Story, to, members: &[usize]| {
+        let members = members.iter().map(|process| incarnation(*process)).collect();
+        story.add(to, Seen::Group(0, Heard::Transitional(members)));
+    };
+    notice(&mut story, 0, &[0, 1]);
+    story.deliver(0, 1, 1, 1);
+    story.kill(0);
+    story.kill(1);
+    story.node_view(&[2, 3, 4], &[0, 1, 2, 3, 4], 2, &[2, 3, 4]);
+    story.group_view(&[2, 3, 4], &[2, 3, 4], &[], &[], &[0, 1], 2, &[2, 3, 4]);
+    story.is_accepted();
+
+    let mut story = safe_story(Order::Fifo);
+    notice(&mut story, 0, &[0, 2]);
+    story.deliver(0, 1, 1, 1);
+    story.kill(0);
+    story.kill(1);
+    story.node_view(&[2, 3, 4], &[0, 1, 2, 3, 4], 2, &[2, 3, 4]);
+    story.group_view(&[2, 3, 4], &[2, 3, 4], &[], &[], &[0, 1], 2, &[2, 3, 4]);
+    story.is_rejected_for("G25");
+}
+
+#[test]
+fn a_safe_message_after_different_ones_is_rejected_although_one_of_the_two_is_dead() {
+    let mut story = safe_story(Order::Total);
+    story.send(2, 1);
+    story.deliver(0, 2, 1, 1);
+    story.deliver(0, 1, 1, 1);
+    story.deliver(2, 1, 1, 1);
+    story.kill(0);
+    story.is_rejected_for("G26");
+}
+
+#[test]
+fn a_member_that_lacks_what_is_delivered_as_safe_is_a_violation() {
+    let mut story = safe_story(Order::Total);
+    story.deliver_to_all(5, 1, 1, 1);
+    story.is_accepted();
+    let lacks = Seen::Unheld {
+        group: 0,
+        sender: incarnation(1),
+        seq: 1,
+        lacks: incarnation(2),
+    };
+    story.add(0, lacks);
+    story.is_rejected_for("G24");
+}
+
+#[test]
+fn a_message_that_is_safe_without_its_sender_wanting_it_is_rejected() {
+    let mut story = Story::of(2, Order::Fifo);
+    story.send(0, 1);
+    story.safe = true;
+    story.deliver(1, 0, 1, 1);
+    story.is_rejected_for("G8");
 }

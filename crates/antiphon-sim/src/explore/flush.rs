@@ -16,7 +16,8 @@
 //! their channel.
 //!
 //! The invariants: members that go from one group view to the same next one have delivered the same messages in the same
-//! order between them (G14, G21); a view id has one member list; the living never go from one view to different ones, so
+//! order between them (G14, G21); what one delivered as safe is delivered by all of the view, or all that the notice before it names, that go on from there,
+//! whatever happens to the one (G24, G25); a view id has one member list; the living never go from one view to different ones, so
 //! none is skipped; at the end all the living are in the same view, and it lists exactly them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use antiphon_core::explore::{Effect, Groups};
 use antiphon_core::wire::group::{GroupData, GroupMessage};
-use antiphon_core::wire::{GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
+use antiphon_core::wire::{GroupViewId, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId};
 use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, Order, Profile, Time, TotalEngine};
 
 use super::search::{Model, fingerprint};
@@ -48,6 +49,8 @@ pub struct FlushModel {
     pub leaders_only: bool,
     /// Who sends one message each, at any time.
     pub senders: Vec<Id>,
+    /// Whether what they send is safe.
+    pub safe: bool,
     /// The group's order.
     pub order: Order,
     /// What makes it.
@@ -80,6 +83,8 @@ struct Peer {
     installed: usize,
     /// The group view it is in, its members, and what it has delivered there.
     view: Option<(GroupViewId, Vec<Incarnation>)>,
+    /// Those named by the notice that the rest of that view was completed by a flush.
+    named: Option<Vec<Incarnation>>,
     delivered: Vec<(Incarnation, u64)>,
     print: u128,
 }
@@ -92,6 +97,8 @@ struct Seen {
     installed: BTreeMap<GroupViewId, u8>,
     /// From one view to the next: what was delivered between them.
     between: BTreeMap<(GroupViewId, GroupViewId), Vec<(Incarnation, u64)>>,
+    /// What was delivered as safe in each view, and who must deliver it too if it goes on from there.
+    owed: BTreeSet<(GroupViewId, (Incarnation, u64), Vec<Incarnation>)>,
 }
 
 impl Seen {
@@ -102,6 +109,19 @@ impl Seen {
         let detour =
             steps.find(|(last, next)| came_from.insert(*next, *last).is_some_and(|other| other != *last));
         detour.map(|(_, next)| *next)
+    }
+
+    /// Something safe that one who is owed it went on without.
+    fn unpaid(&self) -> Option<String> {
+        self.owed.iter().find_map(|(view, item, to)| {
+            let mut steps = self.between.iter().filter(|((last, _), _)| last == view);
+            let without = steps.find(|((_, next), delivered)| {
+                let by = self.installed.get(next).copied().unwrap_or(0);
+                let owed = |who: &Incarnation| by & 1 << (who.0 - 1) != 0;
+                !delivered.contains(item) && to.iter().any(owed)
+            });
+            without.map(|_| format!("G24/G25: {item:?} was delivered as safe in {view:?}, and one of {to:?} went on without it"))
+        })
     }
 
     /// A view after which different living members have different views.
@@ -280,11 +300,21 @@ impl FlushModel {
                 if let Some(detour) = seen.detour() {
                     broken = Some(format!("G16: members came to {detour:?} from different views"));
                 }
+                broken = broken.or(seen.unpaid());
                 peer.view = Some((view.id, view.members.clone()));
+                peer.named = None;
             }
+            GroupEvent::Transitional { members } => peer.named = Some(members),
             GroupEvent::Messages(messages) => {
                 for message in messages {
                     let item = (message.sender, message.seq);
+                    let members = peer.view.iter().map(|(_, members)| members);
+                    if message.level == Level::Safe
+                        && let Some(to) = peer.named.iter().chain(members).next()
+                    {
+                        seen.owed.insert((message.view, item, to.clone()));
+                        broken = broken.or(seen.unpaid());
+                    }
                     if peer.delivered.contains(&item) {
                         broken = Some(format!("{id} delivered {item:?} twice"));
                     }
@@ -451,6 +481,7 @@ impl Model for FlushModel {
                 alive: true,
                 installed: 0,
                 view: None,
+                named: None,
                 delivered: Vec::new(),
                 print: 0,
             })
@@ -521,12 +552,13 @@ impl Model for FlushModel {
                 });
             }
             if state.to_send.contains(&id) && state.peers[usize::from(id)].view.is_some() {
+                let level = if self.safe { Level::Safe } else { Level::Agreed };
                 step(Did::Send(id), &|next| {
                     next.to_send.remove(&id);
                     self.act(next, id, |groups, now, handle| {
                         if let Some(handle) = handle {
                             // A refusal is the application's to handle; here it means nothing was sent.
-                            let _ = groups.send(now, handle, b"m");
+                            let _ = groups.send_at(now, handle, level, b"m");
                         }
                     });
                 });
@@ -600,6 +632,7 @@ impl Peer {
             self.alive,
             self.installed,
             &self.view,
+            &self.named,
             &self.delivered,
         ));
     }
@@ -641,7 +674,8 @@ fn travels(record: &GroupData) -> bool {
         | GroupData::Pull { .. }
         | GroupData::Repair { .. }
         | GroupData::PullOrders { .. }
-        | GroupData::RepairOrders { .. } => true,
+        | GroupData::RepairOrders { .. }
+        | GroupData::Rows { .. } => true,
     }
 }
 

@@ -265,8 +265,14 @@ pub fn flush(full: bool) -> Vec<Study> {
         crashes: 1,
         leaders_only: true,
         senders: vec![0],
+        safe: false,
         order: Order::Total,
         engine: TotalEngine::Sequencer,
+    };
+    let safe = || FlushModel {
+        safe: true,
+        senders: vec![1],
+        ..three()
     };
     let joiner = || FlushModel {
         joiner: true,
@@ -296,6 +302,18 @@ pub fn flush(full: bool) -> Vec<Study> {
                 ..three()
             },
         ),
+        flushing(
+            "three members, the second sends a safe message, the leader dies",
+            safe(),
+        ),
+        flushing(
+            "three members, the leader sends a safe message and dies, fifo",
+            FlushModel {
+                order: Order::Fifo,
+                senders: vec![0],
+                ..safe()
+            },
+        ),
         flushing("three members and a joiner, the leader dies", joiner()),
         flushing(
             "three members and a joiner, two leaders die",
@@ -320,6 +338,20 @@ pub fn flush(full: bool) -> Vec<Study> {
                     crashes: 2,
                     senders: vec![1],
                     ..three()
+                },
+            ),
+            flushing(
+                "three members, two leaders die, the second sends a safe message",
+                FlushModel { crashes: 2, ..safe() },
+            ),
+            flushing(
+                "three members, any two die, the leader sends a safe message, fifo",
+                FlushModel {
+                    crashes: 2,
+                    leaders_only: false,
+                    order: Order::Fifo,
+                    senders: vec![0],
+                    ..safe()
                 },
             ),
             flushing(

@@ -1,6 +1,7 @@
 //! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it drawn
 //! from the seed.
 
+mod levels;
 mod lifelines;
 mod operations;
 
@@ -32,6 +33,7 @@ pub const NAMES: &[&str] = &[
     "r16-members-of-a-rotation-die",
     "r16-the-token-is-lost",
     "r17-receipts",
+    "r17-safe",
     "g20-sender-and-sequencer-die",
     "r18-stalled-flush",
     "r20-bad-pairs",
@@ -89,6 +91,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
                 group.options = group.options.dissemination(Dissemination::Chain);
             }
         }
+        draw_levels(&mut plan, seed);
         return plan;
     }
     let usual = match name {
@@ -116,8 +119,17 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     };
     story.write();
     let mut plan = story.plan;
+    draw_levels(&mut plan, seed);
     plan.steps.sort_by_key(|step| step.at);
     plan
+}
+
+/// Whether some messages, and how many, are to be safe; drawn apart from all else.
+fn draw_levels(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"levels", 0));
+    if plan.load.safe_percent == 0 && random.percent(40) {
+        plan.load.safe_percent = *random.pick(&[5, 30, 100]);
+    }
 }
 
 /// A plan in the making.
@@ -189,6 +201,7 @@ impl Story<'_> {
             "r16-members-of-a-rotation-die" => self.members_of_a_rotation_die(),
             "r16-the-token-is-lost" => self.token_is_lost(),
             "r17-receipts" => self.receipts(),
+            "r17-safe" => self.safe_messages(),
             "g20-sender-and-sequencer-die" => self.sender_and_sequencer_die(),
             "r18-stalled-flush" => self.stalled_flush(),
             "r20-bad-pairs" => self.bad_pairs(),

@@ -148,6 +148,8 @@ pub struct Load {
     pub large_percent: u32,
     /// Bytes of the large ones.
     pub large_bytes: usize,
+    /// In a hundred: safe messages.
+    pub safe_percent: u32,
 }
 
 impl Default for Load {
@@ -157,6 +159,7 @@ impl Default for Load {
             bytes: 200,
             large_percent: 0,
             large_bytes: 20_000,
+            safe_percent: 0,
         }
     }
 }

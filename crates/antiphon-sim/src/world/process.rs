@@ -13,7 +13,7 @@ use std::sync::Arc;
 use antiphon_core::wire::frame::{HEADER_BYTES, Kind, MAX_FRAME_BYTES, TAG_BYTES, peek};
 use antiphon_core::wire::group::GroupData;
 use antiphon_core::wire::record::Record;
-use antiphon_core::wire::{Block, Incarnation, Member, NodeView, Reader, Wire};
+use antiphon_core::wire::{Block, Incarnation, Level, Member, NodeView, Reader, Wire};
 use antiphon_core::{
     Config, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message, Messages, Node,
     Output, PathTrouble, Time,
@@ -97,6 +97,8 @@ pub(super) struct Usage {
     gone: bool,
     rejoin: bool,
     full: bool,
+    /// Since a transitional notice, until the next view.
+    in_flush: bool,
     unconsumed: u64,
     /// Per sender, the bytes of what the application was given and has not taken.
     unread: BTreeMap<Incarnation, usize>,
@@ -113,6 +115,7 @@ impl Usage {
             gone: false,
             rejoin: false,
             full: false,
+            in_flush: false,
             unconsumed: 0,
             unread: BTreeMap::new(),
             noted: (0, 0),
@@ -581,17 +584,6 @@ impl World {
         self.note(id, seen);
     }
 
-    fn hear_messages(&mut self, id: ProcessId, group: GroupIndex, messages: Messages) {
-        if let Some(usage) = self.processes[id].uses.get_mut(&group) {
-            usage.unconsumed += messages.len();
-            let bytes: usize = messages.block.iter().map(<[u8]>::len).sum();
-            *usage.unread.entry(messages.sender).or_default() += bytes;
-        }
-        for message in messages {
-            self.note(id, Seen::Group(group, Heard::Message(delivery(&message))));
-        }
-    }
-
     fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Heard {
         if matches!(event, GroupEvent::View(_)) {
             self.view_dooms(id);
@@ -602,9 +594,13 @@ impl World {
         match event {
             GroupEvent::View(view) => {
                 usage.view = Some(view.clone());
+                usage.in_flush = false;
                 Heard::View(view)
             }
-            GroupEvent::Transitional { members } => Heard::Transitional(members),
+            GroupEvent::Transitional { members } => {
+                usage.in_flush = true;
+                Heard::Transitional(members)
+            }
             GroupEvent::Suspended => {
                 usage.view = None;
                 Heard::Suspended
@@ -736,6 +732,7 @@ fn delivery(message: &Message) -> Delivery {
         seq: message.seq,
         numbers: Block::large(message.payload.clone()).places(),
         payload: hash(&message.payload, 0),
+        safe: message.level == Level::Safe,
         ticket: message.ticket.map(|ticket| ticket.0),
     }
 }

@@ -2,10 +2,10 @@
 
 use antiphon_wire::group::{
     Decision, DepartedSender, DepartureCause, GroupControl, GroupData, GroupMessage, GroupReport, GroupTerms,
-    Joiner, Run, Standing,
+    Joiner, Reach, Run, Standing,
 };
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId};
+use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId, Level};
 
 use super::{incarnation, view_id};
 
@@ -40,6 +40,7 @@ fn decision() -> Box<Decision> {
             incarnation: incarnation(3),
             cause: "slow: it".to_owned(),
         }],
+        safe: true,
     })
 }
 
@@ -65,6 +66,8 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         nulls: vec![256, 0, 7],
         ordered: 307,
         decision: Some(decision()),
+        safe: true,
+        held_cut: Some(decision()),
     };
     let flush_report = |standing| GroupMessage::FlushReport {
         group,
@@ -165,6 +168,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
                 group,
                 target,
                 decision: decision(),
+                installed: true,
             },
         ),
         (
@@ -202,6 +206,8 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
                 cause: "slow: it".to_owned(),
             },
         ),
+        ("cut held", GroupMessage::CutHeld { group, target }),
+        ("cut safe", GroupMessage::CutSafe { group, target }),
     ];
     let control = |body| {
         Control::Group(GroupControl {
@@ -246,8 +252,12 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         },
         Run { sender: 0, count: 1 },
     ];
+    let mut safe = BlockBuilder::default();
+    safe.set_level(Level::Safe);
+    safe.push(b"one");
     let records = vec![
         ("batch", batch(block(&[b"one", b""]))),
+        ("batch of a safe message", batch(safe.finish())),
         ("batch that is a mark", batch(block(&[]))),
         ("batch of nulls", batch(Block::nulls(1000))),
         (
@@ -347,6 +357,21 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                 view,
                 first: 7,
                 runs,
+            },
+        ),
+        (
+            "rows",
+            GroupData::Rows {
+                group,
+                view,
+                ask: true,
+                reach: vec![
+                    Reach {
+                        column: 2,
+                        until: 301,
+                    },
+                    Reach { column: 0, until: 1 },
+                ],
             },
         ),
     ];

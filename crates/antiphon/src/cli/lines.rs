@@ -97,6 +97,9 @@ pub(crate) enum Line {
         seq: u64,
         /// What it says.
         payload: Payload,
+        /// Whether its sender wanted it safe: every member of the view holds it, or all that `transitional` named.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        safe: bool,
     },
     /// This component lost the majority: the group delivers nothing and takes no message until its next event.
     Suspended {
@@ -248,7 +251,7 @@ pub(crate) enum Request {
     Leave(LeaveRequest),
 }
 
-/// `{"send":{"group":G,"payload":P}}`.
+/// `{"send":{"group":G,"payload":P,"safe":true}}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendRequest {
@@ -257,6 +260,9 @@ pub(crate) struct SendRequest {
     pub(crate) group: Option<String>,
     /// What to say.
     pub(crate) payload: Payload,
+    /// Deliver it only when every member of the view holds it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) safe: bool,
 }
 
 /// `{"fault":{"block":[NAME,…]}}`; without names it clears all faults.
@@ -299,7 +305,7 @@ impl Request {
             error(reason, serde_json::Value::String(shortened(line)))
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"send":{"group","payload"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
+            let known = r#"{"send":{"group","payload","safe"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
             error(format!("{parse}; expected {known}"), value)
         })
     }
@@ -419,8 +425,20 @@ mod tests {
                 sender: "a".into(),
                 seq: 7,
                 payload: Payload::Text("hi".into()),
+                safe: false,
             },
             r#"{"event":"message","group":"g","view":"57301.2","sender":"a","seq":7,"payload":"hi"}"#,
+        );
+        golden(
+            Line::Message {
+                group: "g".into(),
+                view: "57301.2".into(),
+                sender: "a".into(),
+                seq: 8,
+                payload: Payload::Text("hi".into()),
+                safe: true,
+            },
+            r#"{"event":"message","group":"g","view":"57301.2","sender":"a","seq":8,"payload":"hi","safe":true}"#,
         );
         golden(
             Line::Resync {
@@ -545,15 +563,21 @@ mod tests {
             send,
             Request::Send(SendRequest {
                 group: Some("g".into()),
-                payload: Payload::Text("x".into())
+                payload: Payload::Text("x".into()),
+                safe: false,
             })
         );
         assert_eq!(send.to_json(), r#"{"send":{"group":"g","payload":"x"}}"#);
+        let text = r#"{"send":{"payload":"x","safe":true}}"#;
+        let safe = Request::parse(text).unwrap();
+        assert!(matches!(safe, Request::Send(SendRequest { safe: true, .. })));
+        assert_eq!(safe.to_json(), text);
         assert!(matches!(
             Request::parse(r#"{"send":{"payload":{"base64":"AA=="}}}"#).unwrap(),
             Request::Send(SendRequest {
                 group: None,
-                payload: Payload::Binary { .. }
+                payload: Payload::Binary { .. },
+                safe: false,
             })
         ));
         assert_eq!(

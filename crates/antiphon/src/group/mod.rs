@@ -20,6 +20,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon_core::wire::Level;
 use antiphon_core::{Dissemination, GroupOptions, Order, Outcome, Ticket, TotalEngine};
 
 use crate::cluster::{Command, Handle};
@@ -212,6 +213,19 @@ impl Group {
         self.sender.try_send(payload)
     }
 
+    /// See [`GroupSender::send_safe`].
+    ///
+    /// # Cancel safety
+    /// As [`GroupSender::send`].
+    pub async fn send_safe(&self, payload: impl AsRef<[u8]>) -> Result<SafeReceipt, SendError> {
+        self.sender.send_safe(payload).await
+    }
+
+    /// See [`GroupSender::try_send_safe`].
+    pub fn try_send_safe(&self, payload: impl AsRef<[u8]>) -> Result<SafeReceipt, SendError> {
+        self.sender.try_send_safe(payload)
+    }
+
     /// Leaves the group in order: what was accepted is delivered first. Unread events are discarded.
     ///
     /// # Cancel safety
@@ -247,10 +261,7 @@ impl GroupSender {
     /// # Cancel safety
     /// If the future is dropped before it is ready, nothing was sent.
     pub async fn send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
-        let payload = payload.as_ref();
-        let wake = &self.handle.shared.wake;
-        let ticket = self.shared.accept_when_free(payload, wake).await?;
-        Ok(self.receipt(ticket))
+        self.send_at(payload.as_ref(), Level::Agreed).await
     }
 
     /// Sends a message if there is room for it at once.
@@ -258,8 +269,39 @@ impl GroupSender {
     /// # Errors
     /// [`SendError`]: nothing was sent.
     pub fn try_send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
-        let payload = payload.as_ref();
-        let ticket = self.shared.accept(payload, &self.handle.shared.wake)?;
+        self.try_send_at(payload.as_ref(), Level::Agreed)
+    }
+
+    /// Sends a message that is delivered only when every member of the view holds it, and all that comes before it in the
+    /// group's order; messages behind it wait for it. It takes one more message delay. One that a view change
+    /// completes comes behind [`Event::Transitional`] and is held by the members named there. Otherwise as
+    /// [`GroupSender::send`].
+    ///
+    /// # Errors
+    /// [`SendError`]: nothing was sent.
+    ///
+    /// # Cancel safety
+    /// As [`GroupSender::send`].
+    pub async fn send_safe(&self, payload: impl AsRef<[u8]>) -> Result<SafeReceipt, SendError> {
+        self.send_at(payload.as_ref(), Level::Safe).await.map(SafeReceipt)
+    }
+
+    /// [`GroupSender::send_safe`] if there is room for it at once.
+    ///
+    /// # Errors
+    /// [`SendError`]: nothing was sent.
+    pub fn try_send_safe(&self, payload: impl AsRef<[u8]>) -> Result<SafeReceipt, SendError> {
+        self.try_send_at(payload.as_ref(), Level::Safe).map(SafeReceipt)
+    }
+
+    async fn send_at(&self, payload: &[u8], level: Level) -> Result<Receipt, SendError> {
+        let wake = &self.handle.shared.wake;
+        let ticket = self.shared.accept_when_free(payload, level, wake).await?;
+        Ok(self.receipt(ticket))
+    }
+
+    fn try_send_at(&self, payload: &[u8], level: Level) -> Result<Receipt, SendError> {
+        let ticket = self.shared.accept(payload, level, &self.handle.shared.wake)?;
         Ok(self.receipt(ticket))
     }
 
@@ -284,11 +326,28 @@ impl Receipt {
     /// sent before the primary was lost is [`Outcome::NotDelivered`]. [`Outcome::Unknown`] if the node stopped first, or
     /// the primary's memory does not reach back so far.
     ///
-    /// A delivery known here can still be lost with this node's component by a partition at the same moment.
+    /// A delivery known here can still be lost with this node's component by a partition at the same moment: for a
+    /// message that must not be, there is [`GroupSender::send_safe`].
     ///
     /// # Cancel safety
     /// Dropping the future gives the receipt up and changes nothing else.
     pub async fn delivered(self) -> Outcome {
         self.shared.fate(self.ticket).await
+    }
+}
+
+/// Tells what became of a safe message. May be dropped: the message is sent all the same.
+#[derive(Debug)]
+pub struct SafeReceipt(Receipt);
+
+impl SafeReceipt {
+    /// Waits until the message's fate is known. [`Outcome::Delivered`]: all members of its view hold it, or, if a view
+    /// change completed it, all those that take part in that; whoever of them goes on delivers it, whatever happens to this
+    /// node. Or, after a merge, the primary delivered it. The other outcomes are those of [`Receipt::delivered`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the receipt up and changes nothing else.
+    pub async fn safe(self) -> Outcome {
+        self.0.delivered().await
     }
 }

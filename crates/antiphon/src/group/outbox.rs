@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 
 use antiphon_core::wire::block::PIECE_BYTES;
-use antiphon_core::wire::{Block, BlockBuilder};
+use antiphon_core::wire::{Block, BlockBuilder, Level};
 use antiphon_core::{Outcome, Ticket};
 use bytes::Bytes;
 
@@ -65,7 +65,7 @@ impl Outbox {
     }
 
     /// Takes a message if there is room.
-    pub(super) fn accept(&mut self, payload: &[u8]) -> Result<Ticket, SendError> {
+    pub(super) fn accept(&mut self, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
         if let Some(refusal) = self.refuses {
             return Err(refusal);
         }
@@ -81,14 +81,15 @@ impl Outbox {
         if self.bytes > 0 && self.bytes + cost > OUTBOX_BYTES {
             return Err(SendError::Full);
         }
-        if large || !self.open.has_room(payload.len()) {
+        if large || !self.open.has_room(payload.len()) || !self.open.takes(level) {
             self.close();
         }
         let ticket = self.next;
         if large {
-            let block = Block::large(Bytes::copy_from_slice(payload));
+            let block = Block::large(Bytes::copy_from_slice(payload)).with_level(level);
             self.blocks.push_back((ticket, block));
         } else {
+            self.open.set_level(level);
             self.open.push(payload);
         }
         self.bytes += cost;
@@ -245,7 +246,7 @@ mod tests {
     fn a_message_is_pending_until_its_fate_is_known_in_whatever_order() {
         let mut outbox = open();
         for ticket in 1..=10 {
-            assert_eq!(outbox.accept(b"m"), Ok(Ticket(ticket)));
+            assert_eq!(outbox.accept(b"m", Level::Agreed), Ok(Ticket(ticket)));
         }
         outbox.settle(Ticket(1), 3, Outcome::Delivered);
         outbox.settle(Ticket(6), 2, Outcome::NotDelivered);
@@ -267,17 +268,17 @@ mod tests {
         let mut outbox = open();
         let large = vec![0; 30_000];
         let mut accepted = 0;
-        while outbox.accept(&large).is_ok() {
+        while outbox.accept(&large, Level::Agreed).is_ok() {
             accepted += 1;
         }
         assert_eq!(accepted, OUTBOX_BYTES as u64 / Block::cost(30_000) as u64);
-        assert_eq!(outbox.accept(&large), Err(SendError::Full));
+        assert_eq!(outbox.accept(&large, Level::Agreed), Err(SendError::Full));
         let (first, block) = outbox.pop().unwrap();
         assert_eq!((first, block.count()), (Ticket(1), 2));
         outbox.put_back(first, block);
-        assert_eq!(outbox.accept(&large), Err(SendError::Full));
+        assert_eq!(outbox.accept(&large, Level::Agreed), Err(SendError::Full));
         assert_eq!(outbox.pop().map(|(first, _)| first), Some(Ticket(1)));
-        assert_eq!(outbox.accept(b"small"), Ok(Ticket(accepted + 1)));
+        assert_eq!(outbox.accept(b"small", Level::Agreed), Ok(Ticket(accepted + 1)));
         let firsts: Vec<_> = std::iter::from_fn(|| outbox.pop())
             .map(|(first, _)| first.0)
             .collect();
@@ -286,14 +287,37 @@ mod tests {
     }
 
     #[test]
+    fn a_block_has_messages_of_one_level() {
+        let mut outbox = open();
+        for level in [
+            Level::Agreed,
+            Level::Agreed,
+            Level::Safe,
+            Level::Agreed,
+            Level::Safe,
+            Level::Safe,
+        ] {
+            outbox.accept(b"m", level).unwrap();
+        }
+        let blocks: Vec<_> = std::iter::from_fn(|| outbox.pop())
+            .map(|(first, block)| (first.0, block.count(), block.level()))
+            .collect();
+        let (agreed, safe) = (Level::Agreed, Level::Safe);
+        assert_eq!(
+            blocks,
+            [(1, 2, agreed), (3, 1, safe), (4, 1, agreed), (5, 2, safe)]
+        );
+    }
+
+    #[test]
     fn a_fate_that_is_not_remembered_is_unknown_never_a_delivery() {
         let mut outbox = open();
         let mut ticket = Ticket(0);
         for round in 0..=MAX_RANGES as u64 {
-            ticket = outbox.accept(b"lost").unwrap();
+            ticket = outbox.accept(b"lost", Level::Agreed).unwrap();
             drop(outbox.pop());
             outbox.settle(ticket, 1, Outcome::NotDelivered);
-            let between = outbox.accept(b"kept").unwrap();
+            let between = outbox.accept(b"kept", Level::Agreed).unwrap();
             drop(outbox.pop());
             outbox.settle(between, 1, Outcome::Delivered);
             assert_eq!(between.0, round * 2 + 2);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use antiphon_core::wire::Block;
+use antiphon_core::wire::{Block, Level};
 use antiphon_core::{GroupHandle, MAX_PAYLOAD_BYTES, Outcome, SendError as CoreSendError, Ticket};
 use tokio::sync::{Notify, watch};
 
@@ -111,23 +111,28 @@ impl GroupShared {
     }
 
     /// Takes a message if there is room.
-    pub(crate) fn accept(&self, payload: &[u8], wake: &Wake) -> Result<Ticket, SendError> {
-        let ticket = self.outbox().accept(payload)?;
+    pub(crate) fn accept(&self, payload: &[u8], level: Level, wake: &Wake) -> Result<Ticket, SendError> {
+        let ticket = self.outbox().accept(payload, level)?;
         self.wake(wake);
         Ok(ticket)
     }
 
     /// Takes a message as soon as there is room.
-    pub(crate) async fn accept_when_free(&self, payload: &[u8], wake: &Wake) -> Result<Ticket, SendError> {
+    pub(crate) async fn accept_when_free(
+        &self,
+        payload: &[u8],
+        level: Level,
+        wake: &Wake,
+    ) -> Result<Ticket, SendError> {
         loop {
-            match self.accept(payload, wake) {
+            match self.accept(payload, level, wake) {
                 Err(SendError::Full) => {}
                 accepted => return accepted,
             }
             let mut room = pin!(self.room.notified());
             // From here on no room is missed.
             room.as_mut().enable();
-            match self.accept(payload, wake) {
+            match self.accept(payload, level, wake) {
                 Err(SendError::Full) => room.await,
                 accepted => return accepted,
             }

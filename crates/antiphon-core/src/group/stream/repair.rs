@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use antiphon_wire::group::{GroupData, Run};
-use antiphon_wire::{Block, Incarnation};
+use antiphon_wire::{Block, Incarnation, Level};
 
 use super::{MAX_LOG, Stream};
 use crate::group::Effect;
@@ -168,6 +168,9 @@ impl Stream {
         let limit = self.limit();
         if first.checked_add(MAX_LOG).is_none() || messages.is_nulls() && !self.engine.takes_nulls() {
             return;
+        }
+        if messages.level() == Level::Safe {
+            self.note_safe();
         }
         let wanted = messages.split_front((last_of_cut + 1).saturating_sub(first));
         if !wanted.is_empty() && self.logs[sender].insert(first, wanted, limit) == Inserted::Refused {

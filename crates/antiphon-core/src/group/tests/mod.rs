@@ -1,13 +1,14 @@
 //! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
-//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`chain`], [`rotation`], [`token`] and [`slow`] are
+//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`chain`], [`rotation`], [`safe`], [`token`] and [`slow`] are
 //! faults with names, [`swarm`] draws faults from a seed.
 
 mod chain;
 mod large;
 mod returns;
 mod rotation;
+mod safe;
 mod slow;
 mod stays;
 mod stories;

@@ -1,5 +1,7 @@
 //! Faults drawn from a seed; every guarantee is checked, and at the end everyone must be together.
 
+use antiphon_wire::Level;
+
 use super::world::{Kind, World};
 use crate::{Dissemination, GroupEvent, Order, TotalEngine};
 
@@ -14,6 +16,7 @@ pub(crate) fn history(seed: u64, kind: Kind, dissemination: Dissemination) -> Re
     let swarm = world.random.next_u64();
     (world.loss, world.duplicates) = (swarm % 4 * 8, (swarm >> 8) % 3 * 10);
     world.jitter_ms = (swarm >> 16) % 4 * 2;
+    let safe_too = (swarm >> 24).is_multiple_of(2);
     world.primary_within(&ids, 10);
     let mut text = 0;
     let mut cut_off: Vec<u8> = Vec::new();
@@ -24,7 +27,9 @@ pub(crate) fn history(seed: u64, kind: Kind, dissemination: Dissemination) -> Re
             0..50 => {
                 for _ in 0..1 + world.random.below(4) {
                     text += 1;
-                    let _ = world.send(who, &format!("{who}:{text}"));
+                    let safe = safe_too && text % 3 == 0;
+                    let level = if safe { Level::Safe } else { Level::Agreed };
+                    let _ = world.send_at(who, level, &format!("{who}:{text}"));
                 }
             }
             50..60 if world.peers[&who].handle.is_none() => {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
+use antiphon_wire::{
+    Evidence, GroupViewId, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId,
+};
 use bytes::Bytes;
 
 use super::stays::{Stay, stays_of};
@@ -339,6 +341,14 @@ impl World {
     }
 
     pub(crate) fn send(&mut self, id: Id, text: &str) -> Result<Ticket, SendError> {
+        self.send_at(id, Level::Agreed, text)
+    }
+
+    pub(crate) fn send_safe(&mut self, id: Id, text: &str) -> Result<Ticket, SendError> {
+        self.send_at(id, Level::Safe, text)
+    }
+
+    pub(crate) fn send_at(&mut self, id: Id, level: Level, text: &str) -> Result<Ticket, SendError> {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&id) else {
             return Err(SendError::NoSuchGroup);
@@ -347,7 +357,7 @@ impl World {
             return Err(SendError::NoSuchGroup);
         };
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        let result = peer.groups.send(now, handle, &payload);
+        let result = peer.groups.send_at(now, handle, level, &payload);
         if let Ok(ticket) = result {
             peer.sent.push((peer.me, ticket, payload));
         }

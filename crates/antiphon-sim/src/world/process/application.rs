@@ -1,5 +1,6 @@
-//! What the application on top of a process does: joins and leaves groups, and sends.
+//! What the application on top of a process does: joins and leaves groups, sends, and takes messages.
 
+use antiphon_core::wire::{GroupViewId, Level};
 use antiphon_core::{GroupOptions, SendError};
 use bytes::Bytes;
 
@@ -72,18 +73,24 @@ impl World {
     /// Sends a message of the application at a slot.
     pub fn send(&mut self, slot: Slot, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
         let id = self.process_at(slot).ok_or(SendError::NoSuchGroup)?;
-        let result = self.offer(id, group, payload);
+        let result = self.offer(id, group, Level::Agreed, payload);
         self.drive(id);
         result
     }
 
     /// Gives the node a message; what it wants done for it waits for the next time it is driven.
-    fn offer(&mut self, id: ProcessId, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
+    fn offer(
+        &mut self,
+        id: ProcessId,
+        group: GroupIndex,
+        level: Level,
+        payload: Bytes,
+    ) -> Result<u64, SendError> {
         let process = &mut self.processes[id];
         let usage = process.uses.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
         let now = process.clock.local(self.now);
         let hashed = hash(&payload, 0);
-        let result = process.node.send(now, usage.handle, &payload);
+        let result = process.node.send_at(now, usage.handle, level, &payload);
         match result {
             Ok(ticket) => self.note(
                 id,
@@ -91,6 +98,7 @@ impl World {
                     group,
                     ticket: ticket.0,
                     payload: hashed,
+                    safe: level == Level::Safe,
                 },
             ),
             Err(error) => {
@@ -139,9 +147,15 @@ impl World {
             } else {
                 load.bytes
             };
+            let safe = load.safe_percent;
             let payload = self.payload(bytes);
+            let level = if safe > 0 && self.random.percent(safe) {
+                Level::Safe
+            } else {
+                Level::Agreed
+            };
             // A refusal is on the record; the application gives this message up.
-            let _refused = self.offer(id, group, payload).is_err();
+            let _refused = self.offer(id, group, level, payload).is_err();
         }
         self.drive(id);
     }
@@ -154,5 +168,59 @@ impl World {
         }
         payload.truncate(bytes.max(8));
         payload.into()
+    }
+
+    pub(super) fn hear_messages(&mut self, id: ProcessId, group: GroupIndex, messages: Messages) {
+        let last = messages.first + messages.len().saturating_sub(1);
+        let mut in_flush = false;
+        if let Some(usage) = self.processes[id].uses.get_mut(&group) {
+            in_flush = usage.in_flush;
+            usage.unconsumed += messages.len();
+            let bytes: usize = messages.block.iter().map(<[u8]>::len).sum();
+            *usage.unread.entry(messages.sender).or_default() += bytes;
+        }
+        let level = messages.block.level();
+        let (view, sender) = (messages.view, messages.sender);
+        for message in messages {
+            self.note(id, Seen::Group(group, Heard::Message(delivery(&message))));
+        }
+        if level == Level::Safe && !in_flush {
+            self.look_who_holds(id, group, view, sender, last);
+        }
+    }
+
+    /// G24: of what was just delivered as safe, each member of the view must hold the last, or have held it when it died. Of
+    /// one that has another incarnation or view by now, nothing can be told from what it holds.
+    fn look_who_holds(
+        &mut self,
+        id: ProcessId,
+        group: GroupIndex,
+        view: GroupViewId,
+        sender: Incarnation,
+        seq: u64,
+    ) {
+        let usage = self.processes[id].uses.get(&group);
+        let members = usage.and_then(|usage| usage.view.as_ref().map(|view| view.members.clone()));
+        for member in members.unwrap_or_default() {
+            let process = self
+                .processes
+                .iter()
+                .find(|process| process.node.incarnation() == member);
+            let held = process.and_then(|process| {
+                let usage = process.uses.get(&group)?;
+                process.node.holds(usage.handle, view, sender, seq)
+            });
+            if held == Some(false) {
+                self.note(
+                    id,
+                    Seen::Unheld {
+                        group,
+                        sender,
+                        seq,
+                        lacks: member,
+                    },
+                );
+            }
+        }
     }
 }

@@ -76,6 +76,9 @@ pub(crate) struct MulticastArgs {
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1000",
           value_parser = clap::value_parser!(u32).range(1..=antiphon::MAX_PAYLOAD_BYTES as i64))]
     pub(crate) size: Vec<u32>,
+    /// Send safe messages: delivered when every member holds them
+    #[arg(long)]
+    pub(crate) safe: bool,
     /// How long messages are counted
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: Duration,
@@ -101,6 +104,9 @@ pub(crate) struct LatencyArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(16..=antiphon::MAX_PAYLOAD_BYTES as i64))]
     pub(crate) size: u32,
+    /// Send safe messages: delivered when every member holds them
+    #[arg(long)]
+    pub(crate) safe: bool,
     /// How long latencies are taken, each way
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: Duration,
@@ -244,6 +250,7 @@ A member's figure counts every message it delivers, its own included, over the t
 Examples:
   antiphon bench multicast --nodes 4 --order fifo
   antiphon bench multicast --size 64,1600,40000 --senders 1 --keyed
+  antiphon bench multicast --order fifo,total --safe
   on each of three hosts, with its own address as --bind:
     antiphon bench multicast --nodes 3 --join 10.0.0.1,10.0.0.2,10.0.0.3 --bind 10.0.0.1 --key-file shop.key";
 

@@ -37,6 +37,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
                 way: *way,
                 senders,
                 size: args.size as usize,
+                safe: args.safe,
                 interval_ns: 1_000_000_000 * senders as u64 / u64::from(args.rate),
                 warmup_ms: args.warmup.as_millis() as u64,
                 measured_ms: args.seconds.as_millis() as u64,
@@ -74,7 +75,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "latency", "rate": args.rate, "size": args.size,
-                "engine": args.crew.engine.as_str(),
+                "engine": args.crew.engine.as_str(), "safe": args.safe,
                 "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.as_str(), "results": results,
             })
         );

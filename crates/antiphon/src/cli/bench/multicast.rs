@@ -23,6 +23,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
                 let task = Task::Multicast {
                     senders,
                     size: *size as usize,
+                    safe: args.safe,
                     warmup_ms: args.warmup.as_millis() as u64,
                     measured_ms: args.seconds.as_millis() as u64,
                 };
@@ -43,7 +44,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
                 "keyed": args.crew.keyed || args.crew.key_file.is_some(), "profile": args.crew.profile.as_str(),
                 "engine": args.crew.engine.as_str(),
                 "dissemination": args.crew.dissemination.as_str(),
-                "transport": args.crew.transport.as_str(),
+                "transport": args.crew.transport.as_str(), "safe": args.safe,
                 "window_bytes": args.crew.window_bytes, "threads": args.crew.threads,
                 "seconds": args.seconds.as_secs_f64(), "runs": args.runs, "results": results,
             })

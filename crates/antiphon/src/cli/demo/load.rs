@@ -45,6 +45,7 @@ impl Actor {
         let send = SendRequest {
             group: Some(GROUP.to_owned()),
             payload: Payload::Text(payload.clone()),
+            safe: false,
         };
         // False if the process is gone: a killed node promises nothing.
         self.node.ask(&Request::Send(send));

@@ -125,6 +125,7 @@ pub(super) fn split<'a>(record: &'a Record, group: &str, sheet: &mut Sheet) -> V
                 sender,
                 seq,
                 payload,
+                ..
             } if of == group => {
                 let (Payload::Text(payload) | Payload::Binary { base64: payload }) = payload;
                 if suspended {

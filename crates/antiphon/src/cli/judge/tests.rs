@@ -77,6 +77,7 @@ fn record(name: &str, stayed: bool, asked: &str, stream: &str) -> Record {
                 sender: word[..1].to_owned(),
                 seq: word[1..].split('#').next().unwrap().parse().unwrap(),
                 payload: Payload::Text(word.to_owned()),
+                safe: false,
             }
         });
     }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon::{
-    Cluster, ClusterEvent, ClusterEvents, Error, Event, Group, GroupSender, Outcome, Receipt, SendError,
+    Cluster, ClusterEvent, ClusterEvents, Error, Event, Group, GroupSender, Outcome, Receipt, SafeReceipt,
+    SendError,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -101,7 +102,23 @@ struct Pending {
     ticket: u64,
     /// How many breaks the group had before it was accepted.
     breaks: u64,
-    receipt: Receipt,
+    receipt: Fate,
+}
+
+/// Tells a message's fate.
+#[derive(Debug)]
+enum Fate {
+    Delivered(Receipt),
+    Safe(SafeReceipt),
+}
+
+impl Fate {
+    async fn known(self) -> Outcome {
+        match self {
+            Fate::Delivered(receipt) => receipt.delivered().await,
+            Fate::Safe(receipt) => receipt.safe().await,
+        }
+    }
 }
 
 /// A fate.
@@ -275,7 +292,7 @@ fn resolve(mut pending: mpsc::Receiver<Pending>) -> mpsc::Receiver<Resolved> {
             receipt,
         }) = pending.recv().await
         {
-            let outcome = receipt.delivered().await;
+            let outcome = receipt.known().await;
             if fates
                 .send(Resolved {
                     ticket,
@@ -355,6 +372,7 @@ impl Obeying {
             Request::Send(SendRequest {
                 group: None,
                 payload: Payload::from_bytes(payload),
+                safe: false,
             })
         };
         let Some(command) = line.strip_prefix(b"/") else {
@@ -434,18 +452,19 @@ impl Obeying {
             ))
         })?;
         let breaks = sender.breaks.load(Ordering::Relaxed);
-        let receipt = sender
-            .sender
-            .send(payload)
-            .await
-            .map_err(|error| NotSent::Refused {
-                group: sender.group.clone(),
-                reason: match error {
-                    SendError::NotPrimary => format!("not primary: {error}"),
-                    SendError::NotMember => format!("not a member: {error}"),
-                    other => other.to_string(),
-                },
-            })?;
+        let sent = if request.safe {
+            sender.sender.send_safe(payload).await.map(Fate::Safe)
+        } else {
+            sender.sender.send(payload).await.map(Fate::Delivered)
+        };
+        let receipt = sent.map_err(|error| NotSent::Refused {
+            group: sender.group.clone(),
+            reason: match error {
+                SendError::NotPrimary => format!("not primary: {error}"),
+                SendError::NotMember => format!("not a member: {error}"),
+                other => other.to_string(),
+            },
+        })?;
         let ticket = self.tickets.entry(sender.group.clone()).or_default();
         *ticket += 1;
         // Fails only when the group is over and nobody prints fates any more.

@@ -225,6 +225,7 @@ pub(crate) fn group_event(group: &str, event: Event) -> Option<Line> {
             sender: message.sender.name.clone(),
             seq: message.seq,
             payload: Payload::from_bytes(&message.payload),
+            safe: message.safe,
         },
         Event::Transitional { members } => Line::Transitional {
             group,

@@ -20,6 +20,7 @@ pub(super) struct Load {
     /// Whether it reads in the measured time.
     pub(super) reads: bool,
     pub(super) size: usize,
+    pub(super) safe: bool,
     pub(super) warmup: Duration,
     pub(super) measured: Duration,
 }
@@ -30,7 +31,7 @@ pub(super) async fn run(
     load: &Load,
     mut progress: impl FnMut(u64),
 ) -> Result<Done, Failed> {
-    let sending = load.sends.then(|| Sending::start(group.sender(), load.size));
+    let sending = load.sends.then(|| Sending::start(group.sender(), load));
     let sent = || sending.as_ref().map_or(0, |sending| sending.sent.load(Relaxed));
     let begins = Instant::now() + load.warmup;
     let ends = begins + load.measured;
@@ -113,9 +114,14 @@ struct Sending {
 }
 
 impl Sending {
-    fn start(sender: GroupSender, size: usize) -> Self {
+    fn start(sender: GroupSender, load: &Load) -> Self {
         let (sent, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        tokio::spawn(send(sender, vec![b'x'; size], sent.clone(), stop.clone()));
+        let payload = vec![b'x'; load.size];
+        if load.safe {
+            tokio::spawn(send_safe(sender, payload, sent.clone(), stop.clone()));
+        } else {
+            tokio::spawn(send(sender, payload, sent.clone(), stop.clone()));
+        }
         Self { sent, stop }
     }
 }
@@ -130,6 +136,20 @@ async fn send(sender: GroupSender, payload: Vec<u8>, sent: Arc<AtomicU64>, stop:
     while !stop.load(Relaxed) {
         let result = match sender.try_send(&payload) {
             Err(SendError::Full) => sender.send(&payload).await,
+            result => result,
+        };
+        match result {
+            Ok(_) => sent.fetch_add(1, Relaxed),
+            // The receiving loop sees why.
+            Err(_) => return,
+        };
+    }
+}
+
+async fn send_safe(sender: GroupSender, payload: Vec<u8>, sent: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
+    while !stop.load(Relaxed) {
+        let result = match sender.try_send_safe(&payload) {
+            Err(SendError::Full) => sender.send_safe(&payload).await,
             result => result,
         };
         match result {

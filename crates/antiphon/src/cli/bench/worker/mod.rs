@@ -229,6 +229,7 @@ impl Worker {
             Task::Multicast {
                 senders,
                 size,
+                safe,
                 warmup_ms,
                 measured_ms,
             } => {
@@ -236,6 +237,7 @@ impl Worker {
                     sends: rank < senders,
                     reads: true,
                     size,
+                    safe,
                     warmup: Duration::from_millis(warmup_ms),
                     measured: Duration::from_millis(measured_ms),
                 };
@@ -252,6 +254,7 @@ impl Worker {
                     sends: true,
                     reads: how != Stop::Reader || rank != stops,
                     size,
+                    safe: false,
                     warmup: Duration::from_millis(warmup_ms),
                     measured: Duration::from_millis(measured_ms),
                 };
@@ -261,6 +264,7 @@ impl Worker {
                 way,
                 senders,
                 size,
+                safe,
                 interval_ns,
                 warmup_ms,
                 measured_ms,
@@ -271,6 +275,7 @@ impl Worker {
                     members: self.setup.members,
                     senders,
                     size: size.max(pace::MIN_SIZE),
+                    safe,
                     interval: Duration::from_nanos(interval_ns.max(1)),
                     warmup: Duration::from_millis(warmup_ms),
                     measured: Duration::from_millis(measured_ms),

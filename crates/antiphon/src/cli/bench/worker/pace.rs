@@ -37,6 +37,7 @@ pub(super) struct Pace {
     pub(super) members: usize,
     pub(super) senders: usize,
     pub(super) size: usize,
+    pub(super) safe: bool,
     pub(super) interval: Duration,
     pub(super) warmup: Duration,
     pub(super) measured: Duration,
@@ -114,7 +115,12 @@ pub(super) async fn run(
                     ..stamp
                 };
                 // Refused only if the group is over, which the next batch tells.
-                let _ = answers.send(answer.write(pace.size)).await;
+                let answer = answer.write(pace.size);
+                let _ = if pace.safe {
+                    answers.send_safe(answer).await.map(drop)
+                } else {
+                    answers.send(answer).await.map(drop)
+                };
             }
         }
     }
@@ -174,7 +180,7 @@ impl Sending {
         // Senders take turns within an interval: together they send evenly.
         let first_ns = now_ns() + interval_ns * pace.rank as u64 / pace.senders.max(1) as u64;
         let whole_ns = (pace.warmup + pace.measured).as_nanos() as u64;
-        let (rank, size) = (pace.rank, pace.size);
+        let (rank, size, safe) = (pace.rank, pace.size, pace.safe);
         std::thread::spawn({
             let (sent, stop) = (sent.clone(), stop.clone());
             move || {
@@ -194,8 +200,14 @@ impl Sending {
                         rank,
                         due_ns,
                     };
-                    match sender.try_send(stamp.write(size)) {
-                        Ok(_) => {
+                    let question = stamp.write(size);
+                    let sent_now = if safe {
+                        sender.try_send_safe(question).map(drop)
+                    } else {
+                        sender.try_send(question).map(drop)
+                    };
+                    match sent_now {
+                        Ok(()) => {
                             sent.fetch_add(1, Relaxed);
                             due_ns += interval_ns;
                         }

@@ -63,6 +63,7 @@ pub(in crate::cli::bench) enum Task {
     Multicast {
         senders: usize,
         size: usize,
+        safe: bool,
         warmup_ms: u64,
         measured_ms: u64,
     },
@@ -81,6 +82,7 @@ pub(in crate::cli::bench) enum Task {
         way: Way,
         senders: usize,
         size: usize,
+        safe: bool,
         /// Between two messages of one sender.
         interval_ns: u64,
         warmup_ms: u64,
@@ -236,6 +238,7 @@ mod tests {
                 way: Way::Round,
                 senders: 1,
                 size: 100,
+                safe: true,
                 interval_ns: 5,
                 warmup_ms: 1,
                 measured_ms: 2,

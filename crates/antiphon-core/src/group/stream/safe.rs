@@ -1,0 +1,350 @@
+//! Safe delivery: a message is delivered only when every member of the view is known to hold it, and all that comes
+//! before it in the order (R17, R23).
+//!
+//! ```text
+//!  fifo     s ──message──► all ──row──► all                                        2 delays     agreed: 1
+//!  total    s ──message──► all
+//!                 └──► sequencer ──order──► all ──row──► all                       3 delays     agreed: 2
+//!           sequencer ──message and order──► all ──row──► all                      2 delays     agreed: 1
+//! rotation s ──message──► all ──nulls──► all ──row──► all                          3 delays     agreed: 2
+//! ```
+//! The level is the sender's choice, per message; a block has messages of one level, so it costs a bit of a block. A member
+//! that takes in safe messages tells *all* others how far it has come at the end of the same receive batch: its **row**. A
+//! row has columns, each a number up to which this member holds everything:
+//!
+//! | order | columns | a column's number |
+//! |---|---|---|
+//! | fifo | one per sender | the first message of that sender that is not held |
+//! | total | one | the first position whose order record (or, in the rotation, earlier place) *or* message is not held |
+//!
+//! A safe message is delivered when the rows of all members of the view have passed it (not of the senders alone). Whoever made a
+//! column is ahead of everyone in it by nature and tells nothing: the sender its own messages, the sequencer the order. Rows
+//! go to all, because a way by the sender, that collects them and publishes what is stable, takes a delay more.
+//!
+//! Agreed messages need no row, and without safe messages none is sent, nothing is kept and nothing but one comparison per
+//! block is done. An agreed message behind a safe one waits for it, since the order says so.
+//!
+//! # Lost rows
+//! Rows may be lost; the message itself and its order record cannot be for long, since their maker looks after those. So
+//! whoever cannot deliver for want of rows asks those that lag for theirs, with its own in the question, at the
+//! retransmit interval, doubling to eight times that. A row says "up to here", so a late or doubled one does no harm.
+//!
+//! # Who dies when
+//! - **The sender, before all hold the message**: nobody has delivered it. The flush finds out whether any survivor holds it;
+//!   if so it is in the cut, and comes behind the transitional notice.
+//! - **The sender, after some have delivered it**: all members held it then, so every survivor has it, in total order with all before it and
+//!   their records: every cut contains it at its place (R15, R16), also one that is made without those who delivered it.
+//! - **A receiver, before its row has reached anyone**: nobody delivers; the flush does, and says that the dead one may not have it.
+//! - **A receiver, whose row has reached some**: these deliver before the notice, the others behind it. Both are right: the dead one
+//!   held it, which is all that the former were told.
+//! - **The sequencer**: its row is not waited for, but a record that it alone has is a position nobody else delivers at.
+//! - **One that hangs**: everyone waits for its row until the detector or the application's slowness removes it: that is what
+//!   safe means. A slow *application* holds nobody up; a row is about what is held, not what is consumed.
+//!
+//! What a flush completes is safe among its participants: `flush/safe.rs`.
+//!
+//! # Invariants
+//! - A row never says more than a report to a flush that comes after it: logs and order only grow, and a member reports what it holds.
+//! - Rows belong to one view and one incarnation each. A joiner's begin at nothing.
+//! - What is kept is one number per member and column: 4096 at most.
+
+use std::collections::VecDeque;
+
+use antiphon_wire::group::{GroupData, Reach};
+
+use super::Stream;
+use crate::group::Effect;
+use crate::group::log::Log;
+use crate::order::Engine;
+use crate::{Class, Profile, Time};
+
+/// What the members of a view are known to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Safe {
+    me: usize,
+    /// Whether the one column is that of the total order.
+    total: bool,
+    /// Who makes that order, if someone does.
+    sequencer: Option<usize>,
+    /// Whether there was a safe message in this view, or someone waits for one.
+    used: bool,
+    /// Per member and column, how far it has come, as it said.
+    known: Vec<Vec<u64>>,
+    /// Per column, how far all that have to say it are.
+    until: Vec<u64>,
+    /// This member's row as it was last told to all.
+    told: Vec<u64>,
+    /// Per sender, the first message that the row last told does not cover.
+    covered: Vec<u64>,
+    /// Those that have asked for this member's row.
+    askers: Vec<usize>,
+    ask_at: Option<Time>,
+    backoff: u32,
+}
+
+impl Safe {
+    pub(super) fn new(me: usize, engine: &Engine, start: &[u64]) -> Self {
+        let total = !matches!(engine, Engine::Fifo);
+        let columns = if total { 1 } else { start.len() };
+        let mut safe = Self {
+            me,
+            total,
+            sequencer: matches!(engine, Engine::Sequencer(_)).then_some(0),
+            used: false,
+            known: vec![Vec::new(); start.len()],
+            until: vec![0; columns],
+            told: if total { vec![0] } else { start.to_vec() },
+            covered: start.to_vec(),
+            askers: Vec::new(),
+            ask_at: None,
+            backoff: 0,
+        };
+        for column in 0..columns {
+            safe.recompute(column);
+        }
+        safe
+    }
+
+    /// Safe messages of this sender may be delivered up to here; in total order, those up to this position.
+    pub(crate) fn until(&self, sender: usize) -> u64 {
+        if planted!(SafeOnOwnReceipt) {
+            return u64::MAX;
+        }
+        self.until[if self.total { 0 } else { sender }]
+    }
+
+    /// The member whose row says nothing in this column: it made what the others hold of it.
+    fn maker(&self, column: usize) -> Option<usize> {
+        if self.total { self.sequencer } else { Some(column) }
+    }
+
+    fn known(&self, member: usize, column: usize) -> u64 {
+        self.known[member].get(column).copied().unwrap_or(0)
+    }
+
+    /// A member has come so far in a column. True if that is news.
+    fn learn(&mut self, member: usize, column: usize, until: u64) -> bool {
+        let columns = self.until.len();
+        let row = &mut self.known[member];
+        row.resize(columns, 0);
+        let news = row[column] < until;
+        row[column] = row[column].max(until);
+        news
+    }
+
+    /// G24: all members of the view, not only those that send, and not a majority.
+    fn recompute(&mut self, column: usize) {
+        let waited_for = |member: &usize| *member != self.me && self.maker(column) != Some(*member);
+        let mut rows: Vec<u64> = (0..self.known.len())
+            .filter(waited_for)
+            .map(|member| self.known(member, column))
+            .collect();
+        rows.sort_unstable();
+        let last = if planted!(SafeOfMajority) {
+            rows.len() / 2
+        } else {
+            0
+        };
+        self.until[column] = rows.get(last).copied().unwrap_or(u64::MAX);
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.ask_at
+    }
+}
+
+impl Stream {
+    /// A safe message has come in.
+    pub(super) fn note_safe(&mut self) {
+        self.safe.used = true;
+    }
+
+    /// Whether safe messages are held that were not delivered.
+    pub(crate) fn has_undelivered_safe(&self) -> bool {
+        self.logs.iter().any(Log::has_undelivered_safe)
+    }
+
+    /// Whether this member holds a message of a sender, and all that comes before it in the order.
+    pub(crate) fn holds(&self, sender: usize, seq: u64) -> bool {
+        match &self.engine {
+            // Positions count nulls, and numbers of messages do not: that what comes before is held is not looked at here.
+            Engine::Rotation(_) => self.logs.get(sender).is_some_and(|log| seq < log.next_message()),
+            _ => self.reach().1.get(sender).is_some_and(|covered| seq < *covered),
+        }
+    }
+
+    /// This member's row, and per sender the first message that it does not cover.
+    fn reach(&self) -> (Vec<u64>, Vec<u64>) {
+        match &self.engine {
+            Engine::Sequencer(records) => one_column(records.placed(&self.logs)),
+            Engine::Token(token) => one_column(token.records().placed(&self.logs)),
+            Engine::Rotation(rotation) => one_column(rotation.placed(&self.logs)),
+            Engine::Fifo => {
+                let row: Vec<u64> = self.logs.iter().map(Log::next).collect();
+                (row.clone(), row)
+            }
+        }
+    }
+
+    /// A member's row arrived. True if messages may have become deliverable.
+    pub(crate) fn rows(&mut self, from: usize, ask: bool, reach: &[Reach]) -> bool {
+        if from == self.me {
+            self.dropped += 1;
+            return false;
+        }
+        let mut news = false;
+        for Reach { column, until } in reach {
+            let column = usize::from(*column);
+            let absurd = !self.safe.total && column == self.me && *until > self.logs[self.me].next();
+            if column >= self.safe.until.len() || absurd {
+                self.dropped += 1;
+                continue;
+            }
+            if self.safe.learn(from, column, *until) {
+                self.safe.recompute(column);
+                news = true;
+            }
+        }
+        if news {
+            self.safe.backoff = 0;
+        }
+        if ask && !self.safe.askers.contains(&from) {
+            self.safe.used = true;
+            self.safe.askers.push(from);
+        }
+        news
+    }
+
+    /// An acknowledgement says the same of this member's own messages.
+    pub(super) fn row_of_ack(&mut self, from: usize, held: u64) -> bool {
+        if self.safe.total || !self.safe.used || !self.safe.learn(from, self.me, held) {
+            return false;
+        }
+        self.safe.recompute(self.me);
+        true
+    }
+
+    /// Tells the others how far this member has come, if they wait for that; the end of a receive batch.
+    pub(super) fn tell_rows(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
+        if !self.safe.used {
+            return;
+        }
+        let makes_all = self.safe.total && self.safe.sequencer == Some(self.me);
+        let owes = |(rank, (log, covered)): (usize, (&Log, &u64))| {
+            log.safe_end() > *covered && (self.safe.total || rank != self.me)
+        };
+        if !makes_all && self.logs.iter().zip(&self.safe.covered).enumerate().any(owes) {
+            let (row, covered) = self.reach();
+            let news: Vec<_> = (0..row.len())
+                .filter(|column| row[*column] > self.safe.told[*column])
+                .filter(|column| self.safe.total || *column != self.me && self.safe_news(*column))
+                .collect();
+            if !news.is_empty() {
+                let record = self.row(false, &row, news.iter().copied());
+                for column in news {
+                    self.safe.told[column] = row[column];
+                }
+                self.safe.covered = if self.safe.total {
+                    covered
+                } else {
+                    self.safe.told.clone()
+                };
+                out.push_back(Effect::Data {
+                    to: self.others(),
+                    class: Class::Control,
+                    records: vec![record],
+                });
+            }
+        }
+        for asker in std::mem::take(&mut self.safe.askers) {
+            let record = self.whole_row(false);
+            self.send_to(asker, Class::Control, record, out);
+        }
+        self.watch_rows(now, profile);
+    }
+
+    /// Whoever cannot deliver for want of rows asks for them after a while.
+    pub(crate) fn watch_rows(&mut self, now: Time, profile: &Profile) {
+        if !self.safe.used || self.waiting_columns().is_empty() {
+            self.safe.ask_at = None;
+            self.safe.backoff = 0;
+        } else {
+            let patience = profile.retransmit * 2 * (1 << self.safe.backoff.min(3));
+            self.safe.ask_at.get_or_insert(now + patience);
+        }
+    }
+
+    /// Whether a sender's log has safe messages that the others have not been told of.
+    fn safe_news(&self, sender: usize) -> bool {
+        self.logs[sender].safe_end() > self.safe.covered[sender]
+    }
+
+    fn row(&self, ask: bool, row: &[u64], columns: impl Iterator<Item = usize>) -> GroupData {
+        let reach = columns.map(|column| Reach {
+            column: column as u16,
+            until: row[column],
+        });
+        GroupData::Rows {
+            group: self.group,
+            view: self.id,
+            ask,
+            reach: reach.collect(),
+        }
+    }
+
+    fn whole_row(&self, ask: bool) -> GroupData {
+        let (row, _) = self.reach();
+        self.row(ask, &row, 0..row.len())
+    }
+
+    /// The columns in which the next message is safe and waits for rows, and its number there.
+    fn waiting_columns(&self) -> Vec<(usize, u64)> {
+        let until = self.safe.until(0);
+        let one = |waiting: Option<u64>| waiting.map(|position| (0, position)).into_iter().collect();
+        match &self.engine {
+            Engine::Sequencer(records) => one(records.waits_for_rows(&self.logs, until)),
+            Engine::Token(token) => one(token.records().waits_for_rows(&self.logs, until)),
+            Engine::Rotation(rotation) => one(rotation.waits_for_rows(&self.logs, until)),
+            Engine::Fifo => {
+                let waits = |(sender, log): &(usize, &Log)| {
+                    log.front_is_safe() && log.ready(self.safe.until(*sender)) == 0
+                };
+                let logs = self.logs.iter().enumerate().filter(waits);
+                logs.map(|(sender, log)| (sender, log.delivered())).collect()
+            }
+        }
+    }
+
+    /// Nobody has told what is waited for: those that lag are asked.
+    pub(super) fn ask_for_rows(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
+        if self.safe.ask_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.safe.ask_at = None;
+        let columns = self.waiting_columns();
+        let safe = &self.safe;
+        let lags = |member: &usize| {
+            *member != self.me
+                && columns.iter().any(|(column, next)| {
+                    safe.maker(*column) != Some(*member) && safe.known(*member, *column) <= *next
+                })
+        };
+        let to: Vec<_> = (0..self.members.len())
+            .filter(lags)
+            .map(|rank| self.members[rank])
+            .collect();
+        if to.is_empty() {
+            return;
+        }
+        let records = vec![self.whole_row(true)];
+        let class = Class::Control;
+        out.push_back(Effect::Data { to, class, records });
+        self.safe.backoff = (self.safe.backoff + 1).min(3);
+        self.safe.ask_at = Some(now + profile.retransmit * 2 * (1 << self.safe.backoff));
+    }
+}
+
+/// The row of a total order.
+fn one_column((position, covered): (u64, Vec<u64>)) -> (Vec<u64>, Vec<u64>) {
+    (vec![position], covered)
+}
