@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::tools::{need, run};
 
 /// More than any benchmark uses.
-const MAX_NODES: usize = 16;
+const MAX_NODES: usize = 50;
 const BRIDGE: &str = "abbr";
 /// How long the processes of a namespace may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(5);

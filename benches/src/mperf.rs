@@ -74,6 +74,8 @@ pub(crate) fn run(args: &MperfArgs) -> Result<(), Failure> {
             for (series, options) in [
                 ("fifo", "--order fifo"),
                 ("total", "--order total"),
+                ("total by rotation", "--order total --engine rotation"),
+                ("total by token", "--order total --engine token"),
                 ("fifo keyed", "--order fifo --keyed"),
                 ("fifo udp", "--order fifo --transport udp"),
             ] {

@@ -11,6 +11,13 @@ use crate::report::{Case, Headline, Report};
 use crate::{Common, Failure};
 
 const NODES: usize = 3;
+/// What of ours is measured: its name, and its options.
+const OURS: [(&str, &str); 4] = [
+    ("sequencer", "--engine sequencer"),
+    ("rotation", "--engine rotation"),
+    ("token", "--engine token"),
+    ("sequencer safe", "--engine sequencer --safe"),
+];
 const QUANTILES: [(&str, f64, &str); 3] = [
     ("p50", 0.5, "p50_us"),
     ("p99", 0.99, "p99_us"),
@@ -45,18 +52,21 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<(), Failure> {
         .collect();
     let (rate, size) = (args.rate.to_string(), args.size.to_string());
     for run in 1..=common.runs() {
-        eprintln!("antiphon, run {run}");
-        let options: Vec<&str> = ["latency", "--order", "total", "--rate", &rate, "--size", &size]
-            .into_iter()
-            .chain(args.ours.split_whitespace())
-            .collect();
-        let results = ours.results(&lab, NODES, &options, common)?;
-        let one_way = results
-            .iter()
-            .find(|result| result["way"] == "one")
-            .ok_or("no latency one way")?;
-        for (case, (.., figure)) in cases.iter_mut().zip(QUANTILES) {
-            case.add("antiphon", one_way[figure].as_f64().ok_or("no quantile")?);
+        for (series, engine) in OURS {
+            eprintln!("antiphon {series}, run {run}");
+            let options: Vec<&str> = ["latency", "--order", "total", "--rate", &rate, "--size", &size]
+                .into_iter()
+                .chain(engine.split(' '))
+                .chain(args.ours.split_whitespace())
+                .collect();
+            let results = ours.results(&lab, NODES, &options, common)?;
+            let one_way = results
+                .iter()
+                .find(|result| result["way"] == "one")
+                .ok_or("no latency one way")?;
+            for (case, (.., figure)) in cases.iter_mut().zip(QUANTILES) {
+                case.add(series, one_way[figure].as_f64().ok_or("no quantile")?);
+            }
         }
         if let Some(peer) = &corosync {
             eprintln!("corosync, run {run}");
@@ -85,7 +95,7 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<(), Failure> {
     report.cases = cases;
     report.lower_is_better = true;
     report.headline = Headline {
-        ours: "antiphon".to_owned(),
+        ours: OURS[0].0.to_owned(),
         peer: Some("corosync knet".to_owned()),
         limit: None,
     };

@@ -1,7 +1,7 @@
 //! Messages by UDP.
 
 use super::*;
-use crate::{Cluster, Options, Trace};
+use crate::{Cluster, Load, Options, Trace};
 
 fn by_udp() -> Options {
     Options {
@@ -23,6 +23,18 @@ fn until_udp_is_used(cluster: &Cluster, names: &[&str]) {
     cluster.until("all send by UDP", SOON, |trace| {
         names.iter().all(|name| used_udp(trace, name))
     });
+}
+
+const HOSTS: [&str; 3] = ["n1", "n2", "n3"];
+
+/// Three nodes on hosts of their own that send to each other by UDP, under load.
+fn three_hosts_by_udp() -> Option<(Cluster, Load)> {
+    let mut cluster = Cluster::on_hosts(3, by_udp())?;
+    cluster.start(&HOSTS);
+    cluster.until_together(&HOSTS, SOON);
+    let load = cluster.load(Duration::from_millis(5));
+    until_udp_is_used(&cluster, &HOSTS);
+    Some((cluster, load))
 }
 
 #[test]
@@ -55,22 +67,17 @@ fn by_udp_five_nodes_form_and_deliver_under_load_and_a_killed_one_takes_nothing_
 #[test]
 fn by_udp_a_twentieth_of_all_datagrams_lost_loses_no_message() {
     let _turn = Turn::take();
-    let Some(mut cluster) = Cluster::on_hosts(3, by_udp()) else {
+    let Some((mut cluster, load)) = three_hosts_by_udp() else {
         return;
     };
-    let names = ["n1", "n2", "n3"];
-    cluster.start(&names);
-    cluster.until_together(&names, SOON);
-    let load = cluster.load(Duration::from_millis(5));
-    until_udp_is_used(&cluster, &names);
     cluster.lose_udp(5);
     let view = cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()));
     for _ in 0..5 {
-        names.iter().for_each(|name| cluster.say(name, 1000));
-        cluster.until_delivered(&names, SOON);
+        HOSTS.iter().for_each(|name| cluster.say(name, 1000));
+        cluster.until_delivered(&HOSTS, SOON);
     }
     load.end();
-    cluster.until_delivered(&names, SOON);
+    cluster.until_delivered(&HOSTS, SOON);
     let same = cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()));
     assert_eq!(view, same, "lost datagrams are no failure of a node");
     cluster.finish();
@@ -79,24 +86,19 @@ fn by_udp_a_twentieth_of_all_datagrams_lost_loses_no_message() {
 #[test]
 fn when_a_firewall_begins_to_drop_all_udp_messages_go_by_tcp() {
     let _turn = Turn::take();
-    let Some(mut cluster) = Cluster::on_hosts(3, by_udp()) else {
+    let Some((mut cluster, load)) = three_hosts_by_udp() else {
         return;
     };
-    let names = ["n1", "n2", "n3"];
-    cluster.start(&names);
-    cluster.until_together(&names, SOON);
-    let load = cluster.load(Duration::from_millis(5));
-    until_udp_is_used(&cluster, &names);
     cluster.lose_udp(100);
     cluster.until("all have noticed", DETECTED, |trace| {
         let noticed = |line: &String| line.contains("messages go by TCP");
-        names.iter().all(|name| trace.last(name).log.iter().any(noticed))
+        HOSTS.iter().all(|name| trace.last(name).log.iter().any(noticed))
     });
-    cluster.until_delivered(&names, SOON);
+    cluster.until_delivered(&HOSTS, SOON);
     cluster.heal();
-    names.iter().for_each(|name| cluster.say(name, 500));
+    HOSTS.iter().for_each(|name| cluster.say(name, 500));
     load.end();
-    cluster.until_delivered(&names, SOON);
+    cluster.until_delivered(&HOSTS, SOON);
     cluster.finish();
 }
 

@@ -13,16 +13,7 @@ const LIMIT: Duration = Duration::from_secs(4);
 fn three(kind: impl Into<Kind>) -> World {
     let options = kind.into().options();
     let options = options.window_bytes(1 << 16).slow_after(Some(LIMIT));
-    let mut world = World::with_options(options, 3);
-    for id in 1..=3 {
-        world.start(id);
-    }
-    world.primary(&[1, 2, 3]);
-    for id in 1..=3 {
-        world.join(id);
-        world.run(100);
-    }
-    world
+    World::with_options(options, 3).gather(&[1, 2, 3])
 }
 
 fn stop_reading(world: &mut World, id: Id) {
