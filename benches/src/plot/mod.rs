@@ -55,8 +55,8 @@ enum Anchor {
 
 const INK: Colour = [40, 40, 40];
 const GRID: Colour = [220, 220, 220];
-/// Tell apart for people who see few colours, too (Okabe and Ito).
-const COLOURS: [Colour; 7] = [
+/// Tell apart for people who see few colours, too (Okabe and Ito, then Tol).
+const COLOURS: [Colour; 11] = [
     [0, 114, 178],
     [230, 159, 0],
     [0, 158, 115],
@@ -64,6 +64,10 @@ const COLOURS: [Colour; 7] = [
     [86, 180, 233],
     [213, 94, 0],
     [120, 120, 120],
+    [136, 34, 85],
+    [221, 204, 119],
+    [17, 85, 51],
+    [51, 34, 136],
 ];
 
 const HEIGHT: f64 = 480.0;
@@ -152,7 +156,8 @@ impl Scale {
         if high / low > LOGARITHMIC_FROM {
             Self {
                 logarithmic: true,
-                low: 10f64.powf(low.log10().floor()),
+                // No bar is so near the axis that it looks like nothing.
+                low: 10f64.powf((low / 1.5).log10().floor()),
                 high: 10f64.powf(high.log10().ceil()),
             }
         } else {
