@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::group::slow::SLOW_AFTER;
+use crate::membership::addresses_are_sound;
 pub use antiphon_wire::frame::ClusterKey;
 use antiphon_wire::{MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES};
 
@@ -18,8 +19,12 @@ pub struct Config {
     pub name: String,
     /// The address the others reach this node at.
     pub addr: SocketAddr,
+    /// Where else they reach it, best first: at most seven addresses, in networks that fail apart.
+    pub further: Vec<SocketAddr>,
     /// The configured seeds: the acceptors of the founding slot. May or may not contain `addr`.
     pub seeds: Vec<SocketAddr>,
+    /// Where else a seed is reached, by its address in `seeds`: for a node that starts while its first network is down.
+    pub further_of_seeds: BTreeMap<SocketAddr, Vec<SocketAddr>>,
     /// Found only when this many nodes are present: their majority, not the seeds', is the founding quorum.
     pub expect: Option<u16>,
     /// Found at once, alone if need be. Two nodes so started never become one cluster by themselves.
@@ -49,7 +54,9 @@ impl Config {
             cluster: cluster.into(),
             name: name.into(),
             addr,
+            further: Vec::new(),
             seeds: Vec::new(),
+            further_of_seeds: BTreeMap::new(),
             expect: None,
             found: false,
             metadata: BTreeMap::new(),
@@ -94,10 +101,21 @@ impl Config {
                 "more than 64 seeds: a few addresses that are always up are enough to find the others",
             );
         }
-        if self.addr.port() == 0 || self.addr.ip().is_unspecified() {
+        let cannot_be_dialled = |addr: &SocketAddr| addr.port() == 0 || addr.ip().is_unspecified();
+        if [self.addr].iter().chain(&self.further).any(cannot_be_dialled) {
             return conflict(
                 "the advertised address must be one that others can dial: give a concrete address and port",
             );
+        }
+        if !addresses_are_sound(self.addr, &self.further) {
+            return conflict("a node has at most 8 addresses, each of them once: leave some out");
+        }
+        let of_seeds = self.further_of_seeds.iter();
+        if of_seeds
+            .clone()
+            .any(|(seed, further)| !addresses_are_sound(*seed, further))
+        {
+            return conflict("a seed has at most 8 addresses, each of them once: leave some out");
         }
         let profile = &self.profile;
         if profile.suspect_after < profile.heartbeat * 4 || profile.suspect_after_loss > profile.suspect_after

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use antiphon_wire::{Accusation, Block, GroupId, GroupViewId, Incarnation, Level, NodeView};
 use bytes::Bytes;
 
-use crate::Order;
+use crate::{Order, PathTrouble};
 
 /// Something the application should know. Per group, views and messages come in one sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +38,53 @@ pub enum Event {
         /// Why, and who said so.
         cause: String,
     },
+    /// A link to a peer with several addresses went up or down, or another one is used now. No view changes by it.
+    Link {
+        /// The peer's links as they are now.
+        links: PeerLinks,
+        /// Which of them changed, from 0.
+        number: usize,
+        /// What happened to it.
+        cause: LinkCause,
+    },
     /// The node left in order; nothing follows.
     Left,
     /// Of one group.
     Group(GroupHandle, GroupEvent),
+}
+
+/// The links to one peer, by number: link j is the peer's j-th address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerLinks {
+    /// The peer.
+    pub peer: Incarnation,
+    /// Its links, best first.
+    pub links: Vec<LinkStatus>,
+    /// The number of the one that this node sends on: the first that is up; if none is, the one heard of last.
+    pub in_use: usize,
+}
+
+/// One link to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// The peer's address.
+    pub addr: SocketAddr,
+    /// Whether what this node sends there arrives.
+    pub up: bool,
+}
+
+/// What happened to a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkCause {
+    /// It works: it was acknowledged for long enough to be used, at first or after it had failed.
+    Works,
+    /// It failed: others of the peer's links were acknowledged, and this one was not.
+    Silent,
+    /// It failed: the network said so.
+    Trouble(PathTrouble),
+    /// None is up, and this one was acknowledged last.
+    LastHeard,
 }
 
 /// This node's handle for a group it joined; stays the same across incarnations and resyncs.

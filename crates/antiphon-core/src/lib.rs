@@ -49,6 +49,7 @@ mod output;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod random;
+mod route;
 mod spread;
 mod time;
 mod trail;

@@ -13,6 +13,8 @@
 //!   link messages are put into frames only when all effects of the step are done. So no frame overtakes a vote's record.
 //! - **Hold-back (R13).** A group message names the primary view its sender had installed. It is handed to the group layer
 //!   only once this node has installed that view; until then the membership layer is asked to pull it.
+//! - **One name for a peer.** All layers know a peer by its first address; only here, where frames and dials leave, is it
+//!   replaced by the link in use ([`crate::route`]), and where path troubles come in, back again.
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was accepted, and only
 //!   then the cluster.
 
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use antiphon_wire::codec::{decode_all, encode_to_vec};
 use antiphon_wire::frame::{self, Frame, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
 use antiphon_wire::group::GroupControl;
+use antiphon_wire::membership::Discovery;
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, Evidence, Incarnation, Level, NodeView, Reader, ViewId, Wire};
 use bytes::Bytes;
@@ -33,9 +36,10 @@ use crate::group::{self, Groups};
 use crate::link::{LinkBroken, Links};
 use crate::membership::{self, Membership};
 use crate::random::Random;
+use crate::route::Routes;
 use crate::{
     BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineCommand, LifelineEvent,
-    Output, PathTrouble, SendError, Ticket, Time, WhyReport,
+    LinkCause, Output, PathTrouble, PeerLinks, SendError, Ticket, Time, WhyReport,
 };
 use holdback::Holdback;
 
@@ -49,6 +53,7 @@ pub struct Node {
     primary: Option<ViewId>,
     codec: FrameCodec,
     links: Links,
+    routes: Routes,
     membership: Membership,
     groups: Groups,
     holdback: Holdback,
@@ -98,12 +103,17 @@ impl Node {
         let config = Arc::new(config);
         let mut random = Random::new(seed);
         let group_random = Random::new(std::array::from_fn(|_| random.next_u64()));
+        let mut routes = Routes::new(1 + config.further.len(), config.profile.heartbeat, now);
+        for (seed, further) in &config.further_of_seeds {
+            routes.note(now, *seed, further);
+        }
         let mut node = Self {
             phase: Phase::Running,
             me: Incarnation(0),
             primary: None,
             codec: FrameCodec::new(&config.cluster, config.key.as_ref(), Incarnation(0)),
             links: Links::new(config.profile.retransmit),
+            routes,
             membership: Membership::new(config.clone(), random, now),
             groups: Groups::new(config.profile.clone(), group_random),
             holdback: Holdback::default(),
@@ -161,7 +171,10 @@ impl Node {
     /// The transport noticed something about the path to an advertised address.
     pub fn handle_path_trouble(&mut self, now: Time, to: SocketAddr, trouble: PathTrouble) {
         self.notice_lateness(now);
-        self.membership.handle_path_trouble(now, to, trouble);
+        if let Some(to) = self.routes.trouble(now, to, trouble) {
+            self.membership.handle_path_trouble(now, to, trouble);
+        }
+        self.follow_routes(now);
         self.touch(now);
     }
 
@@ -205,6 +218,8 @@ impl Node {
         self.perform_views(now);
         self.groups.handle_timeout(now);
         self.links.handle_timeout(now);
+        self.routes.handle_timeout(now);
+        self.follow_routes(now);
         self.touch(now);
     }
 
@@ -340,6 +355,7 @@ impl Node {
             self.membership.next_timeout(),
             self.groups.next_timeout(),
             self.links.next_timeout(),
+            self.routes.next_timeout(),
             leaving,
         ]
         .into_iter()
@@ -355,6 +371,11 @@ impl Node {
     /// The installed node view, primary or not.
     pub fn view(&self) -> Option<Arc<NodeView>> {
         self.membership.view().cloned()
+    }
+
+    /// The links to all peers with several addresses that this node speaks to.
+    pub fn links(&self) -> Vec<PeerLinks> {
+        self.routes.status()
     }
 
     /// What this node knows about why a named node is or is not a member.
@@ -403,9 +424,17 @@ impl Node {
 
     fn handle_record(&mut self, now: Time, from: SocketAddr, sender: Incarnation, record: Record) {
         match record {
-            Record::Discovery(message) => self.membership.handle_discovery(now, from, sender, message),
+            Record::Discovery(message) => {
+                // Whoever answers must know everywhere that the answer may go.
+                if let Discovery::Seek { node, .. } | Discovery::Join { node, .. } = &message {
+                    self.routes.note(now, node.addr, &node.further);
+                }
+                self.membership.handle_discovery(now, from, sender, message);
+            }
             Record::Heartbeat(heartbeat) => self.membership.handle_heartbeat(now, sender, heartbeat),
             Record::Group(data) => self.groups.handle_data(now, sender, data),
+            Record::Beat(beat) if beat.to != self.me => self.counters.records_misaddressed += 1,
+            Record::Beat(beat) => self.routes.handle_beat(sender, &beat),
             Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
             Record::Link(link) => match self.links.handle_record(now, sender, link) {
                 Ok(messages) => {
@@ -493,23 +522,28 @@ impl Node {
     fn perform_membership(&mut self, now: Time, effect: membership::Effect) {
         match effect {
             membership::Effect::NewIncarnation { me, cause } => self.begin_incarnation(now, me, cause),
-            membership::Effect::Peer { peer, addr } => self.links.connect(now, peer, addr),
+            membership::Effect::Peer { peer, addr } => {
+                self.links.connect(now, peer, addr);
+                self.routes.connect(now, peer, addr);
+            }
             membership::Effect::ForgetPeer { peer } => {
                 self.flush_links(now);
                 self.links.park(peer);
+                self.routes.disconnect(peer);
                 self.holdback.forget(peer);
             }
             membership::Effect::Send { to, message } => self.push(now, to, &Control::Membership(message)),
             membership::Effect::Discovery { to, message } => {
-                self.records
-                    .entry(to)
-                    .or_default()
-                    .push(Record::Discovery(message));
+                // Whether one of its addresses works is not known of a node that is not spoken to.
+                for to in self.routes.everywhere(to) {
+                    let records = self.records.entry(to).or_default();
+                    records.push(Record::Discovery(message.clone()));
+                }
             }
             membership::Effect::Heartbeat { to, heartbeat } => match self.links.addr(to) {
                 Some(addr) => self
                     .records
-                    .entry(addr)
+                    .entry(self.routes.to(addr))
                     .or_default()
                     .push(Record::Heartbeat(heartbeat)),
                 None => self.counters.messages_dropped += 1,
@@ -531,6 +565,7 @@ impl Node {
         self.primary = None;
         self.codec = FrameCodec::new(&self.config.cluster, self.config.key.as_ref(), me);
         self.links = Links::new(self.config.profile.retransmit);
+        self.routes.disconnect_all();
         self.holdback = Holdback::default();
         self.events.push_back(Event::Incarnation(me));
         self.groups.handle_new_incarnation(now, me, cause);
@@ -538,6 +573,9 @@ impl Node {
 
     fn install(&mut self, now: Time, view: Arc<NodeView>) {
         self.perform_groups(now);
+        for member in &view.members {
+            self.routes.note(now, member.addr, &member.further);
+        }
         self.events.push_back(Event::NodeView(view.clone()));
         if view.is_primary() {
             self.primary = Some(view.primary_id());
@@ -562,9 +600,40 @@ impl Node {
                 dial,
                 record: self.codec.seal(Kind::Lifeline, &record),
             },
-            command => command,
+            LifelineCommand::Open { dial, to, addr } => LifelineCommand::Open {
+                dial,
+                to,
+                addr: self.routes.dial(dial, addr),
+            },
+            LifelineCommand::Reset { dial } => {
+                self.routes.hang_up(dial);
+                LifelineCommand::Reset { dial }
+            }
         };
         self.outputs.push_back(Output::Lifeline(command));
+    }
+
+    /// Does what follows from a change of links: lifelines leave a link that failed, and the application is told.
+    fn follow_routes(&mut self, now: Time) {
+        while let Some(change) = self.routes.poll_change() {
+            for dial in change.lifelines {
+                self.routes.hang_up(dial);
+                self.outputs
+                    .push_back(Output::Lifeline(LifelineCommand::Reset { dial }));
+                self.membership
+                    .handle_lifeline(now, LifelineEvent::Failed { dial }, None);
+                self.perform_views(now);
+            }
+            if planted!(LinkFailureIsDeath) && change.cause != LinkCause::Works {
+                self.membership
+                    .accuse(now, change.links.peer, Evidence::FlushStalled);
+            }
+            self.events.push_back(Event::Link {
+                links: change.links,
+                number: change.number,
+                cause: change.cause,
+            });
+        }
     }
 
     fn perform_group(&mut self, now: Time, effect: group::Effect) {
@@ -613,7 +682,7 @@ impl Node {
         for peer in to {
             match self.links.addr(*peer) {
                 Some(addr) => self.outputs.push_back(Output::Frame {
-                    to: addr,
+                    to: self.routes.to(addr),
                     class,
                     frame: frame.clone(),
                 }),
@@ -636,7 +705,8 @@ impl Node {
 
     fn flush_links(&mut self, now: Time) {
         while let Some((_, addr, record)) = self.links.poll_record(now) {
-            self.records.entry(addr).or_default().push(Record::Link(record));
+            let to = self.routes.to(addr);
+            self.records.entry(to).or_default().push(Record::Link(record));
         }
     }
 
@@ -645,6 +715,9 @@ impl Node {
             return;
         }
         self.flush_links(now);
+        while let Some((to, beat)) = self.routes.poll_beat() {
+            self.records.entry(to).or_default().push(Record::Beat(beat));
+        }
         for (to, records) in std::mem::take(&mut self.records) {
             for encoded in encode_frames(&records, &mut self.counters) {
                 let frame = self.codec.seal(Kind::Control, &encoded).into();

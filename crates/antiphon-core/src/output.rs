@@ -11,7 +11,7 @@ use bytes::Bytes;
 pub enum Output {
     /// Try to bring a frame to an address. It may be lost, doubled, reordered: the core copes.
     Frame {
-        /// The peer's advertised address.
+        /// An address of the peer: the first it advertises, or a further one where that does not work.
         to: SocketAddr,
         /// Which of the peer's connections it belongs on.
         class: Class,
@@ -46,7 +46,7 @@ pub enum LifelineCommand {
         dial: DialId,
         /// Who shall watch.
         to: Incarnation,
-        /// Its advertised address.
+        /// An address of it, as for frames.
         addr: SocketAddr,
     },
     /// Write a whole record at once, without waiting. If the socket cannot take all of it now, reset the

@@ -137,6 +137,16 @@ bugs! {
     TakeTokenTwice,
     /// The token of an earlier view counts in the present one (R16).
     TokenOfOldView,
+    /// A link that failed stays in use although others work.
+    StayOnFailedLink,
+    /// The failure of one link of several makes the peer doubted.
+    LinkFailureIsDeath,
+    /// Traffic stays where it went when a link failed, for ever.
+    NeverFailBack,
+    /// A link that failed is used again as soon as anything is heard of it.
+    FailBackAtOnce,
+    /// Only the link in use is tried.
+    BeatOnLinkInUse,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

@@ -183,4 +183,6 @@ const LIKELY: &[(&str, &str)] = &[
     ("Nulls", "r16-members-of-a-rotation-die"),
     ("SilentSlot", "r16-members-of-a-rotation-die"),
     ("Token", "r16-the-token-is-lost"),
+    ("Link", "links-fail"),
+    ("FailBack", "links-fail"),
 ];

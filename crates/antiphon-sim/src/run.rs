@@ -277,6 +277,20 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         }
         world.run_until(world.now() + 50 * MILLIS);
     }
+    // Hysteresis: a link that failed often is waited for this long at most.
+    let deadline = world.now() + 80 * world.plan().profile.heartbeat.as_micros() as Micros + 5 * SECONDS;
+    while !world.uses_first_links() {
+        if world.now() >= deadline {
+            return Settling::Stuck {
+                guarantee: "G32",
+                what: format!(
+                    "at rest some node does not use a first link again: {}",
+                    describe(world)
+                ),
+            };
+        }
+        world.run_until(world.now() + 50 * MILLIS);
+    }
     // What hangs behind would still move now.
     world.run_until(world.now() + 500 * MILLIS);
     Settling::AtRest

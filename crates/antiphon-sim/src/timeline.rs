@@ -108,6 +108,12 @@ fn show(what: &Seen) -> String {
             format!("{step} {} in {round}: [{}]", note.view.id, names.join(" "))
         }
         Seen::Expelled(cause) => format!("EXPELLED {cause}"),
+        Seen::Link { links, number, cause } => {
+            let up = links.links.iter().map(|link| if link.up { "up" } else { "down" });
+            let up: Vec<&str> = up.collect();
+            let (peer, in_use) = (links.peer.short(), links.in_use);
+            format!("link {number} to {peer}: {cause:?}; now {up:?}, uses {in_use}")
+        }
         Seen::Left => "left".to_owned(),
         Seen::Memory { .. } => String::new(),
         Seen::Reads(reads) => format!(

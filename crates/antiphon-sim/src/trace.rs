@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Member, NodeView};
-use antiphon_core::{BallotNote, GroupOptions, GroupView, Outcome, SendError};
+use antiphon_core::{BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, SendError};
 
 use crate::agenda::Micros;
 
@@ -27,6 +27,10 @@ pub struct Trace {
     pub lines: Vec<Line>,
     /// The addresses of the configured seeds: the acceptors of the founding slot.
     pub seeds: Vec<SocketAddr>,
+    /// Whether some link worked between any two hosts at any time, and nothing else happened to them.
+    pub never_apart: bool,
+    /// The nodes' heartbeat.
+    pub heartbeat: Micros,
     /// The frames that were sent to be handed on, in order.
     pub hops: Vec<Hop>,
     /// What the run promised at its end, if it ran a liveness phase.
@@ -135,6 +139,15 @@ pub enum Seen {
     },
     /// [`antiphon_core::Event::Expelled`].
     Expelled(String),
+    /// [`antiphon_core::Event::Link`].
+    Link {
+        /// As they are now.
+        links: PeerLinks,
+        /// Which changed.
+        number: usize,
+        /// What happened to it.
+        cause: LinkCause,
+    },
     /// [`antiphon_core::Event::Left`].
     Left,
     /// From here on the application takes what it is given, or takes nothing.

@@ -135,6 +135,8 @@ wire_struct! {
         pub name: String,
         /// Where it is reached.
         pub addr: SocketAddr,
+        /// Where else it is reached, best first.
+        pub further: Vec<SocketAddr>,
         /// Free for the application.
         pub metadata: BTreeMap<String, String>,
         /// Votes it has in quorums.

@@ -18,6 +18,8 @@ wire_enum! {
         Link = 2 (LinkRecord),
         /// Group messages, rows and repairs' requests; reliable by the group's log, not by the link.
         Group = 3 (GroupData),
+        /// Which addresses of two nodes reach each other; unreliable, repeated by timers.
+        Beat = 4 (Beat),
     }
 }
 
@@ -51,6 +53,22 @@ impl Record {
         bytes.truncate(bytes.len() - 2);
         messages.encode_prefix(&mut bytes);
         Some((bytes, messages.bytes()))
+    }
+}
+
+wire_struct! {
+    /// What a node with several addresses, or with such a peer, sends to each address of that peer from time to time: that it
+    /// comes shows that the address works, and what it says is which of the sender's own addresses do.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Beat {
+        /// The incarnation this is for; any other drops it.
+        pub to: Incarnation,
+        /// The number of the receiver's address that this was sent to, from 0.
+        pub link: u8,
+        /// The sender's count of beats to this receiver, the same for all addresses, from 1.
+        pub round: u64,
+        /// For each address of the sender: the highest round of the receiver's that came there; 0 is none.
+        pub heard: Vec<u64>,
     }
 }
 

@@ -14,6 +14,8 @@ pub const MAX_NAME_BYTES: usize = 64;
 pub const MAX_METADATA_ENTRIES: usize = 32;
 /// The most bytes of all metadata keys and values of a node together.
 pub const MAX_METADATA_BYTES: usize = 4096;
+/// The most addresses of a node, the first included.
+pub const MAX_ADDRESSES: usize = 8;
 
 wire_struct! {
     /// One member of the cluster: a name for people, an incarnation for the protocol.
@@ -23,8 +25,10 @@ wire_struct! {
         pub incarnation: Incarnation,
         /// The configured name.
         pub name: String,
-        /// Where the others reach it.
+        /// Where the others reach it, and what it is known by in seeds.
         pub addr: SocketAddr,
+        /// Where else they do, best first. At most seven.
+        pub further: Vec<SocketAddr>,
         /// Free for the application: role, rack, address for other traffic. Immutable per incarnation.
         pub metadata: BTreeMap<String, String>,
         /// Votes it has in quorums (1 unless configured; 0 never counts).

@@ -47,14 +47,15 @@ fn members() -> impl Strategy<Value = Member> {
     (
         any::<u128>(),
         words(),
-        any::<SocketAddr>(),
+        proptest::collection::vec(any::<SocketAddr>(), 1..4),
         btree_map(words(), words(), 0..4),
         any::<u16>(),
     )
-        .prop_map(|(incarnation, name, addr, metadata, weight)| Member {
+        .prop_map(|(incarnation, name, addrs, metadata, weight)| Member {
             incarnation: Incarnation(incarnation),
             name,
-            addr: plain(addr),
+            addr: plain(addrs[0]),
+            further: addrs[1..].iter().copied().map(plain).collect(),
             metadata,
             weight,
         })

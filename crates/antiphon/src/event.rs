@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::Order;
 use antiphon_core::wire::{GroupViewId, Incarnation, Level, Member, NodeView};
+use antiphon_core::{LinkCause, Order, PeerLinks};
 use bytes::Bytes;
 
 /// What happened to this node in its cluster. From [`Cluster::events`](crate::Cluster::events).
@@ -36,6 +36,17 @@ pub enum ClusterEvent {
     Expelled {
         /// Why, and who said so.
         cause: String,
+    },
+    /// A link to a peer with several addresses went up or down, or another one is used now. No view changes by it.
+    Link {
+        /// The peer.
+        peer: Arc<Member>,
+        /// Its links as they are now, by number: link j is its j-th address.
+        links: PeerLinks,
+        /// Which of them changed, from 0.
+        number: usize,
+        /// What happened to it.
+        cause: LinkCause,
     },
     /// The node has left in order. The stream ends.
     Left,

@@ -49,8 +49,8 @@ pub use antiphon_core::wire::{
     ViewId,
 };
 pub use antiphon_core::{
-    ClusterKey, ConfigError, Dissemination, MAX_PAYLOAD_BYTES, Order, Outcome, Policy, Profile, TotalEngine,
-    WhyEntry, WhyReport,
+    ClusterKey, ConfigError, Dissemination, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order, Outcome,
+    PathTrouble, PeerLinks, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};

@@ -72,7 +72,12 @@ impl Cluster {
 
     /// A cluster with a host for each of its `hosts` nodes, all of them seeds; `None` where that cannot be.
     pub fn on_hosts(hosts: usize, options: Options) -> Option<Self> {
-        let network = Network::new(hosts)?;
+        Self::on_hosts_with_links(hosts, 1, options)
+    }
+
+    /// The same with so many interfaces for each host, one or two; nodes listen at all of them.
+    pub fn on_hosts_with_links(hosts: usize, links: usize, options: Options) -> Option<Self> {
+        let network = Network::with_links(hosts, links)?;
         let seeds = (1..=hosts).map(|host| network.address(host)).collect();
         Some(Self::new(seeds, Some(network), options))
     }
@@ -125,17 +130,27 @@ impl Cluster {
             Some(network) => network.command(number(name), program()),
             None => Command::new(program()),
         };
-        let seeds: Vec<_> = self.seeds.iter().map(ToString::to_string).collect();
-        command.args([
-            "node",
-            "--json",
-            "--cluster",
-            "real",
-            "--name",
-            name,
-            "--bind",
-            &self.address(name).to_string(),
-        ]);
+        let seeds: Vec<String> = match &self.network {
+            Some(network) => (1..=self.seeds.len())
+                .map(|host| network.addresses(host))
+                .map(|addresses| {
+                    addresses
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join("/")
+                })
+                .collect(),
+            None => self.seeds.iter().map(ToString::to_string).collect(),
+        };
+        command.args(["node", "--json", "--cluster", "real", "--name", name]);
+        let addresses = match &self.network {
+            Some(network) => network.addresses(number(name)),
+            None => vec![self.address(name)],
+        };
+        for address in addresses {
+            command.args(["--bind", &address.to_string()]);
+        }
         command.args(["--seeds", &seeds.join(","), "--group", GROUP]);
         command.args(["--order", self.options.order, "--profile", self.options.profile]);
         command.env("ANTIPHON_TRANSPORT", self.options.transport);
@@ -267,6 +282,21 @@ impl Cluster {
             .collect();
         let network = self.network.as_mut().expect("a firewall needs hosts");
         network.refuse(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>(), how);
+    }
+
+    /// Takes an interface of a node's host down, or up again. Hosts only.
+    pub fn switch_interface(&mut self, name: &str, link: usize, up: bool) {
+        let network = self.network.as_mut().expect("interfaces belong to hosts");
+        network.switch_interface(number(name), link, up);
+    }
+
+    /// Cuts all cables of one of the hosts' networks. Hosts only.
+    pub fn cut_link(&mut self, link: usize) {
+        let network = self
+            .network
+            .as_mut()
+            .expect("cables can only be cut between hosts");
+        network.cut_link(link);
     }
 
     /// Every host loses this many of a hundred UDP packets that reach it. Hosts only.

@@ -28,6 +28,17 @@ pub enum Event {
     },
     /// A view of the cluster.
     NodeView(NodeView),
+    /// A link to a node changed.
+    Link {
+        /// The node.
+        peer: String,
+        /// Which link.
+        number: usize,
+        /// What happened to it.
+        cause: String,
+        /// Which is used now.
+        in_use: usize,
+    },
     /// A view of a group.
     View(View),
     /// What follows was completed by a flush.

@@ -5,6 +5,8 @@
 //!        │ eth0           │ eth0           │ eth0
 //!        └──── p1 ────────┴── p2 ──────────┴── p3         apr<pid>x<n>-0, the switch: a bridge, where cables are cut
 //! ```
+//! Hosts may have a second interface, `eth1` with fd99::i/64, whose cables (`q1`, `q2`, …) end at a bridge of their own.
+//!
 //! The switch is a namespace of its own, so that nothing is visible outside and deleting the namespaces deletes all. They
 //! are deleted when the network is dropped, also by a panic; those of a test run that was killed, by the next one.
 //!
@@ -35,12 +37,19 @@ mod tests;
 pub struct Network {
     prefix: String,
     hosts: usize,
-    dropped: BTreeSet<(usize, usize)>,
+    links: usize,
+    /// Link, from, to.
+    dropped: BTreeSet<(usize, usize, usize)>,
 }
 
 impl Network {
     /// Hosts 1 to `hosts`, all connected; `None`, having said so, without the rights or tools.
     pub fn new(hosts: usize) -> Option<Self> {
+        Self::with_links(hosts, 1)
+    }
+
+    /// The same with one or two interfaces for each host, in networks of their own: the first has IPv4, the second IPv6.
+    pub fn with_links(hosts: usize, links: usize) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if let Err(missing) = possible() {
             crate::skipped(&missing);
@@ -55,52 +64,98 @@ impl Network {
         let network = Self {
             prefix,
             hosts,
+            links,
             dropped: BTreeSet::new(),
         };
         let switch = network.namespace(0);
         ip(&["netns", "add", &switch]);
-        ip(&[
-            "-n",
-            &switch,
-            "link",
-            "add",
-            "br0",
-            "type",
-            "bridge",
-            "forward_delay",
-            "0",
-        ]);
-        ip(&["-n", &switch, "link", "set", "br0", "up"]);
         for host in 1..=hosts {
-            let (here, port) = (network.namespace(host), format!("p{host}"));
+            let here = network.namespace(host);
             ip(&["netns", "add", &here]);
             ip(&["-n", &here, "link", "set", "lo", "up"]);
-            ip(&[
-                "-n", &here, "link", "add", "eth0", "type", "veth", "peer", "name", &port, "netns", &switch,
-            ]);
-            ip(&[
-                "-n",
-                &here,
-                "addr",
-                "add",
-                &format!("10.99.0.{host}/24"),
-                "dev",
-                "eth0",
-            ]);
-            ip(&["-n", &here, "link", "set", "eth0", "up"]);
-            ip(&["-n", &switch, "link", "set", &port, "master", "br0", "up"]);
+        }
+        for link in 0..links {
+            network.connect(link);
         }
         Some(network)
     }
 
+    /// A bridge, and an interface of every host on it.
+    fn connect(&self, link: usize) {
+        let switch = self.namespace(0);
+        let (bridge, interface) = (format!("br{link}"), format!("eth{link}"));
+        let add = ["link", "add", &bridge, "type", "bridge", "forward_delay", "0"];
+        ip(&[&["-n", &switch][..], &add].concat());
+        ip(&["-n", &switch, "link", "set", &bridge, "up"]);
+        for host in 1..=self.hosts {
+            let (here, port) = (self.namespace(host), port(link, host));
+            let add = [
+                "link", "add", &interface, "type", "veth", "peer", "name", &port, "netns", &switch,
+            ];
+            ip(&[&["-n", &here][..], &add].concat());
+            match link {
+                0 => ip(&[
+                    "-n",
+                    &here,
+                    "addr",
+                    "add",
+                    &format!("10.99.0.{host}/24"),
+                    "dev",
+                    &interface,
+                ]),
+                // Without a test for duplicates, which would keep it from being used for two seconds.
+                _ => ip(&[
+                    "-n",
+                    &here,
+                    "addr",
+                    "add",
+                    &format!("fd99::{host}/64"),
+                    "dev",
+                    &interface,
+                    "nodad",
+                ]),
+            }
+            ip(&["-n", &here, "link", "set", &interface, "up"]);
+            ip(&["-n", &switch, "link", "set", &port, "master", &bridge, "up"]);
+        }
+    }
+
     /// Where a node on this host listens.
     pub fn address(&self, host: usize) -> SocketAddr {
+        self.addresses(host)[0]
+    }
+
+    /// All addresses at which it does, the one of its first interface first.
+    pub fn addresses(&self, host: usize) -> Vec<SocketAddr> {
         assert!(
             (1..=self.hosts).contains(&host),
             "hosts are numbered from 1 to {}",
             self.hosts
         );
-        SocketAddr::from(([10, 99, 0, host as u8], 7400))
+        let first = SocketAddr::from(([10, 99, 0, host as u8], 7400));
+        let second = SocketAddr::from(([0xfd99, 0, 0, 0, 0, 0, 0, host as u16], 7400));
+        [first, second].into_iter().take(self.links).collect()
+    }
+
+    /// Takes an interface of a host down, or up again.
+    pub fn switch_interface(&mut self, host: usize, link: usize, up: bool) {
+        let state = if up { "up" } else { "down" };
+        ip(&[
+            "-n",
+            &self.namespace(host),
+            "link",
+            "set",
+            &format!("eth{link}"),
+            state,
+        ]);
+    }
+
+    /// Cuts all cables of one network.
+    pub fn cut_link(&mut self, link: usize) {
+        for from in 1..=self.hosts {
+            self.dropped.extend((1..=self.hosts).map(|to| (link, from, to)));
+        }
+        self.apply_drops();
     }
 
     /// A command on this host.
@@ -114,7 +169,7 @@ impl Network {
 
     /// Cuts the cable in one direction: nothing that `from` sends reaches `to`.
     pub fn drop_from_to(&mut self, from: usize, to: usize) {
-        self.dropped.insert((from, to));
+        self.dropped.extend((0..self.links).map(|link| (link, from, to)));
         self.apply_drops();
     }
 
@@ -127,7 +182,9 @@ impl Network {
                 .filter(|(other, _)| *other != at)
                 .flat_map(|(_, hosts)| hosts.iter())
             {
-                self.dropped.extend(side.iter().map(|host| (*host, *other)));
+                for link in 0..self.links {
+                    self.dropped.extend(side.iter().map(|host| (link, *host, *other)));
+                }
             }
         }
         self.apply_drops();
@@ -194,7 +251,8 @@ impl Network {
         let rules: String = self
             .dropped
             .iter()
-            .map(|(from, to)| format!("  iifname \"p{from}\" oifname \"p{to}\" drop\n"))
+            .map(|(link, from, to)| (port(*link, *from), port(*link, *to)))
+            .map(|(from, to)| format!("  iifname \"{from}\" oifname \"{to}\" drop\n"))
             .collect();
         let table = format!(
             "table bridge cut\ndelete table bridge cut\ntable bridge cut {{\n chain forward {{\n  type filter hook forward priority 0\n{rules} }}\n}}\n"
@@ -213,6 +271,12 @@ impl Drop for Network {
             let _ = quiet(Command::new("ip").args(["netns", "del", &self.namespace(host)]));
         }
     }
+}
+
+/// The bridge's end of a host's cable.
+fn port(link: usize, host: usize) -> String {
+    let letter = if link == 0 { 'p' } else { 'q' };
+    format!("{letter}{host}")
 }
 
 /// Why namespaces cannot be made here; tried once.

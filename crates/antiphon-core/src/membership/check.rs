@@ -2,12 +2,13 @@
 //! or break what the other modules take for granted about views.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{AcceptedValue, NodeRecord, SlotId, VoteState};
 use antiphon_wire::{
-    Cause, MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES, Member, NodeView,
-    NodeViewId, ViewId,
+    Cause, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES, Member,
+    NodeView, NodeViewId, ViewId,
 };
 
 /// A view and an accepted value must fit one frame together, so that a lifeline record is a single write.
@@ -47,11 +48,21 @@ fn metadata_is_sound(metadata: &std::collections::BTreeMap<String, String>) -> b
 }
 
 pub(crate) fn record_is_sound(record: &NodeRecord) -> bool {
-    name_is_sound(&record.name) && metadata_is_sound(&record.metadata)
+    name_is_sound(&record.name)
+        && metadata_is_sound(&record.metadata)
+        && addresses_are_sound(record.addr, &record.further)
 }
 
 fn member_is_sound(member: &Member) -> bool {
-    name_is_sound(&member.name) && metadata_is_sound(&member.metadata)
+    name_is_sound(&member.name)
+        && metadata_is_sound(&member.metadata)
+        && addresses_are_sound(member.addr, &member.further)
+}
+
+/// Whether a node may have these addresses: not too many, and none twice.
+pub(crate) fn addresses_are_sound(first: SocketAddr, further: &[SocketAddr]) -> bool {
+    let different: BTreeSet<_> = further.iter().chain([&first]).collect();
+    different.len() == further.len() + 1 && different.len() <= MAX_ADDRESSES
 }
 
 /// Whether this can be a view at all: never empty, no one twice.

@@ -126,6 +126,7 @@ impl Context {
         NodeRecord {
             name: self.config.name.clone(),
             addr: self.config.addr,
+            further: self.config.further.clone(),
             metadata: self.config.metadata.clone(),
             weight: self.config.weight,
             wire_level: WIRE_LEVEL,
@@ -147,6 +148,7 @@ pub(crate) fn member_of(incarnation: Incarnation, record: &NodeRecord) -> Member
         incarnation,
         name: record.name.clone(),
         addr: record.addr,
+        further: record.further.clone(),
         metadata: record.metadata.clone(),
         weight: record.weight,
     }

@@ -317,6 +317,7 @@ mod tests {
             incarnation,
             name: format!("node-{port}"),
             addr: addr(port),
+            further: Vec::new(),
             metadata: BTreeMap::new(),
             weight: 1,
         };

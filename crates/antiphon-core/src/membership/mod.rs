@@ -73,6 +73,8 @@ mod seeking;
 pub mod slot;
 mod wish;
 
+pub(crate) use check::addresses_are_sound;
+
 /// What membership wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {

@@ -110,7 +110,7 @@ impl Drop for Share {
 }
 
 /// Accepts until it is aborted; its connections end with it.
-pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: InboundLimits) {
+pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: Arc<InboundLimits>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! TCP: one port per node for everything, IPv4 and IPv6.
+//! TCP: one port per address of a node for everything, IPv4 and IPv6.
 //!
 //! ```text
 //!   this node                                          a peer
@@ -150,7 +150,8 @@ pub struct TcpTransport {
     local_addr: SocketAddr,
     outbound: BTreeMap<(SocketAddr, Class), Outbound>,
     lifelines: BTreeMap<DialId, OutboundLifeline>,
-    acceptor: AbortOnDrop,
+    /// One for each address.
+    acceptors: Vec<AbortOnDrop>,
 }
 
 /// Addresses with an outbound queue at one time.
@@ -164,8 +165,20 @@ impl TcpTransport {
     /// # Errors
     /// What the system says about the listener.
     pub fn start(listener: std::net::TcpListener, config: TcpConfig) -> io::Result<(Self, Inputs)> {
-        let local_addr = listener.local_addr()?;
-        let listener = TcpListener::from_std(listener)?;
+        Self::start_all(vec![listener], config)
+    }
+
+    /// The same for a node with several addresses: what comes in on any of them is the node's, within the same limits.
+    ///
+    /// # Errors
+    /// What the system says about the listeners; `InvalidInput` if there is none.
+    pub fn start_all(listeners: Vec<std::net::TcpListener>, config: TcpConfig) -> io::Result<(Self, Inputs)> {
+        let first = listeners.first().ok_or(io::ErrorKind::InvalidInput)?;
+        let local_addr = first.local_addr()?;
+        let listeners: Vec<TcpListener> = listeners
+            .into_iter()
+            .map(TcpListener::from_std)
+            .collect::<io::Result<_>>()?;
         let (senders, inputs) = Inputs::channel();
         let common = Arc::new(Common {
             config,
@@ -176,14 +189,18 @@ impl TcpTransport {
             alive: tokio::sync::broadcast::Sender::new(256),
             next_lifeline: AtomicU64::new(1),
         });
-        let limits = InboundLimits::new(&common.config);
-        let acceptor = AbortOnDrop(tokio::spawn(inbound::accept(listener, common.clone(), limits)));
+        let limits = Arc::new(InboundLimits::new(&common.config));
+        let accept = |listener| tokio::spawn(inbound::accept(listener, common.clone(), limits.clone()));
+        let acceptors = listeners
+            .into_iter()
+            .map(|listener| AbortOnDrop(accept(listener)));
+        let acceptors = acceptors.collect();
         let transport = Self {
             common,
             local_addr,
             outbound: BTreeMap::new(),
             lifelines: BTreeMap::new(),
-            acceptor,
+            acceptors,
         };
         Ok((transport, inputs))
     }
@@ -293,9 +310,11 @@ impl Transport for TcpTransport {
             };
             // What has not left by then is lost; the others find out as they would from a crash.
             let _ = tokio::time::timeout(within, finished).await;
-            // Only then is the port free again.
-            self.acceptor.0.abort();
-            let _ = (&mut self.acceptor.0).await;
+            // Only then are the ports free again.
+            for mut acceptor in std::mem::take(&mut self.acceptors) {
+                acceptor.0.abort();
+                let _ = (&mut acceptor.0).await;
+            }
         })
     }
 }

@@ -22,9 +22,9 @@ use antiphon_wire::frame::Frame;
 use socket2::SockAddr;
 use tokio::sync::{Notify, mpsc};
 
-use super::Shared;
 use super::socket::{SMALLEST_DATAGRAM, sizes};
 use super::window::{Again, Silence, Window, all};
+use super::{Ports, Shared};
 use crate::tcp::AbortOnDrop;
 
 /// Frames that may wait for a window.
@@ -114,12 +114,14 @@ struct Queued {
 }
 
 impl Flow {
-    pub(super) fn spawn(shared: Arc<Shared>, to: SocketAddr) -> Self {
+    pub(super) fn spawn(ports: Ports, to: SocketAddr) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
         let state = Arc::new(State::default());
+        let shared = ports.towards(to).clone();
         let path = Path {
             destination: shared.socket.destination(to).into(),
             shared,
+            ports,
             to,
             queue: receiver,
             state: state.clone(),
@@ -166,6 +168,8 @@ impl Flow {
 
 /// The task's side.
 struct Path {
+    ports: Ports,
+    /// The socket that is sent from: chosen anew with each search, since routes change when links fail.
     shared: Arc<Shared>,
     to: SocketAddr,
     destination: SockAddr,
@@ -267,6 +271,8 @@ impl Path {
 
     /// Says hello in the sizes that may pass, largest first.
     async fn look(&mut self) -> Option<Link> {
+        self.shared = self.ports.towards(self.to).clone();
+        self.destination = self.shared.socket.destination(self.to).into();
         let flow = getrandom::u64().ok()?;
         let (sender, mut answers) = mpsc::channel(ANSWERS);
         let route = Route {

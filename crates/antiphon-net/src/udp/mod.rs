@@ -93,7 +93,7 @@ impl UdpConfig {
     }
 }
 
-/// What all tasks of the transport share.
+/// What all tasks of one socket share. A node has one for each of its addresses.
 #[derive(Debug)]
 struct Shared {
     config: UdpConfig,
@@ -138,9 +138,37 @@ impl SegmentCounters {
 #[derive(Debug)]
 pub struct UdpTransport {
     tcp: TcpTransport,
-    shared: Arc<Shared>,
+    /// What everything in TCP's care is shared through.
+    common: Arc<Common>,
+    ports: Ports,
     flows: BTreeMap<SocketAddr, Flow>,
-    receiver: AbortOnDrop,
+    receivers: Vec<AbortOnDrop>,
+}
+
+/// The sockets of a node; at least one.
+#[derive(Debug, Clone)]
+struct Ports {
+    all: Arc<[Arc<Shared>]>,
+}
+
+impl Ports {
+    /// The socket to send from to an address: the one bound to what the system would send from, or else one that can.
+    fn towards(&self, to: SocketAddr) -> &Arc<Shared> {
+        let source = if self.all.len() > 1 {
+            socket::source_towards(to)
+        } else {
+            None
+        };
+        let bound = |port: &&Arc<Shared>| source.is_some_and(|source| port.socket.local.ip() == source);
+        let any = |port: &&Arc<Shared>| port.socket.local.ip().is_unspecified() && port.socket.reaches(to);
+        let able = |port: &&Arc<Shared>| port.socket.reaches(to);
+        let all = || self.all.iter();
+        let chosen = all()
+            .find(bound)
+            .or_else(|| all().find(any))
+            .or_else(|| all().find(able));
+        chosen.unwrap_or(&self.all[0])
+    }
 }
 
 /// Addresses with a flow at one time.
@@ -154,24 +182,46 @@ impl UdpTransport {
     /// # Errors
     /// What the system says about the listeners.
     pub fn start(
-        (listener, socket): (std::net::TcpListener, std::net::UdpSocket),
+        listeners: (std::net::TcpListener, std::net::UdpSocket),
         config: UdpConfig,
     ) -> io::Result<(Self, Inputs)> {
-        let socket = Datagrams::new(socket)?;
-        let (tcp, inputs) = TcpTransport::start(listener, config.tcp.clone())?;
-        let shared = Arc::new(Shared {
-            config,
-            tcp: tcp.common(),
-            socket,
-            flows: Flows::default(),
-            counters: SegmentCounters::default(),
-        });
-        let receiver = AbortOnDrop(tokio::spawn(Receiver::new(shared.clone()).run()));
+        Self::start_all(vec![listeners], config)
+    }
+
+    /// The same for a node with several addresses, each with both listeners.
+    ///
+    /// # Errors
+    /// What the system says about the listeners; `InvalidInput` if there is none.
+    pub fn start_all(
+        listeners: Vec<(std::net::TcpListener, std::net::UdpSocket)>,
+        config: UdpConfig,
+    ) -> io::Result<(Self, Inputs)> {
+        let (listeners, sockets): (Vec<_>, Vec<_>) = listeners.into_iter().unzip();
+        let sockets: Vec<Datagrams> = sockets
+            .into_iter()
+            .map(Datagrams::new)
+            .collect::<io::Result<_>>()?;
+        let (tcp, inputs) = TcpTransport::start_all(listeners, config.tcp.clone())?;
+        let common = tcp.common();
+        let port = |socket| {
+            Arc::new(Shared {
+                config: config.clone(),
+                tcp: common.clone(),
+                socket,
+                flows: Flows::default(),
+                counters: SegmentCounters::default(),
+            })
+        };
+        let ports = Ports {
+            all: sockets.into_iter().map(port).collect(),
+        };
+        let receive = |port: &Arc<Shared>| AbortOnDrop(tokio::spawn(Receiver::new(port.clone()).run()));
         let transport = Self {
+            receivers: ports.all.iter().map(receive).collect(),
             tcp,
-            shared,
+            common,
+            ports,
             flows: BTreeMap::new(),
-            receiver,
         };
         Ok((transport, inputs))
     }
@@ -179,7 +229,7 @@ impl UdpTransport {
     fn flow(&mut self, to: SocketAddr) -> Option<&mut Flow> {
         if !self.flows.contains_key(&to) {
             // Whoever may not be dialled is refused, and said to be, by the other transport.
-            if self.shared.tcp.config.loopback_only && !to.ip().is_loopback() {
+            if self.common.config.loopback_only && !to.ip().is_loopback() {
                 return None;
             }
             let now = Instant::now();
@@ -190,7 +240,7 @@ impl UdpTransport {
             if self.flows.len() >= MAX_FLOWS {
                 return None;
             }
-            self.flows.insert(to, Flow::spawn(self.shared.clone(), to));
+            self.flows.insert(to, Flow::spawn(self.ports.clone(), to));
         }
         self.flows.get_mut(&to)
     }
@@ -202,7 +252,7 @@ impl Transport for UdpTransport {
     }
 
     fn send(&mut self, to: SocketAddr, class: Class, frame: Frame) {
-        let shared = self.shared.clone();
+        let common = self.common.clone();
         let flow = match class {
             Class::Control => None,
             Class::Bulk => self.flow(to),
@@ -211,14 +261,14 @@ impl Transport for UdpTransport {
             return self.tcp.send(to, class, frame);
         };
         flow.last_used = Instant::now();
-        let fault = shared.tcp.faults.fault(to);
+        let fault = common.faults.fault(to);
         let length = frame.len();
         if fault.block || is_lost(fault.drop) {
-            shared.tcp.counters.faulted(1);
+            common.counters.faulted(1);
         } else if flow.push(frame, fault.delay) {
-            shared.tcp.counters.sent(length);
+            common.counters.sent(length);
         } else {
-            shared.tcp.counters.dropped(1);
+            common.counters.dropped(1);
         }
     }
 
@@ -231,13 +281,18 @@ impl Transport for UdpTransport {
     }
 
     fn counters(&self) -> TransportCounters {
-        let counters = &self.shared.counters;
+        let sum = |counter: fn(&SegmentCounters) -> &AtomicU64| {
+            let ports = self.ports.all.iter();
+            ports
+                .map(|port| counter(&port.counters).load(Ordering::Relaxed))
+                .sum()
+        };
         TransportCounters {
-            segments_sent: counters.sent.load(Ordering::Relaxed),
-            segments_repaired: counters.repaired.load(Ordering::Relaxed),
-            segments_received: counters.received.load(Ordering::Relaxed),
-            datagrams_refused: counters.refused.load(Ordering::Relaxed),
-            frames_incomplete: counters.lost_frames.load(Ordering::Relaxed),
+            segments_sent: sum(|counters| &counters.sent),
+            segments_repaired: sum(|counters| &counters.repaired),
+            segments_received: sum(|counters| &counters.received),
+            datagrams_refused: sum(|counters| &counters.refused),
+            frames_incomplete: sum(|counters| &counters.lost_frames),
             ..self.tcp.counters()
         }
     }
@@ -245,9 +300,10 @@ impl Transport for UdpTransport {
     fn close(self: Box<Self>, within: Duration) -> Closing {
         let Self {
             tcp,
-            shared,
+            ports,
             flows,
-            receiver,
+            receivers,
+            ..
         } = *self;
         Box::pin(async move {
             let began = Instant::now();
@@ -260,11 +316,12 @@ impl Transport for UdpTransport {
             };
             // What has not arrived by then is lost, as with TCP.
             let _ = tokio::time::timeout(within, finished).await;
-            let mut receiver = receiver;
-            receiver.0.abort();
-            let _ = (&mut receiver.0).await;
-            // Only then is the port free again.
-            drop(shared);
+            for mut receiver in receivers {
+                receiver.0.abort();
+                let _ = (&mut receiver.0).await;
+            }
+            // Only then are the ports free again.
+            drop(ports);
             Box::new(tcp).close(within.saturating_sub(began.elapsed())).await;
         })
     }

@@ -52,6 +52,8 @@ fn listen_once(addr: SocketAddr) -> io::Result<(std::net::TcpListener, std::net:
 pub(super) struct Datagrams {
     socket: UdpSocket,
     state: UdpSocketState,
+    /// What it is bound to.
+    pub(super) local: SocketAddr,
     is_ipv6: bool,
     /// Cleared when the path turns out not to do it.
     segments_in_kernel: AtomicBool,
@@ -61,13 +63,15 @@ pub(super) struct Datagrams {
 
 impl Datagrams {
     pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
-        let is_ipv6 = socket.local_addr()?.is_ipv6();
+        let local = socket.local_addr()?;
+        let is_ipv6 = local.is_ipv6();
         let state = UdpSocketState::new((&socket).into())?;
         let receive_bytes = enlarge_buffers(&socket)?;
         Ok(Self {
             socket: UdpSocket::from_std(socket)?,
             segments_in_kernel: AtomicBool::new(state.max_gso_segments() > 1),
             state,
+            local,
             is_ipv6,
             receive_bytes,
         })
@@ -133,6 +137,11 @@ impl Datagrams {
             tracing::info!(target: "antiphon::net", %error, "the network device does not segment datagrams; sending them one by one");
         }
         unable
+    }
+
+    /// Whether its family allows to send there. An unspecified IPv6 address takes IPv4 as well.
+    pub(super) fn reaches(&self, to: SocketAddr) -> bool {
+        self.is_ipv6 == to.is_ipv6() || self.is_ipv6 && self.local.ip().is_unspecified()
     }
 
     /// The address as this socket wants it.
@@ -216,16 +225,27 @@ pub(super) fn sizes(to: SocketAddr, limit: Option<usize>) -> Vec<usize> {
 /// No path is tried with less, in bytes without headers: it fits the smallest packet that IPv6 guarantees.
 pub const SMALLEST_DATAGRAM: usize = 1232;
 
-#[cfg(target_os = "linux")]
-fn route_mtu(to: SocketAddr) -> Option<usize> {
+/// The address that the system would send from.
+pub(super) fn source_towards(to: SocketAddr) -> Option<IpAddr> {
+    let local = routed(to)?.local_addr().ok()?;
+    Some(local.ip())
+}
+
+/// A socket on the route to an address. Connecting sends nothing; it looks up the route.
+fn routed(to: SocketAddr) -> Option<std::net::UdpSocket> {
     let any: SocketAddr = if to.is_ipv4() {
         ([0, 0, 0, 0], 0).into()
     } else {
         ([0u16; 8], 0).into()
     };
-    // Connecting sends nothing; it looks up the route.
     let socket = std::net::UdpSocket::bind(any).ok()?;
     socket.connect(to).ok()?;
+    Some(socket)
+}
+
+#[cfg(target_os = "linux")]
+fn route_mtu(to: SocketAddr) -> Option<usize> {
+    let socket = routed(to)?;
     let mtu = match to {
         SocketAddr::V4(_) => rustix::net::sockopt::ip_mtu(&socket),
         SocketAddr::V6(_) => rustix::net::sockopt::ipv6_mtu(&socket),

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, safe, receipts, spread, slow ──► Report
+//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, safe, receipts, spread, slow, links ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -14,6 +14,7 @@ mod delivery;
 mod groups;
 mod history;
 mod lifecycle;
+mod links;
 mod membership;
 mod order;
 mod receipts;
@@ -124,6 +125,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G24",
     "G25",
     "G26",
+    "G32",
     "R2",
     "R8",
     "R9",
@@ -154,6 +156,7 @@ pub fn check(trace: &Trace) -> Report {
     receipts::check(&history, &mut report);
     spread::check(&history, &trace.hops, &mut report);
     slow::check(&history, &mut report);
+    links::check(&history, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

@@ -32,6 +32,7 @@ pub(super) fn member(process: ProcessId) -> Member {
         incarnation: incarnation(process),
         name: format!("n{process}"),
         addr: addr_of(process),
+        further: Vec::new(),
         metadata: BTreeMap::new(),
         weight: 1,
     }

@@ -193,6 +193,7 @@ impl FlushModel {
                 incarnation: incarnation(id),
                 name: format!("n{id}"),
                 addr: ([127, 0, 0, 1], 7000 + u16::from(id)).into(),
+                further: Vec::new(),
                 metadata: BTreeMap::new(),
                 weight: 1,
             });

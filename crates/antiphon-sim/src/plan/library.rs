@@ -3,6 +3,7 @@
 
 mod levels;
 mod lifelines;
+mod links;
 mod operations;
 
 use antiphon_core::{Dissemination, GroupOptions, Order, TotalEngine};
@@ -40,6 +41,8 @@ pub const NAMES: &[&str] = &[
     "r21-stalled-applications",
     "chain-is-torn",
     "r22-large-messages",
+    "links-fail",
+    "killed-on-the-second-link",
     "kill-right-after-heal",
     "pause-across-view",
     "crash-between-installs",
@@ -92,13 +95,15 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
             }
         }
         draw_levels(&mut plan, seed);
+        links::draw_links(&mut plan, seed);
         return plan;
     }
     let usual = match name {
         "r2-killed-while-voting"
         | "r4-one-of-three-restarted"
         | "r3-joiners-vanish"
-        | "three-to-one-by-kill" => 3,
+        | "three-to-one-by-kill"
+        | "killed-on-the-second-link" => 3,
         "r2-cut-heal-kill" => random.range(3, 4) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
@@ -186,6 +191,8 @@ impl Story<'_> {
     fn write(&mut self) {
         match self.plan.name {
             "quiet" => self.begin(),
+            "links-fail" => self.links_fail(),
+            "killed-on-the-second-link" => self.killed_on_the_second_link(),
             "simultaneous-start" => self.simultaneous_start(),
             "r1-coordinator-dies-in-the-slot" => self.coordinator_dies(),
             "r2-cut-heal-kill" => self.cut_heal_kill(),

@@ -22,6 +22,13 @@ pub struct Plan {
     pub slots: usize,
     /// How many of the slots every node is told as seeds.
     pub seeds: usize,
+    /// How many addresses a node has.
+    pub links: usize,
+    /// The slots that have only the first of them.
+    pub single: Vec<Slot>,
+    /// Whether some link works between any two hosts at any time, and nothing else happens to them: then no view may lose
+    /// anyone, and messages go on.
+    pub never_apart: bool,
     /// Timing of the nodes.
     pub profile: Profile,
     /// What carries frames.
@@ -38,6 +45,17 @@ pub struct Plan {
     pub duration: Micros,
     /// What must come true after that.
     pub liveness: Liveness,
+}
+
+impl Plan {
+    /// How many addresses the node at a slot has.
+    pub fn links_of(&self, slot: Slot) -> usize {
+        if self.single.contains(&slot) {
+            1
+        } else {
+            self.links
+        }
+    }
 }
 
 /// What is demanded at the end.
@@ -219,6 +237,12 @@ pub enum Action {
     CutPair(Slot, Slot),
     /// Cuts one pair as a firewall does that answers with resets.
     Reject(Slot, Slot),
+    /// Nothing from the first list reaches the second on one link.
+    CutLink(Vec<Slot>, Vec<Slot>, usize),
+    /// Cuts one link of a pair as a firewall does that answers with resets.
+    RejectLink(Slot, Slot, usize),
+    /// One link of a pair is cut and healed by turns of this length, until that time has passed.
+    FlapLink(Slot, Slot, usize, Micros, Micros),
     /// Cuts a node off from all others.
     Isolate(Who),
     /// All paths work again.
@@ -260,6 +284,9 @@ impl Action {
             Action::OneWay(..) => "one_way",
             Action::CutPair(..) => "cut_pair",
             Action::Reject(..) => "reject",
+            Action::CutLink(..) => "cut_link",
+            Action::RejectLink(..) => "reject_link",
+            Action::FlapLink(..) => "flap_link",
             Action::Isolate(_) => "isolate",
             Action::Heal => "heal",
             Action::Clog(..) => "clog",

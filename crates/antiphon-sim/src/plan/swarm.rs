@@ -62,6 +62,9 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         name,
         slots,
         seeds: random.range(1.max(nodes as u64 / 2), nodes as u64) as usize,
+        links: 1,
+        single: Vec::new(),
+        never_apart: false,
         profile: if random.percent(75) {
             Profile::lan()
         } else {

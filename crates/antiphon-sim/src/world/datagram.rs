@@ -6,11 +6,11 @@ use antiphon_core::PathTrouble;
 use bytes::Bytes;
 
 use super::process::Input;
-use super::{Happening, World, addr_of};
-use crate::trace::{ProcessId, Slot};
+use super::{Door, Happening, World, addr_of};
+use crate::trace::ProcessId;
 
 impl World {
-    pub(super) fn send_datagram(&mut self, from: ProcessId, to: Slot, bytes: Bytes) {
+    pub(super) fn send_datagram(&mut self, from: ProcessId, to: Door, bytes: Bytes) {
         let sender = self.processes[from].slot;
         if self.is_blocked(sender, to) {
             if self.path(sender, to).rejecting {
@@ -46,7 +46,7 @@ impl World {
             bytes = bytes.slice(..self.random.index(bytes.len()));
         }
         let from_addr = addr_of(sender);
-        let mut at = sent + self.latency(sender, to);
+        let mut at = sent + self.latency(sender, to.slot);
         at = at.max(self.path(sender, to).clogged_until);
         if self.random.ppm(network.reorder_ppm) {
             self.count("reorder");
@@ -70,7 +70,7 @@ impl World {
             self.agenda.add(
                 again,
                 Happening::Outside {
-                    to,
+                    to: to.slot,
                     from: from_addr,
                     bytes: bytes.clone(),
                 },
@@ -86,12 +86,12 @@ impl World {
         );
     }
 
-    pub(super) fn datagram_arrived(&mut self, to: Slot, from: SocketAddr, bytes: Bytes) {
-        let sender = super::slot_of(from, self.hosts.len());
+    pub(super) fn datagram_arrived(&mut self, to: Door, from: SocketAddr, bytes: Bytes) {
+        let sender = super::door_of(from, &self.plan).map(|door| door.slot);
         if sender.is_some_and(|sender| self.is_blocked(sender, to)) {
             return;
         }
-        match self.hosts[to].process {
+        match self.hosts[to.slot].process {
             Some(process) => self.accept(process, Input::Frame { from, bytes }),
             // The dead process's kernel may say so; the sender takes it for what it is: a hint.
             None => {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
 use bytes::Bytes;
 
-use super::{Happening, World};
+use super::{Door, Happening, World};
 use crate::agenda::Micros;
 use crate::plan::{Action, Network, Who};
 use crate::trace::{Ending, ProcessId, Seen, Slot};
@@ -73,8 +73,29 @@ impl World {
             Action::Reject(a, b) => {
                 self.fault_note(action);
                 self.cut(*a, *b, true);
-                self.reset_streams_between(*a, *b);
-                self.reset_lifelines_between(*a, *b);
+                self.reset_streams_between(*a, *b, None);
+                self.reset_lifelines_between(*a, *b, None);
+                true
+            }
+            Action::CutLink(from, to, link) => {
+                self.fault_note(action);
+                for from in from {
+                    to.iter().for_each(|to| self.block_link(*from, *to, *link, false));
+                }
+                true
+            }
+            Action::RejectLink(a, b, link) => {
+                self.fault_note(action);
+                self.block_link(*a, *b, *link, true);
+                self.block_link(*b, *a, *link, true);
+                self.reset_streams_between(*a, *b, Some(*link));
+                self.reset_lifelines_between(*a, *b, Some(*link));
+                true
+            }
+            Action::FlapLink(a, b, link, period, length) => {
+                self.fault_note(action);
+                let (until, calm) = (self.now + length, self.calm);
+                self.flap((*a, *b, Some(*link)), *period, until, true, calm);
                 true
             }
             Action::Isolate(who) => {
@@ -93,23 +114,25 @@ impl World {
             Action::Clog(from, to, length) => {
                 self.fault_note(action);
                 let until = self.now + length;
-                self.path_mut(*from, *to).clogged_until = until;
+                for door in self.doors(*to) {
+                    self.path_mut(*from, door).clogged_until = until;
+                }
                 true
             }
             Action::Flap(a, b, period, length) => {
                 self.fault_note(action);
                 let (until, calm) = (self.now + length, self.calm);
-                self.flap(*a, *b, *period, until, true, calm);
+                self.flap((*a, *b, None), *period, until, true, calm);
                 true
             }
             Action::ResetStreams(a, b) => {
                 self.fault_note(action);
-                self.reset_streams_between(*a, *b);
+                self.reset_streams_between(*a, *b, None);
                 true
             }
             Action::ResetLifelines(a, b) => {
                 self.fault_note(action);
-                self.reset_lifelines_between(*a, *b);
+                self.reset_lifelines_between(*a, *b, None);
                 true
             }
             Action::ProxyEnds(a, b) => {
@@ -162,28 +185,37 @@ impl World {
     }
 
     fn block(&mut self, from: Slot, to: Slot, rejecting: bool) {
+        (0..self.plan.links).for_each(|link| self.block_link(from, to, link, rejecting));
+    }
+
+    fn block_link(&mut self, from: Slot, to: Slot, link: usize, rejecting: bool) {
         if from == to {
             return;
         }
-        let now = self.now;
-        let path = self.path_mut(from, to);
+        let (now, door) = (self.now, Door { slot: to, link });
+        let path = self.path_mut(from, door);
         path.rejecting = rejecting;
         if path.blocked.is_none() {
             path.blocked = Some(now);
-            self.watch_keepalives(from, to);
+            self.watch_keepalives(from, door);
         }
     }
 
     fn unblock(&mut self, from: Slot, to: Slot) {
-        let path = self.path_mut(from, to);
+        (0..self.plan.links).for_each(|link| self.unblock_link(from, to, link));
+    }
+
+    fn unblock_link(&mut self, from: Slot, to: Slot, link: usize) {
+        let door = Door { slot: to, link };
+        let path = self.path_mut(from, door);
         path.rejecting = false;
         path.clogged_until = 0;
         if let Some(since) = path.blocked.take() {
             let cut_for = self.now - since;
-            self.unstall_streams(from, to);
+            self.unstall_streams(from, door);
             // Those of the other direction may wait for what answers them: the reset of a reader that is gone.
-            self.unstall_streams(to, from);
-            self.unstall_lifelines(from, to, cut_for);
+            self.unstall_streams(to, door.facing(from));
+            self.unstall_lifelines(from, door, cut_for);
         }
     }
 
@@ -196,15 +228,26 @@ impl World {
         }
     }
 
-    pub(super) fn flap(&mut self, a: Slot, b: Slot, period: Micros, until: Micros, cut: bool, calm: u32) {
+    /// Cuts and heals a pair by turns, on one link or on all.
+    pub(super) fn flap(
+        &mut self,
+        (a, b, link): (Slot, Slot, Option<usize>),
+        period: Micros,
+        until: Micros,
+        cut: bool,
+        calm: u32,
+    ) {
         if calm != self.calm {
             return;
         }
-        if cut && self.now < until {
-            self.cut(a, b, false);
-        } else {
-            self.unblock(a, b);
-            self.unblock(b, a);
+        for link in link.map_or(0..self.plan.links, |link| link..link + 1) {
+            for (from, to) in [(a, b), (b, a)] {
+                if cut && self.now < until {
+                    self.block_link(from, to, link, false);
+                } else {
+                    self.unblock_link(from, to, link);
+                }
+            }
         }
         if self.now < until {
             let at = self.now + period;
@@ -213,6 +256,7 @@ impl World {
                 Happening::Flap {
                     a,
                     b,
+                    link,
                     period,
                     until,
                     cut: !cut,

@@ -19,7 +19,7 @@ use antiphon_core::{DialId, LifelineCommand, LifelineEnd, LifelineEvent};
 use bytes::Bytes;
 
 use super::process::Input;
-use super::{Happening, World, addr_of, slot_of};
+use super::{Door, Happening, World, addr_on, door_of};
 use crate::agenda::{Micros, SECONDS};
 use crate::trace::{Ending, ProcessId, Seen, Slot};
 
@@ -39,7 +39,7 @@ struct Lifeline {
     writer_slot: Slot,
     dial: DialId,
     watcher: Incarnation,
-    reader_slot: Slot,
+    door: Door,
     reader: Option<ProcessId>,
     /// The reader's end, as it sees it.
     seen_remote: SocketAddr,
@@ -87,7 +87,7 @@ impl World {
             );
         }
         let writer_slot = self.processes[writer].slot;
-        let Some(reader_slot) = slot_of(addr, self.hosts.len()) else {
+        let Some(door) = door_of(addr, &self.plan) else {
             let event = LifelineEvent::Failed { dial };
             self.agenda.add(
                 self.now + SECONDS,
@@ -98,7 +98,7 @@ impl World {
         self.lifelines.next_id += 1;
         let id = self.lifelines.next_id;
         let proxied = self.random.percent(self.network.proxy_percent);
-        let mut seen_remote = addr_of(writer_slot);
+        let mut seen_remote = addr_on(writer_slot, door.link);
         seen_remote.set_port(32_768 + (id % 28_000) as u16);
         self.lifelines.all.insert(
             id,
@@ -107,7 +107,7 @@ impl World {
                 writer_slot,
                 dial,
                 watcher: to,
-                reader_slot,
+                door,
                 reader: None,
                 seen_remote,
                 proxied,
@@ -120,7 +120,7 @@ impl World {
             },
         );
         self.lifelines.index.insert((writer, dial), id);
-        let at = self.now + 2 * self.latency(writer_slot, reader_slot);
+        let at = self.now + 2 * self.latency(writer_slot, door.slot);
         self.agenda.add(at, Happening::LifelineDial { id, attempt: 0 });
     }
 
@@ -129,9 +129,9 @@ impl World {
             return;
         };
         let (writer, dial) = (lifeline.writer, lifeline.dial);
-        let (writer_slot, reader_slot) = (lifeline.writer_slot, lifeline.reader_slot);
-        let cut = self.is_blocked(writer_slot, reader_slot) || self.is_blocked(reader_slot, writer_slot);
-        if cut && !self.path(writer_slot, reader_slot).rejecting && attempt < 2 {
+        let (writer_slot, door) = (lifeline.writer_slot, lifeline.door);
+        let cut = self.is_blocked(writer_slot, door) || self.is_blocked(door.slot, door.facing(writer_slot));
+        if cut && !self.path(writer_slot, door).rejecting && attempt < 2 {
             let at = self.now + (SECONDS << attempt);
             return self.agenda.add(
                 at,
@@ -141,7 +141,7 @@ impl World {
                 },
             );
         }
-        let reader = self.hosts[reader_slot].process.filter(|_| !cut);
+        let reader = self.hosts[door.slot].process.filter(|_| !cut);
         let Some(reader) = reader else {
             self.forget_lifeline(id);
             return self.accept(writer, Input::Lifeline(LifelineEvent::Failed { dial }));
@@ -158,7 +158,7 @@ impl World {
         let event = LifelineEvent::Opened {
             dial,
             local,
-            remote: addr_of(reader_slot),
+            remote: addr_on(door.slot, door.link),
         };
         self.accept(writer, Input::Lifeline(event));
     }
@@ -198,8 +198,8 @@ impl World {
         let Some(lifeline) = self.lifelines.all.get(&id) else {
             return;
         };
-        let (from, to) = (lifeline.writer_slot, lifeline.reader_slot);
-        let at = self.now + self.latency(from, to);
+        let (from, to) = (lifeline.writer_slot, lifeline.door);
+        let at = self.now + self.latency(from, to.slot);
         let Some(lifeline) = self.lifelines.all.get_mut(&id) else {
             return;
         };
@@ -229,7 +229,7 @@ impl World {
             let (Some(reader), Some((at, _))) = (lifeline.reader, lifeline.queue.front()) else {
                 return;
             };
-            let path = self.path(lifeline.writer_slot, lifeline.reader_slot);
+            let path = self.path(lifeline.writer_slot, lifeline.door);
             let ready_at = (*at).max(path.clogged_until);
             if ready_at > self.now {
                 return self.schedule_lifeline(id, ready_at);
@@ -238,7 +238,7 @@ impl World {
                 return self.lifeline_break(id);
             }
             // A cut: the kernel tries again, and `unstall_lifelines` says when it gets through.
-            if self.is_blocked(lifeline.writer_slot, lifeline.reader_slot) {
+            if self.is_blocked(lifeline.writer_slot, lifeline.door) {
                 return;
             }
             if self.processes[reader].ended.is_some() {
@@ -284,7 +284,7 @@ impl World {
                 lifeline.bytes -= record.len();
                 return Some(LifelineEvent::Record {
                     connection: id,
-                    local: addr_of(lifeline.reader_slot),
+                    local: addr_on(lifeline.door.slot, lifeline.door.link),
                     remote: lifeline.seen_remote,
                     record,
                 });
@@ -307,7 +307,7 @@ impl World {
         let Some(lifeline) = self.lifelines.all.get(&id) else {
             return;
         };
-        let (from, to) = (lifeline.writer_slot, lifeline.reader_slot);
+        let (from, to) = (lifeline.writer_slot, lifeline.door);
         if lifeline.reader.is_none() {
             return self.forget_lifeline(id);
         }
@@ -360,7 +360,7 @@ impl World {
         let Some(lifeline) = self.lifelines.all.get(&id) else {
             return;
         };
-        if self.is_blocked(lifeline.reader_slot, lifeline.writer_slot) {
+        if self.is_blocked(lifeline.door.slot, lifeline.door.facing(lifeline.writer_slot)) {
             let at = self.now + self.network.keepalive;
             return self.agenda.add(
                 at,
@@ -378,7 +378,7 @@ impl World {
         let Some(lifeline) = self.lifelines.all.get(&id) else {
             return;
         };
-        let still_cut = self.cut_since(lifeline.writer_slot, lifeline.reader_slot) == Some(since);
+        let still_cut = self.cut_since(lifeline.writer_slot, lifeline.door) == Some(since);
         if still_cut || since == Micros::MAX {
             self.count("keepalive_expiry");
             self.lifeline_break(id);
@@ -386,24 +386,24 @@ impl World {
     }
 
     /// A pair was cut: its lifelines break if that lasts.
-    pub(super) fn watch_keepalives(&mut self, a: Slot, b: Slot) {
+    pub(super) fn watch_keepalives(&mut self, a: Slot, b: Door) {
         let Some(since) = self.cut_since(a, b) else { return };
-        for id in self.lifelines_between(a, b) {
+        for id in self.lifelines_between(a, b.slot, Some(b.link)) {
             let at = self.now + self.network.keepalive;
             self.agenda.add(at, Happening::Keepalive { id, since });
         }
     }
 
     /// A path works again: retransmissions bring what waited.
-    pub(super) fn unstall_lifelines(&mut self, from: Slot, to: Slot, cut_for: Micros) {
-        for id in self.lifelines_between(from, to) {
+    pub(super) fn unstall_lifelines(&mut self, from: Slot, to: Door, cut_for: Micros) {
+        for id in self.lifelines_between(from, to.slot, Some(to.link)) {
             let backoff = self.random.below(cut_for.min(1_500_000) + 1);
             self.schedule_lifeline(id, self.now + backoff);
         }
     }
 
-    pub(super) fn reset_lifelines_between(&mut self, a: Slot, b: Slot) {
-        for id in self.lifelines_between(a, b) {
+    pub(super) fn reset_lifelines_between(&mut self, a: Slot, b: Slot, link: Option<usize>) {
+        for id in self.lifelines_between(a, b, link) {
             self.lifeline_break(id);
         }
     }
@@ -411,7 +411,7 @@ impl World {
     /// A proxy ends both of its sides, each as if the other had: towards the reader with a FIN.
     pub(super) fn proxies_end(&mut self, a: Slot, b: Slot) -> bool {
         let ids: Vec<u64> = self
-            .lifelines_between(a, b)
+            .lifelines_between(a, b, None)
             .into_iter()
             .filter(|id| self.lifelines.all[id].proxied)
             .collect();
@@ -490,10 +490,11 @@ impl World {
         }
     }
 
-    fn lifelines_between(&self, a: Slot, b: Slot) -> Vec<u64> {
+    fn lifelines_between(&self, a: Slot, b: Slot, link: Option<usize>) -> Vec<u64> {
         let pair = |lifeline: &Lifeline| {
-            let ends = (lifeline.writer_slot, lifeline.reader_slot);
-            ends == (a, b) || ends == (b, a)
+            let ends = (lifeline.writer_slot, lifeline.door.slot);
+            let on_it = link.is_none_or(|link| lifeline.door.link == link);
+            on_it && (ends == (a, b) || ends == (b, a))
         };
         self.lifelines
             .all

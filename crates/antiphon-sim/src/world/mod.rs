@@ -69,7 +69,21 @@ struct Host {
     powered: bool,
 }
 
-/// One direction between two hosts.
+/// One of a host's addresses: whoever sends to it uses this link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Door {
+    slot: Slot,
+    link: usize,
+}
+
+impl Door {
+    /// The other host's address in the same network.
+    fn facing(self, slot: Slot) -> Door {
+        Door { slot, ..self }
+    }
+}
+
+/// One direction between two hosts on one link.
 #[derive(Debug, Clone, Default)]
 struct Path {
     /// Since when nothing passes.
@@ -94,7 +108,7 @@ enum Happening {
     Rejoin(ProcessId, GroupIndex),
     Input(ProcessId, Input),
     Datagram {
-        to: Slot,
+        to: Door,
         from: SocketAddr,
         bytes: Bytes,
     },
@@ -106,6 +120,7 @@ enum Happening {
     Flap {
         a: Slot,
         b: Slot,
+        link: Option<usize>,
         period: Micros,
         until: Micros,
         cut: bool,
@@ -143,6 +158,8 @@ impl World {
         }
         let mut trace = Trace::default();
         trace.seeds.extend((0..plan.seeds).map(addr_of));
+        trace.never_apart = plan.never_apart;
+        trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
         Self {
             now: 0,
             agenda,
@@ -156,7 +173,7 @@ impl World {
                 })
                 .collect(),
             processes: Vec::new(),
-            paths: vec![Path::default(); plan.slots * plan.slots],
+            paths: vec![Path::default(); plan.slots * plan.slots * plan.links],
             streams: Streams::default(),
             lifelines: Lifelines::default(),
             loaded: true,
@@ -242,6 +259,15 @@ impl World {
         process.uses.get(&group).and_then(|usage| usage.view.clone())
     }
 
+    /// Whether every node at work sends to all others over the first of their links.
+    pub fn uses_first_links(&self) -> bool {
+        self.live_slots().into_iter().all(|slot| {
+            let node = self.process_at(slot).map(|process| &self.processes[process].node);
+            let links = node.map_or_else(Vec::new, antiphon_core::Node::links);
+            links.iter().all(|peer| peer.in_use == 0)
+        })
+    }
+
     /// Whether the application at a slot means to be in the group.
     pub fn wants_group(&self, slot: Slot, group: GroupIndex) -> bool {
         self.process_at(slot).is_some_and(|process| {
@@ -325,11 +351,12 @@ impl World {
             Happening::Flap {
                 a,
                 b,
+                link,
                 period,
                 until,
                 cut,
                 calm,
-            } => self.flap(a, b, period, until, cut, calm),
+            } => self.flap((a, b, link), period, until, cut, calm),
             Happening::EndForeign(process) => self.end(process, Ending::Killed),
             Happening::StreamDial { id, attempt } => self.stream_dial(id, attempt),
             Happening::StreamReady(id) => self.stream_ready(id),
@@ -351,23 +378,32 @@ impl World {
         self.trace.add(self.now, process, what);
     }
 
-    fn path(&self, from: Slot, to: Slot) -> &Path {
-        &self.paths[from * self.hosts.len() + to]
+    fn path(&self, from: Slot, to: Door) -> &Path {
+        &self.paths[self.path_index(from, to)]
     }
 
-    fn path_mut(&mut self, from: Slot, to: Slot) -> &mut Path {
-        let width = self.hosts.len();
-        &mut self.paths[from * width + to]
+    fn path_mut(&mut self, from: Slot, to: Door) -> &mut Path {
+        let index = self.path_index(from, to);
+        &mut self.paths[index]
+    }
+
+    fn path_index(&self, from: Slot, to: Door) -> usize {
+        (from * self.hosts.len() + to.slot) * self.plan.links + to.link
+    }
+
+    /// All addresses that a host may have.
+    fn doors(&self, slot: Slot) -> impl Iterator<Item = Door> + use<> {
+        (0..self.plan.links).map(move |link| Door { slot, link })
     }
 
     /// Whether nothing passes from one host to another: cut, or without power.
-    fn is_blocked(&self, from: Slot, to: Slot) -> bool {
-        from != to && (self.path(from, to).blocked.is_some() || !self.hosts[to].powered)
+    fn is_blocked(&self, from: Slot, to: Door) -> bool {
+        from != to.slot && (self.path(from, to).blocked.is_some() || !self.hosts[to.slot].powered)
     }
 
-    /// Since when the pair is cut in either direction.
-    fn cut_since(&self, a: Slot, b: Slot) -> Option<Micros> {
-        match (self.path(a, b).blocked, self.path(b, a).blocked) {
+    /// Since when nothing passes in one of the directions between a host and another's address.
+    fn cut_since(&self, a: Slot, b: Door) -> Option<Micros> {
+        match (self.path(a, b).blocked, self.path(b.slot, b.facing(a)).blocked) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
@@ -381,7 +417,7 @@ impl World {
     }
 
     /// When the last byte leaves a path's sender, with the line's bandwidth and clogs.
-    fn line_done(&mut self, from: Slot, to: Slot, bytes: usize) -> Micros {
+    fn line_done(&mut self, from: Slot, to: Door, bytes: usize) -> Micros {
         let (now, rate) = (self.now, self.network.bytes_per_s);
         let path = self.path_mut(from, to);
         let Some(takes) = (bytes as u64 * 1_000_000).checked_div(rate) else {
@@ -391,13 +427,15 @@ impl World {
         path.free_at
     }
 
-    fn trouble(&mut self, process: ProcessId, to: Slot, trouble: PathTrouble, at: Micros) {
+    fn trouble(&mut self, process: ProcessId, to: Door, trouble: PathTrouble, at: Micros) {
+        // What a host does on a link on which it has no address comes from its last one.
+        let link = to.link.min(self.plan.links_of(to.slot) - 1);
         self.agenda.add(
             at,
             Happening::Input(
                 process,
                 Input::Trouble {
-                    to: addr_of(to),
+                    to: addr_on(to.slot, link),
                     trouble,
                 },
             ),
@@ -405,15 +443,20 @@ impl World {
     }
 }
 
-/// A slot's address.
+/// A slot's first address.
 pub fn addr_of(slot: Slot) -> SocketAddr {
-    SocketAddr::new(
-        IpAddr::V4(Ipv4Addr::new(10, 0, (slot / 200) as u8, (slot % 200) as u8 + 1)),
-        7400,
-    )
+    addr_on(slot, 0)
 }
 
-/// The slot of an address, if it is one of the plan's.
-fn slot_of(addr: SocketAddr, slots: usize) -> Option<Slot> {
-    (0..slots).find(|slot| addr_of(*slot) == addr)
+/// A slot's address on a link.
+pub fn addr_on(slot: Slot, link: usize) -> SocketAddr {
+    let ip = Ipv4Addr::new(10, link as u8, (slot / 200) as u8, (slot % 200) as u8 + 1);
+    SocketAddr::new(IpAddr::V4(ip), 7400)
+}
+
+/// Whose address this is, if it is one of the plan's.
+fn door_of(addr: SocketAddr, plan: &Plan) -> Option<Door> {
+    (0..plan.slots)
+        .flat_map(|slot| (0..plan.links_of(slot)).map(move |link| Door { slot, link }))
+        .find(|door| addr_on(door.slot, door.link) == addr)
 }

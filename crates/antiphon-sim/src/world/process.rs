@@ -20,9 +20,9 @@ use antiphon_core::{
 };
 use bytes::Bytes;
 
-use super::{Happening, UNIX_TIME_S, World, addr_of, slot_of};
+use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of};
 use crate::agenda::Micros;
-use crate::plan::Transport;
+use crate::plan::{Plan, Transport};
 use crate::trace::{Delivery, Ending, GroupIndex, Heard, Hop, ProcessId, Seen, Slot, hash};
 
 /// More outputs or timer calls than this at one instant are a runaway of the core.
@@ -161,6 +161,12 @@ impl World {
         let cluster = if foreign { "foreign" } else { "simulated" };
         let mut config = Config::new(cluster, format!("n{slot}"), addr_of(slot));
         config.seeds = (0..self.plan.seeds).map(addr_of).collect();
+        config.further = further(&self.plan, slot);
+        // Half of the nodes know the other addresses of the seeds before they hear of them.
+        if self.plan.links > 1 && self.random.percent(50) {
+            let seeds = (0..self.plan.seeds).map(|seed| (addr_of(seed), further(&self.plan, seed)));
+            config.further_of_seeds = seeds.collect();
+        }
         config.found = foreign;
         if foreign {
             config.seeds.clear();
@@ -192,6 +198,7 @@ impl World {
             incarnation: node.incarnation(),
             name: config.name,
             addr: config.addr,
+            further: config.further,
             metadata: config.metadata,
             weight: config.weight,
         };
@@ -491,16 +498,16 @@ impl World {
                     return;
                 }
                 // Addresses that are nobody's swallow what is sent to them.
-                let Some(slot) = slot_of(to, self.hosts.len()) else {
+                let Some(door) = door_of(to, &self.plan) else {
                     return;
                 };
-                self.trace_hop(id, slot, &bytes);
+                self.trace_hop(id, door.slot, &bytes);
                 if self.recent.is_none() || self.digest.is_multiple_of(64) {
                     self.recent = Some(bytes.clone());
                 }
                 match self.plan.transport {
-                    Transport::Datagram => self.send_datagram(id, slot, bytes),
-                    Transport::Stream => self.send_stream(id, slot, class, bytes),
+                    Transport::Datagram => self.send_datagram(id, door, bytes),
+                    Transport::Stream => self.send_stream(id, door, class, bytes),
                 }
             }
             Output::Lifeline(command) => {
@@ -562,6 +569,7 @@ impl World {
             }
             Event::Refused { reason, fatal } => Seen::Refused { reason, fatal },
             Event::Expelled { cause } => Seen::Expelled(cause),
+            Event::Link { links, number, cause } => Seen::Link { links, number, cause },
             Event::Left => {
                 self.note(id, Seen::Left);
                 return self.end(id, Ending::Exited);
@@ -723,6 +731,11 @@ impl World {
         let process = &mut self.processes[id];
         process.inbox.clear();
     }
+}
+
+/// A node's addresses beyond the first.
+fn further(plan: &Plan, slot: Slot) -> Vec<SocketAddr> {
+    (1..plan.links_of(slot)).map(|link| addr_on(slot, link)).collect()
 }
 
 fn delivery(message: &Message) -> Delivery {

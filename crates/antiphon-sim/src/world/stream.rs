@@ -13,7 +13,7 @@ use antiphon_core::{Class, PathTrouble};
 use bytes::Bytes;
 
 use super::process::Input;
-use super::{Happening, World, addr_of};
+use super::{Door, Happening, World, addr_of};
 use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::trace::{Ending, ProcessId, Slot};
 
@@ -28,15 +28,15 @@ const KEEPALIVE: Micros = 15 * SECONDS;
 pub(super) struct Streams {
     next_id: u64,
     all: BTreeMap<u64, Stream>,
-    index: BTreeMap<(ProcessId, Slot, Class), u64>,
-    redial: BTreeMap<(ProcessId, Slot, Class), Micros>,
+    index: BTreeMap<(ProcessId, Door, Class), u64>,
+    redial: BTreeMap<(ProcessId, Door, Class), Micros>,
 }
 
 #[derive(Debug)]
 struct Stream {
     from: ProcessId,
     from_slot: Slot,
-    to_slot: Slot,
+    door: Door,
     class: Class,
     /// The accepting process, once connected.
     to: Option<ProcessId>,
@@ -52,7 +52,7 @@ struct Stream {
 }
 
 impl World {
-    pub(super) fn send_stream(&mut self, from: ProcessId, to: Slot, class: Class, bytes: Bytes) {
+    pub(super) fn send_stream(&mut self, from: ProcessId, to: Door, class: Class, bytes: Bytes) {
         let key = (from, to, class);
         let id = match self.streams.index.get(&key) {
             Some(id) => *id,
@@ -70,7 +70,7 @@ impl World {
             return;
         }
         let done = self.line_done(from_slot, to, bytes.len());
-        let latency = self.latency(from_slot, to);
+        let latency = self.latency(from_slot, to.slot);
         let (now, limit) = (self.now, self.network.buffer_bytes.max(2 * KERNEL_BYTES));
         let Some(stream) = self.streams.all.get_mut(&id) else {
             return;
@@ -89,8 +89,8 @@ impl World {
         }
     }
 
-    fn dial_stream(&mut self, key: (ProcessId, Slot, Class)) -> u64 {
-        let (from, to_slot, class) = key;
+    fn dial_stream(&mut self, key: (ProcessId, Door, Class)) -> u64 {
+        let (from, door, class) = key;
         let from_slot = self.processes[from].slot;
         self.streams.next_id += 1;
         let id = self.streams.next_id;
@@ -99,7 +99,7 @@ impl World {
             Stream {
                 from,
                 from_slot,
-                to_slot,
+                door,
                 class,
                 to: None,
                 queue: VecDeque::new(),
@@ -112,7 +112,7 @@ impl World {
             },
         );
         self.streams.index.insert(key, id);
-        let at = self.now + 2 * self.latency(from_slot, to_slot);
+        let at = self.now + 2 * self.latency(from_slot, door.slot);
         self.agenda.add(at, Happening::StreamDial { id, attempt: 0 });
         id
     }
@@ -121,11 +121,11 @@ impl World {
         let Some(stream) = self.streams.all.get(&id) else {
             return;
         };
-        let (from_slot, to_slot) = (stream.from_slot, stream.to_slot);
-        if self.path(from_slot, to_slot).rejecting {
+        let (from_slot, door) = (stream.from_slot, stream.door);
+        if self.path(from_slot, door).rejecting {
             return self.dial_failed(id, PathTrouble::Refused);
         }
-        if self.is_blocked(from_slot, to_slot) || self.is_blocked(to_slot, from_slot) {
+        if self.is_blocked(from_slot, door) || self.is_blocked(door.slot, door.facing(from_slot)) {
             // A SYN is sent again after 1 s, then 2 s.
             return match attempt {
                 0 | 1 => {
@@ -141,11 +141,11 @@ impl World {
                 _ => self.dial_failed(id, PathTrouble::TimedOut),
             };
         }
-        let Some(reader) = self.hosts[to_slot].process else {
+        let Some(reader) = self.hosts[door.slot].process else {
             return self.dial_failed(id, PathTrouble::Refused);
         };
         let now = self.now;
-        let latency = self.latency(from_slot, to_slot);
+        let latency = self.latency(from_slot, door.slot);
         let Some(stream) = self.streams.all.get_mut(&id) else {
             return;
         };
@@ -164,8 +164,8 @@ impl World {
         };
         self.streams
             .redial
-            .insert((stream.from, stream.to_slot, stream.class), self.now + REDIAL);
-        self.trouble(stream.from, stream.to_slot, trouble, self.now);
+            .insert((stream.from, stream.door, stream.class), self.now + REDIAL);
+        self.trouble(stream.from, stream.door, trouble, self.now);
     }
 
     /// Something has arrived, or may go on: hands over what can be.
@@ -178,21 +178,21 @@ impl World {
                 return;
             };
             let Some(reader) = stream.to else { return };
-            let (from_slot, to_slot) = (stream.from_slot, stream.to_slot);
+            let (from_slot, door) = (stream.from_slot, stream.door);
             let Some(at) = stream.queue.front().map(|(at, _)| *at) else {
                 if stream.closing {
                     self.fin_arrives(id);
                 }
                 return;
             };
-            if self.path(from_slot, to_slot).rejecting {
+            if self.path(from_slot, door).rejecting {
                 return self.break_stream(id, PathTrouble::Lost);
             }
-            let ready_at = at.max(self.path(from_slot, to_slot).clogged_until);
+            let ready_at = at.max(self.path(from_slot, door).clogged_until);
             if ready_at > self.now {
                 return self.schedule_stream(id, ready_at);
             }
-            if self.is_blocked(from_slot, to_slot) {
+            if self.is_blocked(from_slot, door) {
                 return self.stall_stream(id);
             }
             if self.processes[reader].ended.is_some() {
@@ -275,7 +275,7 @@ impl World {
 
     /// A path works again: what waited for it goes on when the kernel next tries, which is the later the longer it
     /// was cut.
-    pub(super) fn unstall_streams(&mut self, from: Slot, to: Slot) {
+    pub(super) fn unstall_streams(&mut self, from: Slot, to: Door) {
         if self.is_blocked(from, to) {
             return;
         }
@@ -283,7 +283,7 @@ impl World {
             .streams
             .all
             .iter()
-            .filter(|(_, stream)| stream.from_slot == from && stream.to_slot == to)
+            .filter(|(_, stream)| stream.from_slot == from && stream.door == to)
             .filter_map(|(id, stream)| stream.stalled.map(|since| (*id, since)))
             .collect();
         for (id, since) in waiting {
@@ -298,7 +298,9 @@ impl World {
     /// A host is back: retransmissions to it meet an answer, a reset.
     pub(super) fn unstall_streams_to(&mut self, to: Slot) {
         for from in 0..self.hosts.len() {
-            self.unstall_streams(from, to);
+            for door in self.doors(to) {
+                self.unstall_streams(from, door);
+            }
         }
     }
 
@@ -309,7 +311,7 @@ impl World {
             format!(
                 "n{}→n{} {:?}: {} frames, stalled since {:?}, connected {}, announced {}",
                 stream.from_slot,
-                stream.to_slot,
+                stream.door.slot,
                 stream.class,
                 stream.queue.len(),
                 stream.stalled,
@@ -327,15 +329,15 @@ impl World {
         if stream.stalled != Some(since) {
             return;
         }
-        let (reader, from_slot) = (stream.to, stream.from_slot);
+        let (reader, back) = (stream.to, stream.door.facing(stream.from_slot));
         let Some(stream) = self.remove_stream(id) else {
             return;
         };
         self.count("stream_timeout");
-        self.trouble(stream.from, stream.to_slot, PathTrouble::TimedOut, self.now);
+        self.trouble(stream.from, stream.door, PathTrouble::TimedOut, self.now);
         if let Some(reader) = reader {
             // Half open until its own keepalive notices.
-            self.trouble(reader, from_slot, PathTrouble::Lost, self.now + KEEPALIVE);
+            self.trouble(reader, back, PathTrouble::Lost, self.now + KEEPALIVE);
         }
     }
 
@@ -344,27 +346,28 @@ impl World {
         let Some(stream) = self.streams.all.get(&id) else {
             return;
         };
-        if self.is_blocked(stream.to_slot, stream.from_slot) {
+        if self.is_blocked(stream.door.slot, stream.door.facing(stream.from_slot)) {
             return self.stall_stream(id);
         }
         let Some(stream) = self.remove_stream(id) else {
             return;
         };
-        self.trouble(stream.from, stream.to_slot, PathTrouble::Lost, self.now);
+        self.trouble(stream.from, stream.door, PathTrouble::Lost, self.now);
     }
 
     fn fin_arrives(&mut self, id: u64) {
         let Some(stream) = self.streams.all.get(&id) else {
             return;
         };
-        if self.is_blocked(stream.from_slot, stream.to_slot) {
+        if self.is_blocked(stream.from_slot, stream.door) {
             return self.stall_stream(id);
         }
         let Some(stream) = self.remove_stream(id) else {
             return;
         };
         if let Some(reader) = stream.to {
-            self.trouble(reader, stream.from_slot, PathTrouble::Lost, self.now);
+            let back = stream.door.facing(stream.from_slot);
+            self.trouble(reader, back, PathTrouble::Lost, self.now);
         }
     }
 
@@ -373,28 +376,30 @@ impl World {
         let Some(stream) = self.remove_stream(id) else {
             return;
         };
-        self.trouble(stream.from, stream.to_slot, trouble, self.now);
+        self.trouble(stream.from, stream.door, trouble, self.now);
         if let Some(reader) = stream.to {
             let at = self.now + self.network.latency;
-            self.trouble(reader, stream.from_slot, trouble, at);
+            let back = stream.door.facing(stream.from_slot);
+            self.trouble(reader, back, trouble, at);
         }
     }
 
     fn remove_stream(&mut self, id: u64) -> Option<Stream> {
         let stream = self.streams.all.remove(&id)?;
-        let key = (stream.from, stream.to_slot, stream.class);
+        let key = (stream.from, stream.door, stream.class);
         if self.streams.index.get(&key) == Some(&id) {
             self.streams.index.remove(&key);
         }
         Some(stream)
     }
 
-    pub(super) fn reset_streams_between(&mut self, a: Slot, b: Slot) {
+    pub(super) fn reset_streams_between(&mut self, a: Slot, b: Slot, link: Option<usize>) {
         let ids: Vec<u64> = self
             .streams
             .all
             .iter()
-            .filter(|(_, s)| (s.from_slot, s.to_slot) == (a, b) || (s.from_slot, s.to_slot) == (b, a))
+            .filter(|(_, s)| link.is_none_or(|link| s.door.link == link))
+            .filter(|(_, s)| [(a, b), (b, a)].contains(&(s.from_slot, s.door.slot)))
             .map(|(id, _)| *id)
             .collect();
         for id in ids {
@@ -418,10 +423,10 @@ impl World {
             let outgoing = stream.from == process;
             match (outgoing, ending) {
                 (true, Ending::PowerLost) => {
-                    let (reader, slot) = (stream.to, stream.from_slot);
+                    let (reader, back) = (stream.to, stream.door.facing(stream.from_slot));
                     self.remove_stream(id);
                     if let Some(reader) = reader {
-                        self.trouble(reader, slot, PathTrouble::Lost, self.now + KEEPALIVE);
+                        self.trouble(reader, back, PathTrouble::Lost, self.now + KEEPALIVE);
                     }
                 }
                 (true, _) => self.close_after_death(id),
@@ -440,11 +445,11 @@ impl World {
         let Some(stream) = self.streams.all.get(&id) else {
             return;
         };
-        let (process, to_slot, connected) = (stream.from, stream.to_slot, stream.to.is_some());
-        let key = (process, to_slot, stream.class);
+        let (process, door, connected) = (stream.from, stream.door, stream.to.is_some());
+        let key = (process, door, stream.class);
         let unread = self.streams.all.values().any(|other| {
             other.to == Some(process)
-                && other.from_slot == to_slot
+                && other.from_slot == door.slot
                 && other.queue.front().is_some_and(|(at, _)| *at <= self.now)
         });
         self.streams.index.remove(&key);

@@ -46,6 +46,7 @@ fn node() -> NodeRecord {
     NodeRecord {
         name: member.name,
         addr: member.addr,
+        further: member.further,
         metadata: member.metadata,
         weight: 1,
         wire_level: 1,

@@ -6,7 +6,7 @@ mod membership;
 use std::collections::BTreeMap;
 
 pub(crate) use self::membership::lifelines;
-use antiphon_wire::record::{Control, LinkRecord, Record};
+use antiphon_wire::record::{Beat, Control, LinkRecord, Record};
 use antiphon_wire::{
     Accusation, Cause, Departure, Evidence, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId,
 };
@@ -17,6 +17,11 @@ pub(crate) fn member(number: u8) -> Member {
         incarnation: incarnation(number),
         name: format!("node-{number}"),
         addr: format!("192.0.2.{number}:7400").parse().expect("an address"),
+        further: if number == 1 {
+            vec!["[2001:db8::1]:7400".parse().expect("an address")]
+        } else {
+            Vec::new()
+        },
         metadata: if number == 1 {
             [("rack".to_owned(), "r1".to_owned())].into()
         } else {
@@ -110,6 +115,15 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         (
             "link record with two messages",
             Record::Link(link(vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")])),
+        ),
+        (
+            "beat to the second address of a node, by one with two",
+            Record::Beat(Beat {
+                to: incarnation(2),
+                link: 1,
+                round: 300,
+                heard: vec![299, 0],
+            }),
         ),
     ];
     records.extend(membership::records());

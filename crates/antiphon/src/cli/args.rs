@@ -63,16 +63,24 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
 
-    /// Address to listen at; the port is 7400 if left out, any free one if 0 [default: 127.0.0.1:7400]
-    #[arg(long, env = "ANTIPHON_BIND", value_name = "ADDR:PORT")]
-    pub(crate) bind: Option<String>,
+    /// Address to listen at; the port is 7400 if left out, any free one if 0. Give it again, best first, for up to 8 addresses in
+    /// networks that fail apart: as long as one works, no view changes [default: 127.0.0.1:7400]
+    #[arg(long, env = "ANTIPHON_BIND", value_name = "ADDR:PORT", value_delimiter = ',')]
+    pub(crate) bind: Option<Vec<String>>,
 
-    /// Address the others reach this node at, where it differs from --bind (0.0.0.0, NAT) [default: --bind]
-    #[arg(long, env = "ANTIPHON_ADVERTISE", value_name = "ADDR:PORT")]
-    pub(crate) advertise: Option<String>,
+    /// Address the others reach this node at, where it differs from --bind (0.0.0.0, NAT); once for each --bind
+    /// [default: --bind]
+    #[arg(
+        long,
+        env = "ANTIPHON_ADVERTISE",
+        value_name = "ADDR:PORT",
+        value_delimiter = ','
+    )]
+    pub(crate) advertise: Option<Vec<String>>,
 
     /// Addresses of the nodes that may found the cluster, the same list at each; a majority of them founds it.
-    /// Without seeds, or with only its own address, a node founds a cluster at once
+    /// Without seeds, or with only its own address, a node founds a cluster at once. Further addresses of a seed may follow its
+    /// first: 10.0.0.1/10.1.0.1
     #[arg(long, env = "ANTIPHON_SEEDS", value_name = "A,B,…", value_delimiter = ',')]
     pub(crate) seeds: Option<Vec<String>>,
 

@@ -23,6 +23,9 @@ pub(crate) enum Line {
         name: String,
         /// Where others reach it.
         addr: String,
+        /// Where else they do, best first. Left out if nowhere.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        further: Vec<String>,
         /// 32 hex digits.
         incarnation: String,
     },
@@ -55,6 +58,19 @@ pub(crate) enum Line {
         left: Vec<String>,
         /// Those removed, with the reason.
         crashed: Vec<CrashLine>,
+    },
+    /// A link to a node with several addresses went up or down, or another one is used now. No view changes by it.
+    Link {
+        /// The node's name.
+        peer: String,
+        /// Which of its links changed: link j is its j-th address, from 0.
+        number: usize,
+        /// `works`, `silent`, `lost`, `refused`, `timed out`, or `last heard` if none is up and this one is used for that.
+        cause: String,
+        /// All its links, as they are now.
+        links: Vec<LinkLine>,
+        /// The number of the one that this node sends on.
+        in_use: usize,
     },
     /// A view of a group; messages that follow are delivered in it.
     View {
@@ -162,6 +178,15 @@ pub(crate) enum Line {
     },
 }
 
+/// A link to a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LinkLine {
+    /// The node's address.
+    pub(crate) addr: String,
+    /// Whether what is sent there arrives.
+    pub(crate) up: bool,
+}
+
 /// A member of a node view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MemberLine {
@@ -171,6 +196,9 @@ pub(crate) struct MemberLine {
     pub(crate) incarnation: String,
     /// Where others reach it.
     pub(crate) addr: String,
+    /// Where else they do, best first. Left out if nowhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) further: Vec<String>,
     /// As configured at that node.
     pub(crate) metadata: BTreeMap<String, String>,
 }
@@ -351,9 +379,29 @@ mod tests {
             Line::Ready {
                 name: "a".into(),
                 addr: "127.0.0.1:7400".into(),
+                further: vec![],
                 incarnation: "00ff".into(),
             },
             r#"{"event":"ready","name":"a","addr":"127.0.0.1:7400","incarnation":"00ff"}"#,
+        );
+        golden(
+            Line::Link {
+                peer: "b".into(),
+                number: 0,
+                cause: "silent".into(),
+                links: vec![
+                    LinkLine {
+                        addr: "10.0.0.2:7400".into(),
+                        up: false,
+                    },
+                    LinkLine {
+                        addr: "[fd00::2]:7400".into(),
+                        up: true,
+                    },
+                ],
+                in_use: 1,
+            },
+            r#"{"event":"link","peer":"b","number":0,"cause":"silent","links":[{"addr":"10.0.0.2:7400","up":false},{"addr":"[fd00::2]:7400","up":true}],"in_use":1}"#,
         );
         golden(
             Line::NodeView {
@@ -364,6 +412,7 @@ mod tests {
                     name: "b".into(),
                     incarnation: "0a".into(),
                     addr: "[::1]:1".into(),
+                    further: names(&["127.0.0.1:1"]),
                     metadata: BTreeMap::from([("role".into(), "db".into())]),
                 }],
                 joined: names(&["b"]),
@@ -376,7 +425,7 @@ mod tests {
                     before_ms: 3,
                 }],
             },
-            r#"{"event":"node_view","id":57301,"number":57301,"primary":true,"members":[{"name":"b","incarnation":"0a","addr":"[::1]:1","metadata":{"role":"db"}}],"joined":["b"],"left":["c"],"crashed":[{"name":"a","cause":"crashed","accusers":["b"],"evidence":"b: its process ended","before_ms":3}]}"#,
+            r#"{"event":"node_view","id":57301,"number":57301,"primary":true,"members":[{"name":"b","incarnation":"0a","addr":"[::1]:1","further":["127.0.0.1:1"],"metadata":{"role":"db"}}],"joined":["b"],"left":["c"],"crashed":[{"name":"a","cause":"crashed","accusers":["b"],"evidence":"b: its process ended","before_ms":3}]}"#,
         );
         golden(
             Line::NodeView {

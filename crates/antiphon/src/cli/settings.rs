@@ -30,9 +30,10 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub(crate) struct Settings {
     pub(crate) cluster: String,
     pub(crate) name: String,
-    pub(crate) bind: SocketAddr,
-    pub(crate) advertise: Option<SocketAddr>,
-    pub(crate) seeds: Vec<SocketAddr>,
+    /// At least one.
+    pub(crate) bind: Vec<SocketAddr>,
+    pub(crate) advertise: Vec<SocketAddr>,
+    pub(crate) seeds: Vec<Seed>,
     /// At least one.
     pub(crate) groups: Vec<String>,
     pub(crate) order: Order,
@@ -55,14 +56,25 @@ pub(crate) struct Settings {
     pub(crate) warnings: Vec<String>,
 }
 
+/// A seed: its first address, and where else it is reached. Written with slashes in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seed(pub(crate) Vec<SocketAddr>);
+
+impl std::fmt::Display for Seed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let addresses: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&addresses.join("/"))
+    }
+}
+
 /// The configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     cluster: Option<String>,
     name: Option<String>,
-    bind: Option<String>,
-    advertise: Option<String>,
+    bind: Option<Strings>,
+    advertise: Option<Strings>,
     seeds: Option<Strings>,
     group: Option<Strings>,
     order: Option<OrderName>,
@@ -134,17 +146,19 @@ impl Settings {
         checked_name("cluster", &cluster)?;
         checked_name("name", &name)?;
 
-        let bind = args.bind.or(file.bind);
-        let bind = bind
-            .as_deref()
-            .map_or(Ok(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))), |text| {
-                address("bind", text)
-            })?;
-        let advertise = args.advertise.or(file.advertise);
-        let advertise = advertise
-            .as_deref()
-            .map(|text| address("advertise", text))
-            .transpose()?;
+        let addresses = |field: &str, given: Option<Vec<String>>| {
+            let texts = given.unwrap_or_default();
+            let texts = texts.iter().filter(|text| !text.is_empty());
+            texts
+                .map(|text| address(field, text))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let mut bind = addresses("bind", args.bind.or(file.bind.map(Strings::into_vec)))?;
+        if bind.is_empty() {
+            bind.push(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
+        }
+        let advertise = args.advertise.or(file.advertise.map(Strings::into_vec));
+        let advertise = addresses("advertise", advertise)?;
         let seeds = args
             .seeds
             .or(file.seeds.map(Strings::into_vec))
@@ -152,7 +166,8 @@ impl Settings {
         let seeds = seeds
             .iter()
             .filter(|text| !text.is_empty())
-            .map(|text| address("seeds", text))
+            .map(|text| text.split('/').map(|part| address("seeds", part)).collect())
+            .map(|addresses: Result<_, _>| addresses.map(Seed))
             .collect::<Result<Vec<_>, _>>()?;
 
         let groups = args
@@ -221,16 +236,16 @@ impl Settings {
 
     /// The others dial what this node advertises: 0.0.0.0 and port 0 lead nowhere.
     fn check_reachable(&self) -> Result<(), Failed> {
-        match self.advertise {
-            None if self.bind.ip().is_unspecified() => Err(Failed::usage(format!(
-                "bind {} listens everywhere, but the others need one address to reach this node at: add --advertise",
-                self.bind
+        let leads_nowhere = |address: &&SocketAddr| address.ip().is_unspecified() || address.port() == 0;
+        if let Some(address) = self.advertise.iter().find(leads_nowhere) {
+            return Err(Failed::usage(format!(
+                "advertise {address} is no address the others can reach: give the host's address and a port"
+            )));
+        }
+        match self.bind.iter().find(|address| address.ip().is_unspecified()) {
+            Some(address) if self.advertise.is_empty() => Err(Failed::usage(format!(
+                "bind {address} listens everywhere, but the others need an address to reach this node at: add --advertise"
             ))),
-            Some(address) if address.ip().is_unspecified() || address.port() == 0 => {
-                Err(Failed::usage(format!(
-                    "advertise {address} is no address the others can reach: give the host's address and a port"
-                )))
-            }
             _ => Ok(()),
         }
     }
@@ -249,10 +264,10 @@ impl Settings {
         if self.key.is_some() {
             return Ok(());
         }
-        let addresses = [("bind", self.bind)]
-            .into_iter()
-            .chain(self.advertise.map(|address| ("advertise", address)))
-            .chain(self.seeds.iter().map(|address| ("seeds", *address)));
+        let seeds = self.seeds.iter().flat_map(|seed| &seed.0);
+        let addresses = (self.bind.iter().map(|address| ("bind", *address)))
+            .chain(self.advertise.iter().map(|address| ("advertise", *address)))
+            .chain(seeds.map(|address| ("seeds", *address)));
         let exposed = addresses
             .into_iter()
             .find(|(_, address)| !is_loopback(address.ip()));
@@ -281,9 +296,13 @@ impl Settings {
         let text = |text: &dyn std::fmt::Display| toml::Value::String(text.to_string());
         put("cluster", text(&self.cluster));
         put("name", text(&self.name));
-        put("bind", text(&self.bind));
-        if let Some(advertise) = self.advertise {
-            put("advertise", text(&advertise));
+        let list = |addresses: &[SocketAddr]| match addresses {
+            [address] => text(address),
+            several => toml::Value::Array(several.iter().map(|address| text(address)).collect()),
+        };
+        put("bind", list(&self.bind));
+        if !self.advertise.is_empty() {
+            put("advertise", list(&self.advertise));
         }
         put(
             "seeds",
@@ -440,8 +459,8 @@ mod tests {
         .unwrap();
         assert_eq!(settings.cluster, "file");
         assert_eq!(settings.name, "flag");
-        assert_eq!(settings.bind.port(), 1);
-        assert_eq!(settings.seeds, ["127.0.0.1:9".parse().unwrap()]);
+        assert_eq!(settings.bind[0].port(), 1);
+        assert_eq!(settings.seeds, [Seed(vec!["127.0.0.1:9".parse().unwrap()])]);
         assert_eq!(settings.groups, ["g", "h"]);
         assert_eq!(settings.order, Order::Fifo);
         assert_eq!(settings.engine, EngineName::Rotation);
@@ -465,7 +484,7 @@ mod tests {
     #[test]
     fn two_names_are_enough_for_a_first_node() {
         let settings = resolve("--cluster c --name n", "").unwrap();
-        assert_eq!(settings.bind, "127.0.0.1:7400".parse().unwrap());
+        assert_eq!(settings.bind, ["127.0.0.1:7400".parse().unwrap()]);
         assert_eq!(settings.groups, ["main"]);
         assert_eq!(settings.order, Order::Total);
         assert_eq!(
@@ -486,7 +505,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
-        let flags = "--cluster c --name n --bind [::1]:5 --seeds 127.0.0.1:5,[::1]:6 --group a --group b \
+        let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6 --group a --group b \
                      --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --json --weight 0 \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
@@ -575,12 +594,13 @@ mod tests {
     #[test]
     fn a_port_that_is_left_out_is_the_default_one() {
         let settings = resolve(
-            "--cluster c --name n --bind 127.0.0.2 --seeds ::1,127.0.0.1,localhost:9",
+            "--cluster c --name n --bind 127.0.0.2 --seeds ::1,127.0.0.1,localhost:9/127.0.0.3",
             "",
         )
         .unwrap();
-        assert_eq!(settings.bind, "127.0.0.2:7400".parse().unwrap());
-        assert_eq!(settings.seeds[0], "[::1]:7400".parse().unwrap());
-        assert_eq!(settings.seeds[2].port(), 9);
+        assert_eq!(settings.bind, ["127.0.0.2:7400".parse().unwrap()]);
+        assert_eq!(settings.seeds[0].to_string(), "[::1]:7400");
+        assert_eq!(settings.seeds[2].0[0].port(), 9);
+        assert_eq!(settings.seeds[2].0[1], "127.0.0.3:7400".parse().unwrap());
     }
 }

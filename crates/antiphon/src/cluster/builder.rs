@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use antiphon_core::wire::MAX_ADDRESSES;
 use antiphon_core::{ClusterKey, Config, ConfigError, Policy, Profile};
 use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
@@ -42,8 +43,8 @@ pub enum Transport {
 pub struct Builder {
     cluster: String,
     name: Option<String>,
-    bind: Option<String>,
-    advertise: Option<String>,
+    bind: Vec<String>,
+    advertise: Vec<String>,
     seeds: Vec<String>,
     metadata: BTreeMap<String, String>,
     expect: Option<u16>,
@@ -60,13 +61,16 @@ pub struct Builder {
     memory: Option<MemoryNetwork>,
 }
 
+/// A transport that listens, what comes in by it, and where the others reach it: at least one address.
+type Bound = (Box<dyn antiphon_net::Transport>, Inputs, Vec<SocketAddr>);
+
 impl Builder {
     pub(crate) fn new(cluster: String) -> Self {
         Self {
             cluster,
             name: None,
-            bind: None,
-            advertise: None,
+            bind: Vec::new(),
+            advertise: Vec::new(),
             seeds: Vec::new(),
             metadata: BTreeMap::new(),
             expect: None,
@@ -92,19 +96,26 @@ impl Builder {
 
     /// The address and port to listen on, for everything. Port 0 takes a free one. `127.0.0.1:0` unless given.
     /// Without a key only loopback addresses are allowed, unless [`insecure`](Builder::insecure).
+    ///
+    /// Given again, for up to 8 addresses in networks that fail apart, best first: the others send to the first that works, and
+    /// no view changes as long as one does. The first is what seeds name this node by. An unspecified address (`0.0.0.0`, `[::]`)
+    /// must be the only one; say with [`advertise`](Builder::advertise) which addresses it stands for.
     pub fn bind(mut self, addr: impl ToString) -> Self {
-        self.bind = Some(addr.to_string());
+        self.bind.push(addr.to_string());
         self
     }
 
-    /// The address and port the others reach this node at, where it is not the one bound.
+    /// The address and port the others reach this node at, where it is not the one bound. With several addresses once for each,
+    /// in their order.
     pub fn advertise(mut self, addr: impl ToString) -> Self {
-        self.advertise = Some(addr.to_string());
+        self.advertise.push(addr.to_string());
         self
     }
 
     /// Addresses or host names, each with its port, of the nodes to ask for the cluster: at most 64, the same list on all of
     /// them. A majority of them founds it; a node that is not among them only joins. None: see [`found`](Builder::found).
+    /// The first address of a node with several; the others may follow it, `10.0.0.1:7400/10.1.0.1:7400`, so that it is found
+    /// while its first network is down.
     pub fn seeds(mut self, seeds: impl IntoIterator<Item = impl ToString>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.to_string()));
         self
@@ -221,26 +232,49 @@ impl Builder {
     /// # Cancel safety
     /// If the future is dropped, no node is started.
     pub async fn start(self) -> Result<Cluster, Error> {
-        let bind = parse(self.bind.as_deref().unwrap_or("127.0.0.1:0"))?;
+        let bind = match self.bind.as_slice() {
+            [] => vec![parse("127.0.0.1:0")?],
+            given => given.iter().map(|addr| parse(addr)).collect::<Result<_, _>>()?,
+        };
+        let advertise: Vec<SocketAddr> = self
+            .advertise
+            .iter()
+            .map(|addr| parse(addr))
+            .collect::<Result<_, _>>()?;
+        check_addresses(&bind, &advertise).map_err(conflict)?;
         self.check_datagram()?;
-        let seeds = resolve_all(&self.seeds).await?;
-        self.check_loopback("bind", bind)?;
-        for seed in &seeds {
+        let mut seeds = Vec::with_capacity(self.seeds.len());
+        let mut further_of_seeds = BTreeMap::new();
+        for seed in resolve_all(&self.seeds).await? {
+            let Some((first, further)) = seed.split_first() else {
+                continue;
+            };
+            seeds.push(*first);
+            if !further.is_empty() {
+                further_of_seeds.insert(*first, further.to_vec());
+            }
+        }
+        for bind in &bind {
+            self.check_loopback("bind", *bind)?;
+        }
+        for seed in seeds.iter().chain(further_of_seeds.values().flatten()) {
             self.check_loopback("seeds", *seed)?;
         }
         let mut seed = [0u64; 4];
         for word in &mut seed {
             *word = getrandom::u64().map_err(|_| Error::Entropy)?;
         }
-        let advertise = self.advertise.as_deref().map(parse).transpose()?;
-        let (transport, inputs, addr) = self.bind_transport(bind, advertise, &seeds)?;
+        let (transport, inputs, addrs) = self.bind_transport(&bind, &advertise, &seeds)?;
+        let addr = addrs[0];
 
         let name = self
             .name
             .clone()
             .unwrap_or_else(|| format!("node-{:08x}", seed[0] as u32));
         let mut config = Config::new(self.cluster.clone(), name.clone(), addr);
+        config.further = addrs[1..].to_vec();
         config.seeds = seeds;
+        config.further_of_seeds = further_of_seeds;
         config.expect = self.expect;
         config.found = self.found;
         config.metadata = self.metadata;
@@ -256,7 +290,7 @@ impl Builder {
         seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
 
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
-        let shared = Arc::new(ClusterShared::new(self.cluster, name, addr, commands));
+        let shared = Arc::new(ClusterShared::new(self.cluster, name, addrs, commands));
         let settings = driver::Settings {
             config,
             seed,
@@ -269,47 +303,57 @@ impl Builder {
         })
     }
 
+    /// Listens, and says where the others reach this node: at least one address.
     fn bind_transport(
         &self,
-        bind: SocketAddr,
-        advertise: Option<SocketAddr>,
+        bind: &[SocketAddr],
+        advertise: &[SocketAddr],
         seeds: &[SocketAddr],
-    ) -> Result<(Box<dyn antiphon_net::Transport>, Inputs, SocketAddr), Error> {
-        let failed = |source| Error::Bind { addr: bind, source };
+    ) -> Result<Bound, Error> {
+        let first = bind[0];
         if let Some(network) = &self.memory {
-            let (transport, inputs) = network.bind(bind).map_err(failed)?;
-            let addr = antiphon_net::Transport::local_addr(&transport);
-            return Ok((Box::new(transport), inputs, addr));
-        }
-        let (listener, socket) = match self.transport {
-            Transport::Tcp => (tcp::listen(bind).map_err(failed)?, None),
-            Transport::Udp => {
-                let (listener, socket) = udp::listen(bind).map_err(failed)?;
-                (listener, Some(socket))
+            if bind.len() > 1 || advertise.len() > 1 {
+                return Err(conflict(
+                    "a network inside the process gives a node one address: leave the others out".into(),
+                ));
             }
-        };
-        let bound = listener.local_addr().map_err(failed)?;
-        let addr = match advertise {
-            Some(addr) if addr.port() == 0 => SocketAddr::new(addr.ip(), bound.port()),
-            Some(addr) => addr,
-            None if bound.ip().is_unspecified() => SocketAddr::new(own_ip(seeds)?.ip(), bound.port()),
-            None => bound,
-        };
-        let mut config = TcpConfig::new(addr);
+            let failed = |source| Error::Bind { addr: first, source };
+            let (transport, inputs) = network.bind(first).map_err(failed)?;
+            let addr = antiphon_net::Transport::local_addr(&transport);
+            return Ok((Box::new(transport), inputs, vec![addr]));
+        }
+        let (mut listeners, mut sockets, mut bound) = (Vec::new(), Vec::new(), Vec::new());
+        for addr in bind {
+            let failed = |source| Error::Bind { addr: *addr, source };
+            let listener = match self.transport {
+                Transport::Tcp => tcp::listen(*addr).map_err(failed)?,
+                Transport::Udp => {
+                    let (listener, socket) = udp::listen(*addr).map_err(failed)?;
+                    sockets.push(socket);
+                    listener
+                }
+            };
+            bound.push(listener.local_addr().map_err(failed)?);
+            listeners.push(listener);
+        }
+        let addrs = advertised(&bound, advertise, seeds)?;
+        let mut config = TcpConfig::new(addrs[0]);
         config.loopback_only = self.is_confined();
         config.user_timeout = self
             .profile
             .suspect_after
             .clamp(Duration::from_secs(2), Duration::from_secs(20));
-        let Some(socket) = socket else {
-            let (transport, inputs) = TcpTransport::start(listener, config).map_err(failed)?;
-            return Ok((Box::new(transport), inputs, addr));
-        };
-        let mut with_udp = UdpConfig::new(addr);
+        let failed = |source| Error::Bind { addr: first, source };
+        if self.transport == Transport::Tcp {
+            let (transport, inputs) = TcpTransport::start_all(listeners, config).map_err(failed)?;
+            return Ok((Box::new(transport), inputs, addrs));
+        }
+        let mut with_udp = UdpConfig::new(addrs[0]);
         with_udp.tcp = config;
         with_udp.max_datagram = self.max_datagram.map(usize::from);
-        let (transport, inputs) = UdpTransport::start((listener, socket), with_udp).map_err(failed)?;
-        Ok((Box::new(transport), inputs, addr))
+        let listeners = listeners.into_iter().zip(sockets).collect();
+        let (transport, inputs) = UdpTransport::start_all(listeners, with_udp).map_err(failed)?;
+        Ok((Box::new(transport), inputs, addrs))
     }
 
     fn check_datagram(&self) -> Result<(), Error> {
@@ -354,15 +398,79 @@ fn parse(given: &str) -> Result<SocketAddr, Error> {
     })
 }
 
-/// All seeds have to be known: nodes that found a cluster together compare their lists.
-async fn resolve_all(seeds: &[String]) -> Result<Vec<SocketAddr>, Error> {
+/// Whether a node may listen at and be reached at these addresses; the text says what is wrong and what to do.
+fn check_addresses(bind: &[SocketAddr], advertise: &[SocketAddr]) -> Result<(), String> {
+    let most = MAX_ADDRESSES;
+    for (field, addrs) in [("bind", bind), ("advertise", advertise)] {
+        if addrs.len() > most {
+            return Err(format!(
+                "`{field}` has {} addresses; a node has at most {most}",
+                addrs.len()
+            ));
+        }
+        for (index, addr) in addrs.iter().enumerate() {
+            let again = field == "advertise" || addr.port() != 0;
+            if again && addrs[..index].contains(addr) {
+                return Err(format!("`{field}` has {addr} twice: give each address once"));
+            }
+        }
+    }
+    let unspecified = bind.iter().find(|addr| addr.ip().is_unspecified());
+    if let Some(addr) = unspecified
+        && bind.len() > 1
+    {
+        return Err(format!(
+            "`bind` has {addr}, which listens on every address, beside others: give it alone, and each address that the \
+             others shall use with `advertise`"
+        ));
+    }
+    if unspecified.is_none() && !advertise.is_empty() && advertise.len() != bind.len() {
+        return Err(format!(
+            "`advertise` has {} addresses and `bind` has {}: give one for each, in the same order",
+            advertise.len(),
+            bind.len()
+        ));
+    }
+    Ok(())
+}
+
+/// Where the others reach a node that listens at `bound`.
+fn advertised(
+    bound: &[SocketAddr],
+    advertise: &[SocketAddr],
+    seeds: &[SocketAddr],
+) -> Result<Vec<SocketAddr>, Error> {
+    if advertise.is_empty() {
+        return bound
+            .iter()
+            .map(|bound| match bound.ip().is_unspecified() {
+                true => Ok(SocketAddr::new(own_ip(seeds)?.ip(), bound.port())),
+                false => Ok(*bound),
+            })
+            .collect();
+    }
+    // One that listens everywhere stands for all that are advertised.
+    let bound = bound.iter().chain(std::iter::repeat(&bound[0]));
+    let with_port = |(addr, bound): (&SocketAddr, &SocketAddr)| match addr.port() {
+        0 => SocketAddr::new(addr.ip(), bound.port()),
+        _ => *addr,
+    };
+    Ok(advertise.iter().zip(bound).map(with_port).collect())
+}
+
+/// All seeds have to be known: nodes that found a cluster together compare their lists. Each has at least one address.
+async fn resolve_all(seeds: &[String]) -> Result<Vec<Vec<SocketAddr>>, Error> {
     let mut resolved = Vec::with_capacity(seeds.len());
     let deadline = Instant::now() + RESOLVE_WITHIN;
     for seed in seeds {
-        resolved.push(match seed.parse() {
-            Ok(addr) => addr,
-            Err(_) => resolve(seed, deadline).await?,
-        });
+        let mut addrs = Vec::new();
+        for part in seed.split('/') {
+            addrs.push(match part.parse() {
+                Ok(addr) => addr,
+                Err(_) => resolve(part, deadline).await?,
+            });
+        }
+        resolved.push(addrs);
     }
     Ok(resolved)
 }
@@ -412,4 +520,45 @@ fn own_ip(seeds: &[SocketAddr]) -> Result<SocketAddr, Error> {
     seeds.first().and_then(|seed| guess(seed).ok()).ok_or_else(|| {
         conflict("`bind` names no address that others could dial, and `seeds` do not tell which it is: give `advertise`".into())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addrs(given: &[&str]) -> Vec<SocketAddr> {
+        given.iter().map(|addr| addr.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn addresses_that_cannot_work_together_are_refused_with_what_to_do() {
+        let nine: Vec<String> = (1..10).map(|host| format!("10.0.0.{host}:1")).collect();
+        let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+        for (bind, advertise, expected) in [
+            (&["10.0.0.1:1", "10.0.0.1:1"][..], &[][..], "twice"),
+            (&["10.0.0.1:1", "10.1.0.1:1"], &["192.0.2.1:1"], "one for each"),
+            (&["10.0.0.1:1"], &["192.0.2.1:1", "192.0.2.2:1"], "one for each"),
+            (&["0.0.0.0:1", "[::]:1"], &[], "alone"),
+            (&["10.0.0.1:1", "[::]:2"], &[], "alone"),
+            (&["[::]:1"], &["192.0.2.1:1", "192.0.2.1:1"], "twice"),
+            (&nine, &[], "at most 8"),
+        ] {
+            let error = check_addresses(&addrs(bind), &addrs(advertise)).expect_err(expected);
+            assert!(error.contains(expected), "{bind:?} {advertise:?}: {error}");
+        }
+        let free = addrs(&["127.0.0.1:0", "127.0.0.1:0"]);
+        assert_eq!(check_addresses(&free, &[]), Ok(()), "each gets a port of its own");
+    }
+
+    #[test]
+    fn what_is_advertised_stands_for_what_is_bound_in_the_same_order() {
+        let bound = addrs(&["10.0.0.1:7", "[fd00::1]:8"]);
+        assert_eq!(advertised(&bound, &[], &[]).unwrap(), bound);
+        let outside = addrs(&["192.0.2.1:0", "[2001:db8::1]:9"]);
+        let expected = addrs(&["192.0.2.1:7", "[2001:db8::1]:9"]);
+        assert_eq!(advertised(&bound, &outside, &[]).unwrap(), expected);
+        let everywhere = addrs(&["[::]:5"]);
+        let expected = addrs(&["192.0.2.1:5", "[2001:db8::1]:9"]);
+        assert_eq!(advertised(&everywhere, &outside, &[]).unwrap(), expected);
+    }
 }

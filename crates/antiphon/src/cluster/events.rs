@@ -78,7 +78,10 @@ impl Hub {
             ClusterEvent::Forming { .. } | ClusterEvent::Refused { .. } => {
                 state.forming = Some(event.clone())
             }
-            ClusterEvent::Expelled { .. } | ClusterEvent::Left | ClusterEvent::Overrun => {}
+            ClusterEvent::Link { .. }
+            | ClusterEvent::Expelled { .. }
+            | ClusterEvent::Left
+            | ClusterEvent::Overrun => {}
         }
         state.readers.retain(|reader| match reader.upgrade() {
             Some(queue) => queue.push(event.clone()),

@@ -51,7 +51,12 @@ impl Cluster {
 
     /// Where the others reach this node.
     pub fn addr(&self) -> SocketAddr {
-        self.handle.shared.addr
+        self.handle.shared.addrs[0]
+    }
+
+    /// Where else they do, best first: the further addresses of [`Builder::bind`].
+    pub fn further(&self) -> &[SocketAddr] {
+        &self.handle.shared.addrs[1..]
     }
 
     /// This node's present incarnation.
@@ -181,6 +186,8 @@ pub struct Status {
     pub view: Option<Arc<NodeView>>,
     /// Its groups.
     pub groups: Vec<GroupStatus>,
+    /// The links to each peer that has several addresses.
+    pub links: Vec<crate::PeerLinks>,
     /// What its transport counted.
     pub transport: TransportCounters,
     /// Since its start.

@@ -43,7 +43,8 @@ pub(crate) const MAX_COMMANDS: usize = 64;
 pub(crate) struct ClusterShared {
     pub(crate) cluster: String,
     pub(crate) name: String,
-    pub(crate) addr: SocketAddr,
+    /// At least one.
+    pub(crate) addrs: Vec<SocketAddr>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) wake: Wake,
     hub: Hub,
@@ -55,13 +56,13 @@ impl ClusterShared {
     pub(crate) fn new(
         cluster: String,
         name: String,
-        addr: SocketAddr,
+        addrs: Vec<SocketAddr>,
         commands: mpsc::Sender<Command>,
     ) -> Self {
         Self {
             cluster,
             name,
-            addr,
+            addrs,
             commands,
             wake: Wake::default(),
             hub: Hub::default(),

@@ -22,13 +22,13 @@ mod groups;
 mod people;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::wire::{Cause, NodeView};
 use antiphon_core::{
-    Config, Event as CoreEvent, GroupHandle, GroupOptions, LifelineEvent, Node, Output, Time,
+    Config, Event as CoreEvent, GroupHandle, GroupOptions, LifelineEvent, LinkCause, Node, Output, PeerLinks,
+    Time,
 };
 use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
 use tokio::sync::{mpsc, oneshot};
@@ -235,6 +235,16 @@ impl Driver {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
             }
+            CoreEvent::Link { links, number, cause } => {
+                let peer = self.people.member(links.peer);
+                log_link(&self.shared.name, &peer.name, &links, number, cause);
+                self.shared.hub().publish(ClusterEvent::Link {
+                    peer,
+                    links,
+                    number,
+                    cause,
+                });
+            }
             CoreEvent::Left => {
                 tracing::info!(target: "antiphon::membership", node = %self.shared.name, "left");
                 self.shared.hub().publish(ClusterEvent::Left);
@@ -303,13 +313,16 @@ impl Driver {
         }
         let mut by_address = Faults::default();
         for (peer, fault) in faults {
-            let addr: SocketAddr = match self.people.address(&peer) {
-                Some(addr) => addr,
-                None => peer
-                    .parse()
-                    .map_err(|_| Error::UnknownPeer { name: peer.clone() })?,
+            let addrs = match self.people.addresses(&peer) {
+                Some(addrs) => addrs.to_vec(),
+                None => vec![
+                    peer.parse()
+                        .map_err(|_| Error::UnknownPeer { name: peer.clone() })?,
+                ],
             };
-            by_address.peers.insert(addr, fault);
+            by_address
+                .peers
+                .extend(addrs.into_iter().map(|addr| (addr, fault)));
         }
         tracing::warn!(target: "antiphon::net", node = %self.shared.name, faults = ?by_address.peers, "injecting faults");
         if let Some(transport) = &mut self.transport {
@@ -329,11 +342,12 @@ impl Driver {
         Status {
             cluster: self.shared.cluster.clone(),
             name: self.shared.name.clone(),
-            addr: self.shared.addr,
+            addr: self.shared.addrs[0],
             incarnation: self.node.incarnation(),
             phase,
             view,
             groups: self.groups.values().map(GroupDriver::status).collect(),
+            links: self.node.links(),
             transport: self
                 .transport
                 .as_ref()
@@ -405,6 +419,20 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
 fn tell_lifeline(node: &mut Node, now: Time, event: LifelineEvent) {
     if let Err(error) = node.handle_lifeline(now, event) {
         tracing::debug!(target: "antiphon::net", ?error, "lifeline event refused");
+    }
+}
+
+/// A link that fails or returns, at a level that is seen unless told otherwise: somebody has a cable to mend.
+fn log_link(me: &str, peer: &str, links: &PeerLinks, number: usize, cause: LinkCause) {
+    let (link, used) = (links.links[number].addr, links.links[links.in_use].addr);
+    match cause {
+        LinkCause::Works => {
+            tracing::info!(target: "antiphon::net", node = me, peer, number, %link, %used, "a link works");
+        }
+        _ => {
+            let up = links.links.iter().filter(|link| link.up).count();
+            tracing::warn!(target: "antiphon::net", node = me, peer, number, %link, ?cause, %used, up, "a link has failed");
+        }
     }
 }
 

@@ -15,7 +15,7 @@ const MAX_NAMES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct People {
     members: BTreeMap<Incarnation, (u64, Arc<Member>)>,
-    addresses: BTreeMap<String, SocketAddr>,
+    addresses: BTreeMap<String, Vec<SocketAddr>>,
     views: u64,
 }
 
@@ -27,7 +27,8 @@ impl People {
             let known = self.members.entry(member.incarnation);
             known.or_insert_with(|| (0, Arc::new(member.clone()))).0 = self.views;
             if self.addresses.len() < MAX_NAMES || self.addresses.contains_key(&member.name) {
-                self.addresses.insert(member.name.clone(), member.addr);
+                let addrs = std::iter::once(member.addr).chain(member.further.iter().copied());
+                self.addresses.insert(member.name.clone(), addrs.collect());
             }
         }
         while self.members.len() > view.members.len() + MAX_FORMER {
@@ -49,13 +50,14 @@ impl People {
                 incarnation,
                 name: incarnation.short(),
                 addr: SocketAddr::from(([0, 0, 0, 0], 0)),
+                further: Vec::new(),
                 metadata: BTreeMap::new(),
                 weight: 0,
             }),
         }
     }
 
-    pub(super) fn address(&self, name: &str) -> Option<SocketAddr> {
-        self.addresses.get(name).copied()
+    pub(super) fn addresses(&self, name: &str) -> Option<&[SocketAddr]> {
+        self.addresses.get(name).map(Vec::as_slice)
     }
 }

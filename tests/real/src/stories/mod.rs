@@ -20,6 +20,7 @@ mod datagrams;
 mod forming;
 mod hosts;
 mod killing;
+mod links;
 mod rolling;
 mod slow;
 mod strangers;

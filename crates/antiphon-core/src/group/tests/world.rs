@@ -220,6 +220,7 @@ impl World {
             incarnation: self.inc(*node),
             name: format!("n{node}"),
             addr: ([127, 0, 0, 1], 7000 + u16::from(*node)).into(),
+            further: Vec::new(),
             metadata: BTreeMap::new(),
             weight: 1,
         });

@@ -37,6 +37,7 @@ fn record(name: &str, stayed: bool, asked: &str, stream: &str) -> Record {
             let member = |name: String| MemberLine {
                 incarnation: name.clone(),
                 addr: String::new(),
+                further: Vec::new(),
                 metadata: BTreeMap::new(),
                 name,
             };

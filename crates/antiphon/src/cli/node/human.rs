@@ -40,11 +40,16 @@ pub(crate) fn members(view: &NodeView) -> String {
         };
         let elder = if rank == 0 { "  elder" } else { "" };
         let incarnation = member.incarnation.short();
+        let addrs = std::iter::once(&member.addr)
+            .chain(&member.further)
+            .map(ToString::to_string);
+        let addrs: Vec<String> = addrs.collect();
         // Writing to a string cannot fail.
         let _ = write!(
             text,
             "\n{INDENT}  {:<12}  {}  {incarnation}{elder}{weight}{metadata}",
-            member.name, member.addr
+            member.name,
+            addrs.join(", ")
         );
     }
     text
@@ -55,9 +60,26 @@ fn describe(line: &Line) -> String {
         Line::Ready {
             name,
             addr,
+            further,
             incarnation,
         } => {
-            format!("{name} listens at {addr} (incarnation {})", short(incarnation))
+            let addrs: Vec<&str> = [addr].into_iter().chain(further).map(String::as_str).collect();
+            let addrs = addrs.join(", ");
+            format!("{name} listens at {addrs} (incarnation {})", short(incarnation))
+        }
+        Line::Link {
+            peer,
+            number,
+            cause,
+            links,
+            in_use,
+        } => {
+            let (link, used) = (&links[*number].addr, &links[*in_use].addr);
+            match cause.as_str() {
+                "works" => format!("link {number} to {peer}, {link}, works; in use: {used}"),
+                "last heard" => format!("no link to {peer} works; in use: {used}, which did last"),
+                cause => format!("LINK {number} to {peer}, {link}, has failed ({cause}); in use: {used}"),
+            }
         }
         Line::Incarnation { incarnation } => {
             format!("going on as a fresh incarnation, {}", short(incarnation))
@@ -229,6 +251,7 @@ mod tests {
             name: name.to_owned(),
             incarnation: "0".repeat(32),
             addr: String::new(),
+            further: Vec::new(),
             metadata: Default::default(),
         };
         let line = Line::NodeView {

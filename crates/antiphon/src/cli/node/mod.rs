@@ -116,6 +116,7 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
     let ready = Line::Ready {
         name: settings.name.clone(),
         addr: cluster.addr().to_string(),
+        further: cluster.further().iter().map(ToString::to_string).collect(),
         incarnation: incarnation.to_string(),
     };
     printer.print(&ready).await;
@@ -167,7 +168,6 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
 async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
     let mut builder = Cluster::builder(&settings.cluster)
         .name(&settings.name)
-        .bind(settings.bind)
         .seeds(&settings.seeds)
         .profile(settings.profile.clone())
         .transport(settings.transport.transport())
@@ -178,7 +178,10 @@ async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnati
     for (key, value) in &settings.metadata {
         builder = builder.metadata(key, value);
     }
-    if let Some(advertise) = settings.advertise {
+    for bind in &settings.bind {
+        builder = builder.bind(bind);
+    }
+    for advertise in &settings.advertise {
         builder = builder.advertise(advertise);
     }
     if let Some(expect) = settings.expect {
@@ -220,7 +223,7 @@ async fn hint(settings: &Settings, printer: &Printer) {
             "              type a line to send it to group {group}; /why NAME, /view; Ctrl-C leaves (times are UTC)"
         ))
         .await;
-    let alone = settings.seeds.iter().all(|seed| *seed == settings.bind);
+    let alone = settings.seeds.iter().all(|seed| seed.0[0] == settings.bind[0]);
     if alone || settings.found {
         printer
             .print_text(

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon::{
-    Accusation, Cause, ClusterEvent, Departure, Event, Evidence, Incarnation, Member, NodeView, NodeViewId,
-    Outcome, View, WhyEntry, WhyReport,
+    Accusation, Cause, ClusterEvent, Departure, Event, Evidence, Incarnation, LinkCause, LinkStatus, Member,
+    NodeView, NodeViewId, Outcome, PathTrouble, View, WhyEntry, WhyReport,
 };
 
-use crate::cli::lines::{CrashLine, Line, MemberLine, Payload, ViewName};
+use crate::cli::lines::{CrashLine, Line, LinkLine, MemberLine, Payload, ViewName};
 
 /// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
 /// that answers `why`.
@@ -111,6 +111,7 @@ impl Names {
                     name: member.name.clone(),
                     incarnation: member.incarnation.to_string(),
                     addr: member.addr.to_string(),
+                    further: member.further.iter().map(ToString::to_string).collect(),
                     metadata: member.metadata.clone(),
                 })
                 .collect(),
@@ -147,6 +148,18 @@ impl Names {
                 request: None,
             }),
             ClusterEvent::Expelled { cause } => Some(Line::Expelled { cause }),
+            ClusterEvent::Link {
+                peer,
+                links,
+                number,
+                cause,
+            } => Some(Line::Link {
+                peer: peer.name.clone(),
+                number,
+                cause: link_cause(cause).to_owned(),
+                links: links.links.iter().map(link_line).collect(),
+                in_use: links.in_use,
+            }),
             _ => None,
         }
     }
@@ -306,6 +319,25 @@ fn rejection(by: &[SocketAddr]) -> Option<String> {
     })
 }
 
+fn link_line(link: &LinkStatus) -> LinkLine {
+    LinkLine {
+        addr: link.addr.to_string(),
+        up: link.up,
+    }
+}
+
+fn link_cause(cause: LinkCause) -> &'static str {
+    match cause {
+        LinkCause::Works => "works",
+        LinkCause::Silent => "silent",
+        LinkCause::Trouble(PathTrouble::Lost) => "lost",
+        LinkCause::Trouble(PathTrouble::Refused) => "refused",
+        LinkCause::Trouble(PathTrouble::TimedOut) => "timed out",
+        LinkCause::LastHeard => "last heard",
+        _ => "failed",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use antiphon::{Lineage, ViewId};
@@ -317,6 +349,7 @@ mod tests {
             incarnation: Incarnation(incarnation << 96),
             name: name.to_owned(),
             addr: "127.0.0.1:1".parse().unwrap(),
+            further: Vec::new(),
             metadata: BTreeMap::new(),
             weight: 1,
         }
