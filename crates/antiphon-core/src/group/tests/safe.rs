@@ -1,5 +1,7 @@
 //! Safe messages: how long they take, whom they wait for, and what is left of them when members die.
 
+use antiphon_wire::Block;
+use antiphon_wire::block::Form;
 use antiphon_wire::group::{GroupData, GroupMessage};
 
 use super::world::{Id, Kind, World};
@@ -95,6 +97,29 @@ fn nobody_delivers_a_safe_message_that_one_lacks_and_those_behind_it_wait() {
         world.run(1000);
         for id in [1, 2, 3] {
             assert_eq!(world.texts(id), ["before", "safe", "behind"], "{order:?} at {id}");
+        }
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn a_safe_message_in_pieces_waits_until_all_hold_its_last() {
+    for order in Kind::ALL {
+        let mut world = World::with_group(order, 1, &[1, 2, 3]);
+        world.drop_data = Some(Box::new(|_, to, record| {
+            let last = |block: &Block| block.form() == Form::LastPiece;
+            to == 3 && matches!(record, GroupData::Batch { messages, .. } if last(messages))
+        }));
+        let text = "safe ".repeat(40_000);
+        world.send_safe(2, &text).unwrap();
+        world.run(2000);
+        for id in [1, 2, 3] {
+            assert_eq!(world.texts(id), Vec::<String>::new(), "{order:?} at {id}");
+        }
+        world.drop_data = None;
+        world.run(1000);
+        for id in [1, 2, 3] {
+            assert!(world.texts(id) == [text.as_str()], "{order:?} at {id}");
         }
         world.check().unwrap();
     }
