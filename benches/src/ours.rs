@@ -60,12 +60,20 @@ impl Ours {
     pub(crate) fn version(&self) -> String {
         let version = tools::run(&self.program.to_string_lossy(), &["--version"]).unwrap_or_default();
         let root = tools::root();
-        let commit = tools::run(
+        let root = root.to_string_lossy();
+        let commit = tools::run("git", &["-C", &root, "describe", "--always"]);
+        // What earlier benchmarks wrote is no change of the program.
+        let changed = tools::run(
             "git",
-            &["-C", &root.to_string_lossy(), "describe", "--always", "--dirty"],
+            &["-C", &root, "status", "--porcelain", "crates", "benches"],
         );
+        let mark = if changed.is_ok_and(|files| files.trim().is_empty()) {
+            ""
+        } else {
+            "-dirty"
+        };
         match commit {
-            Ok(commit) => format!("{} at {}", version.trim(), commit.trim()),
+            Ok(commit) => format!("{} at {}{mark}", version.trim(), commit.trim()),
             Err(_) => version.trim().to_owned(),
         }
     }
