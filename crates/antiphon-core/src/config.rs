@@ -323,6 +323,9 @@ impl GroupOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Order {
+    /// None: each message as soon as it is here, also when one that its sender sent before is late or lost on the way and
+    /// comes later. Reliable, and once.
+    Unordered,
     /// Per sender.
     Fifo,
     /// One sequence for all, views included.

@@ -285,6 +285,12 @@ impl Node {
         self.groups.holds(group, view, sender, seq)
     }
 
+    /// A message of an unordered group that this node holds and could deliver, and has not delivered: its sender and number. For
+    /// the tests of just that; between two inputs there is none.
+    pub fn withheld(&self, group: GroupHandle) -> Option<(antiphon_wire::Incarnation, u64)> {
+        self.groups.withheld(group)
+    }
+
     /// Sends consecutive messages to a group, all or none, without copying them. The caller chooses their tickets,
     /// consecutive from `first` on and above all that this handle had before; it cannot be mixed with [`Node::send`].
     ///

@@ -107,6 +107,14 @@ bugs! {
     LargeIsNotAtomic,
     /// A piece of a message is delivered as a message (R22).
     DeliverPieces,
+    /// An unordered group's cut is what comes before the first gap, and not all that is held (R15).
+    PrefixCutForUnordered,
+    /// An unordered group delivers what was behind a gap once more when the gap is closed (G9).
+    DeliverAgainAfterGap,
+    /// An unordered group holds a message back until those before it are there (G32).
+    WaitAtGap,
+    /// In an unordered group, a message that comes in pieces is delivered by a flush that has only some of them (R22).
+    DeliverPartOfCut,
     /// A safe message is delivered as soon as it and its place are here (G24).
     SafeOnOwnReceipt,
     /// A safe message is delivered once half of the others hold it (G24).

@@ -120,6 +120,9 @@ fn show(what: &Seen) -> String {
             "its application {}",
             if *reads { "reads" } else { "stops reading" }
         ),
+        Seen::Withheld { group, sender, seq } => {
+            format!("g{group}: holds {}#{seq} and does not deliver it", sender.short())
+        }
         Seen::Unheld {
             group,
             sender,

@@ -1,9 +1,10 @@
 //! The record of a simulation: what every application saw, and what the simulator itself did.
 //!
-//! The checkers read this and nothing else. It holds no frame and no state of the protocol but three: who voted for which
+//! The checkers read this and nothing else. It holds no frame and no state of the protocol but four: who voted for which
 //! view, since what applications see does not tell a rightful decision from that of a minority; the ways of frames
-//! that are handed on, since a frame that circles is seen by no application; and who lacked a message that was delivered
-//! as safe, since a member that is cut off or dead delivers no more what it held.
+//! that are handed on, since a frame that circles is seen by no application; who lacked a message that was delivered
+//! as safe, since a member that is cut off or dead delivers no more what it held; and what was held and could have been delivered,
+//! since an application cannot tell a message that is kept from it from one that is on its way.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -177,6 +178,15 @@ pub enum Seen {
         seq: u64,
         /// Who lacks it.
         lacks: Incarnation,
+    },
+    /// The process holds a message that nothing keeps it from delivering, and has not delivered it.
+    Withheld {
+        /// Which group.
+        group: GroupIndex,
+        /// The message's sender.
+        sender: Incarnation,
+        /// Its number.
+        seq: u64,
     },
     /// A promise of the core to its driver was broken; the text says which.
     Contract(String),

@@ -13,7 +13,8 @@
 //! A block with a count and no bytes is a run of **nulls**: numbers that a sender gives up because it has nothing to send.
 //!
 //! A message that fits no block travels in pieces: blocks of one piece each, consecutive in the sender's log, whose bytes are
-//! slices of the payload without a length in front. Its sender keeps it whole until it goes into the log, and its receivers
+//! slices of the payload without a length in front. Each says how many come before it, so whoever has one of them knows where
+//! the message begins, also behind a gap. Its sender keeps it whole until it goes into the log, and its receivers
 //! put it together: then its block is [large](Block::large), and never on the wire.
 
 use bytes::Bytes;
@@ -58,6 +59,8 @@ pub enum Form {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Block {
     count: u32,
+    /// Of a piece, how many come before it.
+    index: u16,
     form: Form,
     level: Level,
     bytes: Bytes,
@@ -112,27 +115,26 @@ impl Block {
 
     /// The pieces in which a [large](Block::large) message travels; a block of another form is its own only piece.
     pub fn pieces(self) -> impl Iterator<Item = Block> {
+        let mut whole = (self.form != Form::Large).then(|| self.clone());
         let Block {
-            count,
             form,
             level,
             mut bytes,
+            ..
         } = self;
-        let mut whole = (form != Form::Large).then(|| Block {
-            count,
-            form,
-            level,
-            bytes: bytes.clone(),
-        });
         let mut over = form != Form::Large;
+        let mut next = 0;
         std::iter::from_fn(move || {
             if over {
                 return whole.take();
             }
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
             over = bytes.is_empty();
+            let index = next;
+            next += 1;
             Some(Block {
                 count: 1,
+                index,
                 form: if over { Form::LastPiece } else { Form::Piece },
                 level,
                 bytes: piece,
@@ -146,6 +148,11 @@ impl Block {
             Form::Large => self.bytes.len().div_ceil(PIECE_BYTES).max(1) as u64,
             _ => self.count(),
         }
+    }
+
+    /// Of a piece, how many pieces of the message come before it.
+    pub fn index(&self) -> u64 {
+        u64::from(self.index)
     }
 
     /// Whether it has messages, and neither nulls nor a piece.
@@ -216,6 +223,7 @@ impl Block {
         }
         let front = Block {
             count: count as u32,
+            index: self.index,
             form: self.form,
             level: self.level,
             bytes: self.bytes.split_to(at),
@@ -368,6 +376,7 @@ impl BlockBuilder {
     pub fn finish(&mut self) -> Block {
         Block {
             count: std::mem::take(&mut self.count),
+            index: 0,
             form: Form::Messages,
             level: std::mem::take(&mut self.level),
             bytes: Bytes::from(std::mem::take(&mut self.bytes)),
@@ -398,11 +407,16 @@ impl Wire for Block {
         if safe && (count == 0 || bytes.is_empty()) {
             return Err(DecodeError::Invalid);
         }
-        match form {
-            Form::Messages => check_messages(count, &bytes)?,
-            _ if count == 1 && !bytes.is_empty() => {}
-            _ => return Err(DecodeError::Invalid),
-        }
+        let (count, index) = if form == Form::Messages {
+            check_messages(count, &bytes)?;
+            (count, 0)
+        } else {
+            let before = count.checked_sub(1).and_then(|before| u16::try_from(before).ok());
+            (
+                1,
+                before.filter(|_| !bytes.is_empty()).ok_or(DecodeError::Invalid)?,
+            )
+        };
         let bytes = if length < WORTH_KEEPING {
             Bytes::copy_from_slice(&bytes)
         } else {
@@ -410,6 +424,7 @@ impl Wire for Block {
         };
         Ok(Self {
             count,
+            index,
             form,
             level,
             bytes,
@@ -434,7 +449,7 @@ fn check_messages(count: u32, mut rest: &[u8]) -> Result<(), DecodeError> {
 }
 
 impl Block {
-    /// What stands before the block's bytes on the wire: how many messages, of what form, how many bytes.
+    /// What stands before the block's bytes on the wire: how many messages, or which piece, of what form, how many bytes.
     pub fn encode_prefix(&self, out: &mut Vec<u8>) {
         let safe = u64::from(self.level == Level::Safe);
         let form = match self.form {
@@ -444,7 +459,8 @@ impl Block {
             // Not a block that anyone takes: it goes into the log in pieces.
             Form::Large => 3,
         };
-        put_varint(out, u64::from(self.count) << 3 | safe << 2 | form);
+        let count = u64::from(self.count) + u64::from(self.index);
+        put_varint(out, count << 3 | safe << 2 | form);
         put_varint(out, self.bytes.len() as u64);
     }
 
@@ -556,8 +572,8 @@ mod tests {
         for (at, value) in [
             (0, 8),
             (0, 24),
-            (0, 17),
-            (0, 18),
+            (0, 1),
+            (0, 2),
             (0, 19),
             (0, 23),
             (1, 7),

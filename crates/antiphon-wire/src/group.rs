@@ -21,7 +21,7 @@ wire_struct! {
     /// What a group promises; the same at all its members.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct GroupTerms {
-        /// 0 is fifo, 1 is total.
+        /// 0 is fifo, 1 is total, 2 is unordered.
         pub order: u8,
         /// Bytes a member may have sent that some member's application has not consumed.
         pub window_bytes: u32,
@@ -63,13 +63,39 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// How far the messages of a departed member were delivered.
+    /// Consecutive messages of one sender behind a gap, where delivery passes gaps.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Span {
+        /// The sender's rank.
+        pub sender: u16,
+        /// The number of the first.
+        pub first: u64,
+        /// How many.
+        pub count: u64,
+    }
+}
+
+wire_struct! {
+    /// Messages of a departed sender behind a gap that belong to a cut.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct CutSpan {
+        /// Which.
+        pub span: Span,
+        /// Ranks of survivors that hold all of them.
+        pub holders: Vec<u16>,
+    }
+}
+
+wire_struct! {
+    /// How far the messages of a departed member were delivered.
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct DepartedSender {
         /// The departed member.
         pub incarnation: Incarnation,
-        /// Its last message that was delivered; 0 is none.
+        /// Its last message that was delivered; 0 is none. Where delivery passes gaps, the last before the first gap.
         pub last: u64,
+        /// What was delivered behind gaps: numbers of first messages, and how many from each.
+        pub beyond: Vec<(u64, u64)>,
         /// The `k` of the first view without it.
         pub k: u32,
     }
@@ -87,6 +113,8 @@ wire_struct! {
         pub cut: Vec<u64>,
         /// Per rank of the old view, ranks of survivors that hold all of that prefix.
         pub holders: Vec<Vec<u16>>,
+        /// What else counts of senders that departed, where delivery passes gaps.
+        pub beyond: Vec<CutSpan>,
         /// How many positions of the old view's order count.
         pub ordered: u64,
         /// Ranks of survivors that hold all those order records.
@@ -131,6 +159,8 @@ wire_enum! {
             view: GroupViewId,
             /// Per rank, the last number up to which it holds all.
             held: Vec<u64>,
+            /// What it holds behind gaps, where delivery passes them.
+            beyond: Vec<Span>,
             /// Per rank, how many of those are nulls.
             nulls: Vec<u64>,
             /// Up to which position it holds all order records.

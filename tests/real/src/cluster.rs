@@ -21,7 +21,7 @@ pub const GROUP: &str = "g";
 /// What a story's nodes have in common.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `fifo` or `total`.
+    /// `unordered`, `fifo` or `total`.
     pub order: &'static str,
     /// `local`, `lan` or `wan`.
     pub profile: &'static str,

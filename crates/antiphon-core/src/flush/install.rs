@@ -38,42 +38,23 @@ impl Group {
         if decision.from != membership.stream.id {
             return;
         }
-        let stream = &membership.stream;
+        let stream = &mut membership.stream;
         let takes_part =
             |member: &Incarnation| decision.members.contains(member) || decision.left.contains(member);
         let survives: Vec<_> = stream.members.iter().map(takes_part).collect();
-        let tail = stream.engine.tail(
-            &stream.logs,
-            &decision.cut,
-            decision.ordered,
-            stream.me,
-            &survives,
-        );
+        let view = stream.id;
         let members = stream.members.iter().filter(|member| takes_part(member));
         let mut notice = Some(GroupEvent::Transitional {
             members: members.copied().collect(),
         });
         // Behind all messages: a planted mistake.
         let late = planted!(SafeBeforeNotice) && stream.has_undelivered_safe();
-        for (rank, count) in tail {
-            let mut left = count;
-            while left > 0 {
-                let Phase::Member(membership) = &mut self.phase else {
-                    return;
-                };
-                let (view, sender) = (membership.stream.id, membership.stream.members[rank]);
-                let Some(messages) = membership.stream.logs[rank].deliver(left) else {
-                    break;
-                };
-                left -= messages.1.count();
-                if messages.1.is_nulls() {
-                    continue;
-                }
-                if let Some(notice) = notice.take_if(|_| !late) {
-                    self.event(ctx, notice);
-                }
-                self.deliver(ctx, view, sender, messages);
+        let rest = stream.deliver_cut(decision, &survives);
+        for (sender, first, block) in rest {
+            if let Some(notice) = notice.take_if(|_| !late) {
+                self.event(ctx, notice);
             }
+            self.deliver(ctx, view, sender, (first, block));
         }
         if let Some(notice) = notice.filter(|_| late) {
             self.event(ctx, notice);

@@ -7,7 +7,7 @@ use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::safe::Holding;
 use super::verdict::Verdict;
-use super::{Collect, Confirm, Flow, Lead};
+use super::{Collect, Confirm, Flow, Lead, cut_of};
 use crate::group::Context;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::slow;
@@ -319,14 +319,9 @@ impl Group {
             }
             Verdict::Decide(decision, survivors) => {
                 // R15: the cut contains whatever this member has delivered; anything else is our own mistake.
-                let delivered = membership
-                    .stream
-                    .logs
-                    .iter()
-                    .map(crate::group::log::Log::delivered);
-                let covered = delivered
-                    .zip(&decision.cut)
-                    .all(|(delivered, cut)| delivered <= cut + 1);
+                let mut logs = membership.stream.logs.iter().enumerate();
+                let covered =
+                    logs.all(|(rank, log)| cut_of(&decision, rank).covers_all(&log.delivered_set()));
                 // One that is gone already has nothing to install.
                 let gone = reports
                     .iter()
@@ -363,7 +358,7 @@ impl Group {
         let Phase::Member(membership) = &self.phase else {
             return;
         };
-        let departed: Vec<_> = membership.departed.iter().copied().collect();
+        let departed: Vec<_> = membership.departed.iter().cloned().collect();
         for joiner in &decision.joined {
             let confirmed = match &membership.lead {
                 Lead::Confirming(confirm) => !confirm.joiners.contains(&joiner.incarnation),

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use antiphon_wire::group::{Decision, GroupData, GroupMessage, Standing};
+use antiphon_wire::group::{CutSpan, Decision, GroupData, GroupMessage, Standing};
 use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 
-use super::{CatchUp, Flow, Lead, Promise};
+use super::{CatchUp, Flow, Lead, Promise, cut_of};
 use crate::Class;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
 
 /// No log reaches further in one view than this beyond what a member has delivered.
 const MAX_CUT_AHEAD: u64 = 1 << 32;
+/// How many runs of the cut are asked for at once.
+const MAX_PULLS: usize = 256;
 
 impl Membership {
     fn standing(&self) -> Standing {
@@ -19,6 +21,7 @@ impl Membership {
         Standing::At {
             view: self.stream.id,
             held,
+            beyond: self.stream.beyond(),
             nulls,
             ordered: self.stream.engine.ordered(),
             decision: self
@@ -44,12 +47,21 @@ impl Membership {
                 .start
                 .iter()
                 .all(|start| (1..u64::MAX / 2).contains(start));
+        let spans = decision.beyond.iter().map(|part| part.span);
+        let spans = if self.stream.engine.passes_gaps() {
+            spans
+                .clone()
+                .all(|span| usize::from(span.sender) < old && span.count > 0)
+        } else {
+            spans.len() == 0
+        };
         // What was delivered here is in every cut (R15); a cut without it is not a leader's.
-        let reach = self.stream.logs.iter().zip(&decision.cut).all(|(log, cut)| {
-            (log.delivered() <= cut.saturating_add(1) || planted!())
-                && *cut <= log.next().saturating_add(MAX_CUT_AHEAD)
+        let reach = self.stream.logs.iter().enumerate().all(|(rank, log)| {
+            let cut = cut_of(decision, rank);
+            (cut.covers_all(&log.delivered_set()) || planted!())
+                && cut.end() <= log.next().saturating_add(MAX_CUT_AHEAD)
         });
-        shape && reach && decision.from == self.stream.id
+        shape && spans && reach && decision.from == self.stream.id
     }
 
     /// Takes what a holder supplies, while a cut says what is missing.
@@ -67,10 +79,11 @@ impl Membership {
                 ..
             } if view == self.stream.id => {
                 let rank = usize::from(sender);
-                let Some(end) = catch_up.decision.cut.get(rank).copied() else {
+                if rank >= self.stream.logs.len() {
                     return;
-                };
-                self.stream.repair(rank, first, messages, end);
+                }
+                let cut = cut_of(&catch_up.decision, rank);
+                self.stream.repair(rank, first, messages, &cut);
                 if last {
                     // The rest is not on its way: ask for it at once.
                     catch_up.pull_at = ctx.now;
@@ -116,16 +129,18 @@ impl Membership {
         };
         let stream = &self.stream;
         let decision = &catch_up.decision;
-        let missing: Vec<_> = (0..stream.logs.len())
-            .map(|rank| {
-                (
-                    rank,
-                    stream.logs[rank].next(),
-                    decision.cut[rank].saturating_add(1),
-                )
-            })
-            .filter(|(_, next, end)| next < end)
-            .collect();
+        let prefixes = (0..stream.logs.len()).filter_map(|rank| {
+            let end = decision.cut[rank].saturating_add(1);
+            let (first, _) = stream.logs[rank].missing(0, end)?;
+            Some((rank, first, end, &decision.holders[rank]))
+        });
+        let spans = decision.beyond.iter().filter_map(|CutSpan { span, holders }| {
+            let rank = usize::from(span.sender);
+            let end = span.first.saturating_add(span.count);
+            let (first, end) = stream.logs[rank].missing(span.first, end)?;
+            Some((rank, first, end, holders))
+        });
+        let missing: Vec<_> = prefixes.chain(spans).take(MAX_PULLS).collect();
         let order_missing = stream.engine.ordered() < decision.ordered;
         if missing.is_empty() && !order_missing {
             return true;
@@ -147,10 +162,10 @@ impl Membership {
         };
         let (group, view) = (self.id, stream.id);
         let mut pulls = Vec::new();
-        for (rank, first, end) in missing {
+        for (rank, first, end, holders) in missing {
             let sender = rank as u16;
             pulls.push((
-                holder(&decision.holders[rank]),
+                holder(holders),
                 GroupData::Pull {
                     group,
                     view,
@@ -238,6 +253,7 @@ impl Group {
                 let standing = Standing::At {
                     view: decision.id,
                     held: Vec::new(),
+                    beyond: Vec::new(),
                     nulls: Vec::new(),
                     ordered: 0,
                     decision: Some(Box::new(decision)),

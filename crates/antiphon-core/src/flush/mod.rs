@@ -18,7 +18,8 @@
 //!   before anything else: its cut may have been delivered (R14). If none has, nothing beyond the reports was delivered,
 //!   and the leader is free.
 //! - A member delivers the rest of the cut and installs the view in one step, so "installed" says it all.
-//! - The cut is, per sender, the longest prefix that any survivor holds, and the longest prefix of the order (R15).
+//! - The cut is, per sender, the longest prefix that any survivor holds, and the longest prefix of the order (R15). Where delivery
+//!   passes gaps, of senders that departed all that any survivor holds behind them as well.
 //! - Old messages, cut and view are kept until every survivor and joiner has installed: anyone may have to supply them.
 //! - A cut with safe messages is delivered only when every participant holds it: see [`safe`].
 //! - A joiner gets its first view when every survivor has installed it (R12).
@@ -55,7 +56,19 @@ use antiphon_wire::{GroupViewId, Incarnation};
 use self::safe::Holding;
 use crate::Time;
 use crate::group::Context;
+use crate::group::reached::Reached;
 use crate::group::stream::Stream;
+
+/// What the cut has of the sender of this rank.
+pub(crate) fn cut_of(decision: &Decision, rank: usize) -> Reached {
+    let prefix = decision.cut.get(rank).map_or(0, |last| last.saturating_add(1));
+    let mut cut = Reached::new(prefix);
+    let spans = decision.beyond.iter().map(|part| part.span);
+    for span in spans.filter(|span| usize::from(span.sender) == rank) {
+        cut.add(span.first, span.first.saturating_add(span.count));
+    }
+    cut
+}
 
 /// The flush a member has answered last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

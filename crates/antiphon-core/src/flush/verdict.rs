@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_wire::group::{Decision, DepartureCause, Joiner, Standing};
+use antiphon_wire::group::{CutSpan, Decision, DepartureCause, Joiner, Span, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
 use crate::group::member::Membership;
+use crate::group::reached::Reached;
 use crate::group::{Context, MAX_GROUP_MEMBERS};
 
 /// How many holders of a prefix a decision names.
@@ -27,6 +28,7 @@ pub(super) enum Verdict {
 struct Row<'a> {
     rank: usize,
     held: &'a [u64],
+    beyond: &'a [Span],
     nulls: &'a [u64],
     ordered: u64,
 }
@@ -48,12 +50,25 @@ impl Membership {
                 Standing::Joining if self.retained.is_some() => drop(joining.insert(from)),
                 Standing::Joining => misfits.push(from),
                 Standing::At {
-                    view, held, nulls, ..
+                    view,
+                    held,
+                    nulls,
+                    beyond,
+                    ..
                 } if *view == mine => {
                     let members = self.stream.members.len();
                     let shape = held.len() == members && nulls.len() == members;
                     let possible = nulls.iter().zip(held).all(|(nulls, held)| nulls <= held);
-                    if !(shape && possible) || self.stream.rank(from).is_none() {
+                    let passes = self.stream.engine.passes_gaps();
+                    let spans = beyond.iter().all(|span| {
+                        usize::from(span.sender) < members
+                            && span
+                                .first
+                                .checked_add(span.count)
+                                .is_some_and(|end| end < 1 << 63)
+                    });
+                    let spans = spans && (passes || beyond.is_empty());
+                    if !(shape && possible && spans) || self.stream.rank(from).is_none() {
                         misfits.push(from);
                     }
                 }
@@ -99,6 +114,7 @@ impl Membership {
             .filter_map(|(rank, member)| match reports.get(member) {
                 Some(Standing::At {
                     held,
+                    beyond,
                     nulls,
                     ordered,
                     view,
@@ -106,6 +122,7 @@ impl Membership {
                 }) if *view == self.stream.id => Some(Row {
                     rank,
                     held,
+                    beyond,
                     nulls,
                     ordered: *ordered,
                 }),
@@ -207,7 +224,13 @@ impl Membership {
         let safe = reports.values().any(
             |standing| matches!(standing, Standing::At { view, safe: true, .. } if *view == self.stream.id),
         );
+        let beyond = if planted!(PrefixCutForUnordered) {
+            Vec::new()
+        } else {
+            union(&rows, &cut, survives)
+        };
         let decision = Decision {
+            beyond,
             causes,
             safe,
             id: target,
@@ -224,4 +247,45 @@ impl Membership {
         };
         (decision, survivors.into_iter().map(|rank| old[rank]).collect())
     }
+}
+
+/// R15: of senders that departed, all that any survivor holds behind the prefix; each part with one that holds it first.
+fn union(rows: &[Row<'_>], cut: &[u64], survives: impl Fn(usize) -> bool) -> Vec<CutSpan> {
+    let mut parts = Vec::new();
+    // A survivor's own log has no gap: whatever others hold of it is in its prefix.
+    for sender in (0..cut.len()).filter(|sender| !survives(*sender)) {
+        let of_sender = |span: &&Span| usize::from(span.sender) == sender;
+        let mut known = Reached::new(cut[sender] + 1);
+        for row in rows {
+            for span in row.beyond.iter().filter(of_sender) {
+                let end = span.first + span.count;
+                let news: Vec<_> = known.all_missing(span.first, end).collect();
+                known.add(span.first, end);
+                parts.extend(news.into_iter().map(|(first, end)| {
+                    let span = Span {
+                        sender: sender as u16,
+                        first,
+                        count: end - first,
+                    };
+                    let holders = vec![row.rank as u16];
+                    CutSpan { span, holders }
+                }));
+            }
+        }
+    }
+    for CutSpan { span, holders } in &mut parts {
+        let has = |held: &Span| {
+            held.sender == span.sender
+                && held.first <= span.first
+                && span.first + span.count <= held.first + held.count
+        };
+        let also = rows.iter().filter(|row| row.beyond.iter().any(has));
+        let also = also.map(|row| row.rank as u16);
+        for rank in also.take(MAX_HOLDERS) {
+            if holders.len() < MAX_HOLDERS && !holders.contains(&rank) {
+                holders.push(rank);
+            }
+        }
+    }
+    parts
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use antiphon_wire::{Block, Incarnation};
 
 use super::log::charge;
+use super::reached::Reached;
 use crate::Time;
 
 /// What this member has sent that some member's application has not consumed.
@@ -125,8 +126,8 @@ impl Backlog {
         }
     }
 
-    /// The application has taken this many more. Gives each sender's new position.
-    pub(crate) fn consume(&mut self, now: Time, mut messages: u64) -> Vec<(Incarnation, u64)> {
+    /// The application has taken this many more. Gives each sender's numbers that this covers.
+    pub(crate) fn consume(&mut self, now: Time, mut messages: u64) -> Vec<(Incarnation, (u64, u64))> {
         self.moved = now;
         let mut positions = Vec::new();
         while messages > 0 {
@@ -134,10 +135,11 @@ impl Backlog {
                 break;
             };
             let taken = messages.min(front.count);
+            let first = front.first;
             front.first += taken * front.pieces;
             front.count -= taken;
             messages -= taken;
-            positions.push((front.sender, front.first));
+            positions.push((front.sender, (first, front.first)));
             if front.count == 0 {
                 self.runs.pop_front();
             }
@@ -159,11 +161,23 @@ impl Backlog {
         self.runs.is_empty()
     }
 
-    /// The first message of this sender that was not consumed, if any waits.
-    pub(crate) fn first_of(&self, sender: Incarnation) -> Option<u64> {
-        self.runs
-            .iter()
-            .find(|unread| unread.sender == sender)
-            .map(|unread| unread.first)
+    /// What was consumed of this sender's messages before `next`: all but what waits.
+    pub(crate) fn consumed_of(&self, sender: Incarnation, next: u64) -> Reached {
+        let own = |unread: &&Unread| unread.sender == sender;
+        let waiting = self.runs.iter().filter(own);
+        let waiting = waiting.map(|unread| (unread.first, unread.first + unread.count * unread.pieces));
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort_unstable();
+        let mut waiting = waiting.into_iter();
+        let Some((first, mut at)) = waiting.next() else {
+            return Reached::new(next);
+        };
+        let mut consumed = Reached::new(first);
+        for (first, end) in waiting {
+            consumed.add(at, first);
+            at = end;
+        }
+        consumed.add(at, next);
+        consumed
     }
 }

@@ -12,6 +12,8 @@ use crate::order::Passed;
 /// The most departed senders whose end is remembered, and for how many views.
 const MAX_DEPARTED: usize = 256;
 const DEPARTED_VIEWS: u32 = 100;
+/// The most runs behind gaps that are remembered of them all.
+const MAX_DEPARTED_RUNS: usize = 8192;
 /// Frames held for a view that is not installed yet, in bytes.
 pub(super) const MAX_EARLY_BYTES: usize = 4 << 20;
 
@@ -231,9 +233,12 @@ impl Membership {
         for (member, log) in self.stream.members.iter().zip(&self.stream.logs) {
             if !decision.members.contains(member) {
                 let last = log.delivered_messages() - 1;
+                let delivered = log.delivered_set();
+                let beyond = delivered.beyond().map(|(first, end)| (first, end - first));
                 self.departed.push_back(DepartedSender {
                     incarnation: *member,
                     last,
+                    beyond: beyond.collect(),
                     k: decision.id.k,
                 });
             }
@@ -242,6 +247,12 @@ impl Membership {
             .retain(|departed| departed.k.saturating_add(DEPARTED_VIEWS) > decision.id.k);
         let excess = self.departed.len().saturating_sub(MAX_DEPARTED);
         self.departed.drain(..excess);
+        let mut runs: usize = self.departed.iter().map(|departed| departed.beyond.len()).sum();
+        while runs > MAX_DEPARTED_RUNS
+            && let Some(oldest) = self.departed.pop_front()
+        {
+            runs -= oldest.beyond.len();
+        }
     }
 
     /// A member that has installed a later view was faster: a window of its frames is held.

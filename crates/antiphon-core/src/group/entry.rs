@@ -11,6 +11,7 @@ use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 use super::Context;
 use super::large::Assembly;
 use super::member::*;
+use super::reached::Reached;
 use super::slow::Standstill;
 use super::stream::Stream;
 use crate::flush::{Flow, Lead, Retained};
@@ -91,6 +92,7 @@ impl Group {
             from: GroupViewId { k: 0, ..id },
             cut: Vec::new(),
             holders: Vec::new(),
+            beyond: Vec::new(),
             ordered: 0,
             order_holders: Vec::new(),
             members: vec![ctx.me],
@@ -125,7 +127,7 @@ impl Group {
         self.next_seq = start[me];
         let consumed = self.consumed_positions(&decision);
         let mut credit = vec![self.credit.first(); start.len()];
-        credit[me] = consumed[me];
+        credit[me] = consumed[me].next();
         let stream = Stream::new(
             group,
             decision.id,
@@ -215,11 +217,11 @@ impl Group {
         }))
     }
 
-    /// Per member of the decided view, the first message that was not consumed here.
-    pub(crate) fn consumed_positions(&self, decision: &Decision) -> Vec<u64> {
+    /// Per member of the decided view, what was consumed here.
+    pub(crate) fn consumed_positions(&self, decision: &Decision) -> Vec<Reached> {
         let positions = decision.members.iter().zip(&decision.start);
         positions
-            .map(|(member, start)| self.backlog.first_of(*member).unwrap_or(*start))
+            .map(|(member, start)| self.backlog.consumed_of(*member, *start))
             .collect()
     }
 
@@ -276,6 +278,7 @@ fn describe(terms: GroupTerms) -> String {
     let order = match terms.order {
         0 => "fifo".to_owned(),
         1 => "total".to_owned(),
+        2 => "unordered".to_owned(),
         other => format!("unknown ({other})"),
     };
     let dissemination = match terms.dissemination {

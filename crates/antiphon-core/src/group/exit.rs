@@ -4,13 +4,14 @@
 //! of it.
 
 use antiphon_wire::Incarnation;
-use antiphon_wire::group::GroupMessage;
+use antiphon_wire::group::{DepartedSender, GroupMessage};
 
 use super::Context;
 use super::credit::Credit;
 use super::member::*;
 use super::outbox::Tickets;
-use crate::{GroupEvent, Outcome, Ticket};
+use super::reached::Reached;
+use crate::{GroupEvent, Outcome};
 
 impl Group {
     pub(crate) fn leave(&mut self, ctx: &mut Context<'_>) -> bool {
@@ -166,25 +167,20 @@ impl Group {
                 .rev()
                 .find(|departed| departed.incarnation == incarnation);
             for (seq, Tickets { first, count }) in messages {
-                let (delivered, rest) = match (seq, record) {
-                    (None, _) => (0, Outcome::NotDelivered),
-                    (Some(_), _) if founded => (0, Outcome::Unknown),
-                    (Some(_), None) => (0, Outcome::Unknown),
-                    (Some(seq), Some(record)) => {
-                        let delivered = (record.last + 1).saturating_sub(seq).min(count);
-                        (delivered, Outcome::NotDelivered)
-                    }
+                let runs = match (seq, record) {
+                    (None, _) => vec![(count, Outcome::NotDelivered)],
+                    (Some(_), _) if founded => vec![(count, Outcome::Unknown)],
+                    (Some(_), None) => vec![(count, Outcome::Unknown)],
+                    (Some(seq), Some(record)) => fates(record, seq, count),
                 };
-                let runs = [
-                    (first, delivered, Outcome::Delivered),
-                    (Ticket(first.0 + delivered), count - delivered, rest),
-                ];
-                for (first, count, outcome) in runs.into_iter().filter(|(_, count, _)| *count > 0) {
+                let mut first = first;
+                for (count, outcome) in runs {
                     receipts.push(GroupEvent::Receipts {
                         first,
                         count,
                         outcome,
                     });
+                    first.0 += count;
                 }
             }
         }
@@ -192,4 +188,24 @@ impl Group {
             self.event(ctx, receipt);
         }
     }
+}
+
+/// What the record of a departed sender says of so many messages from this number on, in runs.
+fn fates(record: &DepartedSender, first: u64, count: u64) -> Vec<(u64, Outcome)> {
+    let mut delivered = Reached::new(record.last.saturating_add(1));
+    for (run, count) in &record.beyond {
+        delivered.add(*run, run.saturating_add(*count));
+    }
+    let (mut at, end) = (first, first.saturating_add(count));
+    let mut fates = Vec::new();
+    while at < end {
+        let (gap, gap_end) = delivered.missing(at, end).unwrap_or((end, end));
+        let runs = [
+            (gap - at, Outcome::Delivered),
+            (gap_end - gap, Outcome::NotDelivered),
+        ];
+        fates.extend(runs.into_iter().filter(|(count, _)| *count > 0));
+        at = gap_end;
+    }
+    fates
 }

@@ -14,10 +14,17 @@
 //! those are, so nothing but the hand-over to the application has to know them. Neighbouring runs are one entry: however
 //! long a sender has been silent, that costs one. The application's numbers count messages alone, without gaps: inside
 //! a view they are the log's numbers less the nulls before them, and each view begins with both equal.
+//!
+//! # Logs that nobody reads in order
+//! In an unordered group what is ahead of a gap is delivered as well; see [`loose`].
+
+mod loose;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_wire::{Block, BlockBuilder, Level};
+
+use self::loose::Loose;
 
 /// What a block costs in windows and limits besides its bytes: neither it nor its messages are free.
 pub(crate) const BLOCK_OVERHEAD: usize = 128;
@@ -34,6 +41,15 @@ pub(crate) fn charge(block: &Block) -> usize {
         return NULLS_OVERHEAD;
     }
     block.bytes().len() + BLOCK_OVERHEAD * block.places().div_ceil(block.count().max(1)) as usize
+}
+
+/// How much a log may keep.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Bytes in order, and bytes ahead.
+    pub(crate) bytes: usize,
+    /// Runs ahead, where they are delivered: each has to be reported to a flush.
+    pub(crate) runs: usize,
 }
 
 /// What became of messages offered to a log.
@@ -82,11 +98,15 @@ pub(crate) struct Log {
     messages_end: u64,
     /// The number after the last safe message that is held in order.
     safe_end: u64,
+    /// What is known besides, where delivery passes gaps.
+    loose: Option<Box<Loose>>,
 }
 
 impl Log {
+    /// A log that is delivered in order.
     pub(crate) fn new(start: u64) -> Self {
         Self {
+            loose: None,
             entries: VecDeque::new(),
             cursor: 0,
             bytes: 0,
@@ -145,7 +165,10 @@ impl Log {
 
     /// Whether a safe message is held and not delivered.
     pub(crate) fn has_undelivered_safe(&self) -> bool {
-        self.safe_end > self.delivered
+        match &self.loose {
+            Some(loose) => loose.may_hold_safe(),
+            None => self.safe_end > self.delivered,
+        }
     }
 
     /// Whether the next message to deliver is held and safe.
@@ -172,23 +195,34 @@ impl Log {
     /// Adds the sender's own next messages, or nulls; gives the first one's number as applications count.
     pub(crate) fn append(&mut self, block: Block) -> u64 {
         let first = self.next_message();
-        self.push(block);
+        if self.loose.is_some() {
+            let room = Room {
+                bytes: usize::MAX,
+                runs: 0,
+            };
+            self.insert_loose(self.next, block, room);
+        } else {
+            self.push(block);
+        }
         first
     }
 
-    /// Takes messages that arrived; `limit` bounds the bytes kept, in order and ahead each.
-    pub(crate) fn insert(&mut self, first: u64, mut block: Block, limit: usize) -> Inserted {
+    /// Takes messages that arrived, if there is room.
+    pub(crate) fn insert(&mut self, first: u64, mut block: Block, room: Room) -> Inserted {
         let end = first.saturating_add(block.count());
         if end <= self.next {
             return Inserted::Duplicate;
         }
+        if self.loose.is_some() {
+            return self.insert_loose(first, block, room);
+        }
         if first > self.next {
-            return self.insert_ahead(first, block, limit);
+            return self.insert_ahead(first, block, room.bytes);
         }
         if first < self.next {
             drop(block.split_front(self.next - first));
         }
-        if self.bytes + charge(&block) > limit {
+        if self.bytes + charge(&block) > room.bytes {
             return Inserted::Refused;
         }
         self.push(block);
@@ -222,6 +256,9 @@ impl Log {
             self.ahead_bytes -= charge(&block);
             drop(block.split_front(self.next - first));
             if !block.is_empty() {
+                if planted!(DeliverAgainAfterGap) {
+                    self.offer(first, block.clone());
+                }
                 self.push(block);
             }
         }
@@ -264,10 +301,13 @@ impl Log {
         }
     }
 
-    /// The first run of missing messages, if any is known to exist.
-    pub(crate) fn gap(&self) -> Option<(u64, u64)> {
-        let end = self.ahead.first_key_value().map_or(self.end, |(first, _)| *first);
-        (self.next < end).then_some((self.next, end))
+    /// Runs of missing messages that are known to exist: the first one, or all where delivery passes gaps.
+    pub(crate) fn gaps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let end = self.end;
+        let loose = self.loose.iter().flat_map(move |loose| loose.gaps(end));
+        let first = self.ahead.first_key_value().map_or(self.end, |(first, _)| *first);
+        let one = (self.loose.is_none() && self.next < first).then_some((self.next, first));
+        loose.chain(one)
     }
 
     /// How many messages are held and not delivered.
@@ -327,6 +367,9 @@ impl Log {
 
     /// What is held of `first..end`, a block or run of nulls at a time; blocks that together have at most `bytes` are joined.
     pub(crate) fn slice(&self, first: u64, end: u64, bytes: usize) -> Option<(u64, Block)> {
+        if self.loose.is_some() && first >= self.next {
+            return self.slice_ahead(first, end);
+        }
         let index = self.entries.partition_point(|entry| entry.end() <= first);
         let entry = self
             .entries
@@ -388,6 +431,11 @@ impl Log {
 mod tests {
     use super::*;
 
+    const ROOM: Room = Room {
+        bytes: 1 << 20,
+        runs: 100,
+    };
+
     fn messages(count: u8) -> Block {
         let mut builder = BlockBuilder::default();
         (0..count).for_each(|at| builder.push(&[at]));
@@ -428,7 +476,7 @@ mod tests {
         for (first, end) in [(200, 300), (261, 400), (250, 262), (390, 517), (5, 7), (6, 210)] {
             let mut at = first;
             while let Some((place, part)) = sender.slice(at, end, 4096) {
-                log.insert(place, part.clone(), 1 << 20);
+                log.insert(place, part.clone(), ROOM);
                 at = place + part.count();
             }
         }

@@ -186,6 +186,7 @@ impl Group {
         let order = match self.options.order {
             Order::Fifo => 0,
             Order::Total => 1,
+            Order::Unordered => 2,
         };
         let dissemination = match self.options.dissemination {
             Dissemination::Direct => 0,
@@ -193,7 +194,7 @@ impl Group {
         };
         let slow_after = self.options.slow_after.map_or(0, |after| after.as_millis());
         let engine = match (self.options.order, self.options.engine) {
-            (Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
+            (Order::Unordered | Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
             (Order::Total, TotalEngine::Rotation) => 1,
             (Order::Total, TotalEngine::Token) => 2,
         };
@@ -212,6 +213,15 @@ impl Group {
         };
         let stream = Some(&membership.stream).filter(|stream| stream.id == view)?;
         Some(stream.holds(stream.rank(sender)?, seq))
+    }
+
+    pub(super) fn withheld(&self) -> Option<(Incarnation, u64)> {
+        let Phase::Member(membership) = &self.phase else {
+            return None;
+        };
+        let stream = Some(&membership.stream).filter(|_| matches!(membership.flow, Flow::Open))?;
+        let (rank, number) = stream.withheld()?;
+        Some((stream.members[rank], number))
     }
 
     pub(super) fn window(&self) -> usize {
@@ -385,9 +395,9 @@ impl Group {
         if let Phase::Member(membership) = &mut self.phase {
             membership.standstill.has_read();
             let stream = &mut membership.stream;
-            for (sender, position) in positions {
+            for (sender, consumed) in positions {
                 if let Some(rank) = stream.rank(sender) {
-                    stream.set_consumed(ctx.now, ctx.profile, rank, position);
+                    stream.set_consumed(ctx.now, ctx.profile, rank, consumed);
                 }
             }
         }

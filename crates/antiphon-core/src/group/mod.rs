@@ -34,6 +34,7 @@ pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;
 pub(crate) mod outbox;
+pub(crate) mod reached;
 pub(crate) mod slow;
 pub(crate) mod stream;
 #[cfg(test)]
@@ -470,6 +471,12 @@ impl Groups {
         seq: u64,
     ) -> Option<bool> {
         self.groups.get(&group)?.holds(view, sender, seq)
+    }
+
+    /// A message that this member holds and could deliver in its present view, and has not delivered: its sender and its
+    /// number. For tests of just that, in unordered groups.
+    pub fn withheld(&self, group: GroupHandle) -> Option<(Incarnation, u64)> {
+        self.groups.get(&group).filter(|_| !self.suspended)?.withheld()
     }
 
     /// How many control messages of peers made no sense.

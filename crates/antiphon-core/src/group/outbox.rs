@@ -123,28 +123,30 @@ impl Sent {
         }
     }
 
-    /// Message `seq` is delivered: its ticket, and how many of the `count` from there on go on with it.
+    /// Message `seq` is delivered: its ticket, and how many of the `count` from there on go on with it. What was sent
+    /// before it may be delivered later: an unordered group has safe messages wait for themselves.
     pub(crate) fn take(&mut self, seq: u64, count: u64) -> Option<Tickets> {
-        while let Some((first, run)) = self.runs.front_mut() {
-            if *first + run.count <= seq {
-                self.runs.pop_front();
-                continue;
-            }
-            let skipped = seq.checked_sub(*first)?;
-            let taken = Tickets {
-                first: Ticket(run.first.0 + skipped),
-                count: count.min(run.count - skipped),
-            };
-            let gone = skipped + taken.count;
-            *first += gone;
-            run.first.0 += gone;
-            run.count -= gone;
-            if run.count == 0 {
-                self.runs.pop_front();
-            }
-            return Some(taken);
+        let index = self.runs.partition_point(|(first, run)| first + run.count <= seq);
+        let (first, run) = self.runs.get_mut(index)?;
+        let skipped = seq.checked_sub(*first)?;
+        let taken = Tickets {
+            first: Ticket(run.first.0 + skipped),
+            count: count.min(run.count - skipped),
+        };
+        let gone = skipped + taken.count;
+        let rest = Tickets {
+            first: Ticket(run.first.0 + gone),
+            count: run.count - gone,
+        };
+        let behind = (*first + gone, rest);
+        run.count = skipped;
+        match (skipped > 0, rest.count > 0) {
+            (true, true) => self.runs.insert(index + 1, behind),
+            (true, false) => {}
+            (false, true) => self.runs[index] = behind,
+            (false, false) => drop(self.runs.remove(index)),
         }
-        None
+        Some(taken)
     }
 
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = (u64, Tickets)> + use<> {

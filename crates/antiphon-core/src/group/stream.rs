@@ -5,6 +5,7 @@
 //! asked or if much came in, otherwise by a short timer. A gap is asked for at once; a lost tail is noticed by its
 //! sender, which shows how far its log reaches to those that lag. Everything here is per view; a flush ends it.
 
+mod loose;
 mod repair;
 pub(crate) mod safe;
 mod token;
@@ -12,12 +13,14 @@ mod token;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use antiphon_wire::group::{GroupData, Run};
+use antiphon_wire::group::{Decision, GroupData, Run};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
 use self::safe::Safe;
 use super::Effect;
 use super::log::{Inserted, Log};
+use super::reached::Reached;
+use crate::flush::cut_of;
 use crate::order::{Engine, MAX_RUNS};
 use crate::spread::Spread;
 use crate::{Class, GroupOptions, Profile, Time};
@@ -63,8 +66,8 @@ pub(crate) struct Stream {
     safe: Safe,
     window: usize,
     rows: Vec<Row>,
-    /// Per sender, the first message that this member's application has not consumed.
-    consumed: Vec<u64>,
+    /// Per sender, what this member's application has consumed.
+    consumed: Vec<Reached>,
     told: Vec<Told>,
     unsent: u64,
     published: u64,
@@ -91,14 +94,19 @@ impl Stream {
         members: Vec<Incarnation>,
         me: usize,
         start: &[u64],
-        consumed: Vec<u64>,
+        consumed: Vec<Reached>,
         credit: &[u64],
         options: GroupOptions,
     ) -> Self {
         let engine = Engine::new(&options, start, me);
-        let told = start.iter().zip(&consumed).map(|(&held, &consumed)| Told {
+        let log = if engine.passes_gaps() {
+            Log::loose
+        } else {
+            Log::new
+        };
+        let told = start.iter().zip(&consumed).map(|(&held, consumed)| Told {
             held,
-            consumed,
+            consumed: consumed.next(),
             ordered: 0,
             bytes: 0,
             now: false,
@@ -109,7 +117,7 @@ impl Stream {
             group,
             id,
             me,
-            logs: start.iter().map(|&start| Log::new(start)).collect(),
+            logs: start.iter().map(|&start| log(start)).collect(),
             safe: Safe::new(me, &engine, start),
             engine,
             window: options.window_bytes as usize,
@@ -165,6 +173,9 @@ impl Stream {
 
     /// The next messages to deliver, all of one sender.
     pub(crate) fn deliver(&mut self) -> Option<(usize, u64, Block)> {
+        if self.engine.passes_gaps() {
+            return self.deliver_any();
+        }
         loop {
             let (rank, count) = self.engine.next(&self.logs, &self.safe)?;
             let (first, block) = self.logs[rank].deliver(count)?;
@@ -173,6 +184,32 @@ impl Stream {
                 return Some((rank, first, block));
             }
         }
+    }
+
+    /// What the cut of a flush still brings, in the order in which all deliver it.
+    pub(crate) fn deliver_cut(
+        &mut self,
+        decision: &Decision,
+        survives: &[bool],
+    ) -> Vec<(Incarnation, u64, Block)> {
+        let mut rest = Vec::new();
+        if self.engine.passes_gaps() {
+            for (rank, log) in self.logs.iter_mut().enumerate() {
+                let blocks = log.deliver_cut(&cut_of(decision, rank)).into_iter();
+                rest.extend(blocks.map(|(first, block)| (self.members[rank], first, block)));
+            }
+            return rest;
+        }
+        let (cut, ordered) = (&decision.cut, decision.ordered);
+        for (rank, mut left) in self.engine.tail(&self.logs, cut, ordered, self.me, survives) {
+            while let Some((first, block)) = self.logs[rank].deliver(left) {
+                left -= block.count();
+                if !block.is_nulls() {
+                    rest.push((self.members[rank], first, block));
+                }
+            }
+        }
+        rest
     }
 
     /// Does this member's part of the order at the end of a receive batch: gives up the numbers that others wait for, or
@@ -232,7 +269,8 @@ impl Stream {
             self.dropped += 1;
             return;
         }
-        if planted!(DeliverFifoGap) && !messages.is_empty() && first > self.logs[sender].next() {
+        let gap = !self.engine.passes_gaps() && first > self.logs[sender].next();
+        if planted!(DeliverFifoGap) && !messages.is_empty() && gap {
             self.logs[sender].skip_to(first);
         }
         if messages.is_nulls() && !self.engine.takes_nulls() {
@@ -274,12 +312,12 @@ impl Stream {
 
     /// Puts messages into their log and shows them to the order.
     fn take(&mut self, sender: usize, first: u64, messages: Block) {
-        let limit = self.limit();
         if messages.level() == Level::Safe {
             self.note_safe();
         }
+        let room = self.room_of(sender, first);
         let log = &mut self.logs[sender];
-        if !messages.is_empty() && log.insert(first, messages, limit) == Inserted::Refused {
+        if !messages.is_empty() && log.insert(first, messages, room) == Inserted::Refused {
             self.dropped += 1;
         }
         log.heard_of(first);
@@ -418,16 +456,28 @@ impl Stream {
         Some(self.rows[self.rank(member)?].consumed)
     }
 
-    /// This member's application has consumed this sender's messages before `position`.
-    pub(crate) fn set_consumed(&mut self, now: Time, profile: &Profile, rank: usize, position: u64) {
-        self.consumed[rank] = self.consumed[rank].max(position);
+    /// This member's application has consumed these messages of this sender.
+    pub(crate) fn set_consumed(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        rank: usize,
+        (first, end): (u64, u64),
+    ) {
+        let consumed = &mut self.consumed[rank];
+        if self.engine.passes_gaps() {
+            consumed.add(first, end);
+        } else {
+            consumed.raise(end);
+        }
+        let consumed = consumed.next();
         if rank == self.me {
-            self.rows[rank].consumed = self.consumed[rank];
+            self.rows[rank].consumed = consumed;
             return;
         }
         let told = &mut self.told[rank];
         let open = self.logs[rank].next_message().saturating_sub(told.consumed);
-        if told.eager && (self.consumed[rank] - told.consumed) * 4 >= open {
+        if told.eager && (consumed - told.consumed) * 4 >= open {
             told.now = true;
         }
         self.ack_later(now, profile);
@@ -478,7 +528,7 @@ impl Stream {
                     self.rows[self.me].ordered = self.engine.ordered();
                 }
                 Engine::Token(token) => token.keep_alone(),
-                Engine::Fifo | Engine::Rotation(_) => {}
+                Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => {}
             }
             self.refresh_stable();
             return;
@@ -558,7 +608,7 @@ impl Stream {
                 let (first, run) = token.take_fresh()?;
                 (first, token.records().stable(), vec![run])
             }
-            Engine::Fifo | Engine::Rotation(_) => return None,
+            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => return None,
         };
         Some(self.order_record(first, stable, false, runs))
     }
@@ -575,7 +625,7 @@ impl Stream {
     }
 
     fn tell(&mut self, rank: usize, out: &mut VecDeque<Effect>) {
-        let (held, consumed) = (self.logs[rank].next(), self.consumed[rank]);
+        let (held, consumed) = (self.logs[rank].next(), self.consumed[rank].next());
         let behind = consumed < self.logs[rank].next_message();
         let ordered = self.engine.ordered();
         let told = &mut self.told[rank];
@@ -636,7 +686,8 @@ impl Stream {
                 let told = self.told[rank];
                 let from_there = rank == 0 && matches!(self.engine, Engine::Sequencer(_));
                 let order_news = from_there && ordered != told.ordered;
-                if self.logs[rank].next() != told.held || self.consumed[rank] != told.consumed || order_news {
+                let consumed = self.consumed[rank].next();
+                if self.logs[rank].next() != told.held || consumed != told.consumed || order_news {
                     self.tell(rank, out);
                 }
             }

@@ -4,7 +4,8 @@
 //! It is told what is held and what the others say about the order, and answers with the rank whose next message
 //! may be delivered. It belongs to one group view: the next view begins with a fresh engine.
 //!
-//! - [`Engine::Fifo`]: any held message. Nothing to agree on.
+//! - [`Engine::Unordered`]: any message that is here, whatever is missing before it.
+//! - [`Engine::Fifo`]: any message before which its sender's are held. Nothing to agree on.
 //! - [`Engine::Sequencer`]: the view's first member numbers the messages; see [`sequencer`].
 //! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and the silent fill theirs with nulls; see
 //!   [`rotation`].
@@ -16,6 +17,13 @@
 //! # At the cut
 //! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a prefix of that. The rest is delivered by one
 //! rule on that same data, so it has one order everywhere. In fifo order that is all of the cut, by (rank, number).
+//! In an unordered group members hold and have delivered sets of numbers, not beginnings (`group/log/loose.rs`), and so the cut is the
+//! **union** of what the survivors hold (R15). A sender that takes part in the flush holds all that it sent: its cut is a prefix, and
+//! who lacks something inside asks for it as in every order. Of a sender that departed, reports name the runs beyond the prefix, the
+//! cut has those that any survivor holds, with a survivor that does, and all members fetch and deliver them; what nobody has left is
+//! nobody's, and later messages do not wait for it. A message in pieces of which the cut lacks one is delivered by nobody: no survivor
+//! had it whole, or all its pieces would be in reports.
+//!
 //! In total order: walk the agreed order up to the first message that is not in the cut, then what is left of the
 //! *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a dead member may
 //! have sent it after delivering, by a record that died with it, a message that this rule would put behind it.
@@ -35,6 +43,7 @@ use crate::{GroupOptions, Order, TotalEngine};
 /// The interleaving of the logs of one group view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Engine {
+    Unordered,
     Fifo,
     Sequencer(Sequencer),
     Rotation(Rotation),
@@ -45,6 +54,7 @@ impl Engine {
     /// `start` is the first number of each rank.
     pub(crate) fn new(options: &GroupOptions, start: &[u64], me: usize) -> Self {
         match (options.order, options.engine) {
+            (Order::Unordered, _) => Engine::Unordered,
             (Order::Fifo, _) => Engine::Fifo,
             (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me == 0)),
             (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start)),
@@ -55,7 +65,7 @@ impl Engine {
     /// The order as it is held, where the order is something that travels.
     pub(crate) fn records(&self) -> Option<&Sequencer> {
         match self {
-            Engine::Fifo | Engine::Rotation(_) => None,
+            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => None,
             Engine::Sequencer(records) => Some(records),
             Engine::Token(token) => Some(token.records()),
         }
@@ -63,10 +73,15 @@ impl Engine {
 
     pub(crate) fn records_mut(&mut self) -> Option<&mut Sequencer> {
         match self {
-            Engine::Fifo | Engine::Rotation(_) => None,
+            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => None,
             Engine::Sequencer(records) => Some(records),
             Engine::Token(token) => Some(token.records_mut()),
         }
+    }
+
+    /// Whether messages are delivered past gaps.
+    pub(crate) fn passes_gaps(&self) -> bool {
+        matches!(self, Engine::Unordered)
     }
 
     /// Whether logs may have nulls.
@@ -77,7 +92,7 @@ impl Engine {
     /// Messages may have been added to the log of this rank.
     pub(crate) fn held(&mut self, rank: usize, log: &Log) {
         match self {
-            Engine::Fifo | Engine::Rotation(_) | Engine::Token(_) => {}
+            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) | Engine::Token(_) => {}
             Engine::Sequencer(sequencer) => sequencer.held(rank, log.next()),
         }
     }
@@ -90,6 +105,8 @@ impl Engine {
             ready.find(|(_, count)| *count > 0)
         };
         match self {
+            // Its logs say themselves what comes next.
+            Engine::Unordered => None,
             Engine::Fifo => any(),
             // G21 agreed order: nothing is delivered before its position is known.
             _ if planted!(DeliverBeforeOrder) => any(),
@@ -102,7 +119,7 @@ impl Engine {
     /// The caller has delivered this many of what [`Engine::next`] said.
     pub(crate) fn took(&mut self, count: u64) {
         match self {
-            Engine::Fifo => {}
+            Engine::Unordered | Engine::Fifo => {}
             _ if planted!(DeliverBeforeOrder) => {}
             Engine::Sequencer(sequencer) => sequencer.took(count),
             Engine::Rotation(rotation) => rotation.took(count),
@@ -113,7 +130,7 @@ impl Engine {
     /// The first order position not held; 0 without an order log.
     pub(crate) fn ordered(&self) -> u64 {
         match self {
-            Engine::Fifo | Engine::Rotation(_) => 0,
+            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => 0,
             Engine::Sequencer(sequencer) => sequencer.next_position(),
             Engine::Token(token) => token.records().next_position(),
         }

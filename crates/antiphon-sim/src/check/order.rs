@@ -1,4 +1,4 @@
-//! Order: G19 per sender, G20 cause before effect, G21 one order, G22 no holes.
+//! Order: G19 per sender, G20 cause before effect, G21 one order, G22 no holes, G32 nothing waits for what is not needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +7,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation};
 
 use super::Report;
 use super::history::{Epoch, GroupKey, History, Life, Stay};
+use crate::trace::Seen;
 
 /// One incarnation's time in one view of a group.
 type Witness<'a> = (&'a Life, &'a Stay, &'a Epoch);
@@ -23,19 +24,47 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         }
     }
     for members in views.values() {
-        if members[0].2.view.order == Order::Total {
-            one_order(history, members, report);
-            causal(history, members, report);
-        } else {
-            no_holes_per_sender(history, members, report);
+        match members[0].2.view.order {
+            Order::Total => {
+                one_order(history, members, report);
+                causal(history, members, report);
+            }
+            Order::Unordered => members.iter().for_each(|(_, _, epoch)| past_gaps(epoch, report)),
+            _ => no_holes_per_sender(history, members, report),
         }
+    }
+    for line in &history.trace.lines {
+        if let Seen::Withheld { group, sender, seq } = &line.what {
+            let what = format!(
+                "p{} holds {}#{seq} of the unordered group {group} and does not deliver it",
+                line.process,
+                sender.short()
+            );
+            report.fail("G32", line.at, what);
+        }
+    }
+}
+
+/// G32: a delivery that passes a gap. What breaks it is on the record; here it is counted how often it could have been broken.
+fn past_gaps(epoch: &Epoch, report: &mut Report) {
+    let mut highest: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    for (m, at) in epoch.log.iter().zip(&epoch.times) {
+        let before = highest.get(&m.sender).copied();
+        if before.is_some_and(|before| m.seq > before + m.numbers) {
+            report.check("G32", *at, true, String::new);
+        }
+        highest.insert(m.sender, before.unwrap_or(0).max(m.seq));
     }
 }
 
 /// G19: a sender's messages come without gaps, also across the views that both are in.
 fn per_sender(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Report) {
     let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
-    for epoch in &stay.epochs {
+    for epoch in stay
+        .epochs
+        .iter()
+        .filter(|epoch| epoch.view.order != Order::Unordered)
+    {
         last.retain(|sender, _| epoch.view.members.contains(sender) && !epoch.view.joined.contains(sender));
         for (m, at) in epoch.log.iter().zip(&epoch.times) {
             let before = last.insert(m.sender, m.seq);
@@ -175,5 +204,48 @@ fn no_holes_per_sender(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)]
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Story, incarnation};
+    use super::*;
+
+    #[test]
+    fn an_unordered_group_may_deliver_in_any_order_and_must_deliver_once_and_all() {
+        let story = || {
+            let mut story = Story::of(3, Order::Unordered);
+            (1..=3).for_each(|number| story.send(1, number));
+            story
+        };
+        let deliver = |story: &mut Story, to, numbers: &[u64]| {
+            numbers.iter().for_each(|number| story.deliver(to, 1, *number, 1));
+        };
+        let next_view = |story: &mut Story| {
+            story.kill(2);
+            story.node_view(&[0, 1], &[0, 1, 2], 2, &[0, 1]);
+            story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0, 1]);
+        };
+        let mut good = story();
+        deliver(&mut good, 0, &[1, 3, 2]);
+        deliver(&mut good, 1, &[1, 2, 3]);
+        next_view(&mut good);
+        good.is_accepted();
+
+        let mut lost = story();
+        deliver(&mut lost, 0, &[1, 3]);
+        deliver(&mut lost, 1, &[1, 2, 3]);
+        next_view(&mut lost);
+        lost.is_rejected_for("G14");
+
+        let mut twice = story();
+        deliver(&mut twice, 0, &[1, 3, 2, 3]);
+        twice.is_rejected_for("G9");
+
+        let mut kept = story();
+        let (group, sender, seq) = (0, incarnation(1), 3);
+        kept.add(0, Seen::Withheld { group, sender, seq });
+        kept.is_rejected_for("G32");
     }
 }

@@ -95,6 +95,10 @@ fn with_all_before(history: &History<'_>, one: &Witness<'_>, all: &[Witness<'_>]
     let Some(last) = regular.iter().rposition(|m| m.safe) else {
         return;
     };
+    // Nothing comes before a message.
+    if one.epoch.view.order == Order::Unordered {
+        return;
+    }
     let (m, at) = (&regular[last], one.epoch.times[last]);
     let key = (m.sender, m.seq);
     if one.epoch.view.order != Order::Total {

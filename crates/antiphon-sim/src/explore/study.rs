@@ -289,6 +289,13 @@ pub fn flush(full: bool) -> Vec<Study> {
             },
         ),
         flushing(
+            "three members, the leader sends and dies, unordered",
+            FlushModel {
+                order: Order::Unordered,
+                ..three()
+            },
+        ),
+        flushing(
             "three members, the leader sends and dies, by rotation",
             FlushModel {
                 engine: TotalEngine::Rotation,

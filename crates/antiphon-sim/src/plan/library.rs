@@ -1,6 +1,7 @@
 //! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it drawn
 //! from the seed.
 
+mod gaps;
 mod levels;
 mod lifelines;
 mod links;
@@ -30,6 +31,7 @@ pub const NAMES: &[&str] = &[
     "r12-founding-race",
     "r13-late-frame-of-the-dead",
     "r14-leaders-die-in-the-flush",
+    "r15-senders-die-behind-gaps",
     "r16-sequencer-dies",
     "r16-members-of-a-rotation-die",
     "r16-the-token-is-lost",
@@ -65,8 +67,19 @@ pub const NAMES: &[&str] = &[
 pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     let name = NAMES.iter().copied().find(|known| *known == name)?;
     let mut plan = drawn(name, seed, nodes);
+    draw_orders(seed, &mut plan);
     draw_engines(seed, &mut plan);
     Some(plan)
+}
+
+/// Half of the groups that need not be in total order pass gaps; drawn apart from all else.
+fn draw_orders(seed: u64, plan: &mut Plan) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"orders", 0));
+    for group in &mut plan.groups {
+        if group.options.order == Order::Fifo && random.percent(50) {
+            group.options = group.options.order(Order::Unordered);
+        }
+    }
 }
 
 /// What makes a total order is drawn apart from all else: a seed means the same faults whatever engines there are.
@@ -204,6 +217,7 @@ impl Story<'_> {
             "r12-founding-race" => self.founding_race(),
             "r13-late-frame-of-the-dead" => self.late_frame(),
             "r14-leaders-die-in-the-flush" => self.leaders_die(),
+            "r15-senders-die-behind-gaps" => self.senders_die_behind_gaps(),
             "r16-sequencer-dies" => self.sequencer_dies(),
             "r16-members-of-a-rotation-die" => self.members_of_a_rotation_die(),
             "r16-the-token-is-lost" => self.token_is_lost(),

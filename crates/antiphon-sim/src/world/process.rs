@@ -466,6 +466,7 @@ impl World {
                 return self.end(id, Ending::Killed);
             }
         }
+        self.note_withheld(id);
         let process = &mut self.processes[id];
         if let Some(wanted) = process.node.poll_timeout() {
             let at = process.clock.global(wanted).max(self.now);
@@ -638,6 +639,19 @@ impl World {
                 Heard::Left
             }
             other => Heard::Refused(format!("an event the simulator does not know: {other:?}")),
+        }
+    }
+
+    /// G32: between two inputs, an unordered group keeps nothing that it could deliver.
+    fn note_withheld(&mut self, id: ProcessId) {
+        let process = &self.processes[id];
+        let groups = process.uses.iter().filter_map(|(group, usage)| {
+            let (sender, seq) = process.node.withheld(usage.handle)?;
+            let group = *group;
+            Some(Seen::Withheld { group, sender, seq })
+        });
+        for note in groups.collect::<Vec<_>>() {
+            self.note(id, note);
         }
     }
 

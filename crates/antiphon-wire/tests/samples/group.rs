@@ -1,8 +1,9 @@
 //! Every message and record of the group layer.
 
+use antiphon_wire::block::PIECE_BYTES;
 use antiphon_wire::group::{
-    Decision, DepartedSender, DepartureCause, GroupControl, GroupData, GroupMessage, GroupReport, GroupTerms,
-    Joiner, Reach, Run, Standing,
+    CutSpan, Decision, DepartedSender, DepartureCause, GroupControl, GroupData, GroupMessage, GroupReport,
+    GroupTerms, Joiner, Reach, Run, Span, Standing,
 };
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId, Level};
@@ -19,12 +20,24 @@ fn view(k: u32) -> GroupViewId {
     }
 }
 
+fn span() -> Span {
+    Span {
+        sender: 2,
+        first: 9,
+        count: 300,
+    }
+}
+
 fn decision() -> Box<Decision> {
     Box::new(Decision {
         id: view(4),
         from: view(3),
         cut: vec![300, 0, 7],
         holders: vec![vec![0, 1], vec![], vec![1]],
+        beyond: vec![CutSpan {
+            span: span(),
+            holders: vec![1],
+        }],
         ordered: 307,
         order_holders: vec![0],
         members: vec![incarnation(1), incarnation(2), incarnation(4)],
@@ -63,6 +76,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
     let at = Standing::At {
         view,
         held: vec![300, 0, 7],
+        beyond: vec![span()],
         nulls: vec![256, 0, 7],
         ordered: 307,
         decision: Some(decision()),
@@ -181,6 +195,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
                 departed: vec![DepartedSender {
                     incarnation: incarnation(3),
                     last: 7,
+                    beyond: vec![(9, 300)],
                     k: 4,
                 }],
             },
@@ -230,8 +245,8 @@ fn block(payloads: &[&[u8]]) -> Block {
 }
 
 fn last_piece(of: &'static [u8]) -> Block {
-    let mut pieces = Block::large(of.into()).pieces();
-    pieces.next().expect("a message has a piece at least")
+    let pieces = Block::large(of.into()).pieces();
+    pieces.last().expect("a message has a piece at least")
 }
 
 pub(crate) fn records() -> Vec<(&'static str, Record)> {
@@ -263,6 +278,10 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         (
             "batch with the last piece of a payload",
             batch(last_piece(b"end")),
+        ),
+        (
+            "batch with the second and last piece of a payload",
+            batch(last_piece(&[7; PIECE_BYTES + 3])),
         ),
         (
             "orders",

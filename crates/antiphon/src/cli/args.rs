@@ -88,8 +88,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_GROUP", value_name = "G", value_delimiter = ',')]
     pub(crate) group: Option<Vec<String>>,
 
-    /// Order of delivery in the groups, the same at each member: `fifo` per sender, `total` one sequence for all
-    /// [default: total]
+    /// Order of delivery in the groups, the same at each member: `unordered` each message as soon as it is here, `fifo` per
+    /// sender, `total` one sequence for all [default: total]
     #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]
     pub(crate) order: Option<OrderName>,
 
@@ -171,6 +171,8 @@ pub(crate) struct NodeArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OrderName {
+    /// None.
+    Unordered,
     /// Per sender.
     Fifo,
     /// One sequence for all, views included.
@@ -181,6 +183,7 @@ impl OrderName {
     /// As it is written.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
+            OrderName::Unordered => "unordered",
             OrderName::Fifo => "fifo",
             OrderName::Total => "total",
         }
@@ -189,6 +192,7 @@ impl OrderName {
     /// What it stands for.
     pub(crate) fn order(self) -> antiphon::Order {
         match self {
+            OrderName::Unordered => antiphon::Order::Unordered,
             OrderName::Fifo => antiphon::Order::Fifo,
             OrderName::Total => antiphon::Order::Total,
         }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
-use antiphon::{ClusterKey, Order, Profile};
+use antiphon::{ClusterKey, Profile};
 use serde::Deserialize;
 
 use super::args::{DisseminationName, EngineName, NodeArgs, OrderName, ProfileName, TransportName};
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) seeds: Vec<Seed>,
     /// At least one.
     pub(crate) groups: Vec<String>,
-    pub(crate) order: Order,
+    pub(crate) order: OrderName,
     pub(crate) engine: EngineName,
     pub(crate) dissemination: DisseminationName,
     pub(crate) slow_after: Patience,
@@ -198,7 +198,7 @@ impl Settings {
             advertise,
             seeds,
             groups,
-            order: args.order.or(file.order).unwrap_or(OrderName::Total).order(),
+            order: args.order.or(file.order).unwrap_or(OrderName::Total),
             engine: args.engine.or(file.engine).unwrap_or_default(),
             dissemination: args
                 .dissemination
@@ -312,14 +312,7 @@ impl Settings {
             "group",
             toml::Value::Array(self.groups.iter().map(|group| text(group)).collect()),
         );
-        put(
-            "order",
-            text(&if self.order == Order::Fifo {
-                "fifo"
-            } else {
-                "total"
-            }),
-        );
+        put("order", text(&self.order.as_str()));
         put("engine", text(&self.engine.as_str()));
         put("dissemination", text(&self.dissemination.as_str()));
         put("slow-after", text(&self.slow_after));
@@ -462,7 +455,7 @@ mod tests {
         assert_eq!(settings.bind[0].port(), 1);
         assert_eq!(settings.seeds, [Seed(vec!["127.0.0.1:9".parse().unwrap()])]);
         assert_eq!(settings.groups, ["g", "h"]);
-        assert_eq!(settings.order, Order::Fifo);
+        assert_eq!(settings.order, OrderName::Fifo);
         assert_eq!(settings.engine, EngineName::Rotation);
         assert_eq!(settings.dissemination, DisseminationName::Chain);
         assert_eq!(settings.slow_after.to_string(), "90s");
@@ -486,7 +479,7 @@ mod tests {
         let settings = resolve("--cluster c --name n", "").unwrap();
         assert_eq!(settings.bind, ["127.0.0.1:7400".parse().unwrap()]);
         assert_eq!(settings.groups, ["main"]);
-        assert_eq!(settings.order, Order::Total);
+        assert_eq!(settings.order, OrderName::Total);
         assert_eq!(
             settings.engine.engine(),
             antiphon_core::GroupOptions::default().engine

@@ -252,7 +252,7 @@ pub struct GroupSender {
 
 impl GroupSender {
     /// Sends a message to all members, this one included, waiting while the queue is full. Messages of one sender are
-    /// delivered in the order in which they were accepted. `Ok` means accepted by this node: the receipt tells what
+    /// delivered in the order in which they were accepted, except in a group of [`Order::Unordered`]. `Ok` means accepted by this node: the receipt tells what
     /// became of it.
     ///
     /// # Errors
@@ -273,7 +273,7 @@ impl GroupSender {
     }
 
     /// Sends a message that is delivered only when every member of the view holds it, and all that comes before it in the
-    /// group's order; messages behind it wait for it. It takes one more message delay. One that a view change
+    /// group's order; messages behind it wait for it, if the group has an order. It takes one more message delay. One that a view change
     /// completes comes behind [`Event::Transitional`] and is held by the members named there. Otherwise as
     /// [`GroupSender::send`].
     ///

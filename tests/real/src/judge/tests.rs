@@ -142,6 +142,8 @@ fn a_message_nobody_sent_is_noticed() {
 #[test]
 fn a_gap_in_a_senders_messages_is_noticed() {
     assert_eq!(crimes("total", |b| b[7] = message("8.1", "a", 3, "z")), ["G19"]);
+    let unordered = crimes("unordered", |b| b[7] = message("8.1", "a", 3, "z"));
+    assert_eq!(unordered, Vec::<String>::new());
 }
 
 #[test]

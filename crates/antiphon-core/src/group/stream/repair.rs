@@ -10,12 +10,15 @@ use antiphon_wire::{Block, Incarnation, Level};
 
 use super::{MAX_LOG, Stream};
 use crate::group::Effect;
-use crate::group::log::{Inserted, Log, charge};
+use crate::group::log::{Inserted, Log, Room, charge};
+use crate::group::reached::Reached;
 use crate::order::Engine;
 use crate::{Class, Profile, Time};
 
 /// How much one request for repair is answered with.
 const REPAIR_BYTES: usize = 128 * 1024;
+/// How many gaps of one sender are asked for at once.
+const MAX_NAKS: usize = 64;
 /// The largest record of a repair that joins blocks.
 const REPAIR_RECORD_BYTES: usize = 32 * 1024;
 
@@ -28,10 +31,10 @@ impl Stream {
         again: bool,
         out: &mut VecDeque<Effect>,
     ) {
-        let Some((first, end)) = self.logs[sender].gap() else {
-            return;
-        };
-        if end > self.told[sender].asked {
+        let asked = self.told[sender].asked;
+        let gaps = self.logs[sender].gaps().skip_while(|(_, end)| *end <= asked);
+        let gaps: Vec<_> = gaps.take(MAX_NAKS).collect();
+        for (first, end) in gaps {
             self.told[sender].asked = end;
             self.send_to(
                 self.spread.whom_to_ask(sender, again),
@@ -46,7 +49,9 @@ impl Stream {
                 out,
             );
         }
-        self.nak_at.get_or_insert(now + profile.retransmit);
+        if self.logs[sender].gaps().next().is_some() {
+            self.nak_at.get_or_insert(now + profile.retransmit);
+        }
     }
 
     /// Answers a request for messages of this or another member.
@@ -163,18 +168,28 @@ impl Stream {
         }
     }
 
-    /// Takes what a flush's holder supplied, up to the cut.
-    pub(crate) fn repair(&mut self, sender: usize, first: u64, mut messages: Block, last_of_cut: u64) {
-        let limit = self.limit();
+    /// Takes what a flush's holder supplied, as far as the cut of this sender has it.
+    pub(crate) fn repair(&mut self, sender: usize, first: u64, mut messages: Block, cut: &Reached) {
+        let room = Room {
+            bytes: self.limit(),
+            runs: usize::MAX,
+        };
         if first.checked_add(MAX_LOG).is_none() || messages.is_nulls() && !self.engine.takes_nulls() {
             return;
         }
         if messages.level() == Level::Safe {
             self.note_safe();
         }
-        let wanted = messages.split_front((last_of_cut + 1).saturating_sub(first));
-        if !wanted.is_empty() && self.logs[sender].insert(first, wanted, limit) == Inserted::Refused {
-            self.dropped += 1;
+        let end = first + messages.count();
+        let mut at = first;
+        while at < end {
+            let (gap, gap_end) = cut.missing(at, end).unwrap_or((end, end));
+            let wanted = messages.split_front(gap - at);
+            if !wanted.is_empty() && self.logs[sender].insert(at, wanted, room) == Inserted::Refused {
+                self.dropped += 1;
+            }
+            drop(messages.split_front(gap_end - gap));
+            at = gap_end;
         }
     }
 

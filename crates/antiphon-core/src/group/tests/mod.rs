@@ -1,7 +1,7 @@
 //! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
-//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`chain`], [`rotation`], [`safe`], [`token`] and [`slow`] are
+//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`] and [`slow`] are
 //! faults with names, [`swarm`] draws faults from a seed.
 
 mod chain;
@@ -14,4 +14,5 @@ mod stays;
 mod stories;
 mod swarm;
 mod token;
+mod unordered;
 mod world;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use antiphon_wire::{Block, GroupViewId, Incarnation};
 
 use super::world::Id;
-use crate::{GroupEvent, GroupView, Message};
+use crate::{GroupEvent, GroupView, Message, Order};
 
 /// One member's time in one view.
 pub(super) struct Stay {
@@ -31,6 +31,7 @@ pub(super) fn stays_of(id: Id, trace: &[(Incarnation, GroupEvent)]) -> Result<Ve
     let mut current: Option<usize> = None;
     let mut last_view: BTreeMap<Incarnation, GroupViewId> = BTreeMap::new();
     let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    let mut seen: BTreeSet<(GroupViewId, Incarnation, u64)> = BTreeSet::new();
     let mut suspended = false;
     let mut transitional: Option<BTreeSet<Incarnation>> = None;
     for (who, event) in trace {
@@ -84,7 +85,11 @@ pub(super) fn stays_of(id: Id, trace: &[(Incarnation, GroupEvent)]) -> Result<Ve
                 {
                     return Err(format!("G12: {id}: {message:?} in {:?}", stays[index].view));
                 }
-                match last.insert(message.sender, message.seq) {
+                if !seen.insert((message.view, message.sender, message.seq)) {
+                    return Err(format!("G9: {id}: {message:?} twice"));
+                }
+                let ordered = stays[index].view.order != Order::Unordered;
+                match last.insert(message.sender, message.seq).filter(|_| ordered) {
                     Some(before) if before >= message.seq => {
                         return Err(format!("G9: {id}: {message:?} after {before}"));
                     }

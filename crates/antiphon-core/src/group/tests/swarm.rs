@@ -181,3 +181,13 @@ fn random_histories_of_chains_keep_every_guarantee_in_total_order_by_sequencer()
 fn random_histories_of_chains_keep_every_guarantee_in_total_order_by_rotation() {
     seeds(TotalEngine::Rotation, Dissemination::Chain);
 }
+
+#[test]
+fn random_histories_keep_every_guarantee_in_no_order() {
+    seeds(Order::Unordered, Dissemination::Direct);
+}
+
+#[test]
+fn random_histories_keep_every_guarantee_in_no_order_by_chain() {
+    seeds(Order::Unordered, Dissemination::Chain);
+}

@@ -40,21 +40,29 @@ pub(crate) struct Peer {
 /// An order and what makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
+    Unordered,
     Fifo,
     Total(TotalEngine),
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [
+    pub(crate) const ALL: [Kind; 5] = [
         Kind::Fifo,
         Kind::Total(TotalEngine::Sequencer),
         Kind::Total(TotalEngine::Rotation),
         Kind::Total(TotalEngine::Token),
+        Kind::Unordered,
     ];
+
+    /// Whether all members deliver one sequence.
+    pub(crate) fn is_total(self) -> bool {
+        matches!(self, Kind::Total(_))
+    }
 
     pub(crate) fn options(self) -> GroupOptions {
         let options = GroupOptions::default();
         match self {
+            Kind::Unordered => options.order(Order::Unordered),
             Kind::Fifo => options.order(Order::Fifo),
             Kind::Total(engine) => options.order(Order::Total).engine(engine),
         }
@@ -64,6 +72,7 @@ impl Kind {
 impl From<Order> for Kind {
     fn from(order: Order) -> Self {
         match order {
+            Order::Unordered => Kind::Unordered,
             Order::Fifo => Kind::Fifo,
             Order::Total => Kind::Total(GroupOptions::default().engine),
         }
@@ -691,6 +700,16 @@ impl World {
         self.messages(id).into_iter().map(text).collect()
     }
 
+    /// The texts by their numbers, if the group has no order and they are of one sender; otherwise as they were delivered.
+    pub(crate) fn in_order(&self, id: Id) -> Vec<String> {
+        let mut messages = self.messages(id);
+        if self.options.order == Order::Unordered {
+            messages.sort_by_key(|message| message.seq);
+        }
+        let text = |message: Message| String::from_utf8_lossy(&message.payload).into_owned();
+        messages.into_iter().map(text).collect()
+    }
+
     pub(crate) fn events(&self, id: Id) -> Vec<GroupEvent> {
         self.peers[&id]
             .trace
@@ -725,7 +744,7 @@ impl World {
             let together = a.next.is_some() && a.next == b.next && a.view.id == b.view.id;
             if together {
                 let (mut x, mut y) = (a.keys(), b.keys());
-                if self.options.order == Order::Fifo {
+                if self.options.order != Order::Total {
                     x.sort();
                     y.sort();
                 }
@@ -735,6 +754,13 @@ impl World {
                         a.who, b.who, a.view.id
                     ));
                 }
+            }
+        }
+        // G32: a message that could be delivered is.
+        for (id, peer) in &self.peers {
+            let withheld = peer.handle.and_then(|handle| peer.groups.withheld(handle));
+            if let Some(message) = withheld.filter(|_| peer.alive && !peer.asleep) {
+                return Err(format!("G32: {id} holds {message:?} and does not deliver it"));
             }
         }
         // G8, G12: what is delivered was sent, by that sender, with those bytes.

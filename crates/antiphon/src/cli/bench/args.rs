@@ -248,7 +248,7 @@ A member's figure counts every message it delivers, its own included, over the t
 --json has median, min and max over the runs.
 
 Examples:
-  antiphon bench multicast --nodes 4 --order fifo
+  antiphon bench multicast --nodes 4 --order unordered,fifo
   antiphon bench multicast --size 64,1600,40000 --senders 1 --keyed
   antiphon bench multicast --order fifo,total --safe
   on each of three hosts, with its own address as --bind:

@@ -153,7 +153,7 @@ impl Session {
             let group = session
                 .cluster
                 .group(name)
-                .order(settings.order)
+                .order(settings.order.order())
                 .engine(settings.engine.engine())
                 .dissemination(settings.dissemination.dissemination())
                 .slow_after(settings.slow_after.0)
