@@ -111,7 +111,7 @@ bugs! {
     PrefixCutForUnordered,
     /// An unordered group delivers what was behind a gap once more when the gap is closed (G9).
     DeliverAgainAfterGap,
-    /// An unordered group holds a message back until those before it are there (G32).
+    /// An unordered group holds a message back until those before it are there (G33).
     WaitAtGap,
     /// In an unordered group, a message that comes in pieces is delivered by a flush that has only some of them (R22).
     DeliverPartOfCut,

@@ -126,6 +126,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G25",
     "G26",
     "G32",
+    "G33",
     "R2",
     "R8",
     "R9",

@@ -1,4 +1,4 @@
-//! Order: G19 per sender, G20 cause before effect, G21 one order, G22 no holes, G32 nothing waits for what is not needed.
+//! Order: G19 per sender, G20 cause before effect, G21 one order, G22 no holes, G33 nothing waits for what is not needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,18 +40,18 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 line.process,
                 sender.short()
             );
-            report.fail("G32", line.at, what);
+            report.fail("G33", line.at, what);
         }
     }
 }
 
-/// G32: a delivery that passes a gap. What breaks it is on the record; here it is counted how often it could have been broken.
+/// G33: a delivery that passes a gap. What breaks it is on the record; here it is counted how often it could have been broken.
 fn past_gaps(epoch: &Epoch, report: &mut Report) {
     let mut highest: BTreeMap<Incarnation, u64> = BTreeMap::new();
     for (m, at) in epoch.log.iter().zip(&epoch.times) {
         let before = highest.get(&m.sender).copied();
         if before.is_some_and(|before| m.seq > before + m.numbers) {
-            report.check("G32", *at, true, String::new);
+            report.check("G33", *at, true, String::new);
         }
         highest.insert(m.sender, before.unwrap_or(0).max(m.seq));
     }
@@ -246,6 +246,6 @@ mod tests {
         let mut kept = story();
         let (group, sender, seq) = (0, incarnation(1), 3);
         kept.add(0, Seen::Withheld { group, sender, seq });
-        kept.is_rejected_for("G32");
+        kept.is_rejected_for("G33");
     }
 }

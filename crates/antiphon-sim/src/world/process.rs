@@ -642,7 +642,7 @@ impl World {
         }
     }
 
-    /// G32: between two inputs, an unordered group keeps nothing that it could deliver.
+    /// G33: between two inputs, an unordered group keeps nothing that it could deliver.
     fn note_withheld(&mut self, id: ProcessId) {
         let process = &self.processes[id];
         let groups = process.uses.iter().filter_map(|(group, usage)| {

@@ -10,7 +10,7 @@
 //! - blocks that are kept never overlap: of what arrives, the parts that are here already are cut off first, and each number is offered
 //!   for delivery when it is first held, never again (G9);
 //! - a message in pieces is offered when all of its pieces are here, and all of them at once: each piece says how many come before
-//!   it, so no gap outside the message matters (G32);
+//!   it, so no gap outside the message matters (G33);
 //! - a safe block waits for the rows of the others, by itself: what comes behind it does not wait;
 //! - the runs ahead are what a member has to report to a flush, if the sender departs. Their number is bounded
 //!   ([`Room::runs`]): what would make one more is refused, and comes again once a gap is closed.
@@ -217,7 +217,7 @@ impl Log {
             self.let_go(first, end, Level::Agreed);
         }
         let loose = self.loose.as_mut()?;
-        // G32: what is missing before it holds nothing up.
+        // G33: what is missing before it holds nothing up.
         let next = loose.delivered.next();
         let behind = |(first, _): &(u64, Block)| *first > next;
         if planted!(WaitAtGap) && loose.ready.front().is_some_and(behind) {

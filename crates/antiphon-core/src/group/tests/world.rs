@@ -756,11 +756,11 @@ impl World {
                 }
             }
         }
-        // G32: a message that could be delivered is.
+        // G33: a message that could be delivered is.
         for (id, peer) in &self.peers {
             let withheld = peer.handle.and_then(|handle| peer.groups.withheld(handle));
             if let Some(message) = withheld.filter(|_| peer.alive && !peer.asleep) {
-                return Err(format!("G32: {id} holds {message:?} and does not deliver it"));
+                return Err(format!("G33: {id} holds {message:?} and does not deliver it"));
             }
         }
         // G8, G12: what is delivered was sent, by that sender, with those bytes.
