@@ -41,6 +41,8 @@ pub struct Config {
     pub profile: Profile,
     /// The cluster key; `None` is the plain mode: frames carry a checksum, anyone can forge them.
     pub key: Option<ClusterKey>,
+    /// Whether the driver can send by IP multicast. Without, groups of [`Dissemination::Multicast`] are sent to directly.
+    pub multicast: bool,
     /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive.
     pub rejoin: bool,
     /// Unix time of `Time::ZERO` in seconds, for view numbers (R5). The driver fills it in.
@@ -65,6 +67,7 @@ impl Config {
             engine: EngineKind::Coordinator,
             profile: Profile::lan(),
             key: None,
+            multicast: false,
             rejoin: true,
             unix_time_s: 0,
         }
@@ -354,6 +357,9 @@ pub enum Dissemination {
     /// The sender sends each message to one member, which hands it on to the next, and so on: every link carries it
     /// once, and it takes one hop more per member. For links that are slower than their hosts, and large messages.
     Chain,
+    /// The sender sends each message once, to a multicast address of the network, and directly to those that do not hear it there.
+    /// For switched networks that pass IP multicast, and many members.
+    Multicast,
 }
 
 /// A configuration that cannot work. Nothing was started.

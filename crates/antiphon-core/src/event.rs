@@ -47,6 +47,14 @@ pub enum Event {
         /// What happened to it.
         cause: LinkCause,
     },
+    /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each peer when it is known,
+    /// and again when it changes.
+    Multicast {
+        /// The peer.
+        peer: Incarnation,
+        /// Whether it hears.
+        hears: bool,
+    },
     /// The node left in order; nothing follows.
     Left,
     /// Of one group.

@@ -19,14 +19,15 @@
 //!   then the cluster.
 
 mod holdback;
+mod outgoing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_wire::codec::{decode_all, encode_to_vec};
-use antiphon_wire::frame::{self, Frame, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
-use antiphon_wire::group::GroupControl;
+use antiphon_wire::frame::{self, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
+use antiphon_wire::group::{GroupControl, GroupData};
 use antiphon_wire::membership::Discovery;
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, Evidence, Incarnation, Level, NodeView, Reader, ViewId, Wire};
@@ -37,6 +38,7 @@ use crate::link::{LinkBroken, Links};
 use crate::membership::{self, Membership};
 use crate::random::Random;
 use crate::route::Routes;
+use crate::spread::air::Air;
 use crate::{
     BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineCommand, LifelineEvent,
     LinkCause, Output, PathTrouble, PeerLinks, SendError, Ticket, Time, WhyReport,
@@ -54,6 +56,7 @@ pub struct Node {
     codec: FrameCodec,
     links: Links,
     routes: Routes,
+    air: Air,
     membership: Membership,
     groups: Groups,
     holdback: Holdback,
@@ -87,6 +90,8 @@ pub struct Counters {
     pub frames_malformed: u64,
     /// Records for another incarnation of this process.
     pub records_misaddressed: u64,
+    /// Frames by multicast of nobody that this node speaks to, dropped unopened.
+    pub casts_of_strangers: u64,
     /// Links given up because the peer acknowledged nothing for too long.
     pub links_broken: u64,
     /// Messages that did not fit a frame or whose peer had no address.
@@ -114,6 +119,7 @@ impl Node {
             codec: FrameCodec::new(&config.cluster, config.key.as_ref(), Incarnation(0)),
             links: Links::new(config.profile.retransmit),
             routes,
+            air: Air::default(),
             membership: Membership::new(config.clone(), random, now),
             groups: Groups::new(config.profile.clone(), group_random),
             holdback: Holdback::default(),
@@ -144,6 +150,13 @@ impl Node {
     /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
     /// that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
+        // Anybody may speak where everybody listens: no work for those that this node does not speak to.
+        if let Ok((Kind::Cast, sender)) = frame::peek(&frame)
+            && !self.air.knows(sender)
+        {
+            self.counters.casts_of_strangers += 1;
+            return Err(OpenError::Stranger);
+        }
         // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it is needed.
         let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
         let sealed = chained.then(|| frame.clone());
@@ -163,6 +176,8 @@ impl Node {
             }
             // It may have come by others: that says nothing about the path from its sender to here.
             Kind::Chain => self.handle_records(now, from, opened.sender, opened.records, sealed),
+            // Nor does what comes by multicast, on its own path.
+            Kind::Cast => self.handle_cast(now, opened.sender, opened.records),
         }
         self.touch(now);
         Ok(())
@@ -220,6 +235,7 @@ impl Node {
         self.links.handle_timeout(now);
         self.routes.handle_timeout(now);
         self.follow_routes(now);
+        self.call(now);
         self.touch(now);
     }
 
@@ -362,6 +378,7 @@ impl Node {
             self.groups.next_timeout(),
             self.links.next_timeout(),
             self.routes.next_timeout(),
+            self.air.next_timeout(),
             leaving,
         ]
         .into_iter()
@@ -428,6 +445,24 @@ impl Node {
         }
     }
 
+    /// What may come by multicast: messages, order records that ride on them, and calls.
+    fn handle_cast(&mut self, now: Time, sender: Incarnation, records: Bytes) {
+        let mut reader = Reader::new(records);
+        while !reader.is_empty() {
+            match Record::decode(&mut reader) {
+                Ok(Record::Group(data @ (GroupData::Batch { .. } | GroupData::Orders { .. }))) => {
+                    self.groups.handle_data(now, sender, data);
+                    self.perform_views(now);
+                }
+                Ok(Record::Call { round }) => self.air.called(sender, round),
+                Ok(_) | Err(_) => {
+                    self.counters.frames_malformed += 1;
+                    return;
+                }
+            }
+        }
+    }
+
     fn handle_record(&mut self, now: Time, from: SocketAddr, sender: Incarnation, record: Record) {
         match record {
             Record::Discovery(message) => {
@@ -439,6 +474,9 @@ impl Node {
             }
             Record::Heartbeat(heartbeat) => self.membership.handle_heartbeat(now, sender, heartbeat),
             Record::Group(data) => self.groups.handle_data(now, sender, data),
+            Record::Call { .. } => self.counters.frames_malformed += 1,
+            Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
+            Record::Heard { round, .. } => self.air.answered(sender, round),
             Record::Beat(beat) if beat.to != self.me => self.counters.records_misaddressed += 1,
             Record::Beat(beat) => self.routes.handle_beat(sender, &beat),
             Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
@@ -531,11 +569,13 @@ impl Node {
             membership::Effect::Peer { peer, addr } => {
                 self.links.connect(now, peer, addr);
                 self.routes.connect(now, peer, addr);
+                self.air.connect(peer);
             }
             membership::Effect::ForgetPeer { peer } => {
                 self.flush_links(now);
                 self.links.park(peer);
                 self.routes.disconnect(peer);
+                self.air.disconnect(peer);
                 self.holdback.forget(peer);
             }
             membership::Effect::Send { to, message } => self.push(now, to, &Control::Membership(message)),
@@ -572,6 +612,7 @@ impl Node {
         self.codec = FrameCodec::new(&self.config.cluster, self.config.key.as_ref(), me);
         self.links = Links::new(self.config.profile.retransmit);
         self.routes.disconnect_all();
+        self.air = Air::default();
         self.holdback = Holdback::default();
         self.events.push_back(Event::Incarnation(me));
         self.groups.handle_new_incarnation(now, me, cause);
@@ -660,40 +701,12 @@ impl Node {
                 let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
                 self.multicast(&[to], Class::Bulk, Kind::Chain, &records);
             }
+            group::Effect::Cast { to, records } => {
+                let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
+                self.cast(&to, &records);
+            }
             group::Effect::Accuse { peer, evidence } => self.membership.accuse(now, peer, evidence),
             group::Effect::Event(handle, event) => self.events.push_back(Event::Group(handle, event)),
-        }
-    }
-
-    /// Seals once, sends the same bytes to all (R24).
-    fn multicast(&mut self, to: &[Incarnation], class: Class, kind: Kind, records: &[Record]) {
-        // A frame that shares its block's bytes with the log: the block ends its record, and what follows is small.
-        if let [batch, rest @ ..] = records
-            && let Some((before, block)) = batch.encode_before_block()
-        {
-            let mut after = Vec::new();
-            for record in rest {
-                record.encode(&mut after);
-            }
-            let frame = self.codec.seal_around(kind, &before, block, &after);
-            return self.transmit(to, class, &frame);
-        }
-        for encoded in encode_frames(records, &mut self.counters) {
-            let frame = self.codec.seal(kind, &encoded).into();
-            self.transmit(to, class, &frame);
-        }
-    }
-
-    fn transmit(&mut self, to: &[Incarnation], class: Class, frame: &Frame) {
-        for peer in to {
-            match self.links.addr(*peer) {
-                Some(addr) => self.outputs.push_back(Output::Frame {
-                    to: self.routes.to(addr),
-                    class,
-                    frame: frame.clone(),
-                }),
-                None => self.counters.messages_dropped += 1,
-            }
         }
     }
 
@@ -708,56 +721,4 @@ impl Node {
         self.counters.links_broken += 1;
         self.membership.accuse(now, peer, Evidence::ConnectionLost);
     }
-
-    fn flush_links(&mut self, now: Time) {
-        while let Some((_, addr, record)) = self.links.poll_record(now) {
-            let to = self.routes.to(addr);
-            self.records.entry(to).or_default().push(Record::Link(record));
-        }
-    }
-
-    fn flush_frames(&mut self, now: Time) {
-        if self.phase == Phase::Stopped {
-            return;
-        }
-        self.flush_links(now);
-        while let Some((to, beat)) = self.routes.poll_beat() {
-            self.records.entry(to).or_default().push(Record::Beat(beat));
-        }
-        for (to, records) in std::mem::take(&mut self.records) {
-            for encoded in encode_frames(&records, &mut self.counters) {
-                let frame = self.codec.seal(Kind::Control, &encoded).into();
-                self.outputs.push_back(Output::Frame {
-                    to,
-                    class: Class::Control,
-                    frame,
-                });
-            }
-        }
-    }
-}
-
-/// Packs records into as few frames as they fit.
-fn encode_frames(records: &[Record], counters: &mut Counters) -> Vec<Vec<u8>> {
-    let mut frames = Vec::new();
-    let mut frame = Vec::new();
-    for record in records {
-        let start = frame.len();
-        record.encode(&mut frame);
-        if frame.len() > MAX_RECORDS_BYTES {
-            let last = frame.split_off(start);
-            if !frame.is_empty() {
-                frames.push(std::mem::take(&mut frame));
-            }
-            if last.len() > MAX_RECORDS_BYTES {
-                counters.messages_dropped += 1;
-            } else {
-                frame = last;
-            }
-        }
-    }
-    if !frame.is_empty() {
-        frames.push(frame);
-    }
-    frames
 }

@@ -18,6 +18,12 @@ pub enum Output {
         /// The sealed frame; one encoding is shared by all destinations.
         frame: Frame,
     },
+    /// Try to bring a frame to everyone who listens at the cluster's multicast address. Only with
+    /// [`Config::multicast`](crate::Config::multicast).
+    Cast {
+        /// The sealed frame.
+        frame: Frame,
+    },
     /// Something about a lifeline on which this node is the watched side.
     Lifeline(LifelineCommand),
 }

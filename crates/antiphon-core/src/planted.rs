@@ -145,6 +145,10 @@ bugs! {
     TakeTokenTwice,
     /// The token of an earlier view counts in the present one (R16).
     TokenOfOldView,
+    /// By multicast, what got lost is not sent again.
+    TrustMulticast,
+    /// Members that do not hear a sender's multicast are not sent to directly.
+    EverybodyHears,
     /// A link that failed stays in use although others work.
     StayOnFailedLink,
     /// The failure of one link of several makes the peer doubted.

@@ -29,6 +29,11 @@ pub trait Transport: Send + fmt::Debug {
     /// Tries to bring a frame to an advertised address. It is lost if the peer's queue is full or the path broken.
     fn send(&mut self, to: SocketAddr, class: Class, frame: Frame);
 
+    /// Tries to bring a frame to everyone who listens at the cluster's multicast address, where there is one.
+    fn cast(&mut self, frame: Frame) {
+        drop(frame);
+    }
+
     /// Does something to an outbound lifeline, at once. What fails at once is returned; what takes time comes as input.
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent>;
 
@@ -152,7 +157,8 @@ impl Connection {
     /// The core refused a frame. The cause is logged (not too often), and after a few the connection is closed.
     pub fn refused(&self, error: OpenError) {
         // A replay is what a duplicating or rerouting network does, not a fault of whoever speaks on this connection.
-        if error == OpenError::Replayed {
+        // And by multicast others may speak than members.
+        if matches!(error, OpenError::Replayed | OpenError::Stranger) {
             return;
         }
         self.shared.refusals.frame(self.shared.remote, error);

@@ -186,6 +186,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("Nulls", "r16-members-of-a-rotation-die"),
     ("SilentSlot", "r16-members-of-a-rotation-die"),
     ("Token", "r16-the-token-is-lost"),
+    ("Multicast", "multicast-fails"),
+    ("Hears", "multicast-is-not-heard"),
     ("Link", "links-fail"),
     ("FailBack", "links-fail"),
 ];

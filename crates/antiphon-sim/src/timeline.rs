@@ -114,6 +114,7 @@ fn show(what: &Seen) -> String {
             let (peer, in_use) = (links.peer.short(), links.in_use);
             format!("link {number} to {peer}: {cause:?}; now {up:?}, uses {in_use}")
         }
+        Seen::Multicast { peer, hears } => format!("multicast heard by {}: {hears}", peer.short()),
         Seen::Left => "left".to_owned(),
         Seen::Memory { .. } => String::new(),
         Seen::Reads(reads) => format!(

@@ -30,6 +30,8 @@ pub struct Trace {
     pub seeds: Vec<SocketAddr>,
     /// Whether some link worked between any two hosts at any time, and nothing else happened to them.
     pub never_apart: bool,
+    /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
+    pub prompt: Option<Micros>,
     /// The nodes' heartbeat.
     pub heartbeat: Micros,
     /// The frames that were sent to be handed on, in order.
@@ -148,6 +150,13 @@ pub enum Seen {
         number: usize,
         /// What happened to it.
         cause: LinkCause,
+    },
+    /// [`antiphon_core::Event::Multicast`].
+    Multicast {
+        /// Who.
+        peer: Incarnation,
+        /// Whether it hears.
+        hears: bool,
     },
     /// [`antiphon_core::Event::Left`].
     Left,

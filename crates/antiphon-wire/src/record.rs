@@ -20,6 +20,18 @@ wire_enum! {
         Group = 3 (GroupData),
         /// Which addresses of two nodes reach each other; unreliable, repeated by timers.
         Beat = 4 (Beat),
+        /// Who hears this? Sent by IP multicast, repeated by a timer.
+        Call = 5 {
+            /// The sender's count of calls, from 1.
+            round: u64,
+        },
+        /// What was heard of a peer's calls; unreliable, repeated with each call heard.
+        Heard = 6 {
+            /// The incarnation that called; any other drops it.
+            to: Incarnation,
+            /// The latest of its calls that came here.
+            round: u64,
+        },
     }
 }
 

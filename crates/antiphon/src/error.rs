@@ -26,6 +26,13 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// The multicast group could not be joined.
+    Multicast {
+        /// Its address.
+        group: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The cluster refused this node for good; the text says which side must change what. The node has stopped.
     Refused {
         /// In the refusing side's words.
@@ -60,6 +67,10 @@ impl fmt::Display for Error {
             Error::Config(error) => write!(f, "configuration: {error}"),
             Error::Address { given, source } => write!(f, "address {given:?}: {source}"),
             Error::Bind { addr, source } => write!(f, "cannot listen on {addr}: {source}"),
+            Error::Multicast { group, source } => write!(
+                f,
+                "cannot join multicast group {group}: {source}; is the interface right, and does it do multicast?"
+            ),
             Error::Refused { reason } => write!(f, "the cluster refused this node: {reason}"),
             Error::GroupRefused { reason } => write!(f, "the group refused this member: {reason}"),
             Error::AlreadyJoined { group } => {
@@ -87,7 +98,9 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Config(error) => Some(error),
-            Error::Address { source, .. } | Error::Bind { source, .. } => Some(source),
+            Error::Address { source, .. } | Error::Bind { source, .. } | Error::Multicast { source, .. } => {
+                Some(source)
+            }
             _ => None,
         }
     }

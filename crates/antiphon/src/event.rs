@@ -48,6 +48,14 @@ pub enum ClusterEvent {
         /// What happened to it.
         cause: LinkCause,
     },
+    /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each peer once it is
+    /// known, in groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast), and when it changes.
+    Multicast {
+        /// The peer.
+        peer: Arc<Member>,
+        /// Whether it hears.
+        hears: bool,
+    },
     /// The node has left in order. The stream ends.
     Left,
     /// The reader was too slow: more events waited than are kept. The stream ends here rather than skip a view;

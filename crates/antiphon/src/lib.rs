@@ -55,7 +55,9 @@ pub use antiphon_core::{
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};
 
-pub use cluster::{Builder, Cluster, ClusterEvents, GroupStatus, Phase, Status, Transport};
+pub use cluster::{
+    Builder, Cluster, ClusterEvents, GroupStatus, Interface, Multicast, Phase, Status, Transport,
+};
 pub use error::{Error, SendError};
 pub use event::{ClusterEvent, Event, Message, Messages, View};
 pub use group::{Group, GroupBuilder, GroupSender, Receipt, Run, SafeReceipt};

@@ -308,6 +308,15 @@ impl Cluster {
         network.lose_udp(percent);
     }
 
+    /// A node's host loses so many of a hundred packets that come to a multicast address. Hosts only.
+    pub fn lose_multicast(&mut self, name: &str, percent: u8) {
+        let network = self
+            .network
+            .as_mut()
+            .expect("packets can only be lost between hosts");
+        network.lose_multicast(number(name), percent);
+    }
+
     /// Ends all cuts.
     pub fn heal(&mut self) {
         match &mut self.network {

@@ -39,6 +39,13 @@ pub enum Event {
         /// Which is used now.
         in_use: usize,
     },
+    /// A node hears this one's multicast, or does not.
+    Multicast {
+        /// The node.
+        peer: String,
+        /// Whether it hears.
+        hears: bool,
+    },
     /// A view of a group.
     View(View),
     /// What follows was completed by a flush.

@@ -238,6 +238,19 @@ impl Network {
         }
     }
 
+    /// This host loses so many of a hundred packets that come to a multicast address.
+    pub fn lose_multicast(&mut self, host: usize, percent: u8) {
+        let chance = match percent {
+            100.. => String::new(),
+            some => format!("numgen random mod 100 < {some} "),
+        };
+        let table = format!(
+            "table inet wall\ndelete table inet wall\ntable inet wall {{\n chain in {{\n  type filter hook input priority 0\n  \
+             ip daddr 224.0.0.0/4 {chance}drop\n  ip6 daddr ff12::/16 {chance}drop\n }}\n}}\n"
+        );
+        nft(&self.namespace(host), &table);
+    }
+
     /// Mends all cables and takes all firewalls down.
     pub fn heal(&mut self) {
         self.dropped.clear();

@@ -284,6 +284,7 @@ fn describe(terms: GroupTerms) -> String {
     let dissemination = match terms.dissemination {
         0 => "direct".to_owned(),
         1 => "chain".to_owned(),
+        2 => "multicast".to_owned(),
         other => format!("unknown ({other})"),
     };
     let slow_after = match terms.slow_after_ms {

@@ -191,6 +191,7 @@ impl Group {
         let dissemination = match self.options.dissemination {
             Dissemination::Direct => 0,
             Dissemination::Chain => 1,
+            Dissemination::Multicast => 2,
         };
         let slow_after = self.options.slow_after.map_or(0, |after| after.as_millis());
         let engine = match (self.options.order, self.options.engine) {

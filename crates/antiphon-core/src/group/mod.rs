@@ -92,6 +92,13 @@ pub enum Effect {
         /// What.
         records: Vec<GroupData>,
     },
+    /// The same to all of these at once, by IP multicast where they hear it (see `spread/air.rs`).
+    Cast {
+        /// To whom.
+        to: Vec<Incarnation>,
+        /// What.
+        records: Vec<GroupData>,
+    },
     /// This peer holds up a flush.
     Accuse {
         /// Who.
@@ -289,6 +296,12 @@ impl Groups {
     pub(crate) fn hand_on(&self) -> bool {
         let chain = |group: &Group| group.options.dissemination == Dissemination::Chain;
         self.groups.values().any(chain)
+    }
+
+    /// Whether messages may come by multicast: if not, nobody needs to call.
+    pub(crate) fn casts(&self) -> bool {
+        let casts = |group: &Group| group.options.dissemination == Dissemination::Multicast;
+        self.groups.values().any(casts)
     }
 
     /// Joins or founds a group. An error says what is wrong with the name or the options.

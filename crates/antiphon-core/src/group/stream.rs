@@ -563,12 +563,16 @@ impl Stream {
             if bytes < PIGGYBACK_BYTES {
                 records.extend(self.take_orders());
             }
-            out.push_back(match self.spread.first_hop() {
-                Some(next) => Effect::Chain {
-                    to: self.members[next],
+            out.push_back(match &self.spread {
+                Spread::Chain(chain) => Effect::Chain {
+                    to: self.members[chain.next()],
                     records,
                 },
-                None => Effect::Data {
+                Spread::Multicast => Effect::Cast {
+                    to: others.clone(),
+                    records,
+                },
+                Spread::Direct => Effect::Data {
                     to: others.clone(),
                     class: Class::Bulk,
                     records,

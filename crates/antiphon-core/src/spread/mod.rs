@@ -8,7 +8,8 @@
 //! ```
 //! **Direct** is the shortest way, and the sender's link carries every message N−1 times. In a **chain** every link
 //! carries it once: X messages take the time of X + (N−2) on the slowest link instead of X·(N−1). It costs a hop more
-//! per member, so it is for links that are slower than the hosts on them. All members of a group use the same.
+//! per member, so it is for links that are slower than the hosts on them. By **multicast** ([`air`]) the sender's link carries it once, and
+//! the network copies it. All members of a group use the same.
 //!
 //! # The chain
 //! A sender seals a frame of kind [`Chain`](antiphon_wire::frame::Kind::Chain) and sends it to the member after it in the
@@ -55,6 +56,8 @@
 //!   chain that loses everything is a slow group, not a wrong one.
 //! - What is owed is one run of numbers per sender: bounded by the view.
 
+pub(crate) mod air;
+
 use crate::Dissemination;
 
 /// How this member passes on messages in one view.
@@ -62,6 +65,7 @@ use crate::Dissemination;
 pub(crate) enum Spread {
     Direct,
     Chain(Chain),
+    Multicast,
 }
 
 /// This member's place in the chain, by ranks of the view.
@@ -84,6 +88,7 @@ impl Spread {
     pub(crate) fn new(dissemination: Dissemination, me: usize, members: usize) -> Self {
         match dissemination {
             Dissemination::Direct => Spread::Direct,
+            Dissemination::Multicast => Spread::Multicast,
             Dissemination::Chain => Spread::Chain(Chain {
                 me,
                 members,
@@ -100,7 +105,7 @@ impl Spread {
     /// To whom this member's own messages go first; `None` is to all.
     pub(crate) fn first_hop(&self) -> Option<usize> {
         match self {
-            Spread::Direct => None,
+            Spread::Direct | Spread::Multicast => None,
             Spread::Chain(chain) => Some(chain.next()),
         }
     }
@@ -157,7 +162,7 @@ impl Spread {
 }
 
 impl Chain {
-    fn next(&self) -> usize {
+    pub(crate) fn next(&self) -> usize {
         (self.me + 1) % self.members
     }
 

@@ -279,6 +279,8 @@ impl Cluster {
                     self.carry(to, host, Arrival::Trouble(addr(to), PathTrouble::Refused));
                 }
             }
+            // Nobody here has a network with multicast.
+            Output::Cast { .. } => {}
             Output::Lifeline(LifelineCommand::Open {
                 dial, addr: watcher, ..
             }) => {

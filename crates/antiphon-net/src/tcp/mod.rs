@@ -48,6 +48,7 @@ use tokio::task::JoinHandle;
 
 use crate::faults::{FaultTable, is_lost};
 use crate::transport::InputSenders;
+use crate::udp::{Caster, MulticastConfig};
 use crate::{Closing, Faults, Inputs, Transport, TransportCounters};
 use inbound::InboundLimits;
 use lifeline::OutboundLifeline;
@@ -152,6 +153,7 @@ pub struct TcpTransport {
     lifelines: BTreeMap<DialId, OutboundLifeline>,
     /// One for each address.
     acceptors: Vec<AbortOnDrop>,
+    caster: Option<Caster>,
 }
 
 /// Addresses with an outbound queue at one time.
@@ -201,8 +203,18 @@ impl TcpTransport {
             outbound: BTreeMap::new(),
             lifelines: BTreeMap::new(),
             acceptors,
+            caster: None,
         };
         Ok((transport, inputs))
+    }
+
+    /// Sends and listens by multicast as well.
+    ///
+    /// # Errors
+    /// What the system says: the interface does not exist, or does not do it.
+    pub fn join_multicast(&mut self, config: &MulticastConfig) -> io::Result<()> {
+        self.caster = Some(Caster::start(self.common.clone(), config)?);
+        Ok(())
     }
 
     /// What the UDP transport beside this one shares with it.
@@ -250,6 +262,12 @@ impl Transport for TcpTransport {
             self.common.counters.sent(length);
         } else {
             self.common.counters.dropped(1);
+        }
+    }
+
+    fn cast(&mut self, frame: Frame) {
+        if let Some(caster) = &self.caster {
+            caster.cast(frame);
         }
     }
 

@@ -45,7 +45,7 @@ const GOOD_PATH: Duration = Duration::from_secs(5);
 /// Answers that may wait: each replaces those before it.
 const ANSWERS: usize = 64;
 /// Slices of a send: a header and the bytes of each segment, which may cross from one part of the frame to the next twice.
-const MAX_SLICES: usize = 64 * 2 + 2;
+pub(super) const MAX_SLICES: usize = 64 * 2 + 2;
 
 /// What the receiving task passes on to a flow.
 #[derive(Debug)]
@@ -504,7 +504,7 @@ impl Path {
 }
 
 /// Puts each header and the bytes of its segment into `slices`; gives how many there are.
-fn fill<'a>(
+pub(super) fn fill<'a>(
     slices: &mut [IoSlice<'a>],
     headers: &'a [u8],
     frame: &'a Frame,

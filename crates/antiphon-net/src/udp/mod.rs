@@ -49,6 +49,7 @@
 
 mod flow;
 mod memory;
+mod multicast;
 mod sessions;
 mod socket;
 mod window;
@@ -70,6 +71,8 @@ use flow::{Flow, Flows};
 use sessions::Receiver;
 use socket::Datagrams;
 
+pub(crate) use multicast::Caster;
+pub use multicast::MulticastConfig;
 pub use socket::{SMALLEST_DATAGRAM, listen};
 
 /// Settings of a UDP transport. Made with [`UdpConfig::new`], then changed field by field.
@@ -226,6 +229,14 @@ impl UdpTransport {
         Ok((transport, inputs))
     }
 
+    /// Sends and listens by multicast as well.
+    ///
+    /// # Errors
+    /// What the system says: the interface does not exist, or does not do it.
+    pub fn join_multicast(&mut self, config: &MulticastConfig) -> io::Result<()> {
+        self.tcp.join_multicast(config)
+    }
+
     fn flow(&mut self, to: SocketAddr) -> Option<&mut Flow> {
         if !self.flows.contains_key(&to) {
             // Whoever may not be dialled is refused, and said to be, by the other transport.
@@ -270,6 +281,10 @@ impl Transport for UdpTransport {
         } else {
             common.counters.dropped(1);
         }
+    }
+
+    fn cast(&mut self, frame: Frame) {
+        self.tcp.cast(frame);
     }
 
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent> {

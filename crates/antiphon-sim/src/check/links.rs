@@ -21,7 +21,10 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     choices(history, report);
     if history.trace.never_apart {
         stays(history, report);
-        delays(history, report);
+        delays(history, report, "G32", REPAIRED_WITHIN);
+    }
+    if let Some(prompt) = history.trace.prompt {
+        delays(history, report, "multicast", prompt);
     }
 }
 
@@ -91,7 +94,7 @@ fn stays(history: &History<'_>, report: &mut Report) {
 }
 
 /// Messages go on.
-fn delays(history: &History<'_>, report: &mut Report) {
+fn delays(history: &History<'_>, report: &mut Report, name: &'static str, within: Micros) {
     let mut sent: BTreeMap<(GroupIndex, u64), Micros> = BTreeMap::new();
     for line in &history.trace.lines {
         match &line.what {
@@ -101,8 +104,8 @@ fn delays(history: &History<'_>, report: &mut Report) {
             Seen::Group(group, Heard::Message(message)) => {
                 if let Some(since) = sent.get(&(*group, message.payload)) {
                     let (process, took) = (line.process, line.at - since);
-                    report.check("G32", line.at, took <= REPAIRED_WITHIN, || {
-                        format!("a message to g{group} took {took} us to p{process} although a link worked")
+                    report.check(name, line.at, took <= within, || {
+                        format!("a message to g{group} took {took} us to p{process} although it could go another way")
                     });
                 }
             }

@@ -6,6 +6,7 @@ mod levels;
 mod lifelines;
 mod links;
 mod operations;
+mod ways;
 
 use antiphon_core::{Dissemination, GroupOptions, Order, TotalEngine};
 
@@ -43,6 +44,8 @@ pub const NAMES: &[&str] = &[
     "r21-stalled-applications",
     "chain-is-torn",
     "r22-large-messages",
+    "multicast-fails",
+    "multicast-is-not-heard",
     "links-fail",
     "killed-on-the-second-link",
     "kill-right-after-heal",
@@ -106,6 +109,8 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
             for group in &mut plan.groups {
                 group.options = group.options.dissemination(Dissemination::Chain);
             }
+        } else {
+            ways::draw_ways(&mut plan, seed);
         }
         draw_levels(&mut plan, seed);
         links::draw_links(&mut plan, seed);
@@ -204,6 +209,8 @@ impl Story<'_> {
     fn write(&mut self) {
         match self.plan.name {
             "quiet" => self.begin(),
+            "multicast-fails" => self.multicast_fails(),
+            "multicast-is-not-heard" => self.multicast_is_not_heard(),
             "links-fail" => self.links_fail(),
             "killed-on-the-second-link" => self.killed_on_the_second_link(),
             "simultaneous-start" => self.simultaneous_start(),

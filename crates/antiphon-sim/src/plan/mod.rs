@@ -29,6 +29,12 @@ pub struct Plan {
     /// Whether some link works between any two hosts at any time, and nothing else happens to them: then no view may lose
     /// anyone, and messages go on.
     pub never_apart: bool,
+    /// Pairs, from and to, between which multicast does not pass.
+    pub deaf: Vec<(Slot, Slot)>,
+    /// Slots from which none can be sent.
+    pub silent: Vec<Slot>,
+    /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
+    pub prompt: Option<Micros>,
     /// Timing of the nodes.
     pub profile: Profile,
     /// What carries frames.
@@ -103,6 +109,8 @@ pub struct Network {
     pub truncate_ppm: u32,
     /// Stream: the connection breaks at this frame.
     pub break_ppm: u32,
+    /// A frame by multicast is missed by a receiver, whatever the others get.
+    pub cast_loss_ppm: u32,
     /// Bytes a second on each path; 0 is unlimited.
     pub bytes_per_s: u64,
     /// Bytes a path or a connection holds before it drops or refuses more.
@@ -133,6 +141,7 @@ impl Default for Network {
             corrupt_ppm: 0,
             truncate_ppm: 0,
             break_ppm: 0,
+            cast_loss_ppm: 0,
             bytes_per_s: 0,
             buffer_bytes: 1 << 20,
             lifeline_bytes: 64 << 10,
@@ -243,6 +252,8 @@ pub enum Action {
     RejectLink(Slot, Slot, usize),
     /// One link of a pair is cut and healed by turns of this length, until that time has passed.
     FlapLink(Slot, Slot, usize, Micros, Micros),
+    /// From now on the second does not get, or gets again, what the first sends by multicast.
+    Deafen(Slot, Slot, bool),
     /// Cuts a node off from all others.
     Isolate(Who),
     /// All paths work again.
@@ -287,6 +298,7 @@ impl Action {
             Action::CutLink(..) => "cut_link",
             Action::RejectLink(..) => "reject_link",
             Action::FlapLink(..) => "flap_link",
+            Action::Deafen(..) => "deafen",
             Action::Isolate(_) => "isolate",
             Action::Heal => "heal",
             Action::Clog(..) => "clog",

@@ -65,6 +65,9 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         links: 1,
         single: Vec::new(),
         never_apart: false,
+        deaf: Vec::new(),
+        silent: Vec::new(),
+        prompt: None,
         profile: if random.percent(75) {
             Profile::lan()
         } else {

@@ -86,6 +86,20 @@ impl World {
         );
     }
 
+    /// Once to everybody, whatever else carries frames; each may miss it.
+    pub(super) fn cast(&mut self, from: ProcessId, bytes: &Bytes) {
+        let sender = self.processes[from].slot;
+        for slot in (0..self.hosts.len()).filter(|slot| *slot != sender) {
+            let door = Door { slot, link: 0 };
+            let lost = self.random.ppm(self.network.cast_loss_ppm);
+            if lost || self.deaf.contains(&(sender, slot)) || self.hosts[slot].process.is_none() {
+                self.count("cast_lost");
+                continue;
+            }
+            self.send_datagram(from, door, bytes.clone());
+        }
+    }
+
     pub(super) fn datagram_arrived(&mut self, to: Door, from: SocketAddr, bytes: Bytes) {
         let sender = super::door_of(from, &self.plan).map(|door| door.slot);
         if sender.is_some_and(|sender| self.is_blocked(sender, to)) {

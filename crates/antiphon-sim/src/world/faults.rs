@@ -98,6 +98,14 @@ impl World {
                 self.flap((*a, *b, Some(*link)), *period, until, true, calm);
                 true
             }
+            Action::Deafen(from, to, deaf) => {
+                self.fault_note(action);
+                if *deaf {
+                    self.deaf.insert((*from, *to))
+                } else {
+                    self.deaf.remove(&(*from, *to))
+                }
+            }
             Action::Isolate(who) => {
                 let Some(slot) = self.resolve(*who) else {
                     return false;

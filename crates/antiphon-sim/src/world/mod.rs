@@ -22,7 +22,7 @@ mod lifeline;
 mod process;
 mod stream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -54,6 +54,8 @@ pub struct World {
     paths: Vec<Path>,
     streams: Streams,
     lifelines: Lifelines,
+    /// From, to: what the one sends by multicast the other does not get.
+    deaf: BTreeSet<(Slot, Slot)>,
     loaded: bool,
     /// Rises when all faults are taken back: what was scheduled before is void.
     calm: u32,
@@ -159,6 +161,7 @@ impl World {
         let mut trace = Trace::default();
         trace.seeds.extend((0..plan.seeds).map(addr_of));
         trace.never_apart = plan.never_apart;
+        trace.prompt = plan.prompt;
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
         Self {
             now: 0,
@@ -176,6 +179,7 @@ impl World {
             paths: vec![Path::default(); plan.slots * plan.slots * plan.links],
             streams: Streams::default(),
             lifelines: Lifelines::default(),
+            deaf: plan.deaf.iter().copied().collect(),
             loaded: true,
             calm: 0,
             recent: None,

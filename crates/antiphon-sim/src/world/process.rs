@@ -15,14 +15,14 @@ use antiphon_core::wire::group::GroupData;
 use antiphon_core::wire::record::Record;
 use antiphon_core::wire::{Block, Incarnation, Level, Member, NodeView, Reader, Wire};
 use antiphon_core::{
-    Config, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message, Messages, Node,
-    Output, PathTrouble, Time,
+    Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message,
+    Messages, Node, Output, PathTrouble, Time,
 };
 use bytes::Bytes;
 
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of};
 use crate::agenda::Micros;
-use crate::plan::{Plan, Transport};
+use crate::plan::{GroupPlan, Plan, Transport};
 use crate::trace::{Delivery, Ending, GroupIndex, Heard, Hop, ProcessId, Seen, Slot, hash};
 
 /// More outputs or timer calls than this at one instant are a runaway of the core.
@@ -167,6 +167,9 @@ impl World {
             let seeds = (0..self.plan.seeds).map(|seed| (addr_of(seed), further(&self.plan, seed)));
             config.further_of_seeds = seeds.collect();
         }
+        // Some hosts' networks do not let them.
+        let casts = |group: &GroupPlan| group.options.dissemination == Dissemination::Multicast;
+        config.multicast = self.plan.groups.iter().any(casts) && !self.plan.silent.contains(&slot);
         config.found = foreign;
         if foreign {
             config.seeds.clear();
@@ -511,6 +514,11 @@ impl World {
                     Transport::Stream => self.send_stream(id, door, class, bytes),
                 }
             }
+            Output::Cast { frame } => {
+                let bytes = frame.to_bytes();
+                self.digest = hash(&bytes, self.digest.rotate_left(5) ^ self.now);
+                self.cast(id, &bytes);
+            }
             Output::Lifeline(command) => {
                 self.digest = self.digest.rotate_left(7) ^ self.now;
                 self.lifeline_command(id, command);
@@ -570,6 +578,7 @@ impl World {
             }
             Event::Refused { reason, fatal } => Seen::Refused { reason, fatal },
             Event::Expelled { cause } => Seen::Expelled(cause),
+            Event::Multicast { peer, hears } => Seen::Multicast { peer, hears },
             Event::Link { links, number, cause } => Seen::Link { links, number, cause },
             Event::Left => {
                 self.note(id, Seen::Left);

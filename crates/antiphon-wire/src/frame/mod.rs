@@ -65,13 +65,15 @@ pub enum Kind {
     /// Messages that receivers hand on as they are: such a frame comes from its sender, but not always directly. It
     /// travels among the bulk frames.
     Chain,
+    /// Messages that go to all at once by IP multicast. It travels among the bulk frames to those whom that does not reach.
+    Cast,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 impl Kind {
-    const ALL: [Kind; KINDS] = [Kind::Control, Kind::Bulk, Kind::Lifeline, Kind::Chain];
+    const ALL: [Kind; KINDS] = [Kind::Control, Kind::Bulk, Kind::Lifeline, Kind::Chain, Kind::Cast];
 
     /// The kind's byte in the header. Zero is no kind, so that an empty buffer is no frame.
     const fn to_byte(self) -> u8 {
@@ -80,6 +82,7 @@ impl Kind {
             Kind::Bulk => 2,
             Kind::Lifeline => 3,
             Kind::Chain => 4,
+            Kind::Cast => 5,
         }
     }
 
@@ -89,6 +92,7 @@ impl Kind {
             2 => Some(Kind::Bulk),
             3 => Some(Kind::Lifeline),
             4 => Some(Kind::Chain),
+            5 => Some(Kind::Cast),
             _ => None,
         }
     }
@@ -168,6 +172,8 @@ pub enum OpenError {
     BadTag,
     /// Seen before, or older than the replay window.
     Replayed,
+    /// By multicast, from somebody whom the receiver does not speak to: not opened.
+    Stranger,
 }
 
 impl std::fmt::Display for OpenError {
@@ -190,6 +196,7 @@ impl std::fmt::Display for OpenError {
             ),
             OpenError::BadTag => f.write_str("the frame was damaged or forged: its tag does not fit its bytes"),
             OpenError::Replayed => f.write_str("the frame was seen before, or is older than the replay window"),
+            OpenError::Stranger => f.write_str("the frame came by multicast from nobody this node speaks to"),
         }
     }
 }

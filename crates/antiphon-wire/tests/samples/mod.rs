@@ -125,6 +125,14 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                 heard: vec![299, 0],
             }),
         ),
+        ("call by multicast", Record::Call { round: 300 }),
+        (
+            "answer to a call",
+            Record::Heard {
+                to: incarnation(2),
+                round: 300,
+            },
+        ),
     ];
     records.extend(membership::records());
     records.extend(group::records());

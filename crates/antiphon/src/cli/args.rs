@@ -99,9 +99,22 @@ pub(crate) struct NodeArgs {
     pub(crate) engine: Option<EngineName>,
 
     /// The way of the groups' messages, the same at each member: `direct` from the sender to each, `chain` from member to
-    /// member, for links slower than their hosts [default: direct]
+    /// member, for links slower than their hosts, `multicast` once to all by IP multicast, and directly to those that do not hear
+    /// it there [default: direct]
     #[arg(long, env = "ANTIPHON_DISSEMINATION", value_enum, value_name = "WAY")]
     pub(crate) dissemination: Option<DisseminationName>,
+
+    /// With `multicast`: the multicast address and port of the cluster, IPv4 or IPv6 [default: 239.255.74.0:7400]
+    #[arg(long, env = "ANTIPHON_MULTICAST_GROUP", value_name = "ADDR:PORT")]
+    pub(crate) multicast_group: Option<String>,
+
+    /// With `multicast`: the network interface, by an address of it, its number or its name [default: that of --bind]
+    #[arg(long, env = "ANTIPHON_MULTICAST_INTERFACE", value_name = "IF")]
+    pub(crate) multicast_interface: Option<String>,
+
+    /// With `multicast`: how far it goes, 1 to 255; 1 stays in this network, each router on the way takes 1 [default: 1]
+    #[arg(long, env = "ANTIPHON_MULTICAST_HOPS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) multicast_hops: Option<u8>,
 
     /// Remove a member of the groups whose application takes no message for this long while others wait for it (on this
     /// node: whoever reads stdout); 1s to 1h, units ms, s, m, h, or `never`; the same at each member [default: 30s]
@@ -240,6 +253,8 @@ pub(crate) enum DisseminationName {
     Direct,
     /// From member to member.
     Chain,
+    /// Once to all, by IP multicast.
+    Multicast,
 }
 
 impl DisseminationName {
@@ -248,6 +263,7 @@ impl DisseminationName {
         match self {
             DisseminationName::Direct => "direct",
             DisseminationName::Chain => "chain",
+            DisseminationName::Multicast => "multicast",
         }
     }
 
@@ -256,6 +272,7 @@ impl DisseminationName {
         match self {
             DisseminationName::Direct => antiphon::Dissemination::Direct,
             DisseminationName::Chain => antiphon::Dissemination::Chain,
+            DisseminationName::Multicast => antiphon::Dissemination::Multicast,
         }
     }
 }

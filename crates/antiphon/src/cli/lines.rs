@@ -72,6 +72,13 @@ pub(crate) enum Line {
         /// The number of the one that this node sends on.
         in_use: usize,
     },
+    /// A node hears this one's multicast now, or does not (any more) and is sent to directly.
+    Multicast {
+        /// The node's name.
+        peer: String,
+        /// Whether it hears.
+        hears: bool,
+    },
     /// A view of a group; messages that follow are delivered in it.
     View {
         /// The group's name.
@@ -383,6 +390,13 @@ mod tests {
                 incarnation: "00ff".into(),
             },
             r#"{"event":"ready","name":"a","addr":"127.0.0.1:7400","incarnation":"00ff"}"#,
+        );
+        golden(
+            Line::Multicast {
+                peer: "b".into(),
+                hears: false,
+            },
+            r#"{"event":"multicast","peer":"b","hears":false}"#,
         );
         golden(
             Line::Link {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
-use antiphon::{ClusterKey, Profile};
+use antiphon::{ClusterKey, Interface, Multicast, Profile};
 use serde::Deserialize;
 
 use super::args::{DisseminationName, EngineName, NodeArgs, OrderName, ProfileName, TransportName};
@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) order: OrderName,
     pub(crate) engine: EngineName,
     pub(crate) dissemination: DisseminationName,
+    /// Only with that dissemination.
+    pub(crate) multicast: Option<MulticastSettings>,
     pub(crate) slow_after: Patience,
     pub(crate) transport: TransportName,
     pub(crate) max_datagram: Option<u16>,
@@ -67,6 +69,84 @@ impl std::fmt::Display for Seed {
     }
 }
 
+/// Where and how far multicast goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MulticastSettings {
+    group: SocketAddr,
+    /// As it was given.
+    interface: Option<String>,
+    hops: u8,
+}
+
+impl MulticastSettings {
+    fn merge(
+        dissemination: DisseminationName,
+        group: Option<String>,
+        interface: Option<String>,
+        hops: Option<u8>,
+    ) -> Result<Option<Self>, Failed> {
+        if dissemination != DisseminationName::Multicast {
+            let given = [
+                (group.is_some(), "multicast-group"),
+                (interface.is_some(), "multicast-interface"),
+                (hops.is_some(), "multicast-hops"),
+            ];
+            return match given.into_iter().find(|(given, _)| *given) {
+                Some((_, name)) => Err(Failed::usage(format!(
+                    "{name} is given, but dissemination is {}: add --dissemination multicast",
+                    dissemination.as_str()
+                ))),
+                None => Ok(None),
+            };
+        }
+        let mut settings = Self::default();
+        if let Some(group) = group {
+            settings.group = address("multicast-group", &group)?;
+        }
+        settings.interface = interface;
+        settings.hops = hops.unwrap_or(settings.hops);
+        settings.to_library()?;
+        Ok(Some(settings))
+    }
+
+    /// As the library wants it.
+    pub(crate) fn to_library(&self) -> Result<Multicast, Failed> {
+        let mut multicast = Multicast::at(self.group);
+        multicast.hops = self.hops;
+        multicast.interface = self.interface.as_deref().map(interface).transpose()?;
+        Ok(multicast)
+    }
+}
+
+impl Default for MulticastSettings {
+    fn default() -> Self {
+        Self {
+            // Of the addresses that are for one's own site.
+            group: SocketAddr::from(([239, 255, 74, 0], DEFAULT_PORT)),
+            interface: None,
+            hops: 1,
+        }
+    }
+}
+
+/// An address, a number, or the name of an interface of this host.
+fn interface(text: &str) -> Result<Interface, Failed> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Ok(Interface::Address(ip));
+    }
+    if let Ok(index) = text.parse::<u32>() {
+        return Ok(Interface::Index(index));
+    }
+    let path = Path::new("/sys/class/net").join(text).join("ifindex");
+    let index = std::fs::read_to_string(path).ok();
+    let index = index.and_then(|index| index.trim().parse().ok());
+    index.map(Interface::Index).ok_or_else(|| {
+        Failed::usage(format!(
+            "multicast-interface {text:?} is neither an address nor the number or name of a network interface of this host"
+        ))
+    })
+}
+
 /// The configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -80,6 +160,9 @@ struct File {
     order: Option<OrderName>,
     engine: Option<EngineName>,
     dissemination: Option<DisseminationName>,
+    multicast_group: Option<String>,
+    multicast_interface: Option<String>,
+    multicast_hops: Option<u8>,
     slow_after: Option<Patience>,
     transport: Option<TransportName>,
     max_datagram: Option<u16>,
@@ -191,6 +274,16 @@ impl Settings {
             (None, None) => BTreeMap::new(),
         };
 
+        let dissemination = args
+            .dissemination
+            .or(file.dissemination)
+            .unwrap_or(DisseminationName::Direct);
+        let multicast = MulticastSettings::merge(
+            dissemination,
+            args.multicast_group.or(file.multicast_group),
+            args.multicast_interface.or(file.multicast_interface),
+            args.multicast_hops.or(file.multicast_hops),
+        )?;
         let mut settings = Self {
             cluster,
             name,
@@ -200,10 +293,8 @@ impl Settings {
             groups,
             order: args.order.or(file.order).unwrap_or(OrderName::Total),
             engine: args.engine.or(file.engine).unwrap_or_default(),
-            dissemination: args
-                .dissemination
-                .or(file.dissemination)
-                .unwrap_or(DisseminationName::Direct),
+            dissemination,
+            multicast,
             slow_after: args.slow_after.or(file.slow_after).unwrap_or_default(),
             transport: args.transport.or(file.transport).unwrap_or(TransportName::Tcp),
             max_datagram: args.max_datagram.or(file.max_datagram),
@@ -315,6 +406,13 @@ impl Settings {
         put("order", text(&self.order.as_str()));
         put("engine", text(&self.engine.as_str()));
         put("dissemination", text(&self.dissemination.as_str()));
+        if let Some(multicast) = &self.multicast {
+            put("multicast-group", text(&multicast.group));
+            if let Some(interface) = &multicast.interface {
+                put("multicast-interface", text(interface));
+            }
+            put("multicast-hops", toml::Value::Integer(multicast.hops.into()));
+        }
         put("slow-after", text(&self.slow_after));
         put("transport", text(&self.transport.as_str()));
         if let Some(bytes) = self.max_datagram {
@@ -505,6 +603,33 @@ mod tests {
         let again = resolve("", &printed).unwrap();
         assert_eq!(again.to_toml(), printed);
         assert_eq!(again.metadata.len(), 2);
+    }
+
+    #[test]
+    fn where_multicast_goes_is_said_only_with_it_and_printed() {
+        let flags = "--cluster c --name n --dissemination multicast";
+        let default = resolve(flags, "").unwrap();
+        assert_eq!(default.multicast, Some(MulticastSettings::default()));
+        let flags = "--cluster c --name n --dissemination multicast --multicast-group [ff12::1]:9 --multicast-interface 3 \
+                     --multicast-hops 2";
+        let printed = resolve(flags, "").unwrap().to_toml();
+        let again = resolve("", &printed).unwrap();
+        assert_eq!(again.to_toml(), printed);
+        let multicast = again.multicast.unwrap().to_library().unwrap();
+        assert_eq!(
+            (multicast.interface, multicast.hops),
+            (Some(Interface::Index(3)), 2)
+        );
+        for (flags, expected) in [
+            ("--multicast-hops 2", "--dissemination multicast"),
+            (
+                "--dissemination multicast --multicast-interface no/such",
+                "network interface",
+            ),
+        ] {
+            let error = resolve(&format!("--cluster c --name n {flags}"), "").unwrap_err();
+            assert!(error.contains(expected), "{flags}: {error}");
+        }
     }
 
     #[test]

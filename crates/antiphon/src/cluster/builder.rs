@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use antiphon_core::{ClusterKey, Config, ConfigError, Policy, Profile};
 use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
-use antiphon_net::udp::{self, UdpConfig, UdpTransport};
+use antiphon_net::udp::{self, MulticastConfig, UdpConfig, UdpTransport};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -37,6 +37,40 @@ pub enum Transport {
     Udp,
 }
 
+/// Where a node sends and listens by IP multicast. Made with [`Multicast::at`], then changed field by field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Multicast {
+    /// The multicast address and port, the same at all nodes of the cluster, IPv4 or IPv6.
+    pub group: SocketAddr,
+    /// The interface, as an address of this host or, for IPv6, as the interface's number. Unless given, the one with the node's
+    /// first address of the group's family.
+    pub interface: Option<Interface>,
+    /// How far it goes: 1, the default, is this network and no farther; each router on the way takes 1. At most 255.
+    pub hops: u8,
+}
+
+/// A network interface of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Interface {
+    /// The one with this address.
+    Address(IpAddr),
+    /// The one with this number.
+    Index(u32),
+}
+
+impl Multicast {
+    /// This group, on the interface of the node's own address, one hop far.
+    pub fn at(group: SocketAddr) -> Self {
+        Self {
+            group,
+            interface: None,
+            hops: 1,
+        }
+    }
+}
+
 /// A node's settings. From [`Cluster::builder`]. Names are those of the configuration file and the flags.
 #[derive(Debug, Clone)]
 #[must_use = "nothing happens until `join` or `start`"]
@@ -58,6 +92,7 @@ pub struct Builder {
     allow_faults: bool,
     transport: Transport,
     max_datagram: Option<u16>,
+    multicast: Option<Multicast>,
     memory: Option<MemoryNetwork>,
 }
 
@@ -84,6 +119,7 @@ impl Builder {
             allow_faults: false,
             transport: Transport::default(),
             max_datagram: None,
+            multicast: None,
             memory: None,
         }
     }
@@ -194,6 +230,13 @@ impl Builder {
         self
     }
 
+    /// Sends messages of groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast) by IP multicast, and listens there.
+    /// Without, they are sent directly; each node chooses for itself.
+    pub fn multicast(mut self, multicast: Multicast) -> Self {
+        self.multicast = Some(multicast);
+        self
+    }
+
     /// Lives on a network inside the process instead of TCP. Addresses are then mere names.
     pub fn memory(mut self, network: &MemoryNetwork) -> Self {
         self.memory = Some(network.clone());
@@ -282,6 +325,7 @@ impl Builder {
         config.policy = self.policy;
         config.profile = self.profile;
         config.key = self.key;
+        config.multicast = self.multicast.is_some();
         config.rejoin = self.rejoin;
         config.unix_time_s = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -344,16 +388,75 @@ impl Builder {
             .suspect_after
             .clamp(Duration::from_secs(2), Duration::from_secs(20));
         let failed = |source| Error::Bind { addr: first, source };
+        let multicast = self.multicast_config(bind)?;
+        let not_joined = |source| Error::Multicast {
+            group: self.multicast.as_ref().map_or(first, |multicast| multicast.group),
+            source,
+        };
         if self.transport == Transport::Tcp {
-            let (transport, inputs) = TcpTransport::start_all(listeners, config).map_err(failed)?;
+            let (mut transport, inputs) = TcpTransport::start_all(listeners, config).map_err(failed)?;
+            if let Some(multicast) = &multicast {
+                transport.join_multicast(multicast).map_err(not_joined)?;
+            }
             return Ok((Box::new(transport), inputs, addrs));
         }
         let mut with_udp = UdpConfig::new(addrs[0]);
         with_udp.tcp = config;
         with_udp.max_datagram = self.max_datagram.map(usize::from);
         let listeners = listeners.into_iter().zip(sockets).collect();
-        let (transport, inputs) = UdpTransport::start_all(listeners, with_udp).map_err(failed)?;
+        let (mut transport, inputs) = UdpTransport::start_all(listeners, with_udp).map_err(failed)?;
+        if let Some(multicast) = &multicast {
+            transport.join_multicast(multicast).map_err(not_joined)?;
+        }
         Ok((Box::new(transport), inputs, addrs))
+    }
+
+    fn multicast_config(&self, bind: &[SocketAddr]) -> Result<Option<MulticastConfig>, Error> {
+        let Some(multicast) = &self.multicast else {
+            return Ok(None);
+        };
+        let group = multicast.group;
+        if !group.ip().is_multicast() || group.port() == 0 {
+            return Err(conflict(format!(
+                "`multicast_group` is {group}, which is no multicast address with a port: such as 239.255.74.0:7400 or [ff15::7400]:7400"
+            )));
+        }
+        let own = bind
+            .iter()
+            .map(SocketAddr::ip)
+            .find(|ip| ip.is_ipv4() == group.is_ipv4());
+        let any = match group.is_ipv4() {
+            true => IpAddr::from([0; 4]),
+            false => IpAddr::from([0u16; 8]),
+        };
+        // Without a key messages stay on this host, as everything does.
+        if self.is_confined() && !own.is_some_and(|ip| ip.is_loopback()) {
+            return Err(conflict(format!(
+                "`multicast_group` is {group}, and there is no `key`: whoever hears it could read. Give a key (--key-file FILE), say that the \
+                 network is trusted (--insecure), or bind a loopback address of the group's family"
+            )));
+        }
+        let mut config = MulticastConfig::new(group, own.unwrap_or(any));
+        config.hops = multicast.hops.into();
+        match multicast.interface {
+            Some(Interface::Address(ip)) if ip.is_ipv4() == group.is_ipv4() => config.interface = ip,
+            Some(Interface::Index(index)) if group.is_ipv6() => config.interface_index = index,
+            Some(interface) => {
+                return Err(conflict(format!(
+                    "the interface for multicast is {interface:?}, but for group {group} it must be {}",
+                    if group.is_ipv4() {
+                        "one of its IPv4 addresses"
+                    } else {
+                        "its number or name"
+                    }
+                )));
+            }
+            None => {}
+        }
+        if let Some(bytes) = self.max_datagram {
+            config.max_datagram = config.max_datagram.min(bytes.into());
+        }
+        Ok(Some(config))
     }
 
     fn check_datagram(&self) -> Result<(), Error> {

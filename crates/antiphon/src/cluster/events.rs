@@ -79,6 +79,7 @@ impl Hub {
                 state.forming = Some(event.clone())
             }
             ClusterEvent::Link { .. }
+            | ClusterEvent::Multicast { .. }
             | ClusterEvent::Expelled { .. }
             | ClusterEvent::Left
             | ClusterEvent::Overrun => {}

@@ -200,6 +200,7 @@ impl Driver {
         while let Some(output) = self.node.poll_output() {
             match output {
                 Output::Frame { to, class, frame } => transport.send(to, class, frame),
+                Output::Cast { frame } => transport.cast(frame),
                 Output::Lifeline(command) => {
                     if let Some(event) = transport.lifeline(command) {
                         tell_lifeline(&mut self.node, self.clock.now(), event);
@@ -234,6 +235,16 @@ impl Driver {
             CoreEvent::Expelled { cause } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
+            }
+            CoreEvent::Multicast { peer, hears } => {
+                let peer = self.people.member(peer);
+                let (node, name) = (&self.shared.name, &peer.name);
+                if hears {
+                    tracing::info!(target: "antiphon::net", %node, peer = %name, "hears this node's multicast");
+                } else {
+                    tracing::warn!(target: "antiphon::net", %node, peer = %name, "does not hear this node's multicast: is sent to directly");
+                }
+                self.shared.hub().publish(ClusterEvent::Multicast { peer, hears });
             }
             CoreEvent::Link { links, number, cause } => {
                 let peer = self.people.member(links.peer);

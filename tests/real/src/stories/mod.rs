@@ -21,6 +21,7 @@ mod forming;
 mod hosts;
 mod killing;
 mod links;
+mod multicast;
 mod rolling;
 mod slow;
 mod strangers;

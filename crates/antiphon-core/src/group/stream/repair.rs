@@ -13,6 +13,7 @@ use crate::group::Effect;
 use crate::group::log::{Inserted, Log, Room, charge};
 use crate::group::reached::Reached;
 use crate::order::Engine;
+use crate::spread::Spread;
 use crate::{Class, Profile, Time};
 
 /// How much one request for repair is answered with.
@@ -63,6 +64,9 @@ impl Stream {
         end: u64,
         out: &mut VecDeque<Effect>,
     ) {
+        if planted!(TrustMulticast) && self.spread == Spread::Multicast {
+            return;
+        }
         if sender == self.me {
             return self.send_again(from, first, end, out);
         }

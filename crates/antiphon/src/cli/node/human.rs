@@ -67,6 +67,10 @@ fn describe(line: &Line) -> String {
             let addrs = addrs.join(", ");
             format!("{name} listens at {addrs} (incarnation {})", short(incarnation))
         }
+        Line::Multicast { peer, hears: true } => format!("{peer} hears this node's multicast"),
+        Line::Multicast { peer, hears: false } => {
+            format!("{peer} does NOT hear this node's multicast: it is sent to directly")
+        }
         Line::Link {
             peer,
             number,

@@ -175,6 +175,9 @@ async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnati
     if let Some(bytes) = settings.max_datagram {
         builder = builder.max_datagram(bytes);
     }
+    if let Some(multicast) = &settings.multicast {
+        builder = builder.multicast(multicast.to_library()?);
+    }
     for (key, value) in &settings.metadata {
         builder = builder.metadata(key, value);
     }

@@ -148,6 +148,10 @@ impl Names {
                 request: None,
             }),
             ClusterEvent::Expelled { cause } => Some(Line::Expelled { cause }),
+            ClusterEvent::Multicast { peer, hears } => Some(Line::Multicast {
+                peer: peer.name.clone(),
+                hears,
+            }),
             ClusterEvent::Link {
                 peer,
                 links,

@@ -21,7 +21,9 @@ use std::time::Duration;
 use antiphon::{Cluster, Event, Group};
 use tokio::sync::mpsc;
 
+use crate::cli::args::DisseminationName;
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::settings::MulticastSettings;
 use crate::cli::{key, node};
 use words::{Ask, Datagrams, Say, Setup, Stop, Task};
 
@@ -183,6 +185,9 @@ async fn join(setup: &Setup) -> Result<Cluster, Failed> {
         .profile(setup.profile.profile());
     if let Some(bytes) = setup.max_datagram {
         builder = builder.max_datagram(bytes);
+    }
+    if setup.dissemination == DisseminationName::Multicast {
+        builder = builder.multicast(MulticastSettings::default().to_library()?);
     }
     if let Some(path) = &setup.key_file {
         builder = builder.key(key::read(path)?.key);

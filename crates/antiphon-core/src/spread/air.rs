@@ -1,0 +1,196 @@
+//! Multicast: the network copies what a member sends once.
+//!
+//! ```text
+//!            ┌──► b        a frame of kind Cast, sealed once, to the cluster's multicast address
+//!  a ──► net ┼──► c
+//!            └─x  d  ◄──── the same frame once more, directly: d does not hear a there
+//!
+//!  every heartbeat:   a ──► net   Call{round}      b ──► a   Heard{round}        d says nothing
+//! ```
+//! Whether a network passes multicast between two hosts nobody can say but they: switches filter, wireless drops, clouds have none. So every
+//! node that may send so calls in the same way, and whoever hears the call says so directly. A member that has not said so lately
+//! gets the frames directly, from this sender alone; if it is all of them, nothing is sent by multicast at all.
+//!
+//! A frame that is lost on its way to some is missed by these alone: they see the gap, ask the sender, and get it from that
+//! directly. Credit, acknowledgements, marks and order records that do not ride on messages go directly, as in `direct`.
+//!
+//! # What comes by multicast
+//! comes from anybody. A node drops, before it spends a hash on it, what is not of its cluster's tag or not of somebody it
+//! speaks to; then the seal is checked as that of any frame. Of an authentic frame only messages, order records and
+//! calls are read. It is no sign of life: it says nothing about the path that repairs and votes take.
+//!
+//! # Who dies when
+//! - **The sender, after some have heard**: the cut has what any survivor holds (R15), as in `direct`.
+//! - **A member goes deaf**: three calls later it is sent to directly; what it missed meanwhile it asked for.
+//! - **A member is removed, or installs its next view late**: frames name their view; those of others are early or void (R13).
+//!
+//! # Invariants
+//! - Multicast decides nothing: a network that loses everything makes a group that is sent to directly.
+//! - What is kept is two numbers for each peer that is spoken to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use antiphon_wire::Incarnation;
+
+use crate::Time;
+
+/// Calls that a peer may leave unanswered.
+const MISSED: u64 = 3;
+/// Calls after which one that never answered is said not to hear.
+const PATIENCE: u64 = 8;
+
+/// Who hears this node's multicast, and whose it hears.
+#[derive(Debug, Default)]
+pub(crate) struct Air {
+    round: u64,
+    next_round: Option<Time>,
+    peers: BTreeMap<Incarnation, Peer>,
+    /// Whom to tell that it was heard.
+    answers: BTreeMap<Incarnation, u64>,
+    news: Vec<(Incarnation, bool)>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    /// The last call before it was spoken to.
+    since: u64,
+    /// The latest call that it said to have heard.
+    answered: u64,
+    /// What was said of it to the application.
+    told: Option<bool>,
+}
+
+impl Air {
+    /// This peer is spoken to from here on.
+    pub(crate) fn connect(&mut self, peer: Incarnation) {
+        let since = self.round;
+        self.peers.entry(peer).or_insert(Peer {
+            since,
+            answered: 0,
+            told: None,
+        });
+    }
+
+    pub(crate) fn disconnect(&mut self, peer: Incarnation) {
+        self.peers.remove(&peer);
+        self.answers.remove(&peer);
+    }
+
+    /// Whether what comes by multicast may be of a peer at all.
+    pub(crate) fn knows(&self, sender: Incarnation) -> bool {
+        self.peers.contains_key(&sender)
+    }
+
+    /// Whether a peer gets what is sent by multicast.
+    pub(crate) fn hears(&self, peer: Incarnation) -> bool {
+        if planted!(EverybodyHears) {
+            return true;
+        }
+        self.peers.get(&peer).is_some_and(|peer| peer.hears(self.round))
+    }
+
+    /// A peer's call was heard.
+    pub(crate) fn called(&mut self, by: Incarnation, round: u64) {
+        if self.peers.contains_key(&by) {
+            self.answers.insert(by, round);
+        }
+    }
+
+    /// A peer has heard a call.
+    pub(crate) fn answered(&mut self, by: Incarnation, round: u64) {
+        if let Some(peer) = self.peers.get_mut(&by)
+            && round <= self.round
+        {
+            peer.answered = peer.answered.max(round);
+        }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        self.next_round
+    }
+
+    /// The number of the call that is due, if one is. `casts`: whether any group may be sent to in this way.
+    pub(crate) fn call(&mut self, now: Time, heartbeat: Duration, casts: bool) -> Option<u64> {
+        if !casts || self.peers.is_empty() {
+            self.next_round = None;
+            return None;
+        }
+        if self.next_round.is_some_and(|at| at > now) {
+            return None;
+        }
+        self.next_round = Some(now + heartbeat);
+        self.round += 1;
+        for (id, peer) in &mut self.peers {
+            let hears = peer.hears(self.round);
+            // One that is new is given time to answer.
+            let settled = hears || self.round - peer.since > PATIENCE;
+            if settled && peer.told != Some(hears) {
+                peer.told = Some(hears);
+                self.news.push((*id, hears));
+            }
+        }
+        Some(self.round)
+    }
+
+    /// Calls that were heard and not answered yet.
+    pub(crate) fn take_answers(&mut self) -> BTreeMap<Incarnation, u64> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// Peers that hear this node now, or do not any more.
+    pub(crate) fn take_news(&mut self) -> Vec<(Incarnation, bool)> {
+        std::mem::take(&mut self.news)
+    }
+}
+
+impl Peer {
+    fn hears(&self, round: u64) -> bool {
+        self.answered > 0 && self.answered + MISSED >= round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEAT: Duration = Duration::from_millis(200);
+    const NEAR: Incarnation = Incarnation(1);
+    const DEAF: Incarnation = Incarnation(2);
+
+    #[test]
+    fn a_peer_is_sent_to_by_multicast_as_long_as_it_answers_and_what_changes_is_told_once() {
+        let mut air = Air::default();
+        let mut now = Time::ZERO;
+        assert_eq!(air.call(now, BEAT, true), None, "nobody is there to hear");
+        air.connect(NEAR);
+        air.connect(DEAF);
+        assert_eq!(air.call(now, BEAT, false), None, "no group needs it");
+        for round in 1..=20 {
+            assert!(!air.hears(DEAF));
+            assert_eq!(air.hears(NEAR), (2..=14).contains(&round), "{round}");
+            assert_eq!(air.call(now, BEAT, true), Some(round));
+            assert_eq!(air.call(now, BEAT, true), None, "not twice");
+            if round <= 10 {
+                air.answered(NEAR, round);
+            }
+            now = now + BEAT;
+        }
+        assert_eq!(air.take_news(), [(NEAR, true), (DEAF, false), (NEAR, false)]);
+    }
+
+    #[test]
+    fn an_answer_to_no_call_is_none_and_strangers_are_not_known() {
+        let mut air = Air::default();
+        air.connect(NEAR);
+        air.call(Time::ZERO, BEAT, true);
+        air.answered(NEAR, 2);
+        air.answered(DEAF, 1);
+        assert!(!air.hears(NEAR) && !air.hears(DEAF));
+        air.called(DEAF, 1);
+        air.called(NEAR, 7);
+        assert_eq!(air.take_answers(), BTreeMap::from([(NEAR, 7)]));
+        air.disconnect(NEAR);
+        assert!(!air.knows(NEAR));
+    }
+}

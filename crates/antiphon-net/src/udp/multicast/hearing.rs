@@ -1,0 +1,242 @@
+//! What others send by multicast: one task reads the socket and puts frames together.
+
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use antiphon_wire::datagram::{Assembly, Datagram, Segment, decode};
+use bytes::Bytes;
+use quinn_udp::RecvMeta;
+
+use crate::tcp::{Common, canonical};
+use crate::udp::memory::Memory;
+use crate::udp::socket::Datagrams;
+use crate::{Connection, Input};
+
+/// What one read brings at most, as for sessions.
+const BUFFERS: usize = 8;
+const BUFFER_BYTES: usize = 1 << 16;
+/// How long frames wait for one before them: nothing of it will be sent again.
+const HOLD: Duration = Duration::from_millis(10);
+/// Streams heard at a time.
+const MAX_STREAMS: usize = 1024;
+/// Of those, from one IP address.
+const MAX_STREAMS_PER_IP: usize = 128;
+/// Of all, those that have brought nothing authentic yet.
+const MAX_STRANGERS: usize = 128;
+/// What one may hold that has brought nothing authentic yet, and what others may.
+const STRANGER_BYTES: usize = 128 << 10;
+const MEMBER_BYTES: usize = 2 << 20;
+/// A stream that was not heard for this long is forgotten.
+const STALE: Duration = Duration::from_secs(30);
+
+pub(super) struct Hearing {
+    common: Arc<Common>,
+    ears: Datagrams,
+    /// This node's own stream, which comes back.
+    own: u64,
+    streams: BTreeMap<(SocketAddr, u64), Stream>,
+    memory: Memory,
+    swept: Instant,
+}
+
+struct Stream {
+    connection: Connection,
+    assembly: Assembly,
+    opened: Instant,
+    heard: Instant,
+    /// Since when frames wait for one before them.
+    blocked: Option<Instant>,
+}
+
+impl Hearing {
+    pub(super) fn new(common: Arc<Common>, ears: Datagrams, own: u64) -> Self {
+        Self {
+            common,
+            ears,
+            own,
+            streams: BTreeMap::new(),
+            memory: Memory::default(),
+            swept: Instant::now(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut buffers = vec![0; BUFFERS * BUFFER_BYTES];
+        loop {
+            let wake = self.streams.values().filter_map(|stream| stream.blocked).min();
+            tokio::select! {
+                readable = self.ears.readable() => {
+                    if readable.is_err() {
+                        return;
+                    }
+                    if !self.read(&mut buffers).await {
+                        return;
+                    }
+                }
+                () = async {
+                    if let Some(since) = wake {
+                        tokio::time::sleep_until((since + HOLD).into()).await;
+                    }
+                }, if wake.is_some() => {
+                    if !self.give_up().await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads what is there; false if nobody wants it any more.
+    async fn read(&mut self, buffers: &mut [u8]) -> bool {
+        let now = Instant::now();
+        let mut touched = Vec::new();
+        let mut meta = [RecvMeta::default(); BUFFERS];
+        let count = {
+            let mut chunks = buffers.chunks_exact_mut(BUFFER_BYTES);
+            let mut slices: [IoSliceMut<'_>; BUFFERS] =
+                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+            // Errors of a datagram socket are about single datagrams; there is nothing to read then.
+            self.ears.try_receive(&mut slices, &mut meta).unwrap_or(0)
+        };
+        for (meta, buffer) in meta.iter().take(count).zip(buffers.chunks_exact(BUFFER_BYTES)) {
+            let remote = canonical(meta.addr);
+            for bytes in buffer[..meta.len].chunks(meta.stride.max(1)) {
+                match decode(bytes) {
+                    Ok(Datagram::Segment(segment)) if segment.session == self.own => {}
+                    Ok(Datagram::Segment(segment)) => {
+                        let key = (remote, segment.session);
+                        if self.insert(now, key, &segment) && touched.last() != Some(&key) {
+                            touched.push(key);
+                        }
+                    }
+                    // Nothing else is said to all.
+                    Ok(_) => {}
+                    Err(error) => self.common.refusals.datagram(remote, &error),
+                }
+            }
+        }
+        for key in touched {
+            if !self.hand_over(now, key).await {
+                return false;
+            }
+        }
+        self.sweep(now);
+        true
+    }
+
+    fn insert(&mut self, now: Instant, key: (SocketAddr, u64), segment: &Segment<'_>) -> bool {
+        if self
+            .streams
+            .get(&key)
+            .is_some_and(|stream| stream.connection.is_closed())
+        {
+            self.streams.remove(&key);
+        }
+        if !self.streams.contains_key(&key) && !self.make_room(now, key) {
+            return false;
+        }
+        let Some(stream) = self.streams.get_mut(&key) else {
+            return false;
+        };
+        stream.heard = now;
+        stream.assembly.insert(segment, |bytes| self.memory.room(bytes));
+        true
+    }
+
+    fn make_room(&mut self, now: Instant, (remote, number): (SocketAddr, u64)) -> bool {
+        let of_ip = |ip: IpAddr| {
+            self.streams
+                .keys()
+                .filter(move |(from, _)| from.ip() == ip)
+                .count()
+        };
+        if self.streams.len() >= MAX_STREAMS || of_ip(remote.ip()) >= MAX_STREAMS_PER_IP {
+            return false;
+        }
+        let strangers = || {
+            let streams = self.streams.iter();
+            streams.filter(|(_, stream)| !stream.connection.is_authenticated())
+        };
+        if strangers().count() >= MAX_STRANGERS
+            && let Some(oldest) = strangers()
+                .min_by_key(|(_, stream)| stream.opened)
+                .map(|(key, _)| *key)
+        {
+            self.streams.remove(&oldest);
+        }
+        let stream = Stream {
+            connection: Connection::new(remote, self.common.refusals.clone()),
+            assembly: Assembly::new(STRANGER_BYTES),
+            opened: now,
+            heard: now,
+            blocked: None,
+        };
+        self.streams.insert((remote, number), stream);
+        true
+    }
+
+    /// Hands over what is whole; false if nobody wants it any more.
+    async fn hand_over(&mut self, now: Instant, key: (SocketAddr, u64)) -> bool {
+        let Some(stream) = self.streams.get_mut(&key) else {
+            return true;
+        };
+        let frames: Vec<Bytes> = std::iter::from_fn(|| stream.assembly.take()).collect();
+        // What is lost here is counted where it is missed.
+        stream.assembly.take_lost();
+        if stream.connection.is_authenticated() {
+            stream.assembly.set_limit(MEMBER_BYTES);
+        }
+        stream.blocked = match stream.blocked {
+            _ if !stream.assembly.is_blocked() => None,
+            Some(since) if frames.is_empty() => Some(since),
+            _ => Some(now),
+        };
+        if frames.is_empty() {
+            return true;
+        }
+        self.common.counters.received(&frames);
+        let input = Input::Frames {
+            from: key.0,
+            connection: stream.connection.clone(),
+            frames,
+        };
+        self.common.inputs.bulk.send(input).await.is_ok()
+    }
+
+    /// Waits no longer for what was lost.
+    async fn give_up(&mut self) -> bool {
+        let now = Instant::now();
+        let due: Vec<(SocketAddr, u64)> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| {
+                stream
+                    .blocked
+                    .is_some_and(|since| now.duration_since(since) >= HOLD)
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for key in due {
+            if let Some(stream) = self.streams.get_mut(&key) {
+                stream.assembly.give_up_front();
+                stream.blocked = None;
+            }
+            if !self.hand_over(now, key).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        if now.duration_since(self.swept) >= STALE / 10 {
+            self.swept = now;
+            self.streams.retain(|_, stream| {
+                now.duration_since(stream.heard) < STALE && !stream.connection.is_closed()
+            });
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! One send for all: frames by IP multicast.
+//!
+//! ```text
+//!   driver ── cast(frame) ──► queue ──► task ── segments ──► group address ──► every node that listens there
+//!   driver ◄── frames ── assemblies, one per stream that is heard ◄─────────── the others' segments
+//! ```
+//! Beside either transport: control, lifelines, repairs and what goes to those that hear nothing travel as they do without. Segments are those of
+//! [`antiphon_wire::datagram`], of a stream that its sender has numbered by chance; nobody says hello, reports or is asked
+//! anything. What is lost here the core notices and repairs, as it does for any transport.
+//!
+//! # Where it goes
+//! To one address and port for the cluster. The socket that listens is bound to that address, so it hears nothing else, and may
+//! be shared: several nodes of a host get a copy each. The one that sends is bound to the node's own address and
+//! sends through that interface, one hop far unless told otherwise: nothing leaves the network by mistake.
+//!
+//! # Bounds
+//! A queue in frames and bytes (full: frames are dropped and counted, the core repairs). Streams heard in all, and
+//! per IP address; one that has brought nothing authentic may hold 128 KiB, and the oldest such makes room.
+//!
+//! # Costs
+//! Sending: as a flow of [`udp`](crate::udp), once for all. Receiving: one copy from the read buffer into the frame.
+//!
+//! # What happens when…
+//! - *the network drops it all*: nothing comes, nobody answers the core's calls, and messages go directly;
+//! - *a receiver is too slow*: its socket overflows, and it asks for what it missed; credit bounds how much that can be;
+//! - *a stranger sends*: frames of another cluster, or of nobody the core speaks to, are dropped by their header; any
+//!   other that does not open ends its stream after three;
+//! - *somebody forges segments of a member's stream*: frames do not open and are lost, and repaired directly.
+
+mod hearing;
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use antiphon_wire::datagram::{SEGMENT_HEADER_BYTES, Segment};
+use antiphon_wire::frame::Frame;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tokio::sync::mpsc;
+
+use super::flow::{MAX_SLICES, fill};
+use super::socket::Datagrams;
+use crate::tcp::{AbortOnDrop, Common};
+use hearing::Hearing;
+
+/// Frames that may wait for the socket.
+const QUEUE_FRAMES: usize = 1024;
+/// Bytes that may wait for it.
+const QUEUE_BYTES: usize = 8 << 20;
+/// Frames taken from the queue at a time.
+const BATCH: usize = 16;
+/// A part of a frame that comes after the first of so many later ones is not waited for.
+const BEHIND: u64 = 2;
+/// What every network with IP passes that multicast passes in practice: Ethernet's packet.
+const PACKET_BYTES: usize = 1500;
+
+/// Where and how a node sends and listens by multicast. Made with [`MulticastConfig::new`], then changed field by field.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MulticastConfig {
+    /// The multicast address and port of the cluster.
+    pub group: SocketAddr,
+    /// An address of the interface to use, of the group's family; unspecified: the system chooses.
+    pub interface: IpAddr,
+    /// For IPv6, the number of the interface; 0: the system chooses.
+    pub interface_index: u32,
+    /// How many routers it may pass, plus one.
+    pub hops: u32,
+    /// Datagrams are never larger, without the headers of IP and UDP.
+    pub max_datagram: usize,
+}
+
+impl MulticastConfig {
+    /// Settings for this group, on the interface with this address, for one hop.
+    pub fn new(group: SocketAddr, interface: IpAddr) -> Self {
+        let headers = if group.is_ipv4() { 28 } else { 48 };
+        Self {
+            group,
+            interface,
+            interface_index: 0,
+            hops: 1,
+            max_datagram: PACKET_BYTES - headers,
+        }
+    }
+}
+
+/// Sends to the group, and listens to it. Dropped, it ends.
+#[derive(Debug)]
+pub(crate) struct Caster {
+    queue: mpsc::Sender<Frame>,
+    queued_bytes: Arc<AtomicUsize>,
+    common: Arc<Common>,
+    _tasks: [AbortOnDrop; 2],
+}
+
+impl Caster {
+    /// Joins the group. Must be called on a tokio runtime.
+    pub(crate) fn start(common: Arc<Common>, config: &MulticastConfig) -> io::Result<Self> {
+        if !config.group.ip().is_multicast() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is no multicast address",
+            ));
+        }
+        let stream = getrandom::u64().map_err(|_| io::ErrorKind::Other)?;
+        let ears = Datagrams::new(ears(config)?)?;
+        let mouth = Datagrams::new(mouth(config)?)?;
+        let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let casting = Casting {
+            common: common.clone(),
+            destination: scoped(config).into(),
+            mouth,
+            stream,
+            size: config.max_datagram - SEGMENT_HEADER_BYTES,
+            queue: receiver,
+            queued_bytes: queued_bytes.clone(),
+            headers: Vec::new(),
+        };
+        let hearing = Hearing::new(common.clone(), ears, stream);
+        Ok(Self {
+            queue,
+            queued_bytes,
+            common,
+            _tasks: [
+                AbortOnDrop(tokio::spawn(casting.run())),
+                AbortOnDrop(tokio::spawn(hearing.run())),
+            ],
+        })
+    }
+
+    pub(crate) fn cast(&self, frame: Frame) {
+        let length = frame.len();
+        let fits = self.queued_bytes.load(Ordering::Acquire) + length <= QUEUE_BYTES;
+        self.queued_bytes.fetch_add(length, Ordering::AcqRel);
+        if fits && self.queue.try_send(frame).is_ok() {
+            self.common.counters.sent(length);
+        } else {
+            self.queued_bytes.fetch_sub(length, Ordering::AcqRel);
+            self.common.counters.dropped(1);
+        }
+    }
+}
+
+/// The group as a socket wants it: with the interface, without which addresses of the local link mean nothing.
+fn scoped(config: &MulticastConfig) -> SocketAddr {
+    match config.group {
+        SocketAddr::V4(group) => group.into(),
+        SocketAddr::V6(group) => {
+            SocketAddrV6::new(*group.ip(), group.port(), 0, config.interface_index).into()
+        }
+    }
+}
+
+fn ears(config: &MulticastConfig) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(
+        Domain::for_address(config.group),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    // Each node of a host gets a copy.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    match config.group.ip() {
+        IpAddr::V4(group) => {
+            socket.bind(&config.group.into())?;
+            socket.join_multicast_v4(&group, &interface_v4(config))?;
+        }
+        IpAddr::V6(group) => {
+            socket.set_only_v6(true)?;
+            socket.bind(&scoped(config).into())?;
+            socket.join_multicast_v6(&group, config.interface_index)?;
+        }
+    }
+    Ok(socket.into())
+}
+
+fn mouth(config: &MulticastConfig) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(
+        Domain::for_address(config.group),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    socket.set_nonblocking(true)?;
+    let from = match (config.group.is_ipv4(), config.interface) {
+        (true, IpAddr::V4(_)) | (false, IpAddr::V6(_)) => config.interface,
+        (true, _) => Ipv4Addr::UNSPECIFIED.into(),
+        (false, _) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    if config.group.is_ipv4() {
+        socket.set_multicast_if_v4(&interface_v4(config))?;
+        socket.set_multicast_ttl_v4(config.hops)?;
+        // The other nodes of this host listen as well.
+        socket.set_multicast_loop_v4(true)?;
+    } else {
+        socket.set_only_v6(true)?;
+        socket.set_multicast_if_v6(config.interface_index)?;
+        socket.set_multicast_hops_v6(config.hops)?;
+        socket.set_multicast_loop_v6(true)?;
+    }
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    Ok(socket.into())
+}
+
+fn interface_v4(config: &MulticastConfig) -> Ipv4Addr {
+    match config.interface {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+/// The task that sends.
+struct Casting {
+    common: Arc<Common>,
+    destination: SockAddr,
+    mouth: Datagrams,
+    stream: u64,
+    /// Bytes of a segment.
+    size: usize,
+    queue: mpsc::Receiver<Frame>,
+    queued_bytes: Arc<AtomicUsize>,
+    /// Used again for each send.
+    headers: Vec<u8>,
+}
+
+impl Casting {
+    async fn run(mut self) {
+        let mut frames = Vec::with_capacity(BATCH);
+        let mut waiting: VecDeque<Frame> = VecDeque::new();
+        let mut number = 0;
+        let mut told = false;
+        loop {
+            if self.queue.recv_many(&mut frames, BATCH).await == 0 {
+                return;
+            }
+            waiting.extend(frames.drain(..));
+            while let Some(frame) = waiting.pop_front() {
+                number += 1;
+                self.queued_bytes.fetch_sub(frame.len(), Ordering::AcqRel);
+                let sent = self.send(number, &frame).await;
+                if let Err(error) = sent {
+                    self.common.counters.dropped(1);
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(target: "antiphon::net", %error, "cannot send by multicast: messages go directly");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, number: u64, frame: &Frame) -> io::Result<()> {
+        let count = frame.len().div_ceil(self.size);
+        let mut first = 0;
+        while first < count {
+            let at_once = self
+                .mouth
+                .segments_at_once(self.size + SEGMENT_HEADER_BYTES)
+                .min(count - first);
+            self.headers.clear();
+            for index in first..first + at_once {
+                let segment = Segment {
+                    session: self.stream,
+                    number,
+                    behind: BEHIND.min(number - 1) as u16,
+                    length: frame.len(),
+                    size: self.size,
+                    index: index as u8,
+                    report_at_once: false,
+                    bytes: &[],
+                };
+                self.headers.extend_from_slice(&segment.header());
+            }
+            let headers = &self.headers;
+            let start = first * self.size;
+            let control = (at_once > 1).then_some(self.size + SEGMENT_HEADER_BYTES);
+            let sent = self
+                .mouth
+                .send(&self.destination, control, |transmit| {
+                    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                    let used = fill(&mut slices, headers, frame, start, self.size);
+                    transmit(&slices[..used])
+                })
+                .await;
+            match sent {
+                Ok(()) => first += at_once,
+                // The same again, one by one.
+                Err(error) if at_once > 1 && self.mouth.is_unsegmented(&error) => {}
+                // Full queues of the device lose a datagram as the network does.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => first += at_once,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
