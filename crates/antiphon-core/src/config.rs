@@ -252,12 +252,21 @@ pub struct GroupOptions {
     pub slow_after: Option<Duration>,
     /// What makes the order of a total group; of no meaning in any other.
     pub engine: TotalEngine,
+    /// The largest payload, in bytes, if it is above 1 MiB or the window: an object, which travels beside the messages.
+    /// A member holds at most this much of the objects of one sender, and a sender of its own. 64 KiB to 1 GiB.
+    pub max_object_bytes: u32,
+    /// This much of the objects of all other senders together is held by this member, in bytes, from when they are
+    /// offered until the application has taken them; senders wait. At least `max_object_bytes`, at most 4 GiB. Each member
+    /// may have its own.
+    pub object_memory_bytes: u32,
 }
 
 /// The smallest window: the largest payload fits.
 pub const MIN_WINDOW_BYTES: u32 = 64 << 10;
 /// The largest window.
 pub const MAX_WINDOW_BYTES: u32 = 64 << 20;
+/// What the largest payload may be set to.
+const MAX_OBJECT_BYTES: std::ops::RangeInclusive<u32> = 64 << 10..=antiphon_wire::object::MAX_OBJECT_BYTES;
 
 impl Default for GroupOptions {
     fn default() -> Self {
@@ -267,6 +276,8 @@ impl Default for GroupOptions {
             dissemination: Dissemination::Direct,
             slow_after: Some(Duration::from_secs(30)),
             engine: TotalEngine::Sequencer,
+            max_object_bytes: 256 << 20,
+            object_memory_bytes: 512 << 20,
         }
     }
 }
@@ -290,7 +301,39 @@ impl GroupOptions {
                 ),
             });
         }
+        if !MAX_OBJECT_BYTES.contains(&self.max_object_bytes) {
+            return Err(ConfigError::Conflict {
+                reason: format!(
+                    "`max_object_bytes` is {}; it must be 65536 to 1073741824",
+                    self.max_object_bytes
+                ),
+            });
+        }
+        if self.object_memory_bytes < self.max_object_bytes {
+            return Err(ConfigError::Conflict {
+                reason: format!(
+                    "`object_memory_bytes` is {}; it must be at least `max_object_bytes`, which is {}",
+                    self.object_memory_bytes, self.max_object_bytes
+                ),
+            });
+        }
         Ok(())
+    }
+
+    /// These options with another limit for payloads.
+    pub fn max_object_bytes(self, max_object_bytes: u32) -> Self {
+        Self {
+            max_object_bytes,
+            ..self
+        }
+    }
+
+    /// These options with other memory for objects of others.
+    pub fn object_memory_bytes(self, object_memory_bytes: u32) -> Self {
+        Self {
+            object_memory_bytes,
+            ..self
+        }
     }
 
     /// These options with another order.

@@ -136,6 +136,15 @@ pub enum GroupEvent {
     },
     /// The group would take messages again after [`SendError::Full`].
     Writable,
+    /// All other members have so much of an object that this node sends. Told a few times for each.
+    Progress {
+        /// Which.
+        ticket: Ticket,
+        /// Bytes that all of them have.
+        bytes: u64,
+        /// Its bytes.
+        length: u64,
+    },
     /// The group refused this member: its options differ, or it was removed for cause.
     Refused {
         /// Both sides of the difference.
@@ -267,24 +276,36 @@ pub enum SendError {
     NotPrimary,
     /// The window and the queue behind it are full; wait for [`GroupEvent::Writable`].
     Full,
-    /// Larger than [`MAX_PAYLOAD_BYTES`] or than the group's window.
-    TooLarge,
+    /// Larger than any payload of the group.
+    TooLarge {
+        /// The most bytes of a payload: [`GroupOptions::max_object_bytes`](crate::GroupOptions::max_object_bytes).
+        limit: usize,
+    },
 }
 
-/// The largest message payload; in a group with a smaller window, its window.
+/// The largest payload that goes through a sender's log; in a group with a smaller window, its window. A larger one is an
+/// object, of up to [`GroupOptions::max_object_bytes`](crate::GroupOptions::max_object_bytes).
 pub const MAX_PAYLOAD_BYTES: usize = 1 << 20;
 
 impl std::fmt::Display for SendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+        let text = match self {
+            SendError::TooLarge { limit } => {
+                return write!(
+                    f,
+                    "the payload is larger than {limit} bytes, the most that the group takes; raise max_object_bytes at all its members, or send it in parts"
+                );
+            }
             SendError::NoSuchGroup => "this node has not joined the group, or has left it",
             SendError::NotMember => "this node is not a member of the group yet; wait for its first view",
             SendError::NotPrimary => {
                 "this component has no majority of the last primary view; sending resumes when it is reunited with it"
             }
-            SendError::Full => "the group's window is full: some member has not consumed what was sent; wait until it is writable",
-            SendError::TooLarge => "the payload is larger than 1 MiB, or than the window of the group",
-        })
+            SendError::Full => {
+                "the group's window is full: some member has not consumed what was sent; wait until it is writable"
+            }
+        };
+        f.write_str(text)
     }
 }
 

@@ -115,6 +115,14 @@ bugs! {
     WaitAtGap,
     /// In an unordered group, a message that comes in pieces is delivered by a flush that has only some of them (R22).
     DeliverPartOfCut,
+    /// The record of an object is sent once half of the members hold the object (R22).
+    RecordBeforeAllHold,
+    /// Objects that were not sent to the end are forgotten at a view change (R22).
+    LoseObjectsAtView,
+    /// The objects of a sender that is gone are kept for ever (R22).
+    KeepObjectsOfTheDead,
+    /// An object counts as whole, and is delivered, when its first chunk is here (R22).
+    DeliverIncompleteObject,
     /// A safe message is delivered as soon as it and its place are here (G24).
     SafeOnOwnReceipt,
     /// A safe message is delivered once half of the others hold it (G24).

@@ -178,6 +178,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("Window", "r21-stalled-applications"),
     ("Large", "r22-large-messages"),
     ("Pieces", "r22-large-messages"),
+    ("Object", "r22-bulk"),
+    ("AllHold", "r22-bulk"),
     ("SafeCut", "r14-leaders-die-in-the-flush"),
     ("Safe", "r17-safe"),
     ("Chain", "chain-is-torn"),

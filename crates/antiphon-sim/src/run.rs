@@ -277,6 +277,20 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         }
         world.run_until(world.now() + 50 * MILLIS);
     }
+    // R22: each object is delivered, or its sender is gone; in both cases nobody keeps anything of it.
+    let deadline = world.now() + 30 * SECONDS;
+    while let Some((slot, group, bytes)) = keeps_objects(world) {
+        if world.now() >= deadline {
+            return Settling::Stuck {
+                guarantee: "R22",
+                what: format!(
+                    "n{slot} at rest keeps {bytes} bytes of objects of group {group}: {}",
+                    describe(world)
+                ),
+            };
+        }
+        world.run_until(world.now() + 50 * MILLIS);
+    }
     // Hysteresis: a link that failed often is waited for this long at most.
     let deadline = world.now() + 80 * world.plan().profile.heartbeat.as_micros() as Micros + 5 * SECONDS;
     while !world.uses_first_links() {
@@ -337,6 +351,17 @@ fn group_at_rest(world: &World, live: &[Slot], group: usize) -> bool {
                     .incarnation(*slot)
                     .is_some_and(|incarnation| view.members.contains(&incarnation))
         })
+}
+
+/// A node that keeps something of an object, if any does.
+fn keeps_objects(world: &World) -> Option<(Slot, usize, usize)> {
+    let groups = 0..world.plan().groups.len();
+    let all = world
+        .live_slots()
+        .into_iter()
+        .flat_map(|slot| groups.clone().map(move |group| (slot, group)));
+    all.map(|(slot, group)| (slot, group, world.object_bytes(slot, group)))
+        .find(|(.., bytes)| *bytes > 0)
 }
 
 /// Which of these messages which users have not delivered.

@@ -15,11 +15,13 @@
 //! A message that fits no block travels in pieces: blocks of one piece each, consecutive in the sender's log, whose bytes are
 //! slices of the payload without a length in front. Each says how many come before it, so whoever has one of them knows where
 //! the message begins, also behind a gap. Its sender keeps it whole until it goes into the log, and its receivers
-//! put it together: then its block is [large](Block::large), and never on the wire.
+//! put it together: then its block is [large](Block::large), and never on the wire. One that is larger still is an
+//! [object](crate::object): it travels beside the log, and its block only [names](Block::object) it.
 
 use bytes::Bytes;
 
-use crate::codec::{DecodeError, Reader, Wire, put_varint, varint_len};
+use crate::codec::{DecodeError, Reader, Wire, decode_all, encode_to_vec, put_varint, varint_len};
+use crate::object::{MAX_OBJECT_BYTES, ObjectRecord};
 
 /// The most bytes of a block: one fits a frame together with everything else in it.
 pub const MAX_BLOCK_BYTES: usize = 60_400;
@@ -53,6 +55,8 @@ pub enum Form {
     LastPiece,
     /// The payload of one message that is too large for a block. Never on the wire.
     Large,
+    /// An [`ObjectRecord`] instead of the payload that it names.
+    Object,
 }
 
 /// Consecutive messages of one sender, or a part of one. Never damaged: it is checked when it is decoded.
@@ -107,6 +111,24 @@ impl Block {
         }
     }
 
+    /// A block of one message whose payload travels beside the log.
+    pub fn object(record: &ObjectRecord) -> Self {
+        Self {
+            count: 1,
+            form: Form::Object,
+            bytes: encode_to_vec(record).into(),
+            ..Self::default()
+        }
+    }
+
+    /// What it names, if its payload travels beside the log.
+    pub fn record(&self) -> Option<ObjectRecord> {
+        let record = (self.form == Form::Object).then(|| decode_all::<ObjectRecord>(self.bytes.clone()))?;
+        record
+            .ok()
+            .filter(|record| (1..=MAX_OBJECT_BYTES).contains(&record.length))
+    }
+
     /// The same at this level.
     #[must_use]
     pub fn with_level(self, level: Level) -> Self {
@@ -158,6 +180,11 @@ impl Block {
     /// Whether it has messages, and neither nulls nor a piece.
     pub fn is_messages(&self) -> bool {
         self.form == Form::Messages && !self.is_nulls()
+    }
+
+    /// Whether it is a part of a payload.
+    pub fn is_piece(&self) -> bool {
+        matches!(self.form, Form::Piece | Form::LastPiece)
     }
 
     /// What its bytes are.
@@ -397,7 +424,7 @@ impl Wire for Block {
             0 => Form::Messages,
             1 => Form::Piece,
             2 => Form::LastPiece,
-            _ => return Err(DecodeError::Invalid),
+            _ => Form::Object,
         };
         let safe = head & 4 != 0;
         let level = if safe { Level::Safe } else { Level::Agreed };
@@ -422,13 +449,17 @@ impl Wire for Block {
         } else {
             bytes
         };
-        Ok(Self {
+        let block = Self {
             count,
             index,
             form,
             level,
             bytes,
-        })
+        };
+        if form == Form::Object && (index > 0 || block.record().is_none()) {
+            return Err(DecodeError::Invalid);
+        }
+        Ok(block)
     }
 }
 
@@ -456,8 +487,8 @@ impl Block {
             Form::Messages => 0,
             Form::Piece => 1,
             Form::LastPiece => 2,
-            // Not a block that anyone takes: it goes into the log in pieces.
-            Form::Large => 3,
+            // A large one is no block that anyone takes: it goes into the log in pieces.
+            Form::Object | Form::Large => 3,
         };
         let count = u64::from(self.count) + u64::from(self.index);
         put_varint(out, count << 3 | safe << 2 | form);
@@ -541,6 +572,41 @@ mod tests {
         }
         let whole = block(&[b"one", b"two"]);
         assert_eq!(whole.clone().pieces().collect::<Vec<_>>(), [whole]);
+    }
+
+    #[test]
+    fn a_block_that_names_an_object_is_one_message_and_says_nothing_else() {
+        let record = ObjectRecord {
+            object: 300,
+            length: 1 << 28,
+            digest: crate::object::Digest(7),
+        };
+        let block = Block::object(&record).with_level(Level::Safe);
+        assert_eq!(block.record(), Some(record));
+        assert!(!block.is_messages() && !block.is_nulls());
+        let encoded = encode_to_vec(&block);
+        assert_eq!(decode_all::<Block>(encoded.clone().into()).as_ref(), Ok(&block));
+        let damaged = |at: usize, value: u8| {
+            let mut bad = encoded.clone();
+            bad[at] = value;
+            decode_all::<Block>(bad.into())
+        };
+        // Two of them; a byte less; a number that swallows the length.
+        for (at, value) in [(0, encoded[0] + 8), (1, encoded[1] - 1), (3, 0x82)] {
+            assert!(damaged(at, value).is_err(), "byte {at} as {value}");
+        }
+        for length in [0, MAX_OBJECT_BYTES + 1] {
+            let record = ObjectRecord { length, ..record };
+            let bytes = encode_to_vec(&Block::object(&record));
+            assert_eq!(
+                decode_all::<Block>(bytes.into()),
+                Err(DecodeError::Invalid),
+                "{length}"
+            );
+        }
+        for other in [Block::of(b"message"), Block::nulls(1)] {
+            assert_eq!(other.record(), None);
+        }
     }
 
     #[test]

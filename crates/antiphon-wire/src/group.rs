@@ -4,6 +4,9 @@
 //! that were sent under another node view than its own, because everything unfinished is begun again at each primary
 //! node view. Data ([`GroupData`]) may be lost, doubled and reordered; the logs make it reliable.
 
+use bytes::Bytes;
+
+use crate::object::{ChunkSpan, Digest};
 use crate::{Block, GroupId, GroupViewId, Incarnation, ViewId, wire_enum, wire_struct};
 
 wire_struct! {
@@ -31,6 +34,8 @@ wire_struct! {
         pub slow_after_ms: u32,
         /// What makes a total order: 0 is the sequencer, 1 is rotation, 2 is token; 0 in any other order.
         pub engine: u8,
+        /// The most bytes of an object, and of all objects of one sender that a member holds at a time.
+        pub max_object_bytes: u32,
     }
 }
 
@@ -556,6 +561,56 @@ wire_enum! {
             ask: bool,
             /// How far, in the columns that are new or asked for.
             reach: Vec<Reach>,
+        },
+        /// To one member: I have an object for you.
+        Offer = 20 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender has installed.
+            view: GroupViewId,
+            /// The sender's number for it.
+            object: u64,
+            /// Its bytes.
+            length: u32,
+            /// Of a copy that the receiver said to hold and that is not what was sent: begin again.
+            wrong: Option<Digest>,
+        },
+        /// To an object's sender: there is room for all of it here, send these chunks.
+        Want = 21 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender of this has installed.
+            view: GroupViewId,
+            /// The object.
+            object: u64,
+            /// The first chunk that is missing.
+            next: u32,
+            /// Chunks before this one may be sent.
+            until: u32,
+            /// Of those that were sent, these did not come: at most 32 spans.
+            again: Vec<ChunkSpan>,
+        },
+        /// A chunk of the sender's object.
+        Chunk = 22 {
+            /// The group.
+            group: GroupId,
+            /// The object.
+            object: u64,
+            /// Which chunk.
+            index: u32,
+            /// Its bytes.
+            bytes: Bytes,
+        },
+        /// To an object's sender: all of it is here, and is kept until its record is delivered.
+        Held = 23 {
+            /// The group.
+            group: GroupId,
+            /// The view the sender of this has installed.
+            view: GroupViewId,
+            /// The object.
+            object: u64,
+            /// Of what is here.
+            digest: Digest,
         },
     }
 }

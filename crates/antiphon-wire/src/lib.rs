@@ -6,6 +6,7 @@
 //! - [`stream`]: frames on a byte stream;
 //! - [`datagram`]: frames on datagrams;
 //! - [`level`]: which messages two builds may use with each other;
+//! - [`object`]: payloads beside the log, in chunks, and what the log says of them;
 //! - [`record`]: what a frame may hold, from discovery to group data;
 //! - [`membership`] and [`group`]: the protocol messages of the two layers of views.
 //!
@@ -21,6 +22,7 @@ pub mod group;
 mod id;
 pub mod level;
 pub mod membership;
+pub mod object;
 pub mod record;
 pub mod stream;
 mod view;

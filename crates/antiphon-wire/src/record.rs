@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::codec::put_varint;
 use crate::group::{GroupControl, GroupData};
 use crate::membership::{Discovery, Heartbeat, MembershipMessage};
 use crate::{Block, Incarnation, Wire, wire_enum, wire_struct};
@@ -36,35 +37,56 @@ wire_enum! {
 }
 
 impl Record {
-    /// The record without its block's bytes, which end it: for frames that share them. `None` if it is no batch.
+    /// The record without the bytes that end it, those of a block or of a chunk: for frames that share them. `None` if it
+    /// ends otherwise.
     pub fn encode_before_block(&self) -> Option<(Vec<u8>, &Bytes)> {
-        let Record::Group(GroupData::Batch {
-            group,
-            view,
-            sender,
-            first,
-            stable,
-            ask,
-            messages,
-        }) = self
-        else {
-            return None;
+        let (mark, shared, ends) = match self {
+            Record::Group(GroupData::Batch {
+                group,
+                view,
+                sender,
+                first,
+                stable,
+                ask,
+                messages,
+            }) => {
+                let mark = GroupData::Batch {
+                    group: *group,
+                    view: *view,
+                    sender: *sender,
+                    first: *first,
+                    stable: *stable,
+                    ask: *ask,
+                    messages: Block::default(),
+                };
+                // An empty block is its count and its length: two zeros.
+                (mark, messages.bytes(), 2)
+            }
+            Record::Group(GroupData::Chunk {
+                group,
+                object,
+                index,
+                bytes,
+            }) => {
+                let mark = GroupData::Chunk {
+                    group: *group,
+                    object: *object,
+                    index: *index,
+                    bytes: Bytes::new(),
+                };
+                // No bytes are their length: a zero.
+                (mark, bytes, 1)
+            }
+            _ => return None,
         };
-        let mark = Record::Group(GroupData::Batch {
-            group: *group,
-            view: *view,
-            sender: *sender,
-            first: *first,
-            stable: *stable,
-            ask: *ask,
-            messages: Block::default(),
-        });
         let mut bytes = Vec::with_capacity(96);
-        mark.encode(&mut bytes);
-        // An empty block is its count and its length: two zeros.
-        bytes.truncate(bytes.len() - 2);
-        messages.encode_prefix(&mut bytes);
-        Some((bytes, messages.bytes()))
+        Record::Group(mark).encode(&mut bytes);
+        bytes.truncate(bytes.len() - ends);
+        match self {
+            Record::Group(GroupData::Batch { messages, .. }) => messages.encode_prefix(&mut bytes),
+            _ => put_varint(&mut bytes, shared.len() as u64),
+        }
+        Some((bytes, shared))
     }
 }
 
@@ -148,6 +170,16 @@ mod tests {
                 encode_to_vec(&record),
                 "{payloads:?}"
             );
+        }
+        for length in [0, 1, 300, 60_000] {
+            let chunk = Record::Group(GroupData::Chunk {
+                group,
+                object: 1 << 40,
+                index: 4000,
+                bytes: vec![7; length].into(),
+            });
+            let (before, bytes) = chunk.encode_before_block().expect("a chunk");
+            assert_eq!([&before, &bytes[..]].concat(), encode_to_vec(&chunk), "{length}");
         }
         let ack = Record::Group(GroupData::Ack {
             group,

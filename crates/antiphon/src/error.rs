@@ -124,8 +124,11 @@ pub enum SendError {
     /// Only from [`try_send`](crate::GroupSender::try_send): the queue is full because some member has not consumed
     /// what was sent.
     Full,
-    /// Larger than [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES), or than the group's window.
-    TooLarge,
+    /// Larger than any payload of the group.
+    TooLarge {
+        /// The most bytes of a payload: what [`GroupBuilder::max_object_bytes`](crate::GroupBuilder::max_object_bytes) says.
+        limit: usize,
+    },
     /// The group or the cluster was left, or the node's task has died.
     Closed,
 }
@@ -133,12 +136,17 @@ pub enum SendError {
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            SendError::TooLarge { limit } => {
+                return write!(
+                    f,
+                    "the payload is larger than {limit} bytes, the most that the group takes; give all its members a larger max_object_bytes, or send it in parts"
+                );
+            }
             SendError::NotMember => "this node is not a member of the group yet; wait for its next view",
             SendError::NotPrimary => {
                 "this component has no majority of the last primary view; sending resumes when it is reunited with it"
             }
             SendError::Full => "the queue is full: some member has not consumed what was sent",
-            SendError::TooLarge => "the payload is larger than 1 MiB, or than the window of the group",
             SendError::Closed => "the group or the cluster was left",
         })
     }

@@ -60,4 +60,4 @@ pub use cluster::{
 };
 pub use error::{Error, SendError};
 pub use event::{ClusterEvent, Event, Message, Messages, View};
-pub use group::{Group, GroupBuilder, GroupSender, Receipt, Run, SafeReceipt};
+pub use group::{Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt};

@@ -284,7 +284,7 @@ fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
 
 #[test]
 fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
-    let mut node = Node::start("--group chat");
+    let mut node = Node::start("--group chat --max-object 1MiB");
     node.event("view");
     for (line, expected) in [
         (&b"hello"[..], "not JSON"),
@@ -292,6 +292,10 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
         (br#"{"send":{"group":"nowhere","payload":"x"}}"#, "chat"),
         (br#"{"send":{"group":"chat","payload":7}}"#, "payload"),
         (br#"{"send":{"payload":{"base64":"!"}}}"#, "base64"),
+        (
+            br#"{"send":{"payload":{"file":"/nonexistent/x"}}}"#,
+            "/nonexistent/x",
+        ),
         (br#"{"fault":{"block":["b"]}}"#, "--allow-faults"),
         (br#"{"dance":{}}"#, "dance"),
         (&[b'['; 100_000], "not JSON"),
@@ -308,7 +312,7 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
     let large = json!({"send": {"group": "chat", "payload": "x".repeat((1 << 20) + 1)}});
     node.say(large.clone());
     let refused = node.event("refused");
-    assert!(refused["reason"].as_str().unwrap().contains("1 MiB"));
+    assert!(refused["reason"].as_str().unwrap().contains("1048576 bytes"));
     assert_eq!(refused["group"], "chat");
     assert_eq!(refused["request"], large, "the request is echoed");
     let large = "y".repeat(1 << 20);

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::event::fingerprint;
 use crate::judge::{Rules, judge};
 use crate::load::{Load, say};
 use crate::network::{Network, Refusal};
@@ -339,6 +340,19 @@ impl Cluster {
     /// Has a node send this many messages.
     pub fn say(&self, name: &str, count: usize) {
         say(self.shared.lock().last_mut(name), GROUP, count);
+    }
+
+    /// Has a node send what is in a file; gives what stands for it in the trace.
+    pub fn say_file(&self, name: &str, path: &Path) -> String {
+        let what = fingerprint(path).unwrap_or_else(|error| panic!("{error}"));
+        let line = serde_json::json!({ "send": { "group": GROUP, "payload": { "file": path } } });
+        let mut trace = self.shared.lock();
+        let run = trace.last_mut(name);
+        run.sent.push((GROUP.to_owned(), what.clone()));
+        if let Some(mouth) = &run.mouth {
+            let _ = mouth.send(line.to_string());
+        }
+        what
     }
 
     /// Has every running member send a message each tick, until the load is ended.

@@ -1,6 +1,8 @@
 //! What a node says with `--json`, read independently of the code that writes it.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher as _;
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -75,6 +77,15 @@ pub enum Event {
         ticket: u64,
         /// `delivered`, `not_delivered` or `unknown`.
         outcome: String,
+    },
+    /// How far a large payload is.
+    Progress {
+        /// Which send of this process to the group, from 1.
+        ticket: u64,
+        /// Bytes that all others have.
+        bytes: u64,
+        /// Its bytes.
+        length: u64,
     },
     /// Removed while alive.
     Expelled {
@@ -202,8 +213,41 @@ pub struct Message {
     pub sender: String,
     /// The sender's number for it.
     pub seq: u64,
-    /// What it says.
+    /// What it says; of one in a file, its length and a hash.
+    #[serde(deserialize_with = "payload")]
     pub payload: String,
+}
+
+/// A payload as it stands in a line.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Payload {
+    Text(String),
+    File { file: String, bytes: u64 },
+}
+
+fn payload<'de, D: serde::Deserializer<'de>>(line: D) -> Result<String, D::Error> {
+    match Payload::deserialize(line)? {
+        Payload::Text(text) => Ok(text),
+        Payload::File { file, bytes } => {
+            let fingerprint = fingerprint(Path::new(&file)).map_err(serde::de::Error::custom)?;
+            if fingerprint.starts_with(&format!("{bytes} bytes")) {
+                Ok(fingerprint)
+            } else {
+                Err(serde::de::Error::custom(format!(
+                    "{file} has not {bytes} bytes: {fingerprint}"
+                )))
+            }
+        }
+    }
+}
+
+/// The length and a hash of a file: what stands for a payload that is too large for a line.
+pub(crate) fn fingerprint(path: &Path) -> Result<String, String> {
+    let content = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(&content);
+    Ok(format!("{} bytes, {:016x}", content.len(), hasher.finish()))
 }
 
 impl NodeView {

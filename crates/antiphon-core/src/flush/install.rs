@@ -63,7 +63,7 @@ impl Group {
 
     fn install_next(&mut self, ctx: &mut Context<'_>, decision: Decision) {
         let consumed = self.consumed_positions(&decision);
-        let options = self.options;
+        let (options, largest) = (self.options, self.largest());
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
@@ -94,7 +94,8 @@ impl Group {
         );
         let old = std::mem::replace(&mut membership.stream, stream);
         let old_members = old.members.clone();
-        membership.assembly = Assembly::default();
+        membership.assembly = Assembly::new(largest);
+        membership.objects.install(ctx.me, &decision);
         membership.flow = Flow::Open;
         membership.held_cut = None;
         membership.watch = None;

@@ -38,6 +38,8 @@ pub(crate) struct Context<'a> {
     pub(super) sent: &'a mut BTreeMap<String, (u64, Credit)>,
     /// Former memberships that others may still need, of groups that go on at this node.
     pub(crate) ghosts: &'a mut Vec<Group>,
+    /// The number of the last object: none is used again, whatever becomes of a membership.
+    pub(super) last_object: &'a mut u64,
     pub(super) nonsense: &'a mut u64,
 }
 

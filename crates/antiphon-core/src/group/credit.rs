@@ -3,7 +3,7 @@
 //! Every member reserves one window for every other. A sender counts what it has sent and some member's application
 //! has not consumed; when that fills the window, it waits. Both counts go on across views, as the messages do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use antiphon_wire::{Block, Incarnation};
@@ -88,11 +88,13 @@ impl Credit {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Backlog {
     runs: VecDeque<Unread>,
+    /// Bytes of the objects among them, by sender.
+    objects: BTreeMap<Incarnation, usize>,
     /// When the application last took something, or had nothing to take.
     moved: Time,
 }
 
-/// Consecutive messages of one sender.
+/// Consecutive messages of one sender, or the place of what was skipped, with none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Unread {
     sender: Incarnation,
@@ -101,6 +103,8 @@ struct Unread {
     count: u64,
     /// How many pieces each has.
     pieces: u64,
+    /// Bytes that no window counts, of one that is an object.
+    object_bytes: usize,
 }
 
 impl Backlog {
@@ -112,7 +116,7 @@ impl Backlog {
         match self.runs.back_mut() {
             Some(last)
                 if last.sender == sender
-                    && (last.pieces, pieces) == (1, 1)
+                    && (last.pieces, pieces, last.object_bytes) == (1, 1, 0)
                     && last.first + last.count == first =>
             {
                 last.count += count;
@@ -122,26 +126,84 @@ impl Backlog {
                 first,
                 count,
                 pieces,
+                object_bytes: 0,
             }),
         }
+    }
+
+    /// An object of so many bytes, with this number, was handed to the application.
+    pub(crate) fn delivered_object(&mut self, now: Time, sender: Incarnation, number: u64, bytes: usize) {
+        if self.runs.is_empty() {
+            self.moved = now;
+        }
+        *self.objects.entry(sender).or_default() += bytes;
+        self.runs.push_back(Unread {
+            sender,
+            first: number,
+            count: 1,
+            pieces: 1,
+            object_bytes: bytes,
+        });
+    }
+
+    /// Bytes of objects that the application has not taken.
+    pub(crate) fn object_bytes(&self) -> usize {
+        self.objects.values().sum()
+    }
+
+    /// Of those, what this sender has sent.
+    pub(crate) fn object_bytes_of(&self, sender: Incarnation) -> usize {
+        self.objects.get(&sender).copied().unwrap_or(0)
+    }
+
+    fn took_object(&mut self, sender: Incarnation, bytes: usize) {
+        if let Some(left) = self.objects.get_mut(&sender) {
+            *left -= bytes;
+            if *left == 0 {
+                self.objects.remove(&sender);
+            }
+        }
+    }
+
+    /// These numbers are not for the application: they count as taken as soon as it has taken all that came of this
+    /// sender before. True if it has.
+    pub(crate) fn skipped(&mut self, sender: Incarnation, (first, end): (u64, u64)) -> bool {
+        let waits = self.runs.iter().any(|unread| unread.sender == sender);
+        if waits {
+            self.runs.push_back(Unread {
+                sender,
+                first,
+                count: 0,
+                pieces: end - first,
+                object_bytes: 0,
+            });
+        }
+        !waits
     }
 
     /// The application has taken this many more. Gives each sender's numbers that this covers.
     pub(crate) fn consume(&mut self, now: Time, mut messages: u64) -> Vec<(Incarnation, (u64, u64))> {
         self.moved = now;
         let mut positions = Vec::new();
-        while messages > 0 {
-            let Some(front) = self.runs.front_mut() else {
-                break;
-            };
+        while let Some(front) = self.runs.front_mut()
+            && (messages > 0 || front.count == 0)
+        {
             let taken = messages.min(front.count);
             let first = front.first;
+            // What was skipped is one that has no message.
+            if front.count == 0 {
+                front.first += front.pieces;
+            }
             front.first += taken * front.pieces;
             front.count -= taken;
             messages -= taken;
             positions.push((front.sender, (first, front.first)));
+            let (sender, object_bytes) = (front.sender, front.object_bytes);
             if front.count == 0 {
                 self.runs.pop_front();
+                if object_bytes > 0 {
+                    self.took_object(sender, object_bytes);
+                }
             }
         }
         positions

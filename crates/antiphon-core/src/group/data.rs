@@ -93,6 +93,9 @@ impl Membership {
             GroupData::Batch { view, .. }
             | GroupData::Orders { view, .. }
             | GroupData::Token { view, .. }
+            | GroupData::Offer { view, .. }
+            | GroupData::Want { view, .. }
+            | GroupData::Held { view, .. }
             | GroupData::Rows { view, .. } => {
                 if view > self.stream.id {
                     self.hold_early(from, record);
@@ -131,6 +134,8 @@ impl Membership {
                 false
             }
             GroupData::Ack { .. } | GroupData::Nak { .. } | GroupData::OrderNak { .. } => false,
+            // A chunk is for whoever asked for it, and that was handled before.
+            GroupData::Chunk { .. } => false,
             GroupData::Pull {
                 view,
                 sender,

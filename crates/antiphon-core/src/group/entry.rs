@@ -11,6 +11,7 @@ use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 use super::Context;
 use super::large::Assembly;
 use super::member::*;
+use super::object::Objects;
 use super::reached::Reached;
 use super::slow::Standstill;
 use super::stream::Stream;
@@ -138,6 +139,9 @@ impl Group {
             &credit,
             self.options,
         );
+        let mut objects = Objects::default();
+        objects.install(ctx.me, &decision);
+        let largest = self.largest();
         let view = self.view_event(group, &decision, vec![ctx.me]);
         ctx.floors.insert(group, decision.id);
         let retained = (!founded).then(|| Retained {
@@ -162,7 +166,8 @@ impl Group {
             confirmations: BTreeMap::new(),
             departed: departed.into(),
             suspended: false,
-            assembly: Assembly::default(),
+            assembly: Assembly::new(largest),
+            objects,
             early: Vec::new(),
             early_bytes: 0,
             leave_at: None,
@@ -299,7 +304,7 @@ fn describe(terms: GroupTerms) -> String {
         (_, other) => format!(" by unknown ({other})"),
     };
     format!(
-        "order {order}{engine}, a window of {} bytes, {slow_after} and dissemination {dissemination}",
-        terms.window_bytes
+        "order {order}{engine}, a window of {} bytes, objects of up to {} bytes, {slow_after} and dissemination {dissemination}",
+        terms.window_bytes, terms.max_object_bytes
     )
 }

@@ -42,12 +42,13 @@ impl Group {
     pub(super) fn ask_to_leave(&mut self, ctx: &mut Context<'_>) {
         let Some(since) = self.leaving else { return };
         let waited = ctx.now.since(since) >= ctx.profile.leave_within / 2;
-        if ctx.suspended || !self.outbox.is_empty() && !waited {
-            return;
-        }
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
+        let all_sent = self.outbox.is_empty() && membership.objects.all_sent();
+        if ctx.suspended || !all_sent && !waited {
+            return;
+        }
         if membership.leave_at.is_some_and(|at| ctx.now < at) {
             return;
         }
@@ -66,7 +67,7 @@ impl Group {
         let sent = pending
             .flat_map(|pending| pending.messages)
             .map(|(seq, tickets)| (seq.is_some(), tickets));
-        let queued = self.outbox.clear().into_iter().map(|tickets| (false, tickets));
+        let queued = self.clear_queued().map(|tickets| (false, tickets));
         let receipts: Vec<_> = sent.chain(own).chain(queued).collect();
         for (sent, Tickets { first, count }) in receipts {
             let outcome = if sent {
@@ -138,9 +139,18 @@ impl Group {
         true
     }
 
+    /// Empties what was accepted and never sent.
+    fn clear_queued(&mut self) -> impl Iterator<Item = Tickets> + use<> {
+        let mut queued = self.outbox.clear();
+        if let Phase::Member(membership) = &mut self.phase {
+            queued.extend(membership.objects.clear_unsent());
+        }
+        queued.into_iter()
+    }
+
     pub(super) fn keep_pending(&mut self, incarnation: Incarnation) {
         let sent = self.sent.clear().map(|(seq, tickets)| (Some(seq), tickets));
-        let queued = self.outbox.clear().into_iter().map(|tickets| (None, tickets));
+        let queued = self.clear_queued().map(|tickets| (None, tickets));
         let messages: Vec<_> = sent.chain(queued).collect();
         if !messages.is_empty() {
             self.pending.push(Pending {

@@ -13,7 +13,11 @@
 //!   of them if the sender takes part in the flush. What a view leaves unfinished is of a sender that died or was removed.
 //!   Nobody delivers that, since nobody has delivered its last piece: the cut would have it.
 //! - A message has at most [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES) and at most one window of bytes. So it always fits an
-//!   empty window, and the log of a receiver takes it beside what is still kept for others.
+//!   empty window, and the log of a receiver takes it beside what is still kept for others. What is larger is an
+//!   [object](super::object).
+//!
+//! - What comes in more pieces than a message has, or with more bytes, is nobody's of this program: nothing of it is kept or
+//!   delivered, and its credit goes back as if it had been taken.
 //!
 //! # When someone dies
 //! The sender, before all pieces are out: members hold some, the cut has those that any survivor holds, all deliver (or repair
@@ -33,15 +37,20 @@ use crate::MAX_PAYLOAD_BYTES;
 pub(crate) const MAX_PIECES: usize = MAX_PAYLOAD_BYTES.div_ceil(PIECE_BYTES);
 
 /// Pieces of the unfinished messages of one view, by sender.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Assembly {
+    /// The most bytes of a message.
+    limit: usize,
     unfinished: BTreeMap<Incarnation, Pieces>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Pieces {
+    /// None are kept once there are more than a message has.
     parts: Vec<Bytes>,
     bytes: usize,
+    /// All that came, kept or not.
+    count: u64,
 }
 
 /// What a delivered block is to the application.
@@ -53,11 +62,24 @@ pub(crate) enum Part {
     Unfinished,
     /// A message, whole, and of how many pieces.
     Whole(Block, u64),
+    /// One that travelled beside the log.
+    Object(Block),
+    /// So many pieces of what no node sends: it is dropped.
+    Dropped(u64),
 }
 
 impl Assembly {
+    /// Nothing unfinished; messages have at most so many bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            unfinished: BTreeMap::new(),
+        }
+    }
+
     /// The next block of this sender in the group's order.
     pub(crate) fn take(&mut self, sender: Incarnation, block: Block) -> Part {
+        let limit = self.limit;
         if block.form() == Form::Messages {
             return Part::Messages(block);
         }
@@ -65,32 +87,45 @@ impl Assembly {
             return Part::Whole(Block::large(block.bytes().clone()).with_level(block.level()), 1);
         }
         let pieces = self.unfinished.entry(sender).or_default();
-        pieces.bytes += block.bytes().len();
-        // One that sends more than a message may have is no node of ours; what is kept of it is bounded all the same.
-        if pieces.bytes > MAX_PAYLOAD_BYTES {
-            pieces.parts.clear();
-        }
-        pieces.parts.push(block.bytes().clone());
+        pieces.add(block.bytes(), limit);
         if block.form() == Form::Piece {
             return Part::Unfinished;
         }
         let pieces = self.unfinished.remove(&sender).unwrap_or_default();
-        let mut payload = BytesMut::with_capacity(pieces.bytes.min(MAX_PAYLOAD_BYTES));
+        if pieces.are_too_many(limit) {
+            return Part::Dropped(pieces.count);
+        }
+        let mut payload = BytesMut::with_capacity(pieces.bytes);
         pieces
             .parts
             .iter()
             .for_each(|part| payload.extend_from_slice(part));
         Part::Whole(
             Block::large(payload.freeze()).with_level(block.level()),
-            pieces.parts.len() as u64,
+            pieces.count,
         )
     }
 
     /// What unfinished messages keep.
     pub(crate) fn bytes(&self) -> usize {
-        self.unfinished
-            .values()
-            .map(|pieces| pieces.bytes.min(MAX_PAYLOAD_BYTES))
-            .sum()
+        let parts = self.unfinished.values().flat_map(|pieces| &pieces.parts);
+        parts.map(Bytes::len).sum()
+    }
+}
+
+impl Pieces {
+    fn add(&mut self, part: &Bytes, limit: usize) {
+        self.bytes = self.bytes.saturating_add(part.len());
+        self.count += 1;
+        if self.are_too_many(limit) {
+            self.parts = Vec::new();
+        } else {
+            self.parts.push(part.clone());
+        }
+    }
+
+    /// Whether no message has so many, or so many bytes: its sender is no node of ours, and nothing of it is kept.
+    fn are_too_many(&self, limit: usize) -> bool {
+        self.bytes > limit || self.count > MAX_PIECES as u64
     }
 }

@@ -16,7 +16,8 @@ use bytes::Bytes;
 
 use super::credit::{Backlog, Credit};
 use super::large::{Assembly, Part};
-use super::log::BLOCK_OVERHEAD;
+use super::log::{BLOCK_OVERHEAD, charge};
+use super::object::{Issue, Objects};
 use super::outbox::{Outbox, Sent, Tickets};
 use super::slow::{Slow, Standstill};
 use super::stream::Stream;
@@ -74,6 +75,8 @@ pub(crate) struct Group {
     pub(super) outbox: Outbox,
     /// What was refused for want of room, in bytes: the application is told when there is.
     pub(super) refused: Option<usize>,
+    /// The same of an object.
+    pub(super) refused_object: Option<usize>,
     pub(super) sent: Sent,
     pub(super) pending: Vec<Pending>,
     pub(super) credit: Credit,
@@ -117,6 +120,8 @@ pub(crate) struct Membership {
     pub(crate) suspended: bool,
     /// Messages of the present view that are delivered in part.
     pub(crate) assembly: Assembly,
+    /// Payloads beside the log, whatever the view.
+    pub(crate) objects: Objects,
     pub(super) early: Vec<(Incarnation, GroupData)>,
     pub(super) early_bytes: usize,
     pub(super) leave_at: Option<Time>,
@@ -157,6 +162,7 @@ impl Group {
             next_seq: 1,
             outbox: Outbox::default(),
             refused: None,
+            refused_object: None,
             sent: Sent::default(),
             pending: Vec::new(),
             credit: Credit::new(1),
@@ -205,6 +211,7 @@ impl Group {
             dissemination,
             slow_after_ms: u32::try_from(slow_after).unwrap_or(u32::MAX),
             engine,
+            max_object_bytes: self.options.max_object_bytes,
         }
     }
 
@@ -227,6 +234,11 @@ impl Group {
 
     pub(super) fn window(&self) -> usize {
         self.options.window_bytes as usize
+    }
+
+    /// The most bytes of a message that goes through the log; what is larger is an object.
+    pub(crate) fn largest(&self) -> usize {
+        MAX_PAYLOAD_BYTES.min(self.window())
     }
 
     pub(crate) fn event(&self, ctx: &mut Context<'_>, event: GroupEvent) {
@@ -277,8 +289,8 @@ impl Group {
         block: Block,
     ) -> Result<(), SendError> {
         let length = block.bytes().len();
-        if block.form() == Form::Large && length > MAX_PAYLOAD_BYTES.min(self.window()) {
-            return Err(SendError::TooLarge);
+        if block.form() == Form::Large && length > self.largest() {
+            return self.send_object(ctx, first, block.level(), block.bytes().clone());
         }
         self.check_room(ctx, length)?;
         self.next_ticket = self.next_ticket.max(first.0 + block.count());
@@ -295,6 +307,16 @@ impl Group {
 
     /// Whether messages of so many bytes may be accepted now.
     fn check_room(&mut self, ctx: &Context<'_>, bytes: usize) -> Result<(), SendError> {
+        self.check_membership(ctx)?;
+        if !self.has_room(bytes) {
+            self.refused = Some(bytes);
+            return Err(SendError::Full);
+        }
+        Ok(())
+    }
+
+    /// Whether anything may be accepted now.
+    pub(super) fn check_membership(&self, ctx: &Context<'_>) -> Result<(), SendError> {
         if self.leaving.is_some() || matches!(self.phase, Phase::Ghost { .. }) {
             return Err(SendError::NoSuchGroup);
         }
@@ -303,10 +325,6 @@ impl Group {
         }
         if !matches!(self.phase, Phase::Member(_)) {
             return Err(SendError::NotMember);
-        }
-        if !self.has_room(bytes) {
-            self.refused = Some(bytes);
-            return Err(SendError::Full);
         }
         Ok(())
     }
@@ -332,6 +350,24 @@ impl Group {
         if let Phase::Member(membership) = &mut self.phase {
             let stream = &mut membership.stream;
             self.credit.release(stream.consumed_by_all());
+            // R22: the record of an object, in a view of which every member holds it.
+            let mut object = membership.objects.front().filter(|_| open);
+            while let Some(Issue { ticket, block }) = object.take() {
+                if !self.credit.admits(charge(&block), window) {
+                    object = Some(Issue { ticket, block });
+                    break;
+                }
+                self.credit.spend(&block);
+                let seq = stream.append(block);
+                self.next_seq = seq + 1;
+                let tickets = Tickets {
+                    first: ticket,
+                    count: 1,
+                };
+                self.sent.push(seq, tickets);
+                membership.objects.issue();
+                object = membership.objects.front();
+            }
             while open
                 && let Some(charge) = self.outbox.front_charge()
                 && (self.credit.admits(charge, window) || planted!(IgnoreCredit))
@@ -349,16 +385,23 @@ impl Group {
                     }
                 }
             }
-            let starved = open && !self.outbox.is_empty();
+            let starved = open && !(self.outbox.is_empty() && object.is_none());
             stream.set_starved(ctx.now, ctx.profile, starved);
-            if starved {
+            if starved || membership.objects.without_room().next().is_some() {
                 self.watch_readers(ctx.now);
             }
         }
         self.deliver_ready(ctx);
+        self.admit_objects(ctx);
         // Only when there is room for just that: else it would be offered and refused for ever.
         if self.refused.is_some_and(|bytes| self.has_room(bytes)) && self.outbox.bytes() * 2 <= window {
             self.refused = None;
+            self.event(ctx, GroupEvent::Writable);
+        }
+        if let Some(bytes) = self.refused_object
+            && self.has_room_for_object(ctx.me, bytes)
+        {
+            self.refused_object = None;
             self.event(ctx, GroupEvent::Writable);
         }
         self.ask_to_leave(ctx);
@@ -376,14 +419,18 @@ impl Group {
         let stream = &mut membership.stream;
         while let Some((rank, first, block)) = stream.deliver() {
             let delivery = (stream.id, stream.members[rank], first, block);
-            hand_over(
+            let skipped = hand_over(
                 self.handle,
                 &mut membership.assembly,
+                &mut membership.objects,
                 &mut self.backlog,
                 &mut self.sent,
                 ctx,
                 delivery,
             );
+            if let Some(skipped) = skipped {
+                stream.set_consumed(ctx.now, ctx.profile, rank, skipped);
+            }
         }
     }
 
@@ -422,15 +469,24 @@ impl Group {
                     membership.stream.watch_rows(ctx.now, ctx.profile);
                 }
             }
+            if let Phase::Member(membership) = &mut self.phase {
+                membership.pack_objects(ctx);
+            }
         }
     }
 
     pub(crate) fn handle_data(&mut self, ctx: &mut Context<'_>, from: Incarnation, record: GroupData) {
         match &mut self.phase {
-            Phase::Member(membership) => {
+            Phase::Member(_) => {
                 if ctx.suspended && !planted!(DeliverWhileSuspended) {
                     return;
                 }
+                let Some(record) = self.handle_object(ctx, from, record) else {
+                    return self.pump(ctx);
+                };
+                let Phase::Member(membership) = &mut self.phase else {
+                    return;
+                };
                 let again = if planted!(ForgetDedup) {
                     membership.known_messages(from, &record)
                 } else {
@@ -500,9 +556,11 @@ impl Group {
             return;
         };
         let delivery = (view, sender, first, block);
+        // What is skipped needs no credit any more: the next view begins with its own positions.
         hand_over(
             self.handle,
             &mut membership.assembly,
+            &mut membership.objects,
             &mut self.backlog,
             &mut self.sent,
             ctx,
@@ -518,12 +576,15 @@ impl Group {
         match &self.phase {
             Phase::Locating { retry_at } | Phase::Joining { retry_at, .. } => Some(*retry_at),
             Phase::Member(membership) => {
-                let stream = matches!(membership.flow, Flow::Open).then(|| membership.stream.next_timeout());
+                let open = matches!(membership.flow, Flow::Open);
+                let stream = open.then(|| membership.stream.next_timeout());
+                let objects = open.then(|| membership.objects.next_timeout());
                 let leave = self.leaving.and(membership.leave_at);
                 let watch = membership.watch.map(|(at, _)| at);
                 let flow = membership.flow.next_timeout();
                 [
                     stream.flatten(),
+                    objects.flatten(),
                     leave,
                     watch,
                     flow,
@@ -549,6 +610,7 @@ impl Group {
             Phase::Member(membership) => {
                 if matches!(membership.flow, Flow::Open) {
                     membership.stream.timeout(ctx.now, ctx.profile, ctx.effects);
+                    membership.objects_timeout(ctx);
                 }
                 self.slow_timeout(ctx);
                 self.flush_timeout(ctx);
@@ -561,23 +623,41 @@ impl Group {
 
 pub(super) type Delivery = (GroupViewId, Incarnation, u64, Block);
 
-/// Gives messages to the application; its own with their tickets.
+/// Gives messages to the application; its own with their tickets. If it gives none and never will, which numbers of the
+/// sender count as taken at once.
 pub(super) fn hand_over(
     handle: GroupHandle,
     assembly: &mut Assembly,
+    objects: &mut Objects,
     backlog: &mut Backlog,
     sent: &mut Sent,
     ctx: &mut Context<'_>,
     (view, sender, mut first, block): Delivery,
-) {
-    let mut block = match assembly.take(sender, block) {
+) -> Option<(u64, u64)> {
+    let part = match block.record() {
+        Some(record) => match objects.take(ctx.me, sender, &record) {
+            Some(payload) => Part::Object(Block::large(payload).with_level(block.level())),
+            None => Part::Dropped(1),
+        },
+        None => assembly.take(sender, block),
+    };
+    let mut block = match part {
         Part::Messages(block) => {
             backlog.delivered(ctx.now, sender, first, block.count(), 1);
             block
         }
-        Part::Unfinished => return,
+        Part::Unfinished => return None,
+        Part::Dropped(pieces) => {
+            ctx.nonsense();
+            let skipped = ((first + 1).saturating_sub(pieces), first + 1);
+            return backlog.skipped(sender, skipped).then_some(skipped);
+        }
         Part::Whole(block, pieces) => {
             backlog.delivered(ctx.now, sender, first + 1 - pieces, 1, pieces);
+            block
+        }
+        Part::Object(block) => {
+            backlog.delivered_object(ctx.now, sender, first, block.bytes().len());
             block
         }
     };
@@ -600,4 +680,5 @@ pub(super) fn hand_over(
         ctx.effects
             .push_back(Effect::Event(handle, GroupEvent::Messages(messages)));
     }
+    None
 }

@@ -10,6 +10,9 @@
 //! | each sender's log in the view before, until everyone has the present one | the same |
 //! | each sender's log in the last view of an earlier membership, until everyone has the next | the same |
 //! | frames of a view that is not installed here yet | a fixed reserve |
+//! | objects of each other sender (see [`super::object`]) | `max_object_bytes` |
+//! | objects of all others, together with those that the application was given and has not taken | `object_memory_bytes` |
+//! | this member's own objects, the same way | `max_object_bytes` |
 //!
 //! What the application was given and has not taken is not counted here; credit bounds it to a window per sender. A
 //! member that starts over gives every sender its whole window again, so it asks for the group only when its
@@ -19,7 +22,6 @@ use super::data::MAX_EARLY_BYTES;
 use super::large::MAX_PIECES;
 use super::log::BLOCK_OVERHEAD;
 use super::member::{Group, Phase};
-use crate::MAX_PAYLOAD_BYTES;
 
 /// Bytes of blocks, and a charge for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,19 +30,32 @@ pub struct Memory {
     pub held: usize,
     /// The most that may be held, with the present number of members.
     pub bound: usize,
+    /// Of what is held, the objects: payloads beside the log, whole or not. Those that the application was given are not
+    /// among them.
+    pub objects: usize,
 }
 
 impl Group {
     /// What this group takes at this node.
     pub(crate) fn memory(&self) -> Memory {
         let mut held = self.outbox.bytes();
+        let mut objects = 0;
         let mut bound = self.window() + MAX_PIECES * BLOCK_OVERHEAD;
         let streams = match &self.phase {
             Phase::Member(membership) => {
                 held += membership.assembly.bytes();
-                bound += membership.stream.members.len() * self.window().min(MAX_PAYLOAD_BYTES);
+                bound += membership.stream.members.len() * self.largest();
                 held += membership.early_bytes;
                 bound += MAX_EARLY_BYTES;
+                let (own, others) = (
+                    membership.objects.own_bytes(),
+                    membership.objects.bytes_of_others(),
+                );
+                let each = self.options.max_object_bytes as usize;
+                let all = self.options.object_memory_bytes as usize;
+                objects = own + others;
+                held += objects;
+                bound += own.min(each) + all.min(each.saturating_mul(membership.stream.members.len() - 1));
                 let before = membership
                     .retained
                     .as_ref()
@@ -58,6 +73,6 @@ impl Group {
             held += stream.held_bytes();
             bound += stream.room();
         }
-        Memory { held, bound }
+        Memory { held, bound, objects }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) mod large;
 pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;
+pub(crate) mod object;
 pub(crate) mod outbox;
 pub(crate) mod reached;
 pub(crate) mod slow;
@@ -130,6 +131,8 @@ pub struct Groups {
     effects: VecDeque<Effect>,
     loopback: VecDeque<GroupMessage>,
     packed: bool,
+    /// The number of the last object that was sent, to whatever group.
+    last_object: u64,
     nonsense: u64,
 }
 
@@ -148,6 +151,7 @@ macro_rules! context {
             floors: &mut $groups.floors,
             sent: &mut $groups.sent,
             ghosts: &mut $groups.ghosts,
+            last_object: &mut $groups.last_object,
             nonsense: &mut $groups.nonsense,
         }
     };
@@ -182,6 +186,7 @@ impl Groups {
             effects: VecDeque::new(),
             loopback: VecDeque::new(),
             packed: true,
+            last_object: 0,
             nonsense: 0,
         }
     }
@@ -460,7 +465,7 @@ impl Groups {
     }
 
     /// What a group takes at this node, and may take.
-    pub(crate) fn memory(&self, group: GroupHandle) -> Option<Memory> {
+    pub fn memory(&self, group: GroupHandle) -> Option<Memory> {
         let group = self.groups.get(&group)?;
         let former = |other: &&Group| {
             other.name == group.name
@@ -471,6 +476,7 @@ impl Groups {
         Some(former.fold(group.memory(), |sum, former| Memory {
             held: sum.held + former.held,
             bound: sum.bound + former.bound,
+            objects: sum.objects + former.objects,
         }))
     }
 
@@ -559,6 +565,10 @@ fn data_group(record: &GroupData) -> GroupId {
         | GroupData::RepairOrders { group, .. }
         | GroupData::Token { group, .. }
         | GroupData::TokenHeld { group, .. }
+        | GroupData::Offer { group, .. }
+        | GroupData::Want { group, .. }
+        | GroupData::Chunk { group, .. }
+        | GroupData::Held { group, .. }
         | GroupData::Rows { group, .. } => *group,
     }
 }

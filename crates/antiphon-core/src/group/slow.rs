@@ -18,7 +18,7 @@
 //!
 //! # What counts
 //! - The sender's clock of a member runs while its next message would not fit into its window if that member's
-//!   position alone counted. It is read a few times per `slow_after`, starts over when the position moves, and
+//!   position alone counted, or while that member has no room for an object of the sender's. It is read a few times per `slow_after`, starts over when the position moves, and
 //!   goes on across views.
 //! - The member's clock runs from the last message its application took, or from when there was one to take. Taking one
 //!   message of *any* sender starts it over: who reads slowly, but reads, is never removed. Time without a primary
@@ -50,7 +50,7 @@
 //! | the leader | before the flush has decided | the request is gone; senders ask again within a fraction of `slow_after` |
 //! | the leader | after | the next leader completes the view, the cause is in the decision |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use antiphon_wire::group::GroupMessage;
@@ -188,11 +188,12 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
+        let without_room: BTreeSet<_> = membership.objects.without_room().collect();
         let standstill = &mut membership.standstill;
-        let Some(charge) = front else {
+        if front.is_none() && without_room.is_empty() {
             standstill.clocks.clear();
             return;
-        };
+        }
         standstill.look_at = Some(ctx.now + slow_after / LOOKS);
         // In a flush nothing can be said; what was known stays known.
         if !open {
@@ -201,7 +202,8 @@ impl Group {
         let (group, view) = (membership.id, membership.stream.id);
         for member in membership.stream.others() {
             let position = membership.stream.consumed_by(member).unwrap_or(0);
-            if self.credit.admits_from(position, charge, window) {
+            let admits = |charge| self.credit.admits_from(position, charge, window);
+            if front.is_none_or(admits) && !without_room.contains(&member) {
                 if !planted!(CallReaderSlow) {
                     standstill.clocks.remove(&member);
                 }

@@ -676,6 +676,10 @@ fn travels(record: &GroupData) -> bool {
         | GroupData::Repair { .. }
         | GroupData::PullOrders { .. }
         | GroupData::RepairOrders { .. }
+        | GroupData::Offer { .. }
+        | GroupData::Want { .. }
+        | GroupData::Chunk { .. }
+        | GroupData::Held { .. }
         | GroupData::Rows { .. } => true,
     }
 }

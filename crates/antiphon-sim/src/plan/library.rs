@@ -1,6 +1,7 @@
 //! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it drawn
 //! from the seed.
 
+mod bulk;
 mod gaps;
 mod levels;
 mod lifelines;
@@ -48,6 +49,7 @@ pub const NAMES: &[&str] = &[
     "multicast-is-not-heard",
     "links-fail",
     "killed-on-the-second-link",
+    "r22-bulk",
     "kill-right-after-heal",
     "pause-across-view",
     "crash-between-installs",
@@ -114,6 +116,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         }
         draw_levels(&mut plan, seed);
         links::draw_links(&mut plan, seed);
+        bulk::draw_objects(&mut plan, seed);
         return plan;
     }
     let usual = match name {
@@ -236,6 +239,7 @@ impl Story<'_> {
             "r21-stalled-applications" => self.stalled_applications(),
             "chain-is-torn" => self.chain_is_torn(),
             "r22-large-messages" => self.large_messages(),
+            "r22-bulk" => self.bulk(),
             "kill-right-after-heal" => self.kill_after_heal(),
             "pause-across-view" => self.pause_across_view(),
             "crash-between-installs" => self.crash_between_installs(),

@@ -175,6 +175,10 @@ pub struct Load {
     pub large_percent: u32,
     /// Bytes of the large ones.
     pub large_bytes: usize,
+    /// In a hundred: objects of [`Load::object_bytes`].
+    pub object_percent: u32,
+    /// Bytes of an object; more than a message may have.
+    pub object_bytes: usize,
     /// In a hundred: safe messages.
     pub safe_percent: u32,
 }
@@ -186,6 +190,8 @@ impl Default for Load {
             bytes: 200,
             large_percent: 0,
             large_bytes: 20_000,
+            object_percent: 0,
+            object_bytes: 300_000,
             safe_percent: 0,
         }
     }

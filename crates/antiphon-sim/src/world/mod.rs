@@ -280,6 +280,14 @@ impl World {
         })
     }
 
+    /// What the process at a slot keeps of objects of a group.
+    pub fn object_bytes(&self, slot: Slot, group: GroupIndex) -> usize {
+        let process = self.process_at(slot).map(|process| &self.processes[process]);
+        process
+            .and_then(|process| process.node.memory(process.uses.get(&group)?.handle))
+            .map_or(0, |memory| memory.objects)
+    }
+
     /// Whether the process at a slot is on its way out.
     pub fn is_leaving(&self, slot: Slot) -> bool {
         self.process_at(slot)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use antiphon_core::wire::frame::{HEADER_BYTES, Kind, MAX_FRAME_BYTES, TAG_BYTES, peek};
 use antiphon_core::wire::group::GroupData;
 use antiphon_core::wire::record::Record;
-use antiphon_core::wire::{Block, Incarnation, Level, Member, NodeView, Reader, Wire};
+use antiphon_core::wire::{Block, Incarnation, Member, NodeView, Reader, Wire};
 use antiphon_core::{
     Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message,
     Messages, Node, Output, PathTrouble, Time,
@@ -102,6 +102,8 @@ pub(super) struct Usage {
     unconsumed: u64,
     /// Per sender, the bytes of what the application was given and has not taken.
     unread: BTreeMap<Incarnation, usize>,
+    /// The same of objects, which no window counts.
+    unread_objects: BTreeMap<Incarnation, usize>,
     /// The most that was noted of the core's memory, and of what was not taken of one sender.
     noted: (usize, usize),
 }
@@ -118,6 +120,7 @@ impl Usage {
             in_flush: false,
             unconsumed: 0,
             unread: BTreeMap::new(),
+            unread_objects: BTreeMap::new(),
             noted: (0, 0),
         }
     }
@@ -595,6 +598,9 @@ impl World {
                 if let GroupEvent::Messages(messages) = event {
                     return self.hear_messages(id, group, messages);
                 }
+                if self.hear_progress(&event) {
+                    return;
+                }
                 Seen::Group(group, self.hear_group(id, group, event))
             }
             other => Seen::Contract(format!("an event the simulator does not know: {other:?}")),
@@ -671,7 +677,7 @@ impl World {
         for (group, usage) in &mut process.uses {
             let group = *group;
             let window = self.plan.groups[group].options.window_bytes as usize;
-            if let Some(Memory { held, bound }) = process.node.memory(usage.handle)
+            if let Some(Memory { held, bound, .. }) = process.node.memory(usage.handle)
                 && (held > usage.noted.0 + usage.noted.0 / 8 || held > bound)
             {
                 usage.noted.0 = held;
@@ -681,6 +687,15 @@ impl World {
                     sender,
                     held,
                     bound,
+                });
+            }
+            let largest = self.plan.groups[group].options.max_object_bytes as usize;
+            for (sender, held) in usage.unread_objects.iter().filter(|(_, held)| **held > largest) {
+                notes.push(Seen::Memory {
+                    group,
+                    sender: Some(*sender),
+                    held: *held,
+                    bound: largest,
                 });
             }
             let most = usage.unread.iter().max_by_key(|(_, bytes)| **bytes);
@@ -719,6 +734,7 @@ impl World {
         for usage in process.uses.values_mut().filter(|usage| usage.unconsumed > 0) {
             any = true;
             usage.unread.clear();
+            usage.unread_objects.clear();
             process
                 .node
                 .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
@@ -759,18 +775,6 @@ impl World {
 /// A node's addresses beyond the first.
 fn further(plan: &Plan, slot: Slot) -> Vec<SocketAddr> {
     (1..plan.links_of(slot)).map(|link| addr_on(slot, link)).collect()
-}
-
-fn delivery(message: &Message) -> Delivery {
-    Delivery {
-        view: message.view,
-        sender: message.sender,
-        seq: message.seq,
-        numbers: Block::large(message.payload.clone()).places(),
-        payload: hash(&message.payload, 0),
-        safe: message.level == Level::Safe,
-        ticket: message.ticket.map(|ticket| ticket.0),
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use antiphon_wire::group::{
     CutSpan, Decision, DepartedSender, DepartureCause, GroupControl, GroupData, GroupMessage, GroupReport,
     GroupTerms, Joiner, Reach, Run, Span, Standing,
 };
+use antiphon_wire::object::{ChunkSpan, Digest, ObjectRecord};
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId, Level};
 
@@ -65,6 +66,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         dissemination: 1,
         slow_after_ms: 30_000,
         engine: 1,
+        max_object_bytes: 1 << 28,
     };
     let report = || GroupReport {
         name: name(),
@@ -391,6 +393,63 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                     },
                     Reach { column: 0, until: 1 },
                 ],
+            },
+        ),
+        (
+            "batch with the record of an object",
+            batch(Block::object(&ObjectRecord {
+                object: 300,
+                length: 70_000_000,
+                digest: Digest(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100),
+            })),
+        ),
+        (
+            "offer",
+            GroupData::Offer {
+                group,
+                view,
+                object: 300,
+                length: 70_000_000,
+                wrong: None,
+            },
+        ),
+        (
+            "offer to one whose copy is wrong",
+            GroupData::Offer {
+                group,
+                view,
+                object: 300,
+                length: 70_000_000,
+                wrong: Some(Digest(1 << 100)),
+            },
+        ),
+        (
+            "want",
+            GroupData::Want {
+                group,
+                view,
+                object: 300,
+                next: 200,
+                until: 208,
+                again: vec![ChunkSpan { first: 200, end: 202 }],
+            },
+        ),
+        (
+            "chunk",
+            GroupData::Chunk {
+                group,
+                object: 300,
+                index: 1166,
+                bytes: b"end"[..].into(),
+            },
+        ),
+        (
+            "held",
+            GroupData::Held {
+                group,
+                view,
+                object: 300,
+                digest: Digest(1 << 100),
             },
         ),
     ];

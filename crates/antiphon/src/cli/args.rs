@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::bench::BenchArgs;
 use super::exit;
 use super::patience::Patience;
+use super::size::Size;
 
 /// Nodes that find each other, agree on who is there, and deliver messages in one order.
 #[derive(Debug, Parser)]
@@ -120,6 +121,21 @@ pub(crate) struct NodeArgs {
     /// node: whoever reads stdout); 1s to 1h, units ms, s, m, h, or `never`; the same at each member [default: 30s]
     #[arg(long, env = "ANTIPHON_SLOW_AFTER", value_name = "DURATION", value_parser = Patience::parse)]
     pub(crate) slow_after: Option<Patience>,
+
+    /// Largest payload, if above 1 MiB; units KiB, MiB, GiB, 64KiB to 1GiB; the same at each member. Each holds at most as much
+    /// of the large payloads of every other, and of its own [default: 256MiB]
+    #[arg(long, env = "ANTIPHON_MAX_OBJECT", value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) max_object: Option<Size>,
+
+    /// The most memory, in each group, for the large payloads of all others together, at least --max-object; their senders
+    /// wait [default: twice --max-object]
+    #[arg(long, env = "ANTIPHON_OBJECT_MEMORY", value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) object_memory: Option<Size>,
+
+    /// Directory for the files of delivered payloads above 1 MiB; whoever reads the lines removes them [default: one of the
+    /// node's own, removed when it ends]
+    #[arg(long, env = "ANTIPHON_SPOOL", value_name = "DIR")]
+    pub(crate) spool: Option<PathBuf>,
 
     /// How this node sends messages: `tcp`, or `udp` on the same port number (TCP where that does not pass). Nodes that
     /// differ in this understand each other [default: tcp]

@@ -145,6 +145,17 @@ pub(crate) enum Line {
         /// `delivered`, `not_delivered` or `unknown`.
         outcome: String,
     },
+    /// How far a payload above 1 MiB of this node is on its way; a few times for each.
+    Progress {
+        /// The group's name.
+        group: String,
+        /// The how-manieth send of this node to the group it is, from 1.
+        ticket: u64,
+        /// Bytes that every other member has.
+        bytes: u64,
+        /// Its bytes.
+        length: u64,
+    },
     /// This node was removed while it was alive.
     Expelled {
         /// Why, and who said so.
@@ -235,10 +246,11 @@ pub(crate) enum ViewName {
     NonPrimary(String),
 }
 
-/// A message's bytes: a JSON string if they are UTF-8, `{"base64":"…"}` if not. Either form is taken on stdin.
+/// A message's bytes: a JSON string if they are UTF-8, `{"base64":"…"}` if not, `{"file":"…","bytes":n}` above 1 MiB. Each
+/// form is taken on stdin, the last without `bytes` too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-#[serde(expecting = "payload must be a string or {\"base64\": \"…\"}")]
+#[serde(expecting = "payload must be a string, {\"base64\": \"…\"} or {\"file\": \"…\"}")]
 pub(crate) enum Payload {
     /// UTF-8.
     Text(String),
@@ -246,6 +258,14 @@ pub(crate) enum Payload {
     Binary {
         /// Standard alphabet, padded.
         base64: String,
+    },
+    /// What is in a file.
+    File {
+        /// Its path.
+        file: String,
+        /// Its length; of no meaning on stdin.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
     },
 }
 
@@ -260,7 +280,7 @@ impl Payload {
         }
     }
 
-    /// The payload as bytes.
+    /// The payload as bytes. What is in a file is read by whoever waits for disks.
     pub(crate) fn into_bytes(self) -> Result<Bytes, String> {
         match self {
             Payload::Text(text) => Ok(Bytes::from(text)),
@@ -268,6 +288,9 @@ impl Payload {
                 .decode(base64.as_bytes())
                 .map(Bytes::from)
                 .map_err(|error| format!("the payload is no base64 (standard alphabet, padded): {error}")),
+            Payload::File { file, .. } => std::fs::read(&file)
+                .map(Bytes::from)
+                .map_err(|error| format!("cannot read the file {file}: {error}")),
         }
     }
 }
@@ -643,6 +666,16 @@ mod tests {
                 safe: false,
             })
         ));
+        let text = r#"{"send":{"group":"g","payload":{"file":"/tmp/x"}}}"#;
+        let from_file = Request::parse(text).unwrap();
+        assert!(matches!(
+            &from_file,
+            Request::Send(SendRequest {
+                payload: Payload::File { file, bytes: None },
+                ..
+            }) if file == "/tmp/x"
+        ));
+        assert_eq!(from_file.to_json(), text);
         assert_eq!(
             Request::parse(r#"{"fault":{"block":["a","b"]}}"#).unwrap(),
             Request::Fault(FaultRequest {

@@ -23,6 +23,7 @@ mod lines;
 mod node;
 mod patience;
 mod settings;
+mod size;
 
 use clap::Parser as _;
 

@@ -15,6 +15,7 @@ use super::args::{DisseminationName, EngineName, NodeArgs, OrderName, ProfileNam
 use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
+use super::size::Size;
 
 /// The longest cluster, node or group name.
 const MAX_NAME_BYTES: usize = 64;
@@ -22,6 +23,8 @@ const MAX_NAME_BYTES: usize = 64;
 pub(crate) const DEFAULT_PORT: u16 = 7400;
 /// The group where none is given.
 const DEFAULT_GROUP: &str = "main";
+/// The library's.
+const DEFAULT_MAX_OBJECT: Size = Size(256 << 20);
 /// A configuration file larger than this is a mistake.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -42,6 +45,9 @@ pub(crate) struct Settings {
     /// Only with that dissemination.
     pub(crate) multicast: Option<MulticastSettings>,
     pub(crate) slow_after: Patience,
+    pub(crate) max_object: Size,
+    pub(crate) object_memory: Size,
+    pub(crate) spool: Option<PathBuf>,
     pub(crate) transport: TransportName,
     pub(crate) max_datagram: Option<u16>,
     pub(crate) metadata: BTreeMap<String, String>,
@@ -164,6 +170,9 @@ struct File {
     multicast_interface: Option<String>,
     multicast_hops: Option<u8>,
     slow_after: Option<Patience>,
+    max_object: Option<Size>,
+    object_memory: Option<Size>,
+    spool: Option<PathBuf>,
     transport: Option<TransportName>,
     max_datagram: Option<u16>,
     metadata: Option<Metadata>,
@@ -284,6 +293,10 @@ impl Settings {
             args.multicast_interface.or(file.multicast_interface),
             args.multicast_hops.or(file.multicast_hops),
         )?;
+        let max_object = args.max_object.or(file.max_object).unwrap_or(DEFAULT_MAX_OBJECT);
+        let twice = Size(max_object.0.saturating_mul(2));
+        let object_memory = args.object_memory.or(file.object_memory).unwrap_or(twice);
+
         let mut settings = Self {
             cluster,
             name,
@@ -296,6 +309,9 @@ impl Settings {
             dissemination,
             multicast,
             slow_after: args.slow_after.or(file.slow_after).unwrap_or_default(),
+            max_object,
+            object_memory,
+            spool: args.spool.or(file.spool),
             transport: args.transport.or(file.transport).unwrap_or(TransportName::Tcp),
             max_datagram: args.max_datagram.or(file.max_datagram),
             metadata,
@@ -315,6 +331,7 @@ impl Settings {
             warnings: Vec::new(),
         };
         settings.check_reachable()?;
+        settings.check_spool()?;
         settings.read_key()?;
         settings.check_exposure()?;
         if settings.expect == Some(0) {
@@ -336,6 +353,17 @@ impl Settings {
         match self.bind.iter().find(|address| address.ip().is_unspecified()) {
             Some(address) if self.advertise.is_empty() => Err(Failed::usage(format!(
                 "bind {address} listens everywhere, but the others need an address to reach this node at: add --advertise"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A directory that is not there would be noticed with the first payload only.
+    fn check_spool(&self) -> Result<(), Failed> {
+        match &self.spool {
+            Some(path) if !path.is_dir() => Err(Failed::usage(format!(
+                "spool {} is no directory: make it first, or leave --spool out",
+                path.display()
             ))),
             _ => Ok(()),
         }
@@ -414,6 +442,11 @@ impl Settings {
             put("multicast-hops", toml::Value::Integer(multicast.hops.into()));
         }
         put("slow-after", text(&self.slow_after));
+        put("max-object", text(&self.max_object));
+        put("object-memory", text(&self.object_memory));
+        if let Some(path) = &self.spool {
+            put("spool", text(&path.display()));
+        }
         put("transport", text(&self.transport.as_str()));
         if let Some(bytes) = self.max_datagram {
             put("max-datagram", toml::Value::Integer(bytes.into()));
@@ -535,6 +568,8 @@ mod tests {
             engine = "rotation"
             dissemination = "chain"
             slow-after = "90s"
+            max-object = "64MiB"
+            object-memory = "100MiB"
             transport = "udp"
             max-datagram = 1400
             profile = "wan"
@@ -557,6 +592,10 @@ mod tests {
         assert_eq!(settings.engine, EngineName::Rotation);
         assert_eq!(settings.dissemination, DisseminationName::Chain);
         assert_eq!(settings.slow_after.to_string(), "90s");
+        assert_eq!(
+            (settings.max_object, settings.object_memory),
+            (Size(64 << 20), Size(100 << 20))
+        );
         assert_eq!(
             (settings.transport, settings.max_datagram),
             (TransportName::Udp, Some(1400))
@@ -586,6 +625,10 @@ mod tests {
         // As --help says.
         assert_eq!(settings.slow_after.to_string(), "30s");
         assert_eq!(
+            (settings.max_object, settings.object_memory),
+            (Size(256 << 20), Size(512 << 20))
+        );
+        assert_eq!(
             (settings.transport, settings.max_datagram),
             (TransportName::Tcp, None)
         );
@@ -597,7 +640,7 @@ mod tests {
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --json --weight 0 \
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();
@@ -656,6 +699,12 @@ mod tests {
             ("--cluster c --name n", "order = \"causal\"", "causal"),
             ("--cluster c --name n", "dissemination = \"ring\"", "ring"),
             ("--cluster c --name n", "slow-after = \"30\"", "slow-after"),
+            ("--cluster c --name n", "max-object = \"big\"", "256MiB"),
+            (
+                "--cluster c --name n --spool /nonexistent/spool",
+                "",
+                "/nonexistent/spool",
+            ),
             ("--cluster c --name n", "transport = \"sctp\"", "sctp"),
             ("--cluster c --name n", "expect = 0", "expect"),
             ("--cluster c --name n --bind 127.0.0.1:99999", "", "bind"),

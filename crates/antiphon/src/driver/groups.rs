@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use antiphon_core::wire::Incarnation;
-use antiphon_core::{GroupEvent, GroupHandle, GroupView, Outcome};
+use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, GroupView, Outcome};
 
 use super::{Driver, People};
 use crate::group::{GroupShared, Membership, Run};
-use crate::{Event, GroupStatus, Messages, View};
+use crate::{Event, GroupStatus, Messages, Progress, View};
 
 /// What the driver knows of a group.
 pub(super) struct GroupDriver {
@@ -20,8 +20,8 @@ pub(super) struct GroupDriver {
 }
 
 impl GroupDriver {
-    pub(super) fn new(name: &str, handle: GroupHandle, window_bytes: u32) -> Self {
-        let shared = Arc::new(GroupShared::new(name.to_owned(), handle, window_bytes));
+    pub(super) fn new(name: &str, handle: GroupHandle, options: &GroupOptions) -> Self {
+        let shared = Arc::new(GroupShared::new(name.to_owned(), handle, options));
         Self {
             shared,
             view: None,
@@ -131,6 +131,14 @@ impl Driver {
                 outcome,
             } => {
                 group.shared.settle(first, count, outcome);
+                return;
+            }
+            GroupEvent::Progress {
+                ticket,
+                bytes,
+                length,
+            } => {
+                group.shared.set_progress(ticket, Progress { bytes, length });
                 return;
             }
             GroupEvent::Writable => {

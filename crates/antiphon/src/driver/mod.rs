@@ -312,7 +312,7 @@ impl Driver {
             });
         }
         let handle = self.node.join_group(now, name, options)?;
-        let group = GroupDriver::new(name, handle, options.window_bytes);
+        let group = GroupDriver::new(name, handle, &options);
         let shared = group.shared.clone();
         self.groups.insert(handle, group);
         Ok(shared)

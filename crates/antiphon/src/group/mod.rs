@@ -9,7 +9,10 @@
 //! round. From then on only blocks of messages move: a reader that takes them as [`Run`]s pays one lock a block and
 //! reads the payloads where they arrived; [`Group::next`] takes them out one by one.
 //!
-//! Bounds: the outbox takes 256 KiB, then `send` waits; unread messages are bounded by the group's credit, since
+//! A payload above 1 MiB (or above the window) is an *object*: it does not go through the open block, and the messages behind it pass it.
+//! One waits in the outbox while the core has as much as it takes.
+//!
+//! Bounds: the outbox takes 256 KiB and an object, then `send` waits; unread messages are bounded by the group's credit, since
 //! the driver returns credit only for what was taken from the stream; other unread events are bounded by
 //! [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group.
 
@@ -22,10 +25,13 @@ use std::time::Duration;
 
 use antiphon_core::wire::Level;
 use antiphon_core::{Dissemination, GroupOptions, Order, Outcome, Ticket, TotalEngine};
+use bytes::Bytes;
+use tokio::sync::watch;
 
 use crate::cluster::{Command, Handle};
 use crate::{Cluster, Error, Event, SendError};
 pub use inbox::Run;
+use outbox::Payload;
 pub(crate) use shared::{GroupShared, Membership};
 
 /// Events other than messages that may wait for the application.
@@ -82,6 +88,22 @@ impl GroupBuilder {
     /// given. All members must ask for the same.
     pub fn slow_after(mut self, slow_after: Option<Duration>) -> Self {
         self.options.slow_after = slow_after;
+        self
+    }
+
+    /// The largest payload in bytes, if it is above 1 MiB (or above the window): such a payload is an *object*. 64 KiB to 1 GiB, 256 MiB
+    /// unless given. All members must ask for the same: each holds as much of the objects of every sender, if
+    /// [`GroupBuilder::object_memory_bytes`] admits it, and of its own.
+    pub fn max_object_bytes(mut self, max_object_bytes: u32) -> Self {
+        self.options.max_object_bytes = max_object_bytes;
+        self
+    }
+
+    /// How many bytes of the objects of all other members this node holds for the group at most, from when they are
+    /// offered until the application has taken them; their senders wait. At least
+    /// [`GroupBuilder::max_object_bytes`]; 512 MiB unless given. Each member may have its own.
+    pub fn object_memory_bytes(mut self, object_memory_bytes: u32) -> Self {
+        self.options.object_memory_bytes = object_memory_bytes;
         self
     }
 
@@ -208,6 +230,14 @@ impl Group {
         self.sender.send(payload).await
     }
 
+    /// See [`GroupSender::send_bytes`].
+    ///
+    /// # Cancel safety
+    /// As [`GroupSender::send`].
+    pub async fn send_bytes(&self, payload: Bytes) -> Result<Receipt, SendError> {
+        self.sender.send_bytes(payload).await
+    }
+
     /// See [`GroupSender::try_send`].
     pub fn try_send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
         self.sender.try_send(payload)
@@ -255,6 +285,11 @@ impl GroupSender {
     /// delivered in the order in which they were accepted, except in a group of [`Order::Unordered`]. `Ok` means accepted by this node: the receipt tells what
     /// became of it.
     ///
+    /// A payload above 1 MiB, or above the group's window, is an *object*, up to
+    /// [`GroupBuilder::max_object_bytes`]: it goes to each member beside the messages, with less right to the network, and has
+    /// its place in the order when all members hold it. So messages that were accepted after it may be delivered before
+    /// it; objects of one sender keep their order. [`Receipt::progress`] tells how far it is.
+    ///
     /// # Errors
     /// [`SendError`]: nothing was sent.
     ///
@@ -262,6 +297,29 @@ impl GroupSender {
     /// If the future is dropped before it is ready, nothing was sent.
     pub async fn send(&self, payload: impl AsRef<[u8]>) -> Result<Receipt, SendError> {
         self.send_at(payload.as_ref(), Level::Agreed).await
+    }
+
+    /// [`GroupSender::send`] of a payload that is not copied if it has more than 60,000 bytes.
+    ///
+    /// # Errors
+    /// [`SendError`]: nothing was sent.
+    ///
+    /// # Cancel safety
+    /// As [`GroupSender::send`].
+    pub async fn send_bytes(&self, payload: Bytes) -> Result<Receipt, SendError> {
+        self.send_payload(Payload::Shared(&payload), Level::Agreed).await
+    }
+
+    /// [`GroupSender::send_safe`] of a payload that is not copied if it has more than 60,000 bytes.
+    ///
+    /// # Errors
+    /// [`SendError`]: nothing was sent.
+    ///
+    /// # Cancel safety
+    /// As [`GroupSender::send`].
+    pub async fn send_safe_bytes(&self, payload: Bytes) -> Result<SafeReceipt, SendError> {
+        let sent = self.send_payload(Payload::Shared(&payload), Level::Safe).await;
+        sent.map(SafeReceipt)
     }
 
     /// Sends a message if there is room for it at once.
@@ -295,13 +353,18 @@ impl GroupSender {
     }
 
     async fn send_at(&self, payload: &[u8], level: Level) -> Result<Receipt, SendError> {
+        self.send_payload(Payload::Borrowed(payload), level).await
+    }
+
+    async fn send_payload(&self, payload: Payload<'_>, level: Level) -> Result<Receipt, SendError> {
         let wake = &self.handle.shared.wake;
         let ticket = self.shared.accept_when_free(payload, level, wake).await?;
         Ok(self.receipt(ticket))
     }
 
     fn try_send_at(&self, payload: &[u8], level: Level) -> Result<Receipt, SendError> {
-        let ticket = self.shared.accept(payload, level, &self.handle.shared.wake)?;
+        let wake = &self.handle.shared.wake;
+        let ticket = self.shared.accept(Payload::Borrowed(payload), level, wake)?;
         Ok(self.receipt(ticket))
     }
 
@@ -309,6 +372,7 @@ impl GroupSender {
         Receipt {
             shared: self.shared.clone(),
             ticket,
+            progress: self.shared.watch(ticket),
         }
     }
 }
@@ -318,9 +382,39 @@ impl GroupSender {
 pub struct Receipt {
     shared: Arc<GroupShared>,
     ticket: Ticket,
+    progress: Option<watch::Receiver<Progress>>,
+}
+
+/// How far an object is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes that every other member of the view had when this was last told.
+    pub bytes: u64,
+    /// The object's bytes.
+    pub length: u64,
 }
 
 impl Receipt {
+    /// How far an object (a payload above 1 MiB, or above the group's window) is on its way; `None` of any other message, and
+    /// when its fate is known.
+    pub fn progress(&self) -> Option<Progress> {
+        let progress = self.progress.as_ref()?;
+        progress.has_changed().ok()?;
+        Some(*progress.borrow())
+    }
+
+    /// Waits until an object is further, about a sixteenth of it at a time; `None` when its fate is known, and at once of any
+    /// other message.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub async fn progressed(&mut self) -> Option<Progress> {
+        let progress = self.progress.as_mut()?;
+        progress.changed().await.ok()?;
+        Some(*progress.borrow_and_update())
+    }
+
     /// Waits until the message's fate is known. [`Outcome::Delivered`]: this node delivered it in the group's order (it
     /// is in the stream or was read from it), or, after a merge, the primary did. A message that was accepted but not
     /// sent before the primary was lost is [`Outcome::NotDelivered`]. [`Outcome::Unknown`] if the node stopped first, or
@@ -341,6 +435,19 @@ impl Receipt {
 pub struct SafeReceipt(Receipt);
 
 impl SafeReceipt {
+    /// See [`Receipt::progress`].
+    pub fn progress(&self) -> Option<Progress> {
+        self.0.progress()
+    }
+
+    /// See [`Receipt::progressed`].
+    ///
+    /// # Cancel safety
+    /// As [`Receipt::progressed`].
+    pub async fn progressed(&mut self) -> Option<Progress> {
+        self.0.progressed().await
+    }
+
     /// Waits until the message's fate is known. [`Outcome::Delivered`]: all members of its view hold it, or, if a view
     /// change completed it, all those that take part in that; whoever of them goes on delivers it, whatever happens to this
     /// node. Or, after a merge, the primary delivered it. The other outcomes are those of [`Receipt::delivered`].

@@ -3,6 +3,9 @@
 //! A message is copied into the open block under the lock; from there on only blocks move. Its ticket is its place in
 //! the sequence of accepted messages. Nothing is kept per message: a message is pending while its ticket is in one of
 //! the pending ranges (mostly one), afterwards it was delivered unless it is in one of the others.
+//!
+//! What is larger than a message, an object, waits in a line of its own, which messages pass: one at a time, not copied. How far it is
+//! is told through a channel that lives until its fate is known.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
@@ -11,8 +14,9 @@ use antiphon_core::wire::block::PIECE_BYTES;
 use antiphon_core::wire::{Block, BlockBuilder, Level};
 use antiphon_core::{Outcome, Ticket};
 use bytes::Bytes;
+use tokio::sync::watch;
 
-use crate::SendError;
+use crate::{Progress, SendError};
 
 /// Bytes of accepted messages that may wait for the core to take them.
 const OUTBOX_BYTES: usize = 256 << 10;
@@ -25,12 +29,46 @@ pub(super) struct Outbox {
     open: BlockBuilder,
     /// Bytes of the blocks and the open one.
     bytes: usize,
-    /// No message is larger.
-    largest: usize,
+    /// The object that waits. Messages pass it.
+    object: Option<(Ticket, Block)>,
+    progress: BTreeMap<u64, watch::Sender<Progress>>,
+    limits: Limits,
     next: Ticket,
     fates: Fates,
     /// Why nothing is accepted now.
     pub(super) refuses: Option<SendError>,
+}
+
+/// How large payloads are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// What is larger is an object.
+    pub(super) message: usize,
+    /// Nothing is larger.
+    pub(super) object: usize,
+}
+
+/// A payload, and whether it has to be copied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Payload<'a> {
+    Borrowed(&'a [u8]),
+    Shared(&'a Bytes),
+}
+
+impl Payload<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::Borrowed(bytes) => bytes,
+            Payload::Shared(bytes) => bytes,
+        }
+    }
+
+    fn share(&self) -> Bytes {
+        match self {
+            Payload::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+            Payload::Shared(bytes) => (*bytes).clone(),
+        }
+    }
 }
 
 /// Messages of consecutive tickets that share a fate.
@@ -52,9 +90,11 @@ struct Fates {
 }
 
 impl Outbox {
-    pub(super) fn new(largest: usize) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            largest,
+            limits,
+            object: None,
+            progress: BTreeMap::new(),
             blocks: VecDeque::new(),
             open: BlockBuilder::default(),
             bytes: 0,
@@ -64,14 +104,47 @@ impl Outbox {
         }
     }
 
-    /// Takes a message if there is room.
-    pub(super) fn accept(&mut self, payload: &[u8], level: Level) -> Result<Ticket, SendError> {
+    /// Whether a payload is an object, which goes beside the messages. An error if it is none that may be sent now.
+    pub(super) fn is_object(&self, length: usize) -> Result<bool, SendError> {
         if let Some(refusal) = self.refuses {
             return Err(refusal);
         }
-        if payload.len() > self.largest {
-            return Err(SendError::TooLarge);
+        let limit = self.limits.object.max(self.limits.message);
+        if length > limit {
+            return Err(SendError::TooLarge { limit });
         }
+        let object = length > self.limits.message;
+        if object && self.object.is_some() {
+            return Err(SendError::Full);
+        }
+        Ok(object)
+    }
+
+    /// Takes a payload if there is room.
+    pub(super) fn accept(&mut self, payload: Payload<'_>, level: Level) -> Result<Ticket, SendError> {
+        if self.is_object(payload.bytes().len())? {
+            return Ok(self.accept_object(payload.share(), level));
+        }
+        self.accept_message(payload, level)
+    }
+
+    fn accept_object(&mut self, payload: Bytes, level: Level) -> Ticket {
+        // Blocks have consecutive tickets.
+        self.close();
+        let ticket = self.next;
+        let progress = Progress {
+            bytes: 0,
+            length: payload.len() as u64,
+        };
+        self.progress.insert(ticket.0, watch::Sender::new(progress));
+        self.object = Some((ticket, Block::large(payload).with_level(level)));
+        self.next.0 += 1;
+        self.fates.begin(ticket.0);
+        ticket
+    }
+
+    fn accept_message(&mut self, message: Payload<'_>, level: Level) -> Result<Ticket, SendError> {
+        let payload = message.bytes();
         let large = payload.len() > PIECE_BYTES;
         let cost = if large {
             payload.len()
@@ -86,7 +159,7 @@ impl Outbox {
         }
         let ticket = self.next;
         if large {
-            let block = Block::large(Bytes::copy_from_slice(payload)).with_level(level);
+            let block = Block::large(message.share()).with_level(level);
             self.blocks.push_back((ticket, block));
         } else {
             self.open.set_level(level);
@@ -106,7 +179,28 @@ impl Outbox {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.bytes == 0 && self.object.is_none()
+    }
+
+    /// The object that waits, if one does.
+    pub(super) fn pop_object(&mut self) -> Option<(Ticket, Block)> {
+        self.object.take()
+    }
+
+    pub(super) fn put_object_back(&mut self, ticket: Ticket, block: Block) {
+        self.object = Some((ticket, block));
+    }
+
+    /// So much of an object is at all other members.
+    pub(super) fn set_progress(&self, ticket: Ticket, progress: Progress) {
+        if let Some(sender) = self.progress.get(&ticket.0) {
+            sender.send_replace(progress);
+        }
+    }
+
+    /// How far an object is; the channel ends with its fate.
+    pub(super) fn watch(&self, ticket: Ticket) -> Option<watch::Receiver<Progress>> {
+        self.progress.get(&ticket.0).map(watch::Sender::subscribe)
     }
 
     pub(super) fn pop(&mut self) -> Option<(Ticket, Block)> {
@@ -129,12 +223,16 @@ impl Outbox {
 
     /// These messages have this fate; gives whom to wake.
     pub(super) fn settle(&mut self, first: Ticket, count: u64, outcome: Outcome) -> Vec<Waker> {
-        self.fates.settle(first.0, first.0.saturating_add(count), outcome)
+        let end = first.0.saturating_add(count);
+        if !self.progress.is_empty() {
+            self.progress.retain(|ticket, _| !(first.0..end).contains(ticket));
+        }
+        self.fates.settle(first.0, end, outcome)
     }
 
     /// Nothing more will be known of what is pending.
     pub(super) fn settle_all(&mut self) -> Vec<Waker> {
-        self.fates.settle(0, u64::MAX, Outcome::Unknown)
+        self.settle(Ticket(0), u64::MAX, Outcome::Unknown)
     }
 
     pub(super) fn poll(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Outcome> {
@@ -237,7 +335,10 @@ mod tests {
     }
 
     fn open() -> Outbox {
-        let mut outbox = Outbox::new(1 << 20);
+        let mut outbox = Outbox::new(Limits {
+            message: 1 << 20,
+            object: 2 << 20,
+        });
         outbox.refuses = None;
         outbox
     }
@@ -246,7 +347,10 @@ mod tests {
     fn a_message_is_pending_until_its_fate_is_known_in_whatever_order() {
         let mut outbox = open();
         for ticket in 1..=10 {
-            assert_eq!(outbox.accept(b"m", Level::Agreed), Ok(Ticket(ticket)));
+            assert_eq!(
+                outbox.accept(Payload::Borrowed(b"m"), Level::Agreed),
+                Ok(Ticket(ticket))
+            );
         }
         outbox.settle(Ticket(1), 3, Outcome::Delivered);
         outbox.settle(Ticket(6), 2, Outcome::NotDelivered);
@@ -268,17 +372,26 @@ mod tests {
         let mut outbox = open();
         let large = vec![0; 30_000];
         let mut accepted = 0;
-        while outbox.accept(&large, Level::Agreed).is_ok() {
+        while outbox.accept(Payload::Borrowed(&large), Level::Agreed).is_ok() {
             accepted += 1;
         }
         assert_eq!(accepted, OUTBOX_BYTES as u64 / Block::cost(30_000) as u64);
-        assert_eq!(outbox.accept(&large, Level::Agreed), Err(SendError::Full));
+        assert_eq!(
+            outbox.accept(Payload::Borrowed(&large), Level::Agreed),
+            Err(SendError::Full)
+        );
         let (first, block) = outbox.pop().unwrap();
         assert_eq!((first, block.count()), (Ticket(1), 2));
         outbox.put_back(first, block);
-        assert_eq!(outbox.accept(&large, Level::Agreed), Err(SendError::Full));
+        assert_eq!(
+            outbox.accept(Payload::Borrowed(&large), Level::Agreed),
+            Err(SendError::Full)
+        );
         assert_eq!(outbox.pop().map(|(first, _)| first), Some(Ticket(1)));
-        assert_eq!(outbox.accept(b"small", Level::Agreed), Ok(Ticket(accepted + 1)));
+        assert_eq!(
+            outbox.accept(Payload::Borrowed(b"small"), Level::Agreed),
+            Ok(Ticket(accepted + 1))
+        );
         let firsts: Vec<_> = std::iter::from_fn(|| outbox.pop())
             .map(|(first, _)| first.0)
             .collect();
@@ -297,7 +410,7 @@ mod tests {
             Level::Safe,
             Level::Safe,
         ] {
-            outbox.accept(b"m", level).unwrap();
+            outbox.accept(Payload::Borrowed(b"m"), level).unwrap();
         }
         let blocks: Vec<_> = std::iter::from_fn(|| outbox.pop())
             .map(|(first, block)| (first.0, block.count(), block.level()))
@@ -314,10 +427,10 @@ mod tests {
         let mut outbox = open();
         let mut ticket = Ticket(0);
         for round in 0..=MAX_RANGES as u64 {
-            ticket = outbox.accept(b"lost", Level::Agreed).unwrap();
+            ticket = outbox.accept(Payload::Borrowed(b"lost"), Level::Agreed).unwrap();
             drop(outbox.pop());
             outbox.settle(ticket, 1, Outcome::NotDelivered);
-            let between = outbox.accept(b"kept", Level::Agreed).unwrap();
+            let between = outbox.accept(Payload::Borrowed(b"kept"), Level::Agreed).unwrap();
             drop(outbox.pop());
             outbox.settle(between, 1, Outcome::Delivered);
             assert_eq!(between.0, round * 2 + 2);
@@ -325,5 +438,56 @@ mod tests {
         assert_eq!(fate(&mut outbox, 1), Some(Outcome::Unknown));
         assert_eq!(fate(&mut outbox, ticket.0), Some(Outcome::NotDelivered));
         assert_eq!(fate(&mut outbox, ticket.0 + 1), Some(Outcome::Delivered));
+    }
+
+    #[test]
+    fn messages_pass_an_object_that_waits_and_the_next_object_does_not() {
+        let mut outbox = open();
+        let small = |outbox: &mut Outbox| outbox.accept(Payload::Borrowed(b"small"), Level::Agreed);
+        let payload = Bytes::from(vec![7; (1 << 20) + 1]);
+        assert_eq!(small(&mut outbox), Ok(Ticket(1)));
+        assert_eq!(
+            outbox.accept(Payload::Shared(&payload), Level::Safe),
+            Ok(Ticket(2))
+        );
+        assert_eq!(small(&mut outbox), Ok(Ticket(3)));
+        assert_eq!(
+            outbox.accept(Payload::Shared(&payload), Level::Safe),
+            Err(SendError::Full)
+        );
+        assert_eq!(
+            outbox.accept(Payload::Borrowed(&[0; (2 << 20) + 1]), Level::Agreed),
+            Err(SendError::TooLarge { limit: 2 << 20 })
+        );
+        let blocks: Vec<_> = std::iter::from_fn(|| outbox.pop())
+            .map(|(first, _)| first.0)
+            .collect();
+        assert_eq!(blocks, [1, 3], "tickets of a block are consecutive");
+        assert!(!outbox.is_empty());
+        let (ticket, block) = outbox.pop_object().expect("it waits");
+        assert_eq!((ticket, block.level()), (Ticket(2), Level::Safe));
+        assert_eq!(block.bytes().as_ptr(), payload.as_ptr(), "it was not copied");
+        outbox.put_object_back(ticket, block);
+        assert!(outbox.accept(Payload::Shared(&payload), Level::Safe).is_err());
+        assert!(outbox.pop_object().is_some() && outbox.is_empty());
+    }
+
+    #[test]
+    fn progress_is_told_until_the_fate_is_known() {
+        let mut outbox = open();
+        let payload = Bytes::from(vec![7; (1 << 20) + 1]);
+        let ticket = outbox.accept(Payload::Shared(&payload), Level::Agreed).unwrap();
+        let small = outbox.accept(Payload::Borrowed(b"small"), Level::Agreed).unwrap();
+        assert!(outbox.watch(small).is_none());
+        let mut watch = outbox.watch(ticket).expect("an object");
+        let length = payload.len() as u64;
+        assert_eq!(*watch.borrow(), Progress { bytes: 0, length });
+        outbox.set_progress(ticket, Progress { bytes: 5, length });
+        assert!(watch.has_changed().unwrap());
+        assert_eq!(watch.borrow_and_update().bytes, 5);
+        outbox.settle(small, 1, Outcome::Delivered);
+        assert!(!watch.has_changed().unwrap());
+        outbox.settle(ticket, 1, Outcome::Delivered);
+        assert!(watch.has_changed().is_err(), "it has ended");
     }
 }

@@ -7,14 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use antiphon_core::wire::{Block, Level};
-use antiphon_core::{GroupHandle, MAX_PAYLOAD_BYTES, Outcome, SendError as CoreSendError, Ticket};
+use antiphon_core::{
+    GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Outcome, SendError as CoreSendError, Ticket,
+};
+use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
 use super::MAX_UNREAD_NOTICES;
 use super::inbox::{Inbox, Run};
-use super::outbox::Outbox;
+use super::outbox::{Limits, Outbox, Payload};
 use crate::cluster::Wake;
-use crate::{Error, Event, SendError};
+use crate::{Error, Event, Progress, SendError};
 
 /// Whether this node may send to the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,16 +114,31 @@ impl GroupShared {
     }
 
     /// Takes a message if there is room.
-    pub(crate) fn accept(&self, payload: &[u8], level: Level, wake: &Wake) -> Result<Ticket, SendError> {
+    pub(crate) fn accept(
+        &self,
+        payload: Payload<'_>,
+        level: Level,
+        wake: &Wake,
+    ) -> Result<Ticket, SendError> {
+        // An object takes long to copy: not while the driver may want the outbox.
+        let object = self.outbox().is_object(payload.bytes().len())?;
+        if let (true, Payload::Borrowed(bytes)) = (object, payload) {
+            return self.accept(Payload::Shared(&Bytes::copy_from_slice(bytes)), level, wake);
+        }
         let ticket = self.outbox().accept(payload, level)?;
         self.wake(wake);
         Ok(ticket)
     }
 
+    /// How far an object is; `None` if it is none, or its fate is known.
+    pub(crate) fn watch(&self, ticket: Ticket) -> Option<watch::Receiver<Progress>> {
+        self.outbox().watch(ticket)
+    }
+
     /// Takes a message as soon as there is room.
     pub(crate) async fn accept_when_free(
         &self,
-        payload: &[u8],
+        payload: Payload<'_>,
         level: Level,
         wake: &Wake,
     ) -> Result<Ticket, SendError> {
@@ -161,14 +179,18 @@ impl GroupShared {
 
 /// The driver's side.
 impl GroupShared {
-    pub(crate) fn new(name: String, handle: GroupHandle, window_bytes: u32) -> Self {
+    pub(crate) fn new(name: String, handle: GroupHandle, options: &GroupOptions) -> Self {
+        let limits = Limits {
+            message: MAX_PAYLOAD_BYTES.min(options.window_bytes as usize),
+            object: options.max_object_bytes as usize,
+        };
         Self {
             name,
             handle,
             membership: watch::Sender::new(Membership::Joining),
             inbox: Mutex::default(),
             arrived: Notify::new(),
-            outbox: Mutex::new(Outbox::new(MAX_PAYLOAD_BYTES.min(window_bytes as usize))),
+            outbox: Mutex::new(Outbox::new(limits)),
             room: Notify::new(),
             woken: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -235,10 +257,26 @@ impl GroupShared {
                 }
             }
         }
+        let object = self.outbox().pop_object();
+        if let Some((ticket, block)) = object {
+            match take(ticket, block.clone()) {
+                Ok(()) => any = true,
+                Err(CoreSendError::Full) => self.outbox().put_object_back(ticket, block),
+                Err(_) => {
+                    any = true;
+                    self.settle(ticket, 1, Outcome::NotDelivered);
+                }
+            }
+        }
         if any {
             self.room.notify_waiters();
         }
         !self.has_unsent()
+    }
+
+    /// So much of an object is at all other members.
+    pub(crate) fn set_progress(&self, ticket: Ticket, progress: Progress) {
+        self.outbox().set_progress(ticket, progress);
     }
 
     /// These messages have this fate.
@@ -262,7 +300,7 @@ impl GroupShared {
         let mut woken = Vec::new();
         if !sendable {
             // Accepted, and never sent.
-            while let Some((first, block)) = outbox.pop() {
+            while let Some((first, block)) = outbox.pop().or_else(|| outbox.pop_object()) {
                 woken.extend(outbox.settle(first, block.count(), Outcome::NotDelivered));
             }
         }

@@ -5,6 +5,7 @@
 //! - [`cutting`]: partitions, on loopback by injected faults and between hosts by cut cables;
 //! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of death;
 //! - [`datagrams`]: messages by UDP, through networks that lose some of it or all;
+//! - [`objects`]: payloads of many megabytes, in files, through kills and joins;
 //! - [`rolling`]: restarting all, one after the other, under load;
 //! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
 //! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port.
@@ -22,6 +23,7 @@ mod hosts;
 mod killing;
 mod links;
 mod multicast;
+mod objects;
 mod rolling;
 mod slow;
 mod strangers;

@@ -166,7 +166,7 @@ impl Log {
     /// Lets what is new here be delivered, if that is whole.
     pub(super) fn offer(&mut self, first: u64, block: Block) {
         let (end, level) = (first + block.count(), block.level());
-        if block.form() != Form::Messages {
+        if block.is_piece() {
             if let Some((first, end)) = self.whole_message(first, block.index()) {
                 self.let_go(first, end, level);
             }
@@ -184,7 +184,7 @@ impl Log {
         let start = number.checked_sub(index)?;
         for index in 0..MAX_PIECES as u64 {
             let (_, piece) = self.slice(start + index, start + index + 1, 0)?;
-            if piece.index() != index || piece.form() == Form::Messages {
+            if piece.index() != index || !piece.is_piece() {
                 return None;
             }
             if piece.form() == Form::LastPiece {
@@ -267,7 +267,7 @@ impl Log {
                 continue;
             };
             at += block.count();
-            if block.form() == Form::Messages {
+            if !block.is_piece() {
                 rest.push((first, block));
             } else if block.index() == 0
                 && let Some((_, last)) = self

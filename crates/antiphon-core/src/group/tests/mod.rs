@@ -1,11 +1,12 @@
 //! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
-//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`] and [`slow`] are
+//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`objects`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`] and [`slow`] are
 //! faults with names, [`swarm`] draws faults from a seed.
 
 mod chain;
 mod large;
+mod objects;
 mod returns;
 mod rotation;
 mod safe;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_wire::{Block, GroupViewId, Incarnation};
+use bytes::Bytes;
 
 use super::world::Id;
 use crate::{GroupEvent, GroupView, Message, Order};
@@ -26,7 +27,12 @@ impl Stay {
     }
 }
 
-pub(super) fn stays_of(id: Id, trace: &[(Incarnation, GroupEvent)]) -> Result<Vec<Stay>, String> {
+/// What goes through a sender's log has at most `largest` bytes.
+pub(super) fn stays_of(
+    id: Id,
+    trace: &[(Incarnation, GroupEvent)],
+    largest: usize,
+) -> Result<Vec<Stay>, String> {
     let mut stays: Vec<Stay> = Vec::new();
     let mut current: Option<usize> = None;
     let mut last_view: BTreeMap<Incarnation, GroupViewId> = BTreeMap::new();
@@ -93,9 +99,7 @@ pub(super) fn stays_of(id: Id, trace: &[(Incarnation, GroupEvent)]) -> Result<Ve
                     Some(before) if before >= message.seq => {
                         return Err(format!("G9: {id}: {message:?} after {before}"));
                     }
-                    Some(before)
-                        if before + Block::large(message.payload.clone()).places() != message.seq =>
-                    {
+                    Some(before) if before + numbers(message.payload.clone(), largest) != message.seq => {
                         let seq = message.seq;
                         return Err(format!(
                             "G19: {id}: #{seq} of {} after {before}: a gap",
@@ -129,8 +133,20 @@ pub(super) fn stays_of(id: Id, trace: &[(Incarnation, GroupEvent)]) -> Result<Ve
                 }
                 last.clear();
             }
-            GroupEvent::Receipts { .. } | GroupEvent::Writable | GroupEvent::Refused { .. } => {}
+            GroupEvent::Receipts { .. }
+            | GroupEvent::Progress { .. }
+            | GroupEvent::Writable
+            | GroupEvent::Refused { .. } => {}
         }
     }
     Ok(stays)
+}
+
+/// How many numbers a payload takes: an object takes one, for its record.
+fn numbers(payload: Bytes, largest: usize) -> u64 {
+    if payload.len() > largest {
+        1
+    } else {
+        Block::large(payload).places()
+    }
 }

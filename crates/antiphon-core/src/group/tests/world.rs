@@ -14,8 +14,8 @@ use super::stays::{Stay, stays_of};
 use crate::group::{Effect, Groups};
 use crate::random::Random;
 use crate::{
-    GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Messages, Order, Profile, SendError, Ticket,
-    Time, TotalEngine,
+    GroupEvent, GroupHandle, GroupOptions, GroupView, MAX_PAYLOAD_BYTES, Message, Messages, Order, Profile,
+    SendError, Ticket, Time, TotalEngine,
 };
 
 /// A node of the world, by a small number.
@@ -720,9 +720,10 @@ impl World {
 
     /// Checks every guarantee that traces can show; the message names the broken one.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let largest = MAX_PAYLOAD_BYTES.min(self.options.window_bytes as usize);
         let mut stays: Vec<Stay> = Vec::new();
         for (id, peer) in &self.peers {
-            stays.extend(stays_of(*id, &peer.trace)?);
+            stays.extend(stays_of(*id, &peer.trace, largest)?);
         }
         let mut lists: BTreeMap<GroupViewId, &GroupView> = BTreeMap::new();
         for stay in &stays {

@@ -1,7 +1,7 @@
 //! What the application on top of a process does: joins and leaves groups, sends, and takes messages.
 
 use antiphon_core::wire::{GroupViewId, Level};
-use antiphon_core::{GroupOptions, SendError};
+use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, SendError};
 use bytes::Bytes;
 
 use super::*;
@@ -142,7 +142,9 @@ impl World {
         };
         for _ in 0..burst {
             let load = &self.plan.load;
-            let bytes = if self.random.percent(load.large_percent) {
+            let bytes = if load.object_percent > 0 && self.random.percent(load.object_percent) {
+                load.object_bytes
+            } else if self.random.percent(load.large_percent) {
                 load.large_bytes
             } else {
                 load.bytes
@@ -170,19 +172,37 @@ impl World {
         payload.into()
     }
 
+    /// Whether it is how far an object is, as it must be: not beyond its end.
+    pub(super) fn hear_progress(&mut self, event: &GroupEvent) -> bool {
+        let GroupEvent::Progress { bytes, length, .. } = event else {
+            return false;
+        };
+        self.count("object_progress");
+        bytes <= length
+    }
+
     pub(super) fn hear_messages(&mut self, id: ProcessId, group: GroupIndex, messages: Messages) {
         let last = messages.first + messages.len().saturating_sub(1);
         let mut in_flush = false;
+        let largest = MAX_PAYLOAD_BYTES.min(self.plan.groups[group].options.window_bytes as usize);
         if let Some(usage) = self.processes[id].uses.get_mut(&group) {
             in_flush = usage.in_flush;
             usage.unconsumed += messages.len();
             let bytes: usize = messages.block.iter().map(<[u8]>::len).sum();
-            *usage.unread.entry(messages.sender).or_default() += bytes;
+            let unread = if messages.len() == 1 && bytes > largest {
+                &mut usage.unread_objects
+            } else {
+                &mut usage.unread
+            };
+            *unread.entry(messages.sender).or_default() += bytes;
         }
         let level = messages.block.level();
         let (view, sender) = (messages.view, messages.sender);
         for message in messages {
-            self.note(id, Seen::Group(group, Heard::Message(delivery(&message))));
+            self.note(
+                id,
+                Seen::Group(group, Heard::Message(delivery(&message, largest))),
+            );
         }
         if level == Level::Safe && !in_flush {
             self.look_who_holds(id, group, view, sender, last);
@@ -222,5 +242,23 @@ impl World {
                 );
             }
         }
+    }
+}
+
+/// `largest` is what goes through a sender's log: of anything larger, that has only a record.
+fn delivery(message: &Message, largest: usize) -> Delivery {
+    let numbers = if message.payload.len() > largest {
+        1
+    } else {
+        Block::large(message.payload.clone()).places()
+    };
+    Delivery {
+        view: message.view,
+        sender: message.sender,
+        seq: message.seq,
+        numbers,
+        payload: hash(&message.payload, 0),
+        safe: message.level == Level::Safe,
+        ticket: message.ticket.map(|ticket| ticket.0),
     }
 }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use super::worker::words::Stop;
 use crate::cli::args::{DisseminationName, EngineName, OrderName, ProfileName, TransportName};
 use crate::cli::patience::Patience;
+use crate::cli::size::Size;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -107,6 +108,9 @@ pub(crate) struct LatencyArgs {
     /// Send safe messages: delivered when every member holds them
     #[arg(long)]
     pub(crate) safe: bool,
+    /// The first member also sends payloads of this size, above 1MiB, one after the other all the time: what they cost the messages
+    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    pub(crate) bulk: Option<Size>,
     /// How long latencies are taken, each way
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: Duration,

@@ -38,6 +38,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
                 senders,
                 size: args.size as usize,
                 safe: args.safe,
+                bulk: args.bulk.map_or(0, |size| size.0 as usize),
                 interval_ns: 1_000_000_000 * senders as u64 / u64::from(args.rate),
                 warmup_ms: args.warmup.as_millis() as u64,
                 measured_ms: args.seconds.as_millis() as u64,
@@ -62,7 +63,15 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
                 }
                 println!();
             }
-            let mut result = json!({"order": order.as_str(), "way": way, "senders": senders});
+            let bulk: f64 = done.iter().map(|done| done.bulk_bytes_per_s).sum();
+            if args.bulk.is_some() && !args.crew.json {
+                println!(
+                    "       besides, {:.0} MB/s in payloads of {}",
+                    bulk / 1e6,
+                    args.bulk.map(String::from).unwrap_or_default()
+                );
+            }
+            let mut result = json!({"order": order.as_str(), "way": way, "senders": senders, "bulk_bytes_per_s": round(bulk)});
             if let (Value::Object(result), Value::Object(figures)) = (&mut result, figures) {
                 result.extend(figures);
             }
@@ -75,7 +84,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "latency", "rate": args.rate, "size": args.size,
-                "engine": args.crew.engine.as_str(), "safe": args.safe,
+                "engine": args.crew.engine.as_str(), "safe": args.safe, "bulk": args.bulk.map_or(0, |size| size.0),
                 "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.as_str(), "results": results,
             })
         );

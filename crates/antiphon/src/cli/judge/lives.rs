@@ -127,7 +127,9 @@ pub(super) fn split<'a>(record: &'a Record, group: &str, sheet: &mut Sheet) -> V
                 payload,
                 ..
             } if of == group => {
-                let (Payload::Text(payload) | Payload::Binary { base64: payload }) = payload;
+                let (Payload::Text(payload)
+                | Payload::Binary { base64: payload }
+                | Payload::File { file: payload, .. }) = payload;
                 if suspended {
                     sheet.find(
                         |sheet| &mut sheet.view_violations,

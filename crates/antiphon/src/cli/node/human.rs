@@ -155,7 +155,19 @@ fn describe(line: &Line) -> String {
         } => match payload {
             Payload::Text(text) => format!("[{group}] {sender}: {text}"),
             Payload::Binary { base64 } => format!("[{group}] {sender}: (bytes in base64) {base64}"),
+            Payload::File { file, bytes } => {
+                format!("[{group}] {sender}: {} bytes in {file}", bytes.unwrap_or(0))
+            }
         },
+        Line::Progress {
+            group,
+            ticket,
+            bytes,
+            length,
+        } => format!(
+            "group {group}: send {ticket} is at {} of 100 % with all others",
+            bytes * 100 / length.max(&1)
+        ),
         Line::Suspended { group } => {
             format!(
                 "group {group}: suspended, nothing is delivered and nothing can be sent until there is a majority"

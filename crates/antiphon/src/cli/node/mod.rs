@@ -13,11 +13,13 @@
 
 mod human;
 mod session;
+mod spool;
 mod stdin;
 mod stdout;
 mod translate;
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use antiphon::{Cluster, ClusterEvent, ClusterEvents, Error, Incarnation};
@@ -29,6 +31,7 @@ use super::exit::{Exit, Failed};
 use super::lines::Line;
 use super::settings::Settings;
 use session::{Ended, Printer, Session};
+use spool::Spool;
 
 /// How long a reader of stdout may take for the last lines of a node that has left.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(2);
@@ -124,7 +127,9 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
         hint(&settings, &printer).await;
     }
 
-    let mut session = Session::start(cluster.clone(), events, &settings, printer.clone()).await?;
+    let spool = Arc::new(Spool::new(settings.spool.as_deref(), incarnation));
+    let _files = CleanUp(spool.clone());
+    let mut session = Session::start(cluster.clone(), events, &settings, printer.clone(), spool).await?;
     let input = stdin::start(io::BufReader::new(io::stdin()));
     let (asked, mut leave_asked) = mpsc::channel(1);
     session.obey(input, asked);
@@ -162,6 +167,15 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
     } else {
         exit
     })
+}
+
+/// Removes a node's own files when it has ended, in whatever way it returns.
+struct CleanUp(Arc<Spool>);
+
+impl Drop for CleanUp {
+    fn drop(&mut self) {
+        self.0.clean_up();
+    }
 }
 
 /// Starts the node: it listens and has its first incarnation.

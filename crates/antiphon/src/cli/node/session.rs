@@ -1,16 +1,18 @@
 //! The running node's tasks: one for node events, one for each group, one that obeys stdin.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon::{
-    Cluster, ClusterEvent, ClusterEvents, Error, Event, Group, GroupSender, Outcome, Receipt, SafeReceipt,
-    SendError,
+    Cluster, ClusterEvent, ClusterEvents, Error, Event, Group, GroupSender, MAX_PAYLOAD_BYTES, Outcome,
+    Progress, Receipt, SafeReceipt, SendError,
 };
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place};
 
+use super::spool::{Spool, check_file};
 use super::stdin::Input;
 use super::stdout::Stdout;
 use super::translate::{self, Names};
@@ -23,6 +25,8 @@ use crate::cli::settings::Settings;
 
 /// Messages accepted whose fate is not known yet; beyond that the next send waits.
 const MAX_PENDING_RECEIPTS: usize = 4096;
+/// Files that wait to be sent; beyond that stdin is not read on.
+const MAX_LARGE: usize = 16;
 /// Events of a group taken at once.
 const BATCH: usize = 256;
 
@@ -94,6 +98,22 @@ struct Sender {
     sender: GroupSender,
     receipts: mpsc::Sender<Pending>,
     breaks: Arc<AtomicU64>,
+    /// What takes its time to be read and taken: small messages pass it.
+    large: mpsc::Sender<Large>,
+    /// The most bytes of a payload.
+    largest: u64,
+}
+
+impl Sender {
+    fn large_ones(&self, printer: Printer) -> LargeOnes {
+        LargeOnes {
+            group: self.group.clone(),
+            sender: self.sender.clone(),
+            receipts: self.receipts.clone(),
+            breaks: self.breaks.clone(),
+            printer,
+        }
+    }
 }
 
 /// A message whose fate is not known yet.
@@ -105,6 +125,66 @@ struct Pending {
     receipt: Fate,
 }
 
+/// The task that sends a group's large payloads, one after the other.
+struct LargeOnes {
+    group: String,
+    sender: GroupSender,
+    receipts: mpsc::Sender<Pending>,
+    breaks: Arc<AtomicU64>,
+    printer: Printer,
+}
+
+/// A large payload to send.
+#[derive(Debug)]
+struct Large {
+    ticket: u64,
+    payload: Payload,
+    safe: bool,
+    /// The request, for whoever asks what was refused.
+    echo: serde_json::Value,
+}
+
+impl LargeOnes {
+    async fn send_all(self, mut waiting: mpsc::Receiver<Large>) {
+        while let Some(large) = waiting.recv().await {
+            let echo = large.echo.clone();
+            let line = match self.send(large).await {
+                Ok(()) => continue,
+                Err(NotSent::Senseless(reason)) => Line::Error {
+                    reason,
+                    request: echo,
+                },
+                Err(NotSent::Refused { group, reason }) => Line::Refused {
+                    group: Some(group),
+                    reason,
+                    fatal: false,
+                    request: Some(echo),
+                },
+            };
+            self.printer.print(&line).await;
+        }
+    }
+
+    async fn send(&self, large: Large) -> Result<(), NotSent> {
+        let payload = block_in_place(|| large.payload.into_bytes()).map_err(NotSent::Senseless)?;
+        let breaks = self.breaks.load(Ordering::Relaxed);
+        let sent = if large.safe {
+            self.sender.send_safe_bytes(payload).await.map(Fate::Safe)
+        } else {
+            self.sender.send_bytes(payload).await.map(Fate::Delivered)
+        };
+        let receipt = sent.map_err(|error| NotSent::of(&self.group, error))?;
+        let pending = Pending {
+            ticket: large.ticket,
+            breaks,
+            receipt,
+        };
+        // Fails only when the group is over and nobody prints fates any more.
+        let _ = self.receipts.send(pending).await;
+        Ok(())
+    }
+}
+
 /// Tells a message's fate.
 #[derive(Debug)]
 enum Fate {
@@ -113,6 +193,20 @@ enum Fate {
 }
 
 impl Fate {
+    fn is_object(&self) -> bool {
+        match self {
+            Fate::Delivered(receipt) => receipt.progress().is_some(),
+            Fate::Safe(receipt) => receipt.progress().is_some(),
+        }
+    }
+
+    async fn progressed(&mut self) -> Option<Progress> {
+        match self {
+            Fate::Delivered(receipt) => receipt.progressed().await,
+            Fate::Safe(receipt) => receipt.progressed().await,
+        }
+    }
+
     async fn known(self) -> Outcome {
         match self {
             Fate::Delivered(receipt) => receipt.delivered().await,
@@ -136,6 +230,7 @@ impl Session {
         events: ClusterEvents,
         settings: &Settings,
         printer: Printer,
+        spool: Arc<Spool>,
     ) -> Result<Self, Failed> {
         let mut session = Self {
             cluster,
@@ -157,6 +252,8 @@ impl Session {
                 .engine(settings.engine.engine())
                 .dissemination(settings.dissemination.dissemination())
                 .slow_after(settings.slow_after.0)
+                .max_object_bytes(settings.max_object.0)
+                .object_memory_bytes(settings.object_memory.0)
                 .start()
                 .await;
             let group = group.map_err(|error| match error {
@@ -165,17 +262,23 @@ impl Session {
             })?;
             let (receipts, pending) = mpsc::channel(MAX_PENDING_RECEIPTS);
             let breaks = Arc::new(AtomicU64::new(0));
-            session.senders.push(Sender {
+            let (large, waiting) = mpsc::channel(MAX_LARGE);
+            let sender = Sender {
                 group: name.clone(),
                 sender: group.sender(),
                 receipts,
                 breaks: breaks.clone(),
-            });
+                large,
+                largest: u64::from(settings.max_object.0).max(MAX_PAYLOAD_BYTES as u64),
+            };
+            tokio::spawn(sender.large_ones(session.printer.clone()).send_all(waiting));
+            session.senders.push(sender);
             session.events.spawn(print_group_events(
                 group,
                 pending,
                 breaks,
                 session.printer.clone(),
+                spool.clone(),
             ));
         }
         Ok(session)
@@ -250,9 +353,10 @@ async fn print_group_events(
     pending: mpsc::Receiver<Pending>,
     breaks: Arc<AtomicU64>,
     printer: Printer,
+    spool: Arc<Spool>,
 ) -> Option<Ended> {
     let name = group.name().to_owned();
-    let mut resolved = resolve(pending);
+    let mut resolved = resolve(pending, name.clone(), printer.clone());
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         tokio::select! {
@@ -266,7 +370,10 @@ async fn print_group_events(
                     if matches!(event, Event::Suspended | Event::Resync { .. }) {
                         breaks.fetch_add(1, Ordering::Relaxed);
                     }
-                    if let Some(line) = translate::group_event(&name, event) {
+                    let large = matches!(&event, Event::Message(message) if message.payload.len() > MAX_PAYLOAD_BYTES);
+                    let translate = || translate::group_event(&name, event, &spool);
+                    let line = if large { block_in_place(translate) } else { translate() };
+                    if let Some(line) = line {
                         printer.print(&line).await;
                     }
                 }
@@ -282,16 +389,47 @@ async fn print_group_events(
     }
 }
 
-/// Waits for fates in the order of sending.
-fn resolve(mut pending: mpsc::Receiver<Pending>) -> mpsc::Receiver<Resolved> {
+/// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known, and how far it is
+/// meanwhile.
+fn resolve(
+    mut pending: mpsc::Receiver<Pending>,
+    group: String,
+    printer: Printer,
+) -> mpsc::Receiver<Resolved> {
     let (fates, resolved) = mpsc::channel(1);
     tokio::spawn(async move {
         while let Some(Pending {
             ticket,
             breaks,
-            receipt,
+            mut receipt,
         }) = pending.recv().await
         {
+            if receipt.is_object() {
+                let (fates, group, printer) = (fates.clone(), group.clone(), printer.clone());
+                tokio::spawn(async move {
+                    while let Some(Progress { bytes, length, .. }) = receipt.progressed().await {
+                        let group = group.clone();
+                        printer
+                            .print(&Line::Progress {
+                                group,
+                                ticket,
+                                bytes,
+                                length,
+                            })
+                            .await;
+                    }
+                    let outcome = receipt.known().await;
+                    // Fails only when nobody prints fates any more.
+                    let _ = fates
+                        .send(Resolved {
+                            ticket,
+                            breaks,
+                            outcome,
+                        })
+                        .await;
+                });
+                continue;
+            }
             let outcome = receipt.known().await;
             if fates
                 .send(Resolved {
@@ -411,7 +549,7 @@ impl Obeying {
     async fn carry_out(&mut self, request: Request) -> Option<Line> {
         let echo = request.to_value();
         let result = match request {
-            Request::Send(send) => match self.send(send).await {
+            Request::Send(send) => match self.send(send, &echo).await {
                 Err(NotSent::Refused { group, reason }) => {
                     return Some(Line::Refused {
                         group: Some(group),
@@ -438,8 +576,7 @@ impl Obeying {
         })
     }
 
-    async fn send(&mut self, request: SendRequest) -> Result<(), NotSent> {
-        let payload = request.payload.into_bytes().map_err(NotSent::Senseless)?;
+    async fn send(&mut self, request: SendRequest, echo: &serde_json::Value) -> Result<(), NotSent> {
         let sender = match &request.group {
             None => self.senders.first(),
             Some(group) => self.senders.iter().find(|sender| sender.group == *group),
@@ -451,21 +588,28 @@ impl Obeying {
                 joined.join(", ")
             ))
         })?;
+        let ticket = self.tickets.entry(sender.group.clone()).or_default();
+        if let Payload::File { file, .. } = &request.payload {
+            check_file(Path::new(file), sender.largest).map_err(NotSent::Senseless)?;
+            *ticket += 1;
+            let large = Large {
+                ticket: *ticket,
+                payload: request.payload,
+                safe: request.safe,
+                echo: echo.clone(),
+            };
+            // Fails only when the node ends.
+            let _ = sender.large.send(large).await;
+            return Ok(());
+        }
+        let payload = request.payload.into_bytes().map_err(NotSent::Senseless)?;
         let breaks = sender.breaks.load(Ordering::Relaxed);
         let sent = if request.safe {
-            sender.sender.send_safe(payload).await.map(Fate::Safe)
+            sender.sender.send_safe_bytes(payload).await.map(Fate::Safe)
         } else {
-            sender.sender.send(payload).await.map(Fate::Delivered)
+            sender.sender.send_bytes(payload).await.map(Fate::Delivered)
         };
-        let receipt = sent.map_err(|error| NotSent::Refused {
-            group: sender.group.clone(),
-            reason: match error {
-                SendError::NotPrimary => format!("not primary: {error}"),
-                SendError::NotMember => format!("not a member: {error}"),
-                other => other.to_string(),
-            },
-        })?;
-        let ticket = self.tickets.entry(sender.group.clone()).or_default();
+        let receipt = sent.map_err(|error| NotSent::of(&sender.group, error))?;
         *ticket += 1;
         // Fails only when the group is over and nobody prints fates any more.
         let _ = sender
@@ -486,6 +630,19 @@ enum NotSent {
     Senseless(String),
     /// The group does not take it now.
     Refused { group: String, reason: String },
+}
+
+impl NotSent {
+    fn of(group: &str, error: SendError) -> Self {
+        NotSent::Refused {
+            group: group.to_owned(),
+            reason: match error {
+                SendError::NotPrimary => format!("not primary: {error}"),
+                SendError::NotMember => format!("not a member: {error}"),
+                other => other.to_string(),
+            },
+        }
+    }
 }
 
 fn refuse(reason: &str) -> Reply {

@@ -9,7 +9,8 @@ use antiphon::{
     NodeView, NodeViewId, Outcome, PathTrouble, View, WhyEntry, WhyReport,
 };
 
-use crate::cli::lines::{CrashLine, Line, LinkLine, MemberLine, Payload, ViewName};
+use super::spool::Spool;
+use crate::cli::lines::{CrashLine, Line, LinkLine, MemberLine, ViewName};
 
 /// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
 /// that answers `why`.
@@ -231,9 +232,9 @@ impl Names {
     }
 }
 
-/// An event of a group.
-pub(crate) fn group_event(group: &str, event: Event) -> Option<Line> {
-    let group = group.to_owned();
+/// An event of a group. One that is a large payload takes as long as the disk does.
+pub(crate) fn group_event(name: &str, event: Event, spool: &Spool) -> Option<Line> {
+    let group = name.to_owned();
     Some(match event {
         Event::View(view) => group_view(group, &view),
         Event::Message(message) => Line::Message {
@@ -241,7 +242,7 @@ pub(crate) fn group_event(group: &str, event: Event) -> Option<Line> {
             view: message.view.to_string(),
             sender: message.sender.name.clone(),
             seq: message.seq,
-            payload: Payload::from_bytes(&message.payload),
+            payload: spool.payload(name, &message),
             safe: message.safe,
         },
         Event::Transitional { members } => Line::Transitional {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use antiphon::{Event, Group, GroupSender, Message, SendError};
+use antiphon::{Event, Group, GroupSender, Message, Outcome, SendError};
 use bytes::{Bytes, BytesMut};
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
@@ -38,6 +38,8 @@ pub(super) struct Pace {
     pub(super) senders: usize,
     pub(super) size: usize,
     pub(super) safe: bool,
+    /// Bytes of the payloads that the first member sends besides; 0 is none.
+    pub(super) bulk: usize,
     pub(super) interval: Duration,
     pub(super) warmup: Duration,
     pub(super) measured: Duration,
@@ -57,6 +59,7 @@ pub(super) async fn run(
     mut progress: impl FnMut(u64),
 ) -> Result<Done, Failed> {
     let sending = (pace.rank < pace.senders).then(|| Sending::start(group.sender(), pace));
+    let bulk = (pace.bulk > 0 && pace.rank == 0).then(|| Bulk::start(group.sender(), pace.bulk));
     let answers = group.sender();
     let from_ns = now_ns() + pace.warmup.as_nanos() as u64;
     let to_ns = from_ns + pace.measured.as_nanos() as u64;
@@ -124,6 +127,9 @@ pub(super) async fn run(
             }
         }
     }
+    done.bulk_bytes_per_s = bulk.map_or(0.0, |bulk| {
+        bulk.bytes.load(Relaxed) as f64 / began.elapsed().as_secs_f64()
+    });
     done.sent = sending.map_or(0, |sending| sending.sent.load(Relaxed));
     // The CPU time of the whole, as a share of the measured part.
     done.cpu_seconds = usage::between(cpu_before, usage::own_cpu())
@@ -133,6 +139,35 @@ pub(super) async fn run(
         .map(|step| (step.value_iterated_to(), step.count_at_value()))
         .collect();
     Ok(done)
+}
+
+/// A task that sends large payloads, each as soon as the one before is delivered, until it is dropped.
+struct Bulk {
+    bytes: Arc<AtomicU64>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Bulk {
+    fn start(sender: GroupSender, size: usize) -> Self {
+        let bytes = Arc::new(AtomicU64::new(0));
+        let delivered = bytes.clone();
+        let payload = Bytes::from(vec![0; size]);
+        let task = tokio::spawn(async move {
+            // Refused only if the group is over, which the reader of its events finds out.
+            while let Ok(receipt) = sender.send_bytes(payload.clone()).await {
+                if receipt.delivered().await == Outcome::Delivered {
+                    delivered.fetch_add(payload.len() as u64, Relaxed);
+                }
+            }
+        });
+        Self { bytes, task }
+    }
+}
+
+impl Drop for Bulk {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// What every message of this benchmark begins with.

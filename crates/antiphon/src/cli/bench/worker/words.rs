@@ -83,6 +83,8 @@ pub(in crate::cli::bench) enum Task {
         senders: usize,
         size: usize,
         safe: bool,
+        /// Bytes of the payloads that the first member sends all the time besides; 0 is none.
+        bulk: usize,
         /// Between two messages of one sender.
         interval_ns: u64,
         warmup_ms: u64,
@@ -188,6 +190,9 @@ pub(in crate::cli::bench) struct Done {
     /// Datagrams of the measurement and its warm-up.
     #[serde(default)]
     pub(in crate::cli::bench) datagrams: Datagrams,
+    /// What went in large payloads besides the messages.
+    #[serde(default)]
+    pub(in crate::cli::bench) bulk_bytes_per_s: f64,
     /// Latencies of messages in nanoseconds, each with how many had it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cli::bench) latencies: Vec<(u64, u64)>,
@@ -239,6 +244,7 @@ mod tests {
                 senders: 1,
                 size: 100,
                 safe: true,
+                bulk: 1 << 21,
                 interval_ns: 5,
                 warmup_ms: 1,
                 measured_ms: 2,

@@ -1,0 +1,386 @@
+//! Bulk objects: payloads too large for the log (R22).
+//!
+//! ```text
+//!  sender                                   every other member of the view
+//!  Offer: number, length ────────────────►  room for all of it? then a buffer, once
+//!       ◄──────────────────────── Want: from chunk n, until chunk m      (credit; asks again for what is missing)
+//!  Chunk, Chunk, … ───────────────────────►  written to its place
+//!       ◄──────────────────────── Held: digest      kept until its record is delivered, or its sender is gone
+//!  all of the view hold it: its record ─► log ─► order ─► delivery: the object, at the place of its record
+//! ```
+//! What is larger than a message travels beside the log, from its sender to each other member, in chunks that the receivers ask
+//! for; the log has only a record of its number, length and digest. The record is a message like any other: it has a place in the
+//! order, a level, a receipt. [`Outgoing`] is the sender's side, [`Incoming`] the receivers'.
+//!
+//! # Invariants
+//! - **The record of an object is put into the log of a view only while every member of that view holds the object.** A record is delivered in
+//!   its view by members of that view: so whoever delivers the record has the object, and nobody has to fetch one in a flush.
+//! - A member that has said `Held` keeps the object until it delivers the record, the sender is out of the group, or it is itself. So what was
+//!   said in an earlier view is still true in the next, as long as both were members all the time: [`Objects::counts`]
+//!   tells it from what was said in an earlier membership.
+//! - Nothing of a transfer belongs to a view: chunks that are here stay here when views change, and what goes on goes on where
+//!   it was. A member that is new gets the object from its first chunk; the others wait for it with what they have.
+//! - Objects of one sender are delivered in the order in which they were accepted. Smaller messages overtake them: an object has its place
+//!   in the order, and its number, when its record is sent.
+//! - A member holds at most [`max_object_bytes`](crate::GroupOptions::max_object_bytes) of the objects of one sender and
+//!   [`object_memory_bytes`](crate::GroupOptions::object_memory_bytes) of those of all others, from the offer until
+//!   its application has taken them. A buffer is taken only for a length that fits both; an offer without room waits in a bounded list.
+//!   Its sender keeps as much of its own.
+//! - Nobody waits in a circle for room. A sender offers an object to the members by group rank, to the next one when those before have
+//!   room for it, and the next object when all have room for this one: whoever waits at a member for what others have
+//!   waits for those that are further, and ranks of those that stay keep their order.
+//!
+//! # Fair to small messages
+//! A receiver grants chunks for [`window`] bytes divided by the number of receivers, some at least: so much of objects, and no
+//! more, is between a sender and all its receivers, and a message that comes behind it waits for that much. A sender has no more than that
+//! on its way to anyone, whatever is granted. Chunks are packed after the messages of a batch.
+//!
+//! # Who dies when
+//! | who | when | then |
+//! |---|---|---|
+//! | the sender | before the record is in the cut | nobody delivers it, and all give the memory back with the next view |
+//! | the sender | after | every survivor of the view holds the object, and delivers it where the cut says |
+//! | a receiver | before it holds it | the next view is without it: the others are enough |
+//! | a receiver | after | nothing is different |
+//! | a member is removed and comes back | any time | it has dropped all; it is new, as any joiner |
+//! | a joiner comes | before the record | it fetches the object, and the record waits for it |
+//! | a joiner comes | after the record | the record belongs to the view before its first: it sees neither |
+//! | the sender leaves | any time | it waits a while until its objects are sent; what is not by then is not delivered, and its receipt says so |
+//! | the primary is lost | any time | all stop, keep what they have, and go on with the next view, or start over |
+//!
+//! # What it does not do
+//! Objects go from their sender to each member whatever the group's dissemination is: who lacks what differs from member to
+//! member as transfers resume and members join, and their order is the log's. An object is copied once at each receiver, into its
+//! buffer, and nowhere else: chunks are slices of the payload that its sender gave.
+
+mod incoming;
+mod outgoing;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use antiphon_wire::group::{Decision, GroupData};
+use antiphon_wire::object::{CHUNK_BYTES, ObjectRecord};
+use antiphon_wire::{GroupViewId, Incarnation, Level};
+use bytes::Bytes;
+
+use self::incoming::{Incoming, Offer, Pace, Room};
+pub(crate) use self::outgoing::Issue;
+use self::outgoing::{Outgoing, Progress, Want};
+use super::member::{Group, Membership, Phase};
+use super::outbox::Tickets;
+use super::{Context, Effect};
+use crate::{Class, GroupEvent, Profile, SendError, Ticket, Time};
+
+/// The fewest chunks that a receiver grants: one on its way, one being sent, one being asked for.
+const LEAST_GRANT: u32 = 3;
+
+/// All objects of a member in one group.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Objects {
+    incoming: Incoming,
+    outgoing: Outgoing,
+    /// With which view each member joined, as far as this member knows: for those that were here before it, its own first.
+    since: BTreeMap<Incarnation, GroupViewId>,
+}
+
+/// Bytes between a sender and all its receivers: what 130 Mbit/s carry in the time after which control is sent again.
+pub(crate) fn window(profile: &Profile) -> usize {
+    let bytes = profile.retransmit.as_millis() as usize * (16 << 10);
+    bytes.clamp(256 << 10, 16 << 20)
+}
+
+/// How many chunks one of so many receivers grants.
+fn grant(profile: &Profile, receivers: usize) -> u32 {
+    let chunks = window(profile) / CHUNK_BYTES / receivers.max(1);
+    (chunks as u32).max(LEAST_GRANT)
+}
+
+/// How long whoever waits for an answer does so, the how-manieth time.
+fn patience(profile: &Profile, attempt: u32) -> Duration {
+    profile.retransmit * 2 * (1 << attempt.min(3))
+}
+
+impl Objects {
+    /// A view was installed: of whom nothing is expected any more, and who is new.
+    pub(crate) fn install(&mut self, me: Incarnation, decision: &Decision) {
+        let joined = |member: &Incarnation| decision.joined.iter().any(|j| j.incarnation == *member);
+        self.since
+            .retain(|member, _| decision.members.contains(member) && !joined(member));
+        for member in &decision.members {
+            self.since.entry(*member).or_insert(decision.id);
+        }
+        let stays = |member: Incarnation| decision.members.contains(&member) && !joined(&member);
+        if !planted!(KeepObjectsOfTheDead) {
+            self.incoming.keep(stays);
+        }
+        if planted!(LoseObjectsAtView) {
+            self.outgoing = Outgoing::default();
+        }
+        self.outgoing.set_receivers(me, &decision.members, stays);
+    }
+
+    /// Whether what a member said under this view belongs to its present membership.
+    fn counts(&self, from: Incarnation, view: GroupViewId) -> bool {
+        self.since.get(&from).is_some_and(|since| *since <= view)
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        let (incoming, outgoing) = (self.incoming.next_timeout(), self.outgoing.next_timeout());
+        [incoming, outgoing].into_iter().flatten().min()
+    }
+
+    /// What this member keeps of the objects of others.
+    pub(crate) fn bytes_of_others(&self) -> usize {
+        self.incoming.bytes()
+    }
+
+    /// What it keeps of its own.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.outgoing.bytes()
+    }
+
+    /// Whether everything that was accepted has gone into the log.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    /// What is to be sent next, if all members of the view hold it.
+    pub(crate) fn front(&mut self) -> Option<Issue> {
+        self.outgoing.front()
+    }
+
+    /// The record of the front goes into the log.
+    pub(crate) fn issue(&mut self) {
+        self.outgoing.issue();
+    }
+
+    /// Members that have not said that they have room for an object of this member.
+    pub(crate) fn without_room(&self) -> impl Iterator<Item = Incarnation> {
+        self.outgoing.without_room()
+    }
+
+    /// The object that a record names, at its delivery.
+    pub(crate) fn take(
+        &mut self,
+        me: Incarnation,
+        sender: Incarnation,
+        record: &ObjectRecord,
+    ) -> Option<Bytes> {
+        if sender == me {
+            return self.outgoing.take(record.object);
+        }
+        self.incoming.take(sender, record)
+    }
+
+    /// Empties the queue of what was not sent; gives its tickets.
+    pub(crate) fn clear_unsent(&mut self) -> Vec<Tickets> {
+        self.outgoing.clear()
+    }
+}
+
+impl Group {
+    /// Accepts an object.
+    pub(super) fn send_object(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ticket: Ticket,
+        level: Level,
+        payload: Bytes,
+    ) -> Result<(), SendError> {
+        let limit = self.options.max_object_bytes as usize;
+        if payload.len() > limit {
+            let limit = limit.max(self.largest());
+            return Err(SendError::TooLarge { limit });
+        }
+        self.check_membership(ctx)?;
+        let unread = self.backlog.object_bytes_of(ctx.me);
+        let Phase::Member(membership) = &mut self.phase else {
+            return Err(SendError::NotMember);
+        };
+        let outgoing = &mut membership.objects.outgoing;
+        let taken = outgoing.bytes() + unread;
+        if taken > 0 && taken + payload.len() > limit {
+            self.refused_object = Some(payload.len());
+            return Err(SendError::Full);
+        }
+        *ctx.last_object += 1;
+        outgoing.push(
+            *ctx.last_object,
+            ticket,
+            level,
+            payload,
+            &membership.stream.others(),
+        );
+        self.next_ticket = self.next_ticket.max(ticket.0 + 1);
+        Ok(())
+    }
+
+    /// Whether an object that was refused would be accepted now.
+    pub(super) fn has_room_for_object(&self, me: Incarnation, bytes: usize) -> bool {
+        let Phase::Member(membership) = &self.phase else {
+            return false;
+        };
+        let taken = membership.objects.outgoing.bytes() + self.backlog.object_bytes_of(me);
+        taken == 0 || taken + bytes <= self.options.max_object_bytes as usize
+    }
+
+    /// A record about an object. Gives it back if it is about something else.
+    pub(super) fn handle_object(
+        &mut self,
+        ctx: &mut Context<'_>,
+        from: Incarnation,
+        record: GroupData,
+    ) -> Option<GroupData> {
+        let Phase::Member(membership) = &mut self.phase else {
+            return Some(record);
+        };
+        let view = match &record {
+            GroupData::Offer { view, .. } | GroupData::Want { view, .. } | GroupData::Held { view, .. } => {
+                *view
+            }
+            GroupData::Chunk { .. } => membership.stream.id,
+            _ => return Some(record),
+        };
+        if view > membership.stream.id {
+            // It has installed a view that this member will have soon.
+            return Some(record);
+        }
+        if from == ctx.me || membership.stream.rank(from).is_none() || !membership.objects.counts(from, view)
+        {
+            return None;
+        }
+        let pace = membership.pace(ctx);
+        match record {
+            GroupData::Offer {
+                object,
+                length,
+                wrong,
+                ..
+            } => {
+                let room = Room::of(&self.options, &self.backlog, ctx.me);
+                let incoming = &mut membership.objects.incoming;
+                let offer = Offer {
+                    object,
+                    length,
+                    wrong,
+                };
+                if !incoming.offered(from, offer, pace, &room) {
+                    ctx.nonsense();
+                }
+                membership.answer_senders(ctx);
+            }
+            GroupData::Chunk {
+                object, index, bytes, ..
+            } => {
+                let incoming = &mut membership.objects.incoming;
+                incoming.chunk(from, object, index, &bytes, pace);
+                membership.answer_senders(ctx);
+            }
+            GroupData::Want {
+                object,
+                next,
+                until,
+                again,
+                ..
+            } => {
+                let want = Want {
+                    object,
+                    next,
+                    until,
+                    again,
+                };
+                let outgoing = &mut membership.objects.outgoing;
+                outgoing.wanted(ctx.now, from, want, grant(ctx.profile, 1));
+            }
+            GroupData::Held { object, digest, .. } => {
+                let outgoing = &mut membership.objects.outgoing;
+                outgoing.held(ctx.now, from, object, digest);
+            }
+            _ => {}
+        }
+        self.tell_progress(ctx);
+        None
+    }
+
+    fn tell_progress(&mut self, ctx: &mut Context<'_>) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        while let Some(Progress {
+            ticket,
+            bytes,
+            length,
+        }) = membership.objects.outgoing.poll_progress()
+        {
+            let event = GroupEvent::Progress {
+                ticket,
+                bytes,
+                length,
+            };
+            ctx.effects.push_back(Effect::Event(self.handle, event));
+        }
+    }
+
+    /// The application has taken something, or a view has gone: there may be room for what was offered.
+    pub(super) fn admit_objects(&mut self, ctx: &mut Context<'_>) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if !membership.objects.incoming.waits_for_room() {
+            return;
+        }
+        let pace = membership.pace(ctx);
+        let room = Room::of(&self.options, &self.backlog, ctx.me);
+        membership.objects.incoming.admit(pace, &room);
+        membership.answer_senders(ctx);
+    }
+}
+
+impl Membership {
+    fn pace(&self, ctx: &Context<'_>) -> Pace {
+        Pace {
+            now: ctx.now,
+            window: grant(ctx.profile, self.stream.members.len().saturating_sub(1)),
+            patience: patience(ctx.profile, 0),
+        }
+    }
+
+    /// Sends what receivers have to say to senders.
+    fn answer_senders(&mut self, ctx: &mut Context<'_>) {
+        let (group, view) = (self.id, self.stream.id);
+        while let Some((to, answer)) = self.objects.incoming.poll_answer() {
+            ctx.effects.push_back(Effect::Data {
+                to: vec![to],
+                class: Class::Control,
+                records: vec![answer.record(group, view)],
+            });
+        }
+    }
+
+    /// Sends offers and chunks: when a batch of inputs is over, behind its messages.
+    pub(crate) fn pack_objects(&mut self, ctx: &mut Context<'_>) {
+        let (group, view) = (self.id, self.stream.id);
+        let outgoing = &mut self.objects.outgoing;
+        while let Some((to, record)) = outgoing.poll_offer(ctx.now, ctx.profile, group, view) {
+            ctx.effects.push_back(Effect::Data {
+                to: vec![to],
+                class: Class::Control,
+                records: vec![record],
+            });
+        }
+        while let Some((to, record)) = outgoing.poll_chunk(group) {
+            ctx.effects.push_back(Effect::Data {
+                to,
+                class: Class::Bulk,
+                records: vec![record],
+            });
+        }
+    }
+
+    pub(crate) fn objects_timeout(&mut self, ctx: &mut Context<'_>) {
+        self.objects.incoming.timeout(ctx.now, ctx.profile);
+        self.objects.outgoing.timeout(ctx.now, ctx.profile);
+        self.answer_senders(ctx);
+    }
+}
