@@ -31,6 +31,7 @@ fn node_view() -> Arc<NodeView> {
         addr: ([127, 0, 0, number as u8], 7400).into(),
         metadata: BTreeMap::new(),
         weight: 1,
+        further: Vec::new(),
     });
     Arc::new(NodeView {
         lineage: Lineage(1),
