@@ -372,6 +372,9 @@ pub enum Order {
     /// None: each message as soon as it is here, also when one that its sender sent before is late or lost on the way and
     /// comes later. Reliable, and once.
     Unordered,
+    /// Per sender and scope: each message names a scope, and comes after those of its sender with the same scope, whatever becomes
+    /// of others. The application may handle scopes in parallel.
+    Scoped,
     /// Per sender.
     Fifo,
     /// One sequence for all, views included.

@@ -183,12 +183,13 @@ impl Messages {
     /// Takes the first one out; `None` if there is none left.
     pub fn pop_front(&mut self) -> Option<Message> {
         let level = self.block.level();
-        let payload = self.block.pop_front()?;
+        let (scope, payload) = self.block.pop_tagged()?;
         let message = Message {
             level,
             view: self.view,
             sender: self.sender,
             seq: self.first,
+            scope,
             payload,
             ticket: self.ticket,
         };
@@ -220,6 +221,8 @@ pub struct Message {
     pub sender: Incarnation,
     /// The sender's number for it in this group, from 1 for each incarnation.
     pub seq: u64,
+    /// Its scope, in a scoped group.
+    pub scope: Option<u32>,
     /// What it says.
     pub payload: Bytes,
     /// When it is delivered: its sender's choice.
@@ -281,6 +284,8 @@ pub enum SendError {
         /// The most bytes of a payload: [`GroupOptions::max_object_bytes`](crate::GroupOptions::max_object_bytes).
         limit: usize,
     },
+    /// It has a scope, and the group is not scoped.
+    NotScoped,
 }
 
 /// The largest payload that goes through a sender's log; in a group with a smaller window, its window. A larger one is an
@@ -293,13 +298,16 @@ impl std::fmt::Display for SendError {
             SendError::TooLarge { limit } => {
                 return write!(
                     f,
-                    "the payload is larger than {limit} bytes, the most that the group takes; raise max_object_bytes at all its members, or send it in parts"
+                    "the payload is larger than {limit} bytes, the most that the group takes; send it in parts, or raise max_object_bytes at all its members (a scoped group takes no more than a window, or 1 MiB)"
                 );
             }
             SendError::NoSuchGroup => "this node has not joined the group, or has left it",
             SendError::NotMember => "this node is not a member of the group yet; wait for its first view",
             SendError::NotPrimary => {
                 "this component has no majority of the last primary view; sending resumes when it is reunited with it"
+            }
+            SendError::NotScoped => {
+                "the message has a scope, and the group's order is not `scoped`: join it with that, or send without"
             }
             SendError::Full => {
                 "the group's window is full: some member has not consumed what was sent; wait until it is writable"

@@ -57,6 +57,7 @@ mod trail;
 pub use antiphon_wire as wire;
 pub use config::*;
 pub use event::*;
+pub use group::log::scopes::Tagger;
 pub use group::memory::Memory;
 pub use node::{Counters, Node};
 pub use output::*;

@@ -270,10 +270,11 @@ impl Node {
     /// # Errors
     /// [`SendError`]; nothing was sent.
     pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
-        self.send_at(now, group, Level::Agreed, payload)
+        self.send_at(now, group, Level::Agreed, None, payload)
     }
 
-    /// Sends a message of this level to a group: a safe one is delivered when all members of the view hold it.
+    /// Sends a message of this level to a group: a safe one is delivered when all members of the view hold it. In a scoped group
+    /// it has a scope, which is 0 unless given; in others it may have none.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent.
@@ -282,9 +283,10 @@ impl Node {
         now: Time,
         group: GroupHandle,
         level: Level,
+        scope: Option<u32>,
         payload: &[u8],
     ) -> Result<Ticket, SendError> {
-        let ticket = self.groups.send_at(now, group, level, payload)?;
+        let ticket = self.groups.send_at(now, group, level, scope, payload)?;
         self.touch(now);
         Ok(ticket)
     }
@@ -301,7 +303,7 @@ impl Node {
         self.groups.holds(group, view, sender, seq)
     }
 
-    /// A message of an unordered group that this node holds and could deliver, and has not delivered: its sender and number. For
+    /// A message of an unordered or scoped group that this node holds and could deliver, and has not delivered: its sender and number. For
     /// the tests of just that; between two inputs there is none.
     pub fn withheld(&self, group: GroupHandle) -> Option<(antiphon_wire::Incarnation, u64)> {
         self.groups.withheld(group)

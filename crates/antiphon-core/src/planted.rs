@@ -113,6 +113,10 @@ bugs! {
     DeliverAgainAfterGap,
     /// An unordered group holds a message back until those before it are there (G33).
     WaitAtGap,
+    /// A scoped group delivers a message before the one of its scope that it names (G34).
+    ForgetScopeOrder,
+    /// At the cut, a scoped group delivers what comes after a message of a dead sender that nobody has (R15, G34).
+    PassScopeGapAtCut,
     /// In an unordered group, a message that comes in pieces is delivered by a flush that has only some of them (R22).
     DeliverPartOfCut,
     /// The record of an object is sent once half of the members hold the object (R22).

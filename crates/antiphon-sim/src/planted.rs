@@ -160,6 +160,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Primary", "r6-merge"),
     ("Unordered", "r15-senders-die-behind-gaps"),
     ("Gap", "r15-senders-die-behind-gaps"),
+    ("Scope", "r15-senders-die-behind-gaps"),
     ("PartOfCut", "r15-senders-die-behind-gaps"),
     ("Flush", "r14-leaders-die-in-the-flush"),
     ("Leader", "r14-leaders-die-in-the-flush"),

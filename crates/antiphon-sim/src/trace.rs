@@ -117,6 +117,8 @@ pub enum Seen {
         payload: u64,
         /// Whether it is to be safe.
         safe: bool,
+        /// Its scope, in a scoped group.
+        scope: Option<u32>,
     },
     /// The core refused a message.
     NotSent {
@@ -257,6 +259,8 @@ pub struct Delivery {
     pub payload: u64,
     /// Whether it was said to be safe.
     pub safe: bool,
+    /// The scope named on it.
+    pub scope: Option<u32>,
     /// The ticket named on it.
     pub ticket: Option<u64>,
 }

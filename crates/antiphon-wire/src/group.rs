@@ -24,7 +24,7 @@ wire_struct! {
     /// What a group promises; the same at all its members.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct GroupTerms {
-        /// 0 is fifo, 1 is total, 2 is unordered.
+        /// 0 is fifo, 1 is total, 2 is unordered, 3 is scoped.
         pub order: u8,
         /// Bytes a member may have sent that some member's application has not consumed.
         pub window_bytes: u32,

@@ -129,6 +129,8 @@ pub enum SendError {
         /// The most bytes of a payload: what [`GroupBuilder::max_object_bytes`](crate::GroupBuilder::max_object_bytes) says.
         limit: usize,
     },
+    /// The message has a scope, and the group's order is not [`Order::Scoped`](crate::Order::Scoped).
+    NotScoped,
     /// The group or the cluster was left, or the node's task has died.
     Closed,
 }
@@ -139,7 +141,7 @@ impl fmt::Display for SendError {
             SendError::TooLarge { limit } => {
                 return write!(
                     f,
-                    "the payload is larger than {limit} bytes, the most that the group takes; give all its members a larger max_object_bytes, or send it in parts"
+                    "the payload is larger than {limit} bytes, the most that the group takes; send it in parts, or give all its members a larger max_object_bytes (a scoped group takes no more than its window, or 1 MiB)"
                 );
             }
             SendError::NotMember => "this node is not a member of the group yet; wait for its next view",
@@ -147,6 +149,7 @@ impl fmt::Display for SendError {
                 "this component has no majority of the last primary view; sending resumes when it is reunited with it"
             }
             SendError::Full => "the queue is full: some member has not consumed what was sent",
+            SendError::NotScoped => "the message has a scope, and the group's order is not `scoped`",
             SendError::Closed => "the group or the cluster was left",
         })
     }

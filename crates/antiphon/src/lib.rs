@@ -24,6 +24,7 @@
 //! - [`Group`]: a named set of nodes. Views and messages come in *one* stream, in the same order at every member.
 //! - [`Receipt`]: what became of a message.
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
+//! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
 //! # What to rely on
@@ -59,5 +60,7 @@ pub use cluster::{
     Builder, Cluster, ClusterEvents, GroupStatus, Interface, Multicast, Phase, Status, Transport,
 };
 pub use error::{Error, SendError};
-pub use event::{ClusterEvent, Event, Message, Messages, View};
-pub use group::{Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt};
+pub use event::{ClusterEvent, Event, Message, Messages, Scope, View};
+pub use group::{
+    Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, Turn,
+};

@@ -284,6 +284,7 @@ fn describe(terms: GroupTerms) -> String {
         0 => "fifo".to_owned(),
         1 => "total".to_owned(),
         2 => "unordered".to_owned(),
+        3 => "scoped".to_owned(),
         other => format!("unknown ({other})"),
     };
     let dissemination = match terms.dissemination {

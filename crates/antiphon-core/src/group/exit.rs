@@ -151,6 +151,7 @@ impl Group {
     pub(super) fn keep_pending(&mut self, incarnation: Incarnation) {
         let sent = self.sent.clear().map(|(seq, tickets)| (Some(seq), tickets));
         let queued = self.clear_queued().map(|tickets| (None, tickets));
+        self.tagger.forget();
         let messages: Vec<_> = sent.chain(queued).collect();
         if !messages.is_empty() {
             self.pending.push(Pending {

@@ -27,7 +27,7 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_wire::block::{Form, PIECE_BYTES};
+use antiphon_wire::block::{Form, PIECE_BYTES, Tag};
 use antiphon_wire::{Block, Incarnation};
 use bytes::{Bytes, BytesMut};
 
@@ -79,7 +79,8 @@ impl Assembly {
 
     /// The next block of this sender in the group's order.
     pub(crate) fn take(&mut self, sender: Incarnation, block: Block) -> Part {
-        let limit = self.limit;
+        let tag = if block.is_scoped() { Tag::MAX_BYTES } else { 0 };
+        let limit = self.limit + tag;
         if block.form() == Form::Messages {
             return Part::Messages(block);
         }
@@ -100,10 +101,13 @@ impl Assembly {
             .parts
             .iter()
             .for_each(|part| payload.extend_from_slice(part));
-        Part::Whole(
-            Block::large(payload.freeze()).with_level(block.level()),
-            pieces.count,
-        )
+        let whole = Block::large(payload.freeze()).with_level(block.level());
+        let whole = if block.is_scoped() {
+            whole.with_tag()
+        } else {
+            whole
+        };
+        Part::Whole(whole, pieces.count)
     }
 
     /// What unfinished messages keep.

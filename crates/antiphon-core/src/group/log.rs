@@ -19,6 +19,7 @@
 //! In an unordered group what is ahead of a gap is delivered as well; see [`loose`].
 
 mod loose;
+pub(crate) mod scopes;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -256,7 +257,7 @@ impl Log {
             self.ahead_bytes -= charge(&block);
             drop(block.split_front(self.next - first));
             if !block.is_empty() {
-                if planted!(DeliverAgainAfterGap) {
+                if planted!(DeliverAgainAfterGap) && self.loose.is_some() {
                     self.offer(first, block.clone());
                 }
                 self.push(block);

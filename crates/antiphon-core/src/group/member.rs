@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use super::credit::{Backlog, Credit};
 use super::large::{Assembly, Part};
+use super::log::scopes::Tagger;
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::object::{Issue, Objects};
 use super::outbox::{Outbox, Sent, Tickets};
@@ -73,6 +74,8 @@ pub(crate) struct Group {
     pub(super) next_ticket: u64,
     pub(super) next_seq: u64,
     pub(super) outbox: Outbox,
+    /// Tags of what goes into the outbox one by one, in a scoped group.
+    pub(super) tagger: Tagger,
     /// What was refused for want of room, in bytes: the application is told when there is.
     pub(super) refused: Option<usize>,
     /// The same of an object.
@@ -161,6 +164,7 @@ impl Group {
             next_ticket: 1,
             next_seq: 1,
             outbox: Outbox::default(),
+            tagger: Tagger::default(),
             refused: None,
             refused_object: None,
             sent: Sent::default(),
@@ -193,6 +197,7 @@ impl Group {
             Order::Fifo => 0,
             Order::Total => 1,
             Order::Unordered => 2,
+            Order::Scoped => 3,
         };
         let dissemination = match self.options.dissemination {
             Dissemination::Direct => 0,
@@ -201,7 +206,7 @@ impl Group {
         };
         let slow_after = self.options.slow_after.map_or(0, |after| after.as_millis());
         let engine = match (self.options.order, self.options.engine) {
-            (Order::Unordered | Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
+            (Order::Unordered | Order::Scoped | Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
             (Order::Total, TotalEngine::Rotation) => 1,
             (Order::Total, TotalEngine::Token) => 2,
         };
@@ -264,20 +269,32 @@ impl Group {
         &mut self,
         ctx: &mut Context<'_>,
         level: Level,
+        scope: Option<u32>,
         payload: &[u8],
     ) -> Result<Ticket, SendError> {
         let ticket = Ticket(self.next_ticket);
-        if payload.len() > PIECE_BYTES {
-            self.send_block(
-                ctx,
-                ticket,
-                Block::large(Bytes::copy_from_slice(payload)).with_level(level),
-            )?;
-            return Ok(ticket);
+        let scoped = self.options.order == Order::Scoped;
+        if scope.is_some() && !scoped {
+            return Err(SendError::NotScoped);
         }
-        self.check_room(ctx, payload.len())?;
-        self.next_ticket += 1;
-        self.outbox.push(ticket, level, payload);
+        let scope = scope.unwrap_or(0);
+        let tag = scoped.then(|| self.tagger.tag(scope));
+        let mut places = 1;
+        if payload.len() > PIECE_BYTES {
+            let block = match tag {
+                Some(tag) => Block::large_tagged(tag, payload),
+                None => Block::large(Bytes::copy_from_slice(payload)),
+            };
+            places = block.places();
+            self.send_block(ctx, ticket, block.with_level(level))?;
+        } else {
+            self.check_room(ctx, payload.len())?;
+            self.next_ticket += 1;
+            self.outbox.push(ticket, level, tag, payload);
+        }
+        if scoped {
+            self.tagger.took(scope, places);
+        }
         Ok(ticket)
     }
 
@@ -289,8 +306,16 @@ impl Group {
         block: Block,
     ) -> Result<(), SendError> {
         let length = block.bytes().len();
-        if block.form() == Form::Large && length > self.largest() {
+        if block.form() == Form::Large && block.payload_len() > self.largest() {
+            if self.options.order == Order::Scoped {
+                return Err(SendError::TooLarge {
+                    limit: self.largest(),
+                });
+            }
             return self.send_object(ctx, first, block.level(), block.bytes().clone());
+        }
+        if !block.is_empty() && block.is_scoped() != (self.options.order == Order::Scoped) {
+            return Err(SendError::NotScoped);
         }
         self.check_room(ctx, length)?;
         self.next_ticket = self.next_ticket.max(first.0 + block.count());
@@ -570,6 +595,7 @@ impl Group {
 
     pub(crate) fn lose_queue(&mut self) {
         self.outbox.clear();
+        self.tagger.forget();
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {

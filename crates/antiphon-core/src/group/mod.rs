@@ -360,21 +360,22 @@ impl Groups {
 
     /// Sends a message to a group.
     pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
-        self.send_at(now, group, Level::Agreed, payload)
+        self.send_at(now, group, Level::Agreed, None, payload)
     }
 
-    /// Sends a message of this level to a group.
+    /// Sends a message of this level and scope to a group.
     pub fn send_at(
         &mut self,
         now: Time,
         group: GroupHandle,
         level: Level,
+        scope: Option<u32>,
         payload: &[u8],
     ) -> Result<Ticket, SendError> {
         self.begin(now);
         let mut ctx = context!(self);
         let group = self.groups.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
-        group.send(&mut ctx, level, payload)
+        group.send(&mut ctx, level, scope, payload)
     }
 
     /// Sends messages to a group, all or none.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use antiphon_wire::block::Form;
+use antiphon_wire::block::{Form, Tag};
 use antiphon_wire::{Block, BlockBuilder, Level};
 
 use super::log::charge;
@@ -38,13 +38,18 @@ impl Outbox {
         self.bytes + self.open.len()
     }
 
-    pub(crate) fn push(&mut self, ticket: Ticket, level: Level, payload: &[u8]) {
-        if !self.open.has_room(payload.len()) || !self.continues(ticket) || !self.open.takes(level) {
+    /// Adds a message, with a tag in a scoped group.
+    pub(crate) fn push(&mut self, ticket: Ticket, level: Level, tag: Option<Tag>, payload: &[u8]) {
+        let length = payload.len() + tag.map_or(0, |tag| tag.cost());
+        if !self.open.has_room(length) || !self.continues(ticket) || !self.open.takes(level) {
             self.close();
         }
         self.open_first.get_or_insert(ticket);
         self.open.set_level(level);
-        self.open.push(payload);
+        match tag {
+            Some(tag) => self.open.push_tagged(tag, payload),
+            None => self.open.push(payload),
+        }
     }
 
     pub(crate) fn push_block(&mut self, first: Ticket, block: Block) {

@@ -99,10 +99,10 @@ impl Stream {
         options: GroupOptions,
     ) -> Self {
         let engine = Engine::new(&options, start, me);
-        let log = if engine.passes_gaps() {
-            Log::loose
-        } else {
-            Log::new
+        let log = match engine {
+            Engine::Scoped => Log::scoped,
+            Engine::Unordered => Log::loose,
+            _ => Log::new,
         };
         let told = start.iter().zip(&consumed).map(|(&held, consumed)| Told {
             held,
@@ -312,6 +312,10 @@ impl Stream {
 
     /// Puts messages into their log and shows them to the order.
     fn take(&mut self, sender: usize, first: u64, messages: Block) {
+        let Some(messages) = self.as_ordered(messages) else {
+            self.dropped += 1;
+            return;
+        };
         if messages.level() == Level::Safe {
             self.note_safe();
         }
@@ -528,7 +532,7 @@ impl Stream {
                     self.rows[self.me].ordered = self.engine.ordered();
                 }
                 Engine::Token(token) => token.keep_alone(),
-                Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => {}
+                Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => {}
             }
             self.refresh_stable();
             return;
@@ -612,7 +616,7 @@ impl Stream {
                 let (first, run) = token.take_fresh()?;
                 (first, token.records().stable(), vec![run])
             }
-            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => return None,
+            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => return None,
         };
         Some(self.order_record(first, stable, false, runs))
     }

@@ -5,6 +5,7 @@
 //! may be delivered. It belongs to one group view: the next view begins with a fresh engine.
 //!
 //! - [`Engine::Unordered`]: any message that is here, whatever is missing before it.
+//! - [`Engine::Scoped`]: any message that is here, if the one of its scope before it was delivered; see `group/log/scopes.rs`.
 //! - [`Engine::Fifo`]: any message before which its sender's are held. Nothing to agree on.
 //! - [`Engine::Sequencer`]: the view's first member numbers the messages; see [`sequencer`].
 //! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and the silent fill theirs with nulls; see
@@ -23,6 +24,9 @@
 //! cut has those that any survivor holds, with a survivor that does, and all members fetch and deliver them; what nobody has left is
 //! nobody's, and later messages do not wait for it. A message in pieces of which the cut lacks one is delivered by nobody: no survivor
 //! had it whole, or all its pieces would be in reports.
+//!
+//!
+//! In a scoped group the same, and what names a message that is not there is left out, so that the cut is a prefix per sender and scope.
 //!
 //! In total order: walk the agreed order up to the first message that is not in the cut, then what is left of the
 //! *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a dead member may
@@ -44,6 +48,7 @@ use crate::{GroupOptions, Order, TotalEngine};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Engine {
     Unordered,
+    Scoped,
     Fifo,
     Sequencer(Sequencer),
     Rotation(Rotation),
@@ -55,6 +60,7 @@ impl Engine {
     pub(crate) fn new(options: &GroupOptions, start: &[u64], me: usize) -> Self {
         match (options.order, options.engine) {
             (Order::Unordered, _) => Engine::Unordered,
+            (Order::Scoped, _) => Engine::Scoped,
             (Order::Fifo, _) => Engine::Fifo,
             (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me == 0)),
             (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start)),
@@ -65,7 +71,7 @@ impl Engine {
     /// The order as it is held, where the order is something that travels.
     pub(crate) fn records(&self) -> Option<&Sequencer> {
         match self {
-            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => None,
+            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => None,
             Engine::Sequencer(records) => Some(records),
             Engine::Token(token) => Some(token.records()),
         }
@@ -73,7 +79,7 @@ impl Engine {
 
     pub(crate) fn records_mut(&mut self) -> Option<&mut Sequencer> {
         match self {
-            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => None,
+            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => None,
             Engine::Sequencer(records) => Some(records),
             Engine::Token(token) => Some(token.records_mut()),
         }
@@ -81,7 +87,7 @@ impl Engine {
 
     /// Whether messages are delivered past gaps.
     pub(crate) fn passes_gaps(&self) -> bool {
-        matches!(self, Engine::Unordered)
+        matches!(self, Engine::Unordered | Engine::Scoped)
     }
 
     /// Whether logs may have nulls.
@@ -92,7 +98,7 @@ impl Engine {
     /// Messages may have been added to the log of this rank.
     pub(crate) fn held(&mut self, rank: usize, log: &Log) {
         match self {
-            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) | Engine::Token(_) => {}
+            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) | Engine::Token(_) => {}
             Engine::Sequencer(sequencer) => sequencer.held(rank, log.next()),
         }
     }
@@ -106,7 +112,7 @@ impl Engine {
         };
         match self {
             // Its logs say themselves what comes next.
-            Engine::Unordered => None,
+            Engine::Unordered | Engine::Scoped => None,
             Engine::Fifo => any(),
             // G21 agreed order: nothing is delivered before its position is known.
             _ if planted!(DeliverBeforeOrder) => any(),
@@ -119,7 +125,7 @@ impl Engine {
     /// The caller has delivered this many of what [`Engine::next`] said.
     pub(crate) fn took(&mut self, count: u64) {
         match self {
-            Engine::Unordered | Engine::Fifo => {}
+            Engine::Unordered | Engine::Scoped | Engine::Fifo => {}
             _ if planted!(DeliverBeforeOrder) => {}
             Engine::Sequencer(sequencer) => sequencer.took(count),
             Engine::Rotation(rotation) => rotation.took(count),
@@ -130,7 +136,7 @@ impl Engine {
     /// The first order position not held; 0 without an order log.
     pub(crate) fn ordered(&self) -> u64 {
         match self {
-            Engine::Unordered | Engine::Fifo | Engine::Rotation(_) => 0,
+            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => 0,
             Engine::Sequencer(sequencer) => sequencer.next_position(),
             Engine::Token(token) => token.records().next_position(),
         }

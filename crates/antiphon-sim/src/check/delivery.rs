@@ -74,7 +74,7 @@ fn integrity(
         .and_then(|sender| history.sent(sender, stay.group, m.payload));
     let holds = send
         .as_ref()
-        .is_some_and(|send| send.at <= at && send.safe == m.safe);
+        .is_some_and(|send| send.at <= at && (send.safe, send.scope) == (m.safe, m.scope));
     report.check("G8", at, holds, || {
         format!(
             "{} delivered {}#{}, which was not sent so: {send:?}",

@@ -90,6 +90,8 @@ pub struct Send {
     pub payload: u64,
     /// Whether it was to be safe.
     pub safe: bool,
+    /// Its scope.
+    pub scope: Option<u32>,
     /// The stay in which it was sent.
     pub stay: usize,
     /// The epoch of that stay.
@@ -289,6 +291,7 @@ impl<'a> History<'a> {
                 ticket,
                 payload,
                 safe,
+                scope,
             } => match open_stay(life, *group) {
                 Some(stay) => {
                     let epoch = life.stays[stay].epochs.len() - 1;
@@ -298,6 +301,7 @@ impl<'a> History<'a> {
                         ticket: *ticket,
                         payload: *payload,
                         safe: *safe,
+                        scope: *scope,
                         stay,
                         epoch,
                         after,

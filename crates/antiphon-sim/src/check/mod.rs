@@ -127,6 +127,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G26",
     "G32",
     "G33",
+    "G34",
     "R2",
     "R8",
     "R9",

@@ -29,6 +29,10 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 one_order(history, members, report);
                 causal(history, members, report);
             }
+            Order::Scoped => {
+                per_scope(history, members, report);
+                members.iter().for_each(|(_, _, epoch)| past_gaps(epoch, report));
+            }
             Order::Unordered => members.iter().for_each(|(_, _, epoch)| past_gaps(epoch, report)),
             _ => no_holes_per_sender(history, members, report),
         }
@@ -36,11 +40,63 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for line in &history.trace.lines {
         if let Seen::Withheld { group, sender, seq } = &line.what {
             let what = format!(
-                "p{} holds {}#{seq} of the unordered group {group} and does not deliver it",
+                "p{} holds {}#{seq} of group {group}, which waits for nothing, and does not deliver it",
                 line.process,
                 sender.short()
             );
             report.fail("G33", line.at, what);
+        }
+    }
+}
+
+/// Whether messages of one sender may come in another order than that of sending.
+pub(super) fn passes_gaps(order: Order) -> bool {
+    matches!(order, Order::Unordered | Order::Scoped)
+}
+
+/// G34: of what a sender sent in a view with one scope, each member delivers a beginning, in that order.
+fn per_scope(history: &History<'_>, members: &[Witness<'_>], report: &mut Report) {
+    // The order of sending, by what each sender itself was asked.
+    let mut sent: BTreeMap<(Incarnation, u32), Vec<u64>> = BTreeMap::new();
+    let group = members[0].1.group;
+    let senders: BTreeSet<Incarnation> = members
+        .iter()
+        .flat_map(|(_, _, epoch)| epoch.log.iter().map(|m| m.sender))
+        .collect();
+    for sender in senders {
+        let sends = history.life(sender).and_then(|life| life.sends.get(&group));
+        for send in sends.into_iter().flatten() {
+            sent.entry((sender, send.scope.unwrap_or(0)))
+                .or_default()
+                .push(send.payload);
+        }
+    }
+    // What anyone delivered in this view: what was sent before it or is sent after it has no place here.
+    let anyone: BTreeSet<u64> = members
+        .iter()
+        .flat_map(|(_, _, epoch)| epoch.log.iter().map(|m| m.payload))
+        .collect();
+    for sends in sent.values_mut() {
+        sends.retain(|payload| anyone.contains(payload));
+    }
+    for (life, _, epoch) in members {
+        let mut taken: BTreeMap<(Incarnation, u32), usize> = BTreeMap::new();
+        for (m, at) in epoch.log.iter().zip(&epoch.times) {
+            let scope = (m.sender, m.scope.unwrap_or(0));
+            let place = taken.entry(scope).or_default();
+            let expected = sent.get(&scope).and_then(|sends| sends.get(*place));
+            *place += 1;
+            report.check("G34", *at, expected == Some(&m.payload), || {
+                format!(
+                    "{} delivered {}#{} as number {place} of scope {} in {} of {}, and it is not that",
+                    history.name(life),
+                    m.sender.short(),
+                    m.seq,
+                    scope.1,
+                    epoch.view.id,
+                    epoch.view.name
+                )
+            });
         }
     }
 }
@@ -60,11 +116,7 @@ fn past_gaps(epoch: &Epoch, report: &mut Report) {
 /// G19: a sender's messages come without gaps, also across the views that both are in.
 fn per_sender(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Report) {
     let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
-    for epoch in stay
-        .epochs
-        .iter()
-        .filter(|epoch| epoch.view.order != Order::Unordered)
-    {
+    for epoch in stay.epochs.iter().filter(|epoch| !passes_gaps(epoch.view.order)) {
         last.retain(|sender, _| epoch.view.members.contains(sender) && !epoch.view.joined.contains(sender));
         for (m, at) in epoch.log.iter().zip(&epoch.times) {
             let before = last.insert(m.sender, m.seq);
@@ -247,5 +299,36 @@ mod tests {
         let (group, sender, seq) = (0, incarnation(1), 3);
         kept.add(0, Seen::Withheld { group, sender, seq });
         kept.is_rejected_for("G33");
+    }
+
+    #[test]
+    fn a_scoped_group_may_mix_scopes_and_must_keep_the_order_in_each() {
+        let story = || {
+            let mut story = Story::of(2, Order::Scoped);
+            for number in 1..=4 {
+                story.scope = Some(number as u32 % 2);
+                story.send(1, number);
+            }
+            story
+        };
+        let deliver = |story: &mut Story, to, numbers: &[u64]| {
+            for number in numbers {
+                story.scope = Some(*number as u32 % 2);
+                story.deliver(to, 1, *number, 1);
+            }
+        };
+        let mut good = story();
+        deliver(&mut good, 0, &[2, 4, 1, 3]);
+        deliver(&mut good, 1, &[1, 2, 3, 4]);
+        good.is_accepted();
+
+        let mut swapped = story();
+        deliver(&mut swapped, 0, &[1, 4, 2, 3]);
+        swapped.is_rejected_for("G34");
+
+        let mut holed = story();
+        deliver(&mut holed, 0, &[3]);
+        deliver(&mut holed, 1, &[1, 2, 3, 4]);
+        holed.is_rejected_for("G34");
     }
 }

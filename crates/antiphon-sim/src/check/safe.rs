@@ -7,6 +7,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation};
 
 use super::Report;
 use super::history::{Epoch, GroupKey, History, Life};
+use super::order::passes_gaps;
 use crate::trace::{Delivery, Seen};
 
 /// One incarnation's time in one view of a group.
@@ -95,8 +96,8 @@ fn with_all_before(history: &History<'_>, one: &Witness<'_>, all: &[Witness<'_>]
     let Some(last) = regular.iter().rposition(|m| m.safe) else {
         return;
     };
-    // Nothing comes before a message.
-    if one.epoch.view.order == Order::Unordered {
+    // Nothing comes before a message, or only what G34 looks at.
+    if passes_gaps(one.epoch.view.order) {
         return;
     }
     let (m, at) = (&regular[last], one.epoch.times[last]);

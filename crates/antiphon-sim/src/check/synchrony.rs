@@ -174,8 +174,8 @@ fn same_messages(history: &History<'_>, one: &Move<'_>, other: &Move<'_>, report
 fn same_place(history: &History<'_>, one: &Move<'_>, other: &Move<'_>, report: &mut Report) {
     let same = match one.to.view.order {
         Order::Total => sequence(&one.from.log) == sequence(&other.from.log),
-        // G14 has compared the sets.
-        Order::Unordered => true,
+        // G14 has compared the sets, G34 compares the order in scopes.
+        Order::Unordered | Order::Scoped => true,
         _ => by_sender(&one.from.log) == by_sender(&other.from.log),
     };
     report.check("G23", one.to.at, same, || {

@@ -21,6 +21,8 @@ pub(super) struct Story {
     order: Order,
     /// Whether messages are sent and delivered as safe.
     pub(super) safe: bool,
+    /// The scope of messages that are sent and delivered.
+    pub(super) scope: Option<u32>,
 }
 
 pub(super) fn incarnation(process: ProcessId) -> Incarnation {
@@ -46,6 +48,7 @@ impl Story {
             now: 0,
             order,
             safe: false,
+            scope: None,
         };
         story.trace.seeds = (0..processes).map(addr_of).collect();
         let all: Vec<ProcessId> = (0..processes).collect();
@@ -243,6 +246,7 @@ impl Story {
                 ticket: seq,
                 payload: payload(by, seq),
                 safe: self.safe,
+                scope: self.scope,
             },
         );
     }
@@ -256,6 +260,7 @@ impl Story {
             numbers: 1,
             payload: payload(from, seq),
             safe: self.safe,
+            scope: self.scope,
             ticket: (to == from).then_some(seq),
         };
         self.add(to, Seen::Group(0, Heard::Message(delivery)));

@@ -290,6 +290,7 @@ fn a_message_with_other_bytes_is_rejected() {
             ticket: 1,
             payload: 99,
             safe: false,
+            scope: None,
         },
     );
     story.deliver(1, 0, 1, 1);

@@ -559,7 +559,7 @@ impl Model for FlushModel {
                     self.act(next, id, |groups, now, handle| {
                         if let Some(handle) = handle {
                             // A refusal is the application's to handle; here it means nothing was sent.
-                            let _ = groups.send_at(now, handle, level, b"m");
+                            let _ = groups.send_at(now, handle, level, None, b"m");
                         }
                     });
                 });

@@ -296,6 +296,13 @@ pub fn flush(full: bool) -> Vec<Study> {
             },
         ),
         flushing(
+            "three members, the leader sends and dies, scoped",
+            FlushModel {
+                order: Order::Scoped,
+                ..three()
+            },
+        ),
+        flushing(
             "three members, the leader sends and dies, by rotation",
             FlushModel {
                 engine: TotalEngine::Rotation,

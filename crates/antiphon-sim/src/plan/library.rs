@@ -77,13 +77,16 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     Some(plan)
 }
 
-/// Half of the groups that need not be in total order pass gaps; drawn apart from all else.
+/// Two of three groups that need not be in total order pass gaps; drawn apart from all else.
 fn draw_orders(seed: u64, plan: &mut Plan) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"orders", 0));
     for group in &mut plan.groups {
-        if group.options.order == Order::Fifo && random.percent(50) {
-            group.options = group.options.order(Order::Unordered);
-        }
+        let order = match group.options.order {
+            Order::Fifo => *random.pick(&[Order::Fifo, Order::Unordered, Order::Scoped]),
+            Order::Unordered => *random.pick(&[Order::Unordered, Order::Scoped]),
+            order => order,
+        };
+        group.options = group.options.order(order);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every message and record of the group layer.
 
-use antiphon_wire::block::PIECE_BYTES;
+use antiphon_wire::block::{After, PIECE_BYTES, Tag};
 use antiphon_wire::group::{
     CutSpan, Decision, DepartedSender, DepartureCause, GroupControl, GroupData, GroupMessage, GroupReport,
     GroupTerms, Joiner, Reach, Run, Span, Standing,
@@ -246,6 +246,14 @@ fn block(payloads: &[&[u8]]) -> Block {
     builder.finish()
 }
 
+fn tagged() -> Block {
+    let mut builder = BlockBuilder::default();
+    for after in [After::Nothing, After::One(1), After::All(300)] {
+        builder.push_tagged(Tag { scope: 17, after }, b"one");
+    }
+    builder.finish()
+}
+
 fn last_piece(of: &'static [u8]) -> Block {
     let pieces = Block::large(of.into()).pieces();
     pieces.last().expect("a message has a piece at least")
@@ -275,6 +283,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
     let records = vec![
         ("batch", batch(block(&[b"one", b""]))),
         ("batch of a safe message", batch(safe.finish())),
+        ("batch of messages with tags", batch(tagged())),
         ("batch that is a mark", batch(block(&[]))),
         ("batch of nulls", batch(Block::nulls(1000))),
         (

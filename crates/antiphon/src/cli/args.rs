@@ -89,8 +89,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_GROUP", value_name = "G", value_delimiter = ',')]
     pub(crate) group: Option<Vec<String>>,
 
-    /// Order of delivery in the groups, the same at each member: `unordered` each message as soon as it is here, `fifo` per
-    /// sender, `total` one sequence for all [default: total]
+    /// Order of delivery in the groups, the same at each member: `unordered` each message as soon as it is here, `scoped` per
+    /// sender and scope of the message, `fifo` per sender, `total` one sequence for all [default: total]
     #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]
     pub(crate) order: Option<OrderName>,
 
@@ -202,6 +202,8 @@ pub(crate) struct NodeArgs {
 pub(crate) enum OrderName {
     /// None.
     Unordered,
+    /// Per sender and scope.
+    Scoped,
     /// Per sender.
     Fifo,
     /// One sequence for all, views included.
@@ -213,6 +215,7 @@ impl OrderName {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             OrderName::Unordered => "unordered",
+            OrderName::Scoped => "scoped",
             OrderName::Fifo => "fifo",
             OrderName::Total => "total",
         }
@@ -222,6 +225,7 @@ impl OrderName {
     pub(crate) fn order(self) -> antiphon::Order {
         match self {
             OrderName::Unordered => antiphon::Order::Unordered,
+            OrderName::Scoped => antiphon::Order::Scoped,
             OrderName::Fifo => antiphon::Order::Fifo,
             OrderName::Total => antiphon::Order::Total,
         }

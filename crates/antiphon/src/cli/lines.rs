@@ -123,6 +123,9 @@ pub(crate) enum Line {
         /// Whether its sender wanted it safe: every member of the view holds it, or all that `transitional` named.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         safe: bool,
+        /// Its scope, in a scoped group.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scope: Option<u32>,
     },
     /// This component lost the majority: the group delivers nothing and takes no message until its next event.
     Suspended {
@@ -309,7 +312,7 @@ pub(crate) enum Request {
     Leave(LeaveRequest),
 }
 
-/// `{"send":{"group":G,"payload":P,"safe":true}}`.
+/// `{"send":{"group":G,"payload":P,"safe":true,"scope":S}}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendRequest {
@@ -321,6 +324,30 @@ pub(crate) struct SendRequest {
     /// Deliver it only when every member of the view holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) safe: bool,
+    /// In a scoped group, what it is about: its number, or a name of which one is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scope: Option<ScopeName>,
+}
+
+/// A scope on standard input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[serde(expecting = "scope must be a number below 4294967296 or a string")]
+pub(crate) enum ScopeName {
+    /// As it is.
+    Number(u32),
+    /// What [`antiphon::Scope::named`] makes of it.
+    Name(String),
+}
+
+impl ScopeName {
+    /// What it stands for.
+    pub(crate) fn scope(&self) -> antiphon::Scope {
+        match self {
+            ScopeName::Number(number) => antiphon::Scope(*number),
+            ScopeName::Name(name) => antiphon::Scope::named(name),
+        }
+    }
 }
 
 /// `{"fault":{"block":[NAME,…]}}`; without names it clears all faults.
@@ -363,7 +390,7 @@ impl Request {
             error(reason, serde_json::Value::String(shortened(line)))
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"send":{"group","payload","safe"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
+            let known = r#"{"send":{"group","payload","safe","scope"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
             error(format!("{parse}; expected {known}"), value)
         })
     }
@@ -512,6 +539,7 @@ mod tests {
                 seq: 7,
                 payload: Payload::Text("hi".into()),
                 safe: false,
+                scope: None,
             },
             r#"{"event":"message","group":"g","view":"57301.2","sender":"a","seq":7,"payload":"hi"}"#,
         );
@@ -523,8 +551,9 @@ mod tests {
                 seq: 8,
                 payload: Payload::Text("hi".into()),
                 safe: true,
+                scope: Some(17),
             },
-            r#"{"event":"message","group":"g","view":"57301.2","sender":"a","seq":8,"payload":"hi","safe":true}"#,
+            r#"{"event":"message","group":"g","view":"57301.2","sender":"a","seq":8,"payload":"hi","safe":true,"scope":17}"#,
         );
         golden(
             Line::Resync {
@@ -651,6 +680,7 @@ mod tests {
                 group: Some("g".into()),
                 payload: Payload::Text("x".into()),
                 safe: false,
+                scope: None,
             })
         );
         assert_eq!(send.to_json(), r#"{"send":{"group":"g","payload":"x"}}"#);
@@ -664,6 +694,7 @@ mod tests {
                 group: None,
                 payload: Payload::Binary { .. },
                 safe: false,
+                scope: None,
             })
         ));
         let text = r#"{"send":{"group":"g","payload":{"file":"/tmp/x"}}}"#;

@@ -18,6 +18,7 @@
 
 mod inbox;
 mod outbox;
+mod scopes;
 mod shared;
 
 use std::sync::Arc;
@@ -29,9 +30,10 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::cluster::{Command, Handle};
-use crate::{Cluster, Error, Event, SendError};
+use crate::{Cluster, Error, Event, Scope, SendError};
 pub use inbox::Run;
 use outbox::Payload;
+pub use scopes::{ScopeRun, Scopes, Turn};
 pub(crate) use shared::{GroupShared, Membership};
 
 /// Events other than messages that may wait for the application.
@@ -142,6 +144,7 @@ impl GroupBuilder {
             sender: GroupSender {
                 shared: shared.clone(),
                 handle: cluster.handle,
+                scope: None,
             },
             shared,
         })
@@ -166,6 +169,16 @@ impl Group {
     /// A sender for other tasks: a cheap handle.
     pub fn sender(&self) -> GroupSender {
         self.sender.clone()
+    }
+
+    /// See [`GroupSender::in_scope`].
+    pub fn in_scope(&self, scope: impl Into<Scope>) -> GroupSender {
+        self.sender.in_scope(scope)
+    }
+
+    /// Reads the group scope by scope from here on, with as many tasks as there are clones of the reader. See [`Scopes`].
+    pub fn by_scope(self) -> Scopes {
+        Scopes::new(self)
     }
 
     /// The next view, message or other event; `None` once the group was left, refused this node, or the node stopped.
@@ -278,11 +291,24 @@ impl Drop for Group {
 pub struct GroupSender {
     shared: Arc<GroupShared>,
     handle: Arc<Handle>,
+    scope: Option<Scope>,
 }
 
 impl GroupSender {
+    /// A sender of messages of this scope, in a group of [`Order::Scoped`]: they are delivered in the order in which they were
+    /// accepted, and wait for no message of another scope. Messages that are sent there without a scope have scope 0. In a group of
+    /// another order, sending is refused with [`SendError::NotScoped`].
+    #[must_use]
+    pub fn in_scope(&self, scope: impl Into<Scope>) -> Self {
+        Self {
+            scope: Some(scope.into()),
+            ..self.clone()
+        }
+    }
+
     /// Sends a message to all members, this one included, waiting while the queue is full. Messages of one sender are
-    /// delivered in the order in which they were accepted, except in a group of [`Order::Unordered`]. `Ok` means accepted by this node: the receipt tells what
+    /// delivered in the order in which they were accepted, except in groups of [`Order::Unordered`], and across the
+    /// scopes of [`Order::Scoped`]. `Ok` means accepted by this node: the receipt tells what
     /// became of it.
     ///
     /// A payload above 1 MiB, or above the group's window, is an *object*, up to
@@ -358,13 +384,18 @@ impl GroupSender {
 
     async fn send_payload(&self, payload: Payload<'_>, level: Level) -> Result<Receipt, SendError> {
         let wake = &self.handle.shared.wake;
-        let ticket = self.shared.accept_when_free(payload, level, wake).await?;
+        let ticket = self
+            .shared
+            .accept_when_free(payload, level, self.scope, wake)
+            .await?;
         Ok(self.receipt(ticket))
     }
 
     fn try_send_at(&self, payload: &[u8], level: Level) -> Result<Receipt, SendError> {
         let wake = &self.handle.shared.wake;
-        let ticket = self.shared.accept(Payload::Borrowed(payload), level, wake)?;
+        let ticket = self
+            .shared
+            .accept(Payload::Borrowed(payload), level, self.scope, wake)?;
         Ok(self.receipt(ticket))
     }
 

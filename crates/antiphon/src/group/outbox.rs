@@ -12,11 +12,11 @@ use std::task::{Context, Poll, Waker};
 
 use antiphon_core::wire::block::PIECE_BYTES;
 use antiphon_core::wire::{Block, BlockBuilder, Level};
-use antiphon_core::{Outcome, Ticket};
+use antiphon_core::{Outcome, Tagger, Ticket};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::{Progress, SendError};
+use crate::{Progress, Scope, SendError};
 
 /// Bytes of accepted messages that may wait for the core to take them.
 const OUTBOX_BYTES: usize = 256 << 10;
@@ -37,6 +37,8 @@ pub(super) struct Outbox {
     fates: Fates,
     /// Why nothing is accepted now.
     pub(super) refuses: Option<SendError>,
+    /// In a scoped group, where the last message of each scope is.
+    tagger: Option<Tagger>,
 }
 
 /// How large payloads are.
@@ -90,8 +92,9 @@ struct Fates {
 }
 
 impl Outbox {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, scoped: bool) -> Self {
         Self {
+            tagger: scoped.then(Tagger::default),
             limits,
             object: None,
             progress: BTreeMap::new(),
@@ -109,7 +112,11 @@ impl Outbox {
         if let Some(refusal) = self.refuses {
             return Err(refusal);
         }
-        let limit = self.limits.object.max(self.limits.message);
+        // An object has no place among the messages of a scope.
+        let limit = match self.tagger {
+            Some(_) => self.limits.message,
+            None => self.limits.object.max(self.limits.message),
+        };
         if length > limit {
             return Err(SendError::TooLarge { limit });
         }
@@ -120,12 +127,20 @@ impl Outbox {
         Ok(object)
     }
 
-    /// Takes a payload if there is room.
-    pub(super) fn accept(&mut self, payload: Payload<'_>, level: Level) -> Result<Ticket, SendError> {
+    /// Takes a payload if there is room. In a scoped group one without a scope has scope 0.
+    pub(super) fn accept(
+        &mut self,
+        payload: Payload<'_>,
+        level: Level,
+        scope: Option<Scope>,
+    ) -> Result<Ticket, SendError> {
+        if scope.is_some() && self.tagger.is_none() {
+            return Err(self.refuses.unwrap_or(SendError::NotScoped));
+        }
         if self.is_object(payload.bytes().len())? {
             return Ok(self.accept_object(payload.share(), level));
         }
-        self.accept_message(payload, level)
+        self.accept_message(payload, level, scope.unwrap_or_default())
     }
 
     fn accept_object(&mut self, payload: Bytes, level: Level) -> Ticket {
@@ -143,27 +158,41 @@ impl Outbox {
         ticket
     }
 
-    fn accept_message(&mut self, message: Payload<'_>, level: Level) -> Result<Ticket, SendError> {
+    fn accept_message(
+        &mut self,
+        message: Payload<'_>,
+        level: Level,
+        Scope(scope): Scope,
+    ) -> Result<Ticket, SendError> {
         let payload = message.bytes();
+        let tag = self.tagger.as_ref().map(|tagger| tagger.tag(scope));
+        let length = payload.len() + tag.map_or(0, |tag| tag.cost());
         let large = payload.len() > PIECE_BYTES;
-        let cost = if large {
-            payload.len()
-        } else {
-            Block::cost(payload.len())
-        };
+        let cost = if large { length } else { Block::cost(length) };
         if self.bytes > 0 && self.bytes + cost > OUTBOX_BYTES {
             return Err(SendError::Full);
         }
-        if large || !self.open.has_room(payload.len()) || !self.open.takes(level) {
+        if large || !self.open.has_room(length) || !self.open.takes(level) {
             self.close();
         }
         let ticket = self.next;
+        let mut places = 1;
         if large {
-            let block = Block::large(message.share()).with_level(level);
-            self.blocks.push_back((ticket, block));
+            let block = match tag {
+                Some(tag) => Block::large_tagged(tag, payload),
+                None => Block::large(message.share()),
+            };
+            places = block.places();
+            self.blocks.push_back((ticket, block.with_level(level)));
         } else {
             self.open.set_level(level);
-            self.open.push(payload);
+            match tag {
+                Some(tag) => self.open.push_tagged(tag, payload),
+                None => self.open.push(payload),
+            }
+        }
+        if let Some(tagger) = &mut self.tagger {
+            tagger.took(scope, places);
         }
         self.bytes += cost;
         self.next.0 += 1;
@@ -210,6 +239,18 @@ impl Outbox {
         let (first, block) = self.blocks.pop_front()?;
         self.bytes -= block.bytes().len();
         Some((first, block))
+    }
+
+    /// Takes all out that waits, which will not be sent; gives whom to wake.
+    pub(super) fn refuse_all(&mut self) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        while let Some((first, block)) = self.pop().or_else(|| self.pop_object()) {
+            woken.extend(self.settle(first, block.count(), Outcome::NotDelivered));
+        }
+        if let Some(tagger) = &mut self.tagger {
+            tagger.forget();
+        }
+        woken
     }
 
     pub(super) fn put_back(&mut self, first: Ticket, block: Block) {
@@ -335,10 +376,13 @@ mod tests {
     }
 
     fn open() -> Outbox {
-        let mut outbox = Outbox::new(Limits {
-            message: 1 << 20,
-            object: 2 << 20,
-        });
+        let mut outbox = Outbox::new(
+            Limits {
+                message: 1 << 20,
+                object: 2 << 20,
+            },
+            false,
+        );
         outbox.refuses = None;
         outbox
     }
@@ -348,7 +392,7 @@ mod tests {
         let mut outbox = open();
         for ticket in 1..=10 {
             assert_eq!(
-                outbox.accept(Payload::Borrowed(b"m"), Level::Agreed),
+                outbox.accept(Payload::Borrowed(b"m"), Level::Agreed, None),
                 Ok(Ticket(ticket))
             );
         }
@@ -372,24 +416,27 @@ mod tests {
         let mut outbox = open();
         let large = vec![0; 30_000];
         let mut accepted = 0;
-        while outbox.accept(Payload::Borrowed(&large), Level::Agreed).is_ok() {
+        while outbox
+            .accept(Payload::Borrowed(&large), Level::Agreed, None)
+            .is_ok()
+        {
             accepted += 1;
         }
         assert_eq!(accepted, OUTBOX_BYTES as u64 / Block::cost(30_000) as u64);
         assert_eq!(
-            outbox.accept(Payload::Borrowed(&large), Level::Agreed),
+            outbox.accept(Payload::Borrowed(&large), Level::Agreed, None),
             Err(SendError::Full)
         );
         let (first, block) = outbox.pop().unwrap();
         assert_eq!((first, block.count()), (Ticket(1), 2));
         outbox.put_back(first, block);
         assert_eq!(
-            outbox.accept(Payload::Borrowed(&large), Level::Agreed),
+            outbox.accept(Payload::Borrowed(&large), Level::Agreed, None),
             Err(SendError::Full)
         );
         assert_eq!(outbox.pop().map(|(first, _)| first), Some(Ticket(1)));
         assert_eq!(
-            outbox.accept(Payload::Borrowed(b"small"), Level::Agreed),
+            outbox.accept(Payload::Borrowed(b"small"), Level::Agreed, None),
             Ok(Ticket(accepted + 1))
         );
         let firsts: Vec<_> = std::iter::from_fn(|| outbox.pop())
@@ -410,7 +457,7 @@ mod tests {
             Level::Safe,
             Level::Safe,
         ] {
-            outbox.accept(Payload::Borrowed(b"m"), level).unwrap();
+            outbox.accept(Payload::Borrowed(b"m"), level, None).unwrap();
         }
         let blocks: Vec<_> = std::iter::from_fn(|| outbox.pop())
             .map(|(first, block)| (first.0, block.count(), block.level()))
@@ -427,10 +474,14 @@ mod tests {
         let mut outbox = open();
         let mut ticket = Ticket(0);
         for round in 0..=MAX_RANGES as u64 {
-            ticket = outbox.accept(Payload::Borrowed(b"lost"), Level::Agreed).unwrap();
+            ticket = outbox
+                .accept(Payload::Borrowed(b"lost"), Level::Agreed, None)
+                .unwrap();
             drop(outbox.pop());
             outbox.settle(ticket, 1, Outcome::NotDelivered);
-            let between = outbox.accept(Payload::Borrowed(b"kept"), Level::Agreed).unwrap();
+            let between = outbox
+                .accept(Payload::Borrowed(b"kept"), Level::Agreed, None)
+                .unwrap();
             drop(outbox.pop());
             outbox.settle(between, 1, Outcome::Delivered);
             assert_eq!(between.0, round * 2 + 2);
@@ -443,20 +494,20 @@ mod tests {
     #[test]
     fn messages_pass_an_object_that_waits_and_the_next_object_does_not() {
         let mut outbox = open();
-        let small = |outbox: &mut Outbox| outbox.accept(Payload::Borrowed(b"small"), Level::Agreed);
+        let small = |outbox: &mut Outbox| outbox.accept(Payload::Borrowed(b"small"), Level::Agreed, None);
         let payload = Bytes::from(vec![7; (1 << 20) + 1]);
         assert_eq!(small(&mut outbox), Ok(Ticket(1)));
         assert_eq!(
-            outbox.accept(Payload::Shared(&payload), Level::Safe),
+            outbox.accept(Payload::Shared(&payload), Level::Safe, None),
             Ok(Ticket(2))
         );
         assert_eq!(small(&mut outbox), Ok(Ticket(3)));
         assert_eq!(
-            outbox.accept(Payload::Shared(&payload), Level::Safe),
+            outbox.accept(Payload::Shared(&payload), Level::Safe, None),
             Err(SendError::Full)
         );
         assert_eq!(
-            outbox.accept(Payload::Borrowed(&[0; (2 << 20) + 1]), Level::Agreed),
+            outbox.accept(Payload::Borrowed(&[0; (2 << 20) + 1]), Level::Agreed, None),
             Err(SendError::TooLarge { limit: 2 << 20 })
         );
         let blocks: Vec<_> = std::iter::from_fn(|| outbox.pop())
@@ -468,7 +519,11 @@ mod tests {
         assert_eq!((ticket, block.level()), (Ticket(2), Level::Safe));
         assert_eq!(block.bytes().as_ptr(), payload.as_ptr(), "it was not copied");
         outbox.put_object_back(ticket, block);
-        assert!(outbox.accept(Payload::Shared(&payload), Level::Safe).is_err());
+        assert!(
+            outbox
+                .accept(Payload::Shared(&payload), Level::Safe, None)
+                .is_err()
+        );
         assert!(outbox.pop_object().is_some() && outbox.is_empty());
     }
 
@@ -476,8 +531,12 @@ mod tests {
     fn progress_is_told_until_the_fate_is_known() {
         let mut outbox = open();
         let payload = Bytes::from(vec![7; (1 << 20) + 1]);
-        let ticket = outbox.accept(Payload::Shared(&payload), Level::Agreed).unwrap();
-        let small = outbox.accept(Payload::Borrowed(b"small"), Level::Agreed).unwrap();
+        let ticket = outbox
+            .accept(Payload::Shared(&payload), Level::Agreed, None)
+            .unwrap();
+        let small = outbox
+            .accept(Payload::Borrowed(b"small"), Level::Agreed, None)
+            .unwrap();
         assert!(outbox.watch(small).is_none());
         let mut watch = outbox.watch(ticket).expect("an object");
         let length = payload.len() as u64;

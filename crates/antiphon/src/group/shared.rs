@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use antiphon_core::wire::{Block, Level};
 use antiphon_core::{
-    GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Outcome, SendError as CoreSendError, Ticket,
+    GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, SendError as CoreSendError, Ticket,
 };
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
@@ -17,7 +17,7 @@ use super::MAX_UNREAD_NOTICES;
 use super::inbox::{Inbox, Run};
 use super::outbox::{Limits, Outbox, Payload};
 use crate::cluster::Wake;
-use crate::{Error, Event, Progress, SendError};
+use crate::{Error, Event, Progress, Scope, SendError};
 
 /// Whether this node may send to the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,14 +118,20 @@ impl GroupShared {
         &self,
         payload: Payload<'_>,
         level: Level,
+        scope: Option<Scope>,
         wake: &Wake,
     ) -> Result<Ticket, SendError> {
         // An object takes long to copy: not while the driver may want the outbox.
         let object = self.outbox().is_object(payload.bytes().len())?;
         if let (true, Payload::Borrowed(bytes)) = (object, payload) {
-            return self.accept(Payload::Shared(&Bytes::copy_from_slice(bytes)), level, wake);
+            return self.accept(
+                Payload::Shared(&Bytes::copy_from_slice(bytes)),
+                level,
+                scope,
+                wake,
+            );
         }
-        let ticket = self.outbox().accept(payload, level)?;
+        let ticket = self.outbox().accept(payload, level, scope)?;
         self.wake(wake);
         Ok(ticket)
     }
@@ -140,17 +146,18 @@ impl GroupShared {
         &self,
         payload: Payload<'_>,
         level: Level,
+        scope: Option<Scope>,
         wake: &Wake,
     ) -> Result<Ticket, SendError> {
         loop {
-            match self.accept(payload, level, wake) {
+            match self.accept(payload, level, scope, wake) {
                 Err(SendError::Full) => {}
                 accepted => return accepted,
             }
             let mut room = pin!(self.room.notified());
             // From here on no room is missed.
             room.as_mut().enable();
-            match self.accept(payload, level, wake) {
+            match self.accept(payload, level, scope, wake) {
                 Err(SendError::Full) => room.await,
                 accepted => return accepted,
             }
@@ -190,7 +197,7 @@ impl GroupShared {
             membership: watch::Sender::new(Membership::Joining),
             inbox: Mutex::default(),
             arrived: Notify::new(),
-            outbox: Mutex::new(Outbox::new(limits)),
+            outbox: Mutex::new(Outbox::new(limits, options.order == Order::Scoped)),
             room: Notify::new(),
             woken: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -251,9 +258,14 @@ impl GroupShared {
                     self.outbox().put_back(first, block);
                     break;
                 }
+                // What is behind it would be refused as well, and in a scoped group names what will not be sent.
                 Err(_) => {
                     any = true;
-                    self.settle(first, block.count(), Outcome::NotDelivered);
+                    let mut outbox = self.outbox();
+                    let mut woken = outbox.settle(first, block.count(), Outcome::NotDelivered);
+                    woken.extend(outbox.refuse_all());
+                    drop(outbox);
+                    woken.into_iter().for_each(Waker::wake);
                 }
             }
         }
@@ -300,9 +312,7 @@ impl GroupShared {
         let mut woken = Vec::new();
         if !sendable {
             // Accepted, and never sent.
-            while let Some((first, block)) = outbox.pop().or_else(|| outbox.pop_object()) {
-                woken.extend(outbox.settle(first, block.count(), Outcome::NotDelivered));
-            }
+            woken = outbox.refuse_all();
         }
         if over {
             woken.extend(outbox.settle_all());

@@ -86,7 +86,7 @@ fn each_message_by_itself(
         // G19: in the order of sending, without a gap.
         if let Some(before) = last.insert((group, sender), message.seq)
             && message.seq != before + 1
-            && order != "unordered"
+            && !matches!(order, "unordered" | "scoped")
         {
             wrong.push(format!(
                 "G19 {label}: {what} is number {} of {sender}, after {before}",

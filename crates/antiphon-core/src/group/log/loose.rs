@@ -1,4 +1,4 @@
-//! Delivery that passes gaps: what an unordered log knows besides.
+//! Delivery that passes gaps: what an unordered or a scoped log knows besides.
 //!
 //! ```text
 //!      delivered        next                                         end
@@ -15,10 +15,13 @@
 //! - the runs ahead are what a member has to report to a flush, if the sender departs. Their number is bounded
 //!   ([`Room::runs`]): what would make one more is refused, and comes again once a gap is closed.
 //!
+//! In a scoped group a message waits for the one of its scope before it, and for nothing else: see [`scopes`](super::scopes).
+//!
 //! # What it costs
 //! A message costs what it costs in fifo order; a block passes one more queue, which keeps its room. While there is no gap,
 //! both sets are one number each.
 
+use super::scopes::Scopes;
 use super::*;
 use crate::group::large::MAX_PIECES;
 use crate::group::reached::Reached;
@@ -27,14 +30,16 @@ use antiphon_wire::block::Form;
 /// What is known besides of a log whose delivery passes gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Loose {
-    held: Reached,
-    delivered: Reached,
+    pub(super) held: Reached,
+    pub(super) delivered: Reached,
     /// To be delivered, as they came.
-    ready: VecDeque<(u64, Block)>,
+    pub(super) ready: VecDeque<(u64, Block)>,
     /// Safe messages that are here and wait for rows: first number and end.
-    waiting: BTreeMap<u64, u64>,
+    pub(super) waiting: BTreeMap<u64, u64>,
     /// The number after the last safe message that is here, whole or not.
     safe_end: u64,
+    /// What is known besides in a scoped group.
+    pub(super) scopes: Option<Scopes>,
 }
 
 impl Loose {
@@ -51,8 +56,18 @@ impl Loose {
 impl Log {
     /// A log whose delivery passes gaps.
     pub(crate) fn loose(start: u64) -> Self {
+        Self::past_gaps(start, None)
+    }
+
+    /// A log in which messages wait for those before them in their scope.
+    pub(crate) fn scoped(start: u64) -> Self {
+        Self::past_gaps(start, Some(Scopes::new(start)))
+    }
+
+    fn past_gaps(start: u64, scopes: Option<Scopes>) -> Self {
         Self {
             loose: Some(Box::new(Loose {
+                scopes,
                 held: Reached::new(start),
                 delivered: Reached::new(start),
                 ready: VecDeque::new(),
@@ -105,10 +120,11 @@ impl Log {
         while let Some((first, end)) = loose.delivered.missing(at, loose.held.end()) {
             at = match (self.slice(first, end, 0), loose.held.missing(first, end)) {
                 (Some((number, block)), _) => {
-                    if block.form() == Form::Messages && block.level() == Level::Agreed {
-                        return Some(number);
+                    let agreed = block.form() == Form::Messages && block.level() == Level::Agreed;
+                    match loose.first_deliverable(number, &block).filter(|_| agreed) {
+                        Some(number) => return Some(number),
+                        None => number + block.count(),
                     }
-                    number + block.count()
                 }
                 (None, Some((_, gap_end))) => gap_end,
                 (None, None) => end,
@@ -134,16 +150,18 @@ impl Log {
 
     /// Takes messages of which none is held.
     fn insert_part(&mut self, first: u64, block: Block, room: Room) -> Inserted {
+        let in_order = first == self.next;
+        let torn = !in_order && self.is_torn();
         let Some(loose) = &mut self.loose else {
             return Inserted::Refused;
         };
         let (end, charge) = (first + block.count(), charge(&block));
-        let in_order = first == self.next;
         let kept = if in_order { self.bytes } else { self.ahead_bytes };
         let alone = !in_order && !loose.held.contains(first - 1) && !loose.held.contains(end);
         if kept + charge > room.bytes
             || first - self.next > FAR_AHEAD
             || alone && loose.held.runs() >= room.runs
+            || torn
         {
             return Inserted::Refused;
         }
@@ -159,7 +177,11 @@ impl Log {
             self.ahead_bytes += charge;
             self.ahead.insert(first, block.clone());
         }
-        self.offer(first, block);
+        if self.is_scoped() {
+            self.advance(first);
+        } else {
+            self.offer(first, block);
+        }
         if in_order { Inserted::Held } else { Inserted::Ahead }
     }
 
@@ -180,7 +202,7 @@ impl Log {
     }
 
     /// The numbers of the message that has this piece, if all of them are here.
-    fn whole_message(&self, number: u64, index: u64) -> Option<(u64, u64)> {
+    pub(super) fn whole_message(&self, number: u64, index: u64) -> Option<(u64, u64)> {
         let start = number.checked_sub(index)?;
         for index in 0..MAX_PIECES as u64 {
             let (_, piece) = self.slice(start + index, start + index + 1, 0)?;
@@ -195,7 +217,7 @@ impl Log {
     }
 
     /// These messages, or pieces, may be delivered when their level allows it.
-    fn let_go(&mut self, first: u64, end: u64, level: Level) {
+    pub(super) fn let_go(&mut self, first: u64, end: u64, level: Level) {
         if level == Level::Safe {
             if let Some(loose) = &mut self.loose {
                 loose.waiting.insert(first, end);
@@ -215,6 +237,7 @@ impl Log {
     pub(crate) fn deliver_any(&mut self, safe_until: u64) -> Option<(u64, Block)> {
         while let Some((first, end)) = self.loose.as_mut()?.take_waiting(safe_until) {
             self.let_go(first, end, Level::Agreed);
+            self.released(first, end);
         }
         let loose = self.loose.as_mut()?;
         // G33: what is missing before it holds nothing up.
@@ -249,6 +272,10 @@ impl Log {
             return Vec::new();
         };
         let mut rest = Vec::new();
+        let mut scopes = loose
+            .scopes
+            .as_ref()
+            .map(|scopes| scopes.at_cut(&loose.delivered));
         let mut at = loose.delivered.next();
         while let Some((first, end)) = loose.delivered.missing(at, cut.end()) {
             at = first;
@@ -268,14 +295,20 @@ impl Log {
             };
             at += block.count();
             if !block.is_piece() {
-                rest.push((first, block));
+                match &mut scopes {
+                    Some(scopes) => rest.extend(scopes.of_block(first, block)),
+                    None => rest.push((first, block)),
+                }
             } else if block.index() == 0
                 && let Some((_, last)) = self
                     .whole_message(first, 0)
                     .filter(|(from, to)| cut.covers(*from, *to))
             {
+                let follows = scopes
+                    .as_mut()
+                    .is_none_or(|scopes| scopes.of_pieces(first, last, &block));
                 let pieces = (first..last).filter_map(|number| self.slice(number, last, 0));
-                rest.extend(pieces);
+                rest.extend(pieces.filter(|_| follows));
                 at = last;
             } else if planted!(DeliverPartOfCut) {
                 rest.push((first, block));

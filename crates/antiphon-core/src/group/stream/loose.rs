@@ -1,4 +1,4 @@
-//! The messages of an unordered group: delivered as they come, past gaps. See [`group::log`](crate::group::log), and
+//! The messages of unordered and scoped groups: delivered as they come, past gaps. See [`group::log`](crate::group::log), and
 //! [`order`](crate::order) for the cut.
 
 use antiphon_wire::Block;
@@ -6,6 +6,7 @@ use antiphon_wire::group::Span;
 
 use super::Stream;
 use crate::group::log::{Log, Room};
+use crate::order::Engine;
 
 /// All members of a view together report at most so many runs ahead of gaps to its flush: so many fit a list on the wire,
 /// also after each was cut in two by another.
@@ -19,6 +20,17 @@ impl Stream {
             let (first, block) = log.deliver_any(self.safe.until(rank))?;
             Some((rank, first, block))
         })
+    }
+
+    /// A block as this order has it: in a scoped group messages have tags, in others they have none, and a piece does not say. A
+    /// scoped group has no objects.
+    pub(super) fn as_ordered(&self, messages: Block) -> Option<Block> {
+        let scoped = self.engine == Engine::Scoped;
+        if messages.is_empty() || messages.is_nulls() || messages.is_scoped() == scoped {
+            Some(messages)
+        } else {
+            (scoped && messages.is_piece()).then(|| messages.with_tag())
+        }
     }
 
     /// What the log of this sender may keep, when messages from `first` on come.

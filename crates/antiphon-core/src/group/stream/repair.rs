@@ -173,7 +173,7 @@ impl Stream {
     }
 
     /// Takes what a flush's holder supplied, as far as the cut of this sender has it.
-    pub(crate) fn repair(&mut self, sender: usize, first: u64, mut messages: Block, cut: &Reached) {
+    pub(crate) fn repair(&mut self, sender: usize, first: u64, messages: Block, cut: &Reached) {
         let room = Room {
             bytes: self.limit(),
             runs: usize::MAX,
@@ -184,6 +184,10 @@ impl Stream {
         if messages.level() == Level::Safe {
             self.note_safe();
         }
+        let Some(mut messages) = self.as_ordered(messages) else {
+            self.dropped += 1;
+            return;
+        };
         let end = first + messages.count();
         let mut at = first;
         while at < end {

@@ -14,7 +14,7 @@
 //!
 //! | order | columns | a column's number |
 //! |---|---|---|
-//! | fifo, unordered | one per sender | the first message of that sender that is not held |
+//! | fifo, unordered, scoped | one per sender | the first message of that sender that is not held |
 //! | total | one | the first position whose order record (or, in the rotation, earlier place) *or* message is not held |
 //!
 //! A safe message is delivered when the rows of all members of the view have passed it (not of the senders alone). Whoever made a
@@ -84,7 +84,7 @@ pub(crate) struct Safe {
 
 impl Safe {
     pub(super) fn new(me: usize, engine: &Engine, start: &[u64]) -> Self {
-        let total = !matches!(engine, Engine::Unordered | Engine::Fifo);
+        let total = !matches!(engine, Engine::Unordered | Engine::Scoped | Engine::Fifo);
         let columns = if total { 1 } else { start.len() };
         let mut safe = Self {
             me,
@@ -170,7 +170,7 @@ impl Stream {
             // Positions count nulls, and numbers of messages do not: that what comes before is held is not looked at here.
             Engine::Rotation(_) => self.logs.get(sender).is_some_and(|log| seq < log.next_message()),
             // Nothing comes before a message.
-            Engine::Unordered => self.logs.get(sender).is_some_and(|log| log.holds(seq)),
+            Engine::Unordered | Engine::Scoped => self.logs.get(sender).is_some_and(|log| log.holds(seq)),
             _ => self.reach().1.get(sender).is_some_and(|covered| seq < *covered),
         }
     }
@@ -181,7 +181,7 @@ impl Stream {
             Engine::Sequencer(records) => one_column(records.placed(&self.logs)),
             Engine::Token(token) => one_column(token.records().placed(&self.logs)),
             Engine::Rotation(rotation) => one_column(rotation.placed(&self.logs)),
-            Engine::Fifo | Engine::Unordered => {
+            Engine::Fifo | Engine::Unordered | Engine::Scoped => {
                 let row: Vec<u64> = self.logs.iter().map(Log::next).collect();
                 (row.clone(), row)
             }
@@ -307,7 +307,7 @@ impl Stream {
             Engine::Sequencer(records) => one(records.waits_for_rows(&self.logs, until)),
             Engine::Token(token) => one(token.records().waits_for_rows(&self.logs, until)),
             Engine::Rotation(rotation) => one(rotation.waits_for_rows(&self.logs, until)),
-            Engine::Unordered => {
+            Engine::Unordered | Engine::Scoped => {
                 let logs = self.logs.iter().enumerate();
                 let waits = |(sender, log): (usize, &Log)| {
                     Some((sender, log.waits_for_rows(self.safe.until(sender))?))

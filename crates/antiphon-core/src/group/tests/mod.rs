@@ -1,7 +1,7 @@
 //! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
-//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`objects`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`] and [`slow`] are
+//! read only what the applications saw. [`stories`], [`returns`], [`large`], [`objects`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`], [`scoped`] and [`slow`] are
 //! faults with names, [`swarm`] draws faults from a seed.
 
 mod chain;
@@ -10,6 +10,7 @@ mod objects;
 mod returns;
 mod rotation;
 mod safe;
+mod scoped;
 mod slow;
 mod stays;
 mod stories;

@@ -45,7 +45,7 @@ fn is_record(record: &GroupData) -> bool {
 
 #[test]
 fn objects_arrive_whole_at_one_place_of_the_order_among_small_messages() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         let mut world = World::with_options(options(kind), 1).gather(&[1, 2, 3]);
         (world.loss, world.duplicates, world.jitter_ms) = (10, 10, 3);
         let mut sent = Vec::new();
@@ -80,7 +80,7 @@ fn objects_arrive_whole_at_one_place_of_the_order_among_small_messages() {
 
 #[test]
 fn a_small_message_does_not_wait_for_the_object_before_it() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         let mut world = World::with_options(options(kind), 2).gather(&[1, 2, 3]);
         world.drop_data = Some(Box::new(|_, to, record| to == 3 && is_chunk(record)));
         let object = long("object", 300_000);
@@ -106,7 +106,7 @@ fn a_small_message_does_not_wait_for_the_object_before_it() {
 
 #[test]
 fn nobody_delivers_what_a_sender_that_died_had_not_recorded_and_all_give_the_memory_back() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         let mut world = World::with_options(options(kind), 3).gather(&[1, 2, 3]);
         world.drop_data = Some(Box::new(|from, to, record| {
             from == 2 && to == 3 && matches!(record, GroupData::Chunk { index: 4, .. })
@@ -137,7 +137,7 @@ fn nobody_delivers_what_a_sender_that_died_had_not_recorded_and_all_give_the_mem
 
 #[test]
 fn all_survivors_deliver_an_object_whose_record_one_of_them_has_of_a_dead_sender() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         let mut world = World::with_options(options(kind), 4).gather(&[1, 2, 3, 4]);
         world.drop_data = Some(Box::new(|from, to, record| {
             from == 2 && to != 3 && is_record(record)
@@ -174,7 +174,7 @@ fn count_chunks(world: &mut World) -> Rc<RefCell<BTreeMap<(Id, u32), u32>>> {
 
 #[test]
 fn a_transfer_goes_on_where_it_was_when_views_change_and_a_joiner_gets_all_of_it() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         for wait in 1..8 {
             let mut world = World::with_options(
                 options(kind)
@@ -208,7 +208,7 @@ fn a_transfer_goes_on_where_it_was_when_views_change_and_a_joiner_gets_all_of_it
 
 #[test]
 fn one_that_left_and_came_back_gets_the_object_anew() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         let mut world = World::with_options(options(kind), 6).gather(&[1, 2, 3]);
         // 2 has all of it, 3 the most of it; the record waits for 3.
         world.drop_data = Some(Box::new(|_, to, record| {
@@ -234,7 +234,7 @@ fn one_that_left_and_came_back_gets_the_object_anew() {
 
 #[test]
 fn a_sender_that_leaves_sends_its_object_first_and_after_a_while_leaves_without_it() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         for lost in [false, true] {
             let mut world = World::with_options(options(kind), 7).gather(&[1, 2, 3]);
             world.drop_data = Some(Box::new(move |_, to, record| lost && to == 3 && is_chunk(record)));
@@ -260,7 +260,7 @@ fn a_sender_that_leaves_sends_its_object_first_and_after_a_while_leaves_without_
 
 #[test]
 fn objects_of_all_members_at_once_get_through_where_there_is_room_for_one() {
-    for kind in Kind::ALL {
+    for kind in Kind::WITH_OBJECTS {
         let mut world = World::with_options(options(kind), 8).gather(&[1, 2, 3, 4]);
         (world.loss, world.jitter_ms) = (5, 5);
         let mut sent = Vec::new();

@@ -39,6 +39,7 @@ fn a_safe_message_takes_one_delay_more_than_an_agreed_one() {
         (Kind::Fifo, 1, 1),
         (Kind::Fifo, 3, 1),
         (Kind::Unordered, 3, 1),
+        (Kind::Scoped, 3, 1),
         (sequencer, 1, 1),
         (sequencer, 3, 2),
         (rotation, 3, 2),
@@ -92,7 +93,7 @@ fn nobody_delivers_a_safe_message_that_one_lacks_and_those_behind_it_wait() {
         world.send(1, "behind").unwrap();
         world.run(2000);
         // Where there is no order, nothing is behind it.
-        let expected: &[&str] = if order == Kind::Unordered {
+        let expected: &[&str] = if matches!(order, Kind::Unordered | Kind::Scoped) {
             &["before", "behind"]
         } else {
             &["before"]

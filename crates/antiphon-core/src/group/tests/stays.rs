@@ -94,7 +94,7 @@ pub(super) fn stays_of(
                 if !seen.insert((message.view, message.sender, message.seq)) {
                     return Err(format!("G9: {id}: {message:?} twice"));
                 }
-                let ordered = stays[index].view.order != Order::Unordered;
+                let ordered = !matches!(stays[index].view.order, Order::Unordered | Order::Scoped);
                 match last.insert(message.sender, message.seq).filter(|_| ordered) {
                     Some(before) if before >= message.seq => {
                         return Err(format!("G9: {id}: {message:?} after {before}"));

@@ -191,3 +191,13 @@ fn random_histories_keep_every_guarantee_in_no_order() {
 fn random_histories_keep_every_guarantee_in_no_order_by_chain() {
     seeds(Order::Unordered, Dissemination::Chain);
 }
+
+#[test]
+fn random_histories_keep_every_guarantee_in_scopes() {
+    seeds(Order::Scoped, Dissemination::Direct);
+}
+
+#[test]
+fn random_histories_keep_every_guarantee_in_scopes_by_chain() {
+    seeds(Order::Scoped, Dissemination::Chain);
+}

@@ -41,12 +41,24 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unordered,
+    /// With a text's first character as its scope.
+    Scoped,
     Fifo,
     Total(TotalEngine),
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 5] = [
+    pub(crate) const ALL: [Kind; 6] = [
+        Kind::Fifo,
+        Kind::Total(TotalEngine::Sequencer),
+        Kind::Total(TotalEngine::Rotation),
+        Kind::Total(TotalEngine::Token),
+        Kind::Unordered,
+        Kind::Scoped,
+    ];
+
+    /// Those whose groups take objects.
+    pub(crate) const WITH_OBJECTS: [Kind; 5] = [
         Kind::Fifo,
         Kind::Total(TotalEngine::Sequencer),
         Kind::Total(TotalEngine::Rotation),
@@ -63,6 +75,7 @@ impl Kind {
         let options = GroupOptions::default();
         match self {
             Kind::Unordered => options.order(Order::Unordered),
+            Kind::Scoped => options.order(Order::Scoped),
             Kind::Fifo => options.order(Order::Fifo),
             Kind::Total(engine) => options.order(Order::Total).engine(engine),
         }
@@ -73,6 +86,7 @@ impl From<Order> for Kind {
     fn from(order: Order) -> Self {
         match order {
             Order::Unordered => Kind::Unordered,
+            Order::Scoped => Kind::Scoped,
             Order::Fifo => Kind::Fifo,
             Order::Total => Kind::Total(GroupOptions::default().engine),
         }
@@ -367,7 +381,9 @@ impl World {
             return Err(SendError::NoSuchGroup);
         };
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        let result = peer.groups.send_at(now, handle, level, &payload);
+        let scoped = self.options.order == Order::Scoped;
+        let scope = text.chars().next().filter(|_| scoped).map(u32::from);
+        let result = peer.groups.send_at(now, handle, level, scope, &payload);
         if let Ok(ticket) = result {
             peer.sent.push((peer.me, ticket, payload));
         }
@@ -703,7 +719,7 @@ impl World {
     /// The texts by their numbers, if the group has no order and they are of one sender; otherwise as they were delivered.
     pub(crate) fn in_order(&self, id: Id) -> Vec<String> {
         let mut messages = self.messages(id);
-        if self.options.order == Order::Unordered {
+        if matches!(self.options.order, Order::Unordered | Order::Scoped) {
             messages.sort_by_key(|message| message.seq);
         }
         let text = |message: Message| String::from_utf8_lossy(&message.payload).into_owned();

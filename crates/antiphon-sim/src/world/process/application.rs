@@ -1,7 +1,7 @@
 //! What the application on top of a process does: joins and leaves groups, sends, and takes messages.
 
 use antiphon_core::wire::{GroupViewId, Level};
-use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, SendError};
+use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, Order, SendError};
 use bytes::Bytes;
 
 use super::*;
@@ -73,7 +73,8 @@ impl World {
     /// Sends a message of the application at a slot.
     pub fn send(&mut self, slot: Slot, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
         let id = self.process_at(slot).ok_or(SendError::NoSuchGroup)?;
-        let result = self.offer(id, group, Level::Agreed, payload);
+        let scope = self.a_scope(group);
+        let result = self.offer(id, group, Level::Agreed, scope, payload);
         self.drive(id);
         result
     }
@@ -84,13 +85,14 @@ impl World {
         id: ProcessId,
         group: GroupIndex,
         level: Level,
+        scope: Option<u32>,
         payload: Bytes,
     ) -> Result<u64, SendError> {
         let process = &mut self.processes[id];
         let usage = process.uses.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
         let now = process.clock.local(self.now);
         let hashed = hash(&payload, 0);
-        let result = process.node.send_at(now, usage.handle, level, &payload);
+        let result = process.node.send_at(now, usage.handle, level, scope, &payload);
         match result {
             Ok(ticket) => self.note(
                 id,
@@ -99,6 +101,7 @@ impl World {
                     ticket: ticket.0,
                     payload: hashed,
                     safe: level == Level::Safe,
+                    scope,
                 },
             ),
             Err(error) => {
@@ -141,8 +144,10 @@ impl World {
             1
         };
         for _ in 0..burst {
+            let scope = self.a_scope(group);
             let load = &self.plan.load;
-            let bytes = if load.object_percent > 0 && self.random.percent(load.object_percent) {
+            let objects = load.object_percent > 0 && scope.is_none();
+            let bytes = if objects && self.random.percent(load.object_percent) {
                 load.object_bytes
             } else if self.random.percent(load.large_percent) {
                 load.large_bytes
@@ -157,9 +162,15 @@ impl World {
                 Level::Agreed
             };
             // A refusal is on the record; the application gives this message up.
-            let _refused = self.offer(id, group, level, payload).is_err();
+            let _refused = self.offer(id, group, level, scope, payload).is_err();
         }
         self.drive(id);
+    }
+
+    /// The scope of the next message: one of a few, so that each has some messages on their way.
+    fn a_scope(&mut self, group: GroupIndex) -> Option<u32> {
+        let scoped = self.plan.groups[group].options.order == Order::Scoped;
+        scoped.then(|| self.random.below(5) as u32)
     }
 
     /// Random bytes: no two messages are alike.
@@ -259,6 +270,7 @@ fn delivery(message: &Message, largest: usize) -> Delivery {
         numbers,
         payload: hash(&message.payload, 0),
         safe: message.level == Level::Safe,
+        scope: message.scope,
         ticket: message.ticket.map(|ticket| ticket.0),
     }
 }

@@ -46,6 +46,7 @@ impl Actor {
             group: Some(GROUP.to_owned()),
             payload: Payload::Text(payload.clone()),
             safe: false,
+            scope: None,
         };
         // False if the process is gone: a killed node promises nothing.
         self.node.ask(&Request::Send(send));

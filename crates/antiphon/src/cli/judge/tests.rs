@@ -79,6 +79,7 @@ fn record(name: &str, stayed: bool, asked: &str, stream: &str) -> Record {
                 seq: word[1..].split('#').next().unwrap().parse().unwrap(),
                 payload: Payload::Text(word.to_owned()),
                 safe: false,
+                scope: None,
             }
         });
     }

@@ -19,7 +19,7 @@ use super::translate::{self, Names};
 use super::{human, now};
 use crate::cli::exit::Failed;
 use crate::cli::lines::{
-    FaultRequest, LeaveRequest, Line, MAX_LINE_BYTES, Payload, Request, SendRequest, WhyRequest,
+    FaultRequest, LeaveRequest, Line, MAX_LINE_BYTES, Payload, Request, ScopeName, SendRequest, WhyRequest,
 };
 use crate::cli::settings::Settings;
 
@@ -508,6 +508,7 @@ impl Obeying {
     fn parse_human(&self, line: &[u8]) -> Result<Request, Reply> {
         let send = |payload| {
             Request::Send(SendRequest {
+                scope: None,
                 group: None,
                 payload: Payload::from_bytes(payload),
                 safe: false,
@@ -604,10 +605,13 @@ impl Obeying {
         }
         let payload = request.payload.into_bytes().map_err(NotSent::Senseless)?;
         let breaks = sender.breaks.load(Ordering::Relaxed);
+        let scoped = request.scope.as_ref().map(ScopeName::scope);
+        let scoped = scoped.map(|scope| sender.sender.in_scope(scope));
+        let way = scoped.as_ref().unwrap_or(&sender.sender);
         let sent = if request.safe {
-            sender.sender.send_safe_bytes(payload).await.map(Fate::Safe)
+            way.send_safe_bytes(payload).await.map(Fate::Safe)
         } else {
-            sender.sender.send_bytes(payload).await.map(Fate::Delivered)
+            way.send_bytes(payload).await.map(Fate::Delivered)
         };
         let receipt = sent.map_err(|error| NotSent::of(&sender.group, error))?;
         *ticket += 1;

@@ -244,6 +244,7 @@ pub(crate) fn group_event(name: &str, event: Event, spool: &Spool) -> Option<Lin
             seq: message.seq,
             payload: spool.payload(name, &message),
             safe: message.safe,
+            scope: message.scope.map(|scope| scope.0),
         },
         Event::Transitional { members } => Line::Transitional {
             group,

@@ -1,0 +1,396 @@
+//! Order within a scope: a message waits for the one of its scope before it, and for nothing else.
+//!
+//! ```text
+//!  numbers     5     6     7     8     9    10    11
+//!  scope       A     B     A     C     B     A     C        7 comes after 5, 9 after 6, 10 after 7, 11 after 8
+//!  is here     x     ·     x     x     x     x     x        6 is lost: only 9 waits
+//! ```
+//! Each message has a [tag](Tag): its scope, and how many numbers back the message of that scope is that was sent before it. A sender
+//! finds that out where it accepts messages, in the order in which it numbers them, so what is between two of them is the same
+//! wherever they are put into a log, also if a view changes in between. The rule is only this:
+//!
+//! - a message is **released** when what it names is released, is of an earlier view, or is nothing (all that its sender sent in an
+//!   earlier view is delivered with that view, since the sender took part in its flush);
+//! - what is released is delivered in the order of release, so a scope is delivered in its order (G34), a safe message when rows allow it, and what
+//!   follows it in its scope after it.
+//!
+//! What a message names has a smaller number. So one walk over what is held and not released, from the number on that is new, releases
+//! all that can be; without a gap that is a walk over the new block. A block is delivered in as few parts as that allows.
+//!
+//! # At the cut (R15)
+//! Of a sender that departed the cut has what any survivor holds, as in an unordered group. Every member walks over that in the order of
+//! numbers and delivers what it may by the rule above; the rest names something that nobody has left, and is dropped by all: per scope
+//! that is a prefix. Whatever a survivor has delivered, it released: so its predecessors are in what that one holds, and in the cut.
+//!
+//! # What it costs
+//! Four bytes for the scope, and one or two for the way back, per message; one walk over them at each receiver. A sender that uses more
+//! scopes than it remembers ([`MAX_SCOPES`]) says "after all" of those that it has forgotten: that waits for more than it needs to, and is never
+//! wrong. What is kept besides is a set of released numbers, in runs; where a gap holds up one of many scopes, as many runs as that scope has
+//! messages. Past [`MAX_RUNS`] of them nothing more is taken behind a gap.
+
+use std::collections::BTreeMap;
+
+use antiphon_wire::block::{After, Tag};
+
+use super::loose::Loose;
+use super::*;
+use crate::group::reached::Reached;
+use antiphon_wire::block::Form;
+
+/// How many scopes a sender remembers the last message of.
+pub(crate) const MAX_SCOPES: usize = 1 << 16;
+/// The most runs of released numbers behind one that is not.
+const MAX_RUNS: usize = 1 << 14;
+
+/// Tags for what a sender sends: it remembers where the last message of each scope is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tagger {
+    /// The place of the next message, from 1.
+    next: u64,
+    /// The last place of the last message of each scope.
+    last: BTreeMap<u32, u64>,
+    /// The scopes of messages before this place are forgotten; 0 is none.
+    forgotten: u64,
+}
+
+impl Default for Tagger {
+    fn default() -> Self {
+        Self {
+            next: 1,
+            last: BTreeMap::new(),
+            forgotten: 0,
+        }
+    }
+}
+
+impl Tagger {
+    /// The tag that the next message has if it is of this scope.
+    pub fn tag(&self, scope: u32) -> Tag {
+        let back = |to: u64| u32::try_from(self.next - to).ok();
+        let after = match self.last.get(&scope) {
+            Some(last) => back(*last).map(After::One),
+            None if self.forgotten > 0 => back(self.forgotten - 1).map(After::All),
+            None => Some(After::Nothing),
+        };
+        // Four thousand million messages back: what is waited for instead is all that is known to be.
+        let after = after.unwrap_or(After::All(1));
+        Tag { scope, after }
+    }
+
+    /// The next message is of this scope, and takes so many places in its sender's log.
+    pub fn took(&mut self, scope: u32, places: u64) {
+        self.next += places;
+        self.last.insert(scope, self.next - 1);
+        if self.last.len() > MAX_SCOPES {
+            self.forget();
+        }
+    }
+
+    /// What was tagged may not be sent: what comes next waits for all before it, and names nothing in particular.
+    pub fn forget(&mut self) {
+        self.last.clear();
+        self.forgotten = self.next;
+    }
+}
+
+/// What a scoped log knows of releases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Scopes {
+    /// The view's first number.
+    start: u64,
+    /// Whether a cut is delivered.
+    cut: bool,
+    /// Released, or safe and waiting for rows.
+    queued: Reached,
+    released: Reached,
+}
+
+impl Scopes {
+    pub(super) fn new(start: u64) -> Self {
+        Self {
+            start,
+            cut: false,
+            queued: Reached::new(start),
+            released: Reached::new(start),
+        }
+    }
+
+    /// The same as it is when a cut is delivered: what was delivered is released, and the rest is looked at again.
+    pub(super) fn at_cut(&self, delivered: &Reached) -> Self {
+        Self {
+            start: self.start,
+            cut: true,
+            queued: delivered.clone(),
+            released: delivered.clone(),
+        }
+    }
+
+    /// Whether the message with this number and tag may be released, if those from `run` on are released before it.
+    fn may(&self, number: u64, tag: Tag, run: u64) -> bool {
+        if planted!(ForgetScopeOrder) {
+            return true;
+        }
+        match tag.after {
+            After::Nothing => true,
+            After::One(back) => number
+                .checked_sub(u64::from(back))
+                .is_none_or(|before| before < self.start || before >= run || self.released.contains(before)),
+            After::All(back) => number.checked_sub(u64::from(back)).is_none_or(|before| {
+                before < self.start || self.released.covers(self.start, (before + 1).min(run))
+            }),
+        }
+    }
+
+    /// The parts of a block that may be released, one after the other; they count as released.
+    pub(super) fn of_block(&mut self, first: u64, mut block: Block) -> Vec<(u64, Block)> {
+        let mut parts = Vec::new();
+        let mut run = first;
+        let mut take = |scopes: &mut Self, block: &mut Block, run: u64, end: u64| {
+            if run < end {
+                parts.push((run, block.split_front(end - run)));
+                scopes.released.add(run, end);
+            }
+        };
+        let tags: Vec<Tag> = block.tags().collect();
+        for (number, tag) in (first..).zip(tags) {
+            let may = self.may(number, tag, run) || self.cut && planted!(PassScopeGapAtCut);
+            if !may {
+                take(self, &mut block, run, number);
+                drop(block.split_front(1));
+                run = number + 1;
+            }
+        }
+        let end = run + block.count();
+        take(self, &mut block, run, end);
+        parts
+    }
+
+    /// Whether the message in these pieces may be released; if so it counts as that.
+    pub(super) fn of_pieces(&mut self, first: u64, end: u64, piece: &Block) -> bool {
+        let tag = Tag::read(piece.bytes()).map(|(tag, _)| tag).unwrap_or_default();
+        let may = self.may(first, tag, first);
+        if may {
+            self.released.add(first, end);
+        }
+        may
+    }
+}
+
+impl Loose {
+    /// The first message of a block that is held and not delivered to which nothing is missing.
+    pub(super) fn first_deliverable(&self, first: u64, block: &Block) -> Option<u64> {
+        let Some(scopes) = &self.scopes else {
+            return Some(first);
+        };
+        let scopes = scopes.at_cut(&self.delivered);
+        let mut tagged = (first..).zip(block.tags());
+        tagged.find_map(|(number, tag)| scopes.may(number, tag, number).then_some(number))
+    }
+}
+
+impl Log {
+    pub(super) fn is_scoped(&self) -> bool {
+        self.loose.as_ref().is_some_and(|loose| loose.scopes.is_some())
+    }
+
+    /// Whether too much waits behind gaps of scopes for more to be taken there.
+    pub(super) fn is_torn(&self) -> bool {
+        let scopes = self.loose.as_ref().and_then(|loose| loose.scopes.as_ref());
+        scopes.is_some_and(|scopes| scopes.released.runs() > MAX_RUNS)
+    }
+
+    /// Releases what can be from this number on.
+    pub(super) fn advance(&mut self, from: u64) {
+        let mut at = from;
+        while let Some((first, end)) = self.unqueued(at) {
+            at = first;
+            let Some((_, block)) = self.slice(first, end, 0) else {
+                return;
+            };
+            let (count, level) = (block.count(), block.level());
+            at += count;
+            let parts = if block.form() == Form::Messages {
+                self.release_block(first, block)
+            } else {
+                // The first piece has the tag.
+                let whole = self.whole_message(first, block.index());
+                let whole = whole.filter(|(start, end)| self.release_pieces(*start, *end, level));
+                whole.into_iter().collect()
+            };
+            for (first, end) in parts {
+                self.let_go(first, end, level);
+            }
+        }
+    }
+
+    /// What is held and not queued, from this number on: the first run.
+    fn unqueued(&self, mut at: u64) -> Option<(u64, u64)> {
+        let loose = self.loose.as_ref()?;
+        let queued = &loose.scopes.as_ref()?.queued;
+        loop {
+            let (first, end) = queued.missing(at, loose.held.end())?;
+            match loose.held.missing(first, end) {
+                Some((gap, gap_end)) if gap == first => at = gap_end,
+                Some((gap, _)) => return Some((first, gap)),
+                None => return Some((first, end)),
+            }
+        }
+    }
+
+    fn release_block(&mut self, first: u64, block: Block) -> Vec<(u64, u64)> {
+        let level = block.level();
+        let Some(scopes) = self.loose.as_mut().and_then(|loose| loose.scopes.as_mut()) else {
+            return Vec::new();
+        };
+        let released = (level == Level::Safe).then(|| scopes.released.clone());
+        let parts = scopes.of_block(first, block);
+        let parts: Vec<(u64, u64)> = parts
+            .into_iter()
+            .map(|(first, block)| (first, first + block.count()))
+            .collect();
+        parts
+            .iter()
+            .for_each(|(first, end)| scopes.queued.add(*first, *end));
+        // Safe ones are released when rows allow it.
+        if let Some(released) = released {
+            scopes.released = released;
+        }
+        parts
+    }
+
+    fn release_pieces(&mut self, first: u64, end: u64, level: Level) -> bool {
+        let piece = self.slice(first, end, 0);
+        let Some(scopes) = self.loose.as_mut().and_then(|loose| loose.scopes.as_mut()) else {
+            return false;
+        };
+        let Some((_, piece)) = piece else { return false };
+        let released = (level == Level::Safe).then(|| scopes.released.clone());
+        let may = scopes.of_pieces(first, end, &piece);
+        if may {
+            scopes.queued.add(first, end);
+        }
+        if let Some(released) = released {
+            scopes.released = released;
+        }
+        may
+    }
+
+    /// Safe messages were let go.
+    pub(super) fn released(&mut self, first: u64, end: u64) {
+        if let Some(scopes) = self.loose.as_mut().and_then(|loose| loose.scopes.as_mut()) {
+            scopes.released.add(first, end);
+            self.advance(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_wire::BlockBuilder;
+
+    const ROOM: Room = Room {
+        bytes: 4 << 20,
+        runs: 1000,
+    };
+
+    /// A block of messages of these scopes, whose payload is the scope.
+    fn block(tagger: &mut Tagger, scopes: &[u32]) -> Block {
+        let mut builder = BlockBuilder::default();
+        for scope in scopes {
+            builder.push_tagged(tagger.tag(*scope), &scope.to_le_bytes());
+            tagger.took(*scope, 1);
+        }
+        builder.finish()
+    }
+
+    fn delivered(log: &mut Log) -> Vec<u64> {
+        let blocks = std::iter::from_fn(|| log.deliver_any(0));
+        blocks
+            .flat_map(|(first, block)| first..first + block.count())
+            .collect()
+    }
+
+    #[test]
+    fn without_a_gap_a_block_is_delivered_as_it_came() {
+        let (mut log, mut tagger) = (Log::scoped(7), Tagger::default());
+        let one = block(&mut tagger, &[1, 2, 1, 3, 1, 2]);
+        log.insert(7, one.clone(), ROOM);
+        assert_eq!(log.deliver_any(0), Some((7, one)));
+    }
+
+    #[test]
+    fn whatever_the_order_of_arrival_each_scope_is_delivered_in_its_order_and_all_is_in_the_end() {
+        let mut random = crate::random::Random::new([5, 6, 7, 8]);
+        for _ in 0..300 {
+            let mut tagger = Tagger::default();
+            let mut blocks = Vec::new();
+            let mut scopes = Vec::new();
+            for _ in 0..1 + random.below(12) {
+                let first = 1 + scopes.len() as u64;
+                let of_block: Vec<u32> = (0..1 + random.below(5)).map(|_| random.below(3) as u32).collect();
+                if random.below(8) == 0 {
+                    tagger.forget();
+                }
+                blocks.push((first, block(&mut tagger, &of_block)));
+                scopes.extend(of_block);
+            }
+            let mut log = Log::scoped(1);
+            let mut seen = Vec::new();
+            while !blocks.is_empty() {
+                let at = random.below(blocks.len() as u64) as usize;
+                let (first, block) = blocks.swap_remove(at);
+                log.insert(first, block, ROOM);
+                seen.extend(delivered(&mut log));
+                assert_eq!(log.withheld(), None);
+            }
+            for scope in 0..3 {
+                let of_scope: Vec<_> = seen
+                    .iter()
+                    .filter(|number| scopes[**number as usize - 1] == scope)
+                    .collect();
+                assert!(of_scope.is_sorted(), "{scopes:?}: {seen:?}");
+            }
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(1..=scopes.len() as u64));
+        }
+    }
+
+    #[test]
+    fn a_sender_that_has_forgotten_where_its_scopes_are_waits_for_more_and_never_for_less() {
+        let mut tagger = Tagger::default();
+        for scope in 0..=MAX_SCOPES as u32 {
+            tagger.took(scope, 1);
+        }
+        assert_eq!(tagger.tag(0).after, After::All(1));
+        tagger.took(9, 1);
+        assert_eq!(tagger.tag(0).after, After::All(2));
+        assert_eq!(tagger.tag(9).after, After::One(1));
+    }
+
+    #[test]
+    fn a_message_in_a_batch_costs_eight_bytes_at_most() {
+        let mut tagger = Tagger::default();
+        let mut random = crate::random::Random::new([1, 2, 3, 4]);
+        let mut builder = BlockBuilder::default();
+        // A thousand scopes in turn, by numbers that names are made into.
+        let scopes: Vec<u32> = (0..1000).map(|_| random.next_u64() as u32).collect();
+        let payload = [7; 20];
+        let mut count = 0;
+        for round in 0.. {
+            let scope = scopes[round % scopes.len()];
+            let tag = tagger.tag(scope);
+            if !builder.has_room(payload.len() + tag.cost()) {
+                break;
+            }
+            builder.push_tagged(tag, &payload);
+            tagger.took(scope, 1);
+            count += 1;
+        }
+        assert!(
+            builder.len() <= count * (payload.len() + 8),
+            "{} bytes for {count}",
+            builder.len()
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! Groups read scope by scope: a handler that stalls holds up its scope and no other, and what waits for it is bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use antiphon::memory::MemoryNetwork;
+use antiphon::{Cluster, Order, Profile, Scope, Scopes, SendError, Turn};
+use tokio::sync::Notify;
+
+/// Long enough for a loaded machine; no test waits for it unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+const STALLED: Scope = Scope(1);
+
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("not in time: {what}"),
+    }
+}
+
+async fn alone(order: Order) -> (Cluster, antiphon::Group) {
+    let network = MemoryNetwork::new();
+    let builder = Cluster::builder("test").name("a").profile(Profile::local());
+    let node = builder.bind("10.0.0.1:0").memory(&network).found();
+    let node = in_time("founding", node.join()).await.expect("founds");
+    let group = node.group("sessions").order(order).window_bytes(64 << 10);
+    let group = in_time("joining a group", group.join()).await.expect("joins");
+    (node, group)
+}
+
+/// Handles messages until the end: those of the stalled scope when told to go on. Counts the others, and checks each scope's order.
+async fn handle(scopes: Scopes, go_on: Arc<Notify>, handled: Arc<AtomicU64>) {
+    while let Some(turn) = scopes.next().await {
+        let Turn::Messages(run) = turn else { continue };
+        if run.scope() == STALLED {
+            go_on.notified().await;
+            go_on.notify_one();
+            run.for_each(drop);
+            continue;
+        }
+        for message in run {
+            assert_eq!(message.scope, Some(Scope(u32::from(message.payload[0]))));
+            handled.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stalled_handler_delays_its_scope_alone_and_what_waits_for_it_is_bounded() {
+    let (_node, group) = alone(Order::Scoped).await;
+    let sender = group.sender();
+    let scopes = group.by_scope();
+    scopes.set_backlog_bytes(64 << 10);
+    let (go_on, handled) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
+    let workers: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(handle(scopes.clone(), go_on.clone(), handled.clone())))
+        .collect();
+    // Far more than a window to the others, and a little to the one that stalls.
+    for round in 0..200_u64 {
+        if round % 20 == 0 {
+            let stalled = sender.in_scope(STALLED);
+            in_time("sending", stalled.send([1; 100]))
+                .await
+                .expect("is a member");
+        }
+        for scope in 2..7_u8 {
+            let way = sender.in_scope(Scope(scope.into()));
+            in_time("sending past a stalled scope", way.send([scope; 1000]))
+                .await
+                .expect("is a member");
+        }
+    }
+    in_time("handling past a stalled scope", async {
+        while handled.load(Ordering::Relaxed) < 1000 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    // Now to the one that stalls, without end: that has its bounds.
+    let flood = sender.in_scope(STALLED);
+    let mut accepted = 0;
+    while tokio::time::timeout(Duration::from_secs(1), flood.send([1; 1000]))
+        .await
+        .is_ok()
+    {
+        accepted += 1;
+        assert!(accepted < 2000, "nothing holds the sender back");
+    }
+    let waits = scopes.waiting_bytes();
+    assert!(
+        (64 << 10..(64 << 10) + 61_000 * 2).contains(&waits),
+        "{waits} bytes wait"
+    );
+    // And all goes on when the handler does.
+    go_on.notify_one();
+    in_time("going on", sender.in_scope(Scope(2)).send([2; 10]))
+        .await
+        .expect("is a member");
+    in_time("handling the rest", async {
+        while handled.load(Ordering::Relaxed) < 1001 || scopes.waiting_bytes() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    in_time("leaving", scopes.leave()).await.expect("leaves");
+    for worker in workers {
+        in_time("the end of a worker", worker)
+            .await
+            .expect("did not panic");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_taken_out_of_a_run_is_handed_out_again_in_its_order() {
+    let (_node, group) = alone(Order::Scoped).await;
+    let sender = group.in_scope(7);
+    for number in 0..5_u8 {
+        sender.send([number]).await.expect("is a member");
+    }
+    let receipt = sender.send([5]).await.expect("is a member");
+    in_time("delivering", receipt.delivered()).await;
+    let scopes = group.by_scope();
+    let mut seen = Vec::new();
+    while seen.len() < 6 {
+        if let Some(Turn::Messages(mut run)) = in_time("a turn", scopes.next()).await {
+            assert!(scopes.try_next().is_none(), "nobody else gets this scope");
+            seen.extend(run.by_ref().take(2).map(|message| message.payload[0]));
+        }
+    }
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_scope_in_a_group_without_scopes_is_refused() {
+    let (_node, group) = alone(Order::Fifo).await;
+    assert_eq!(group.in_scope(7).try_send("x").err(), Some(SendError::NotScoped));
+    group.try_send("x").expect("without a scope it is taken");
+}
