@@ -78,6 +78,7 @@ pub(crate) fn run(args: &MperfArgs) -> Result<(), Failure> {
                 ("total by token", "--order total --engine token"),
                 ("fifo keyed", "--order fifo --keyed"),
                 ("fifo udp", "--order fifo --transport udp"),
+                ("fifo multicast", "--order fifo --dissemination multicast"),
             ] {
                 let options: Vec<&str> = options.split(' ').chain(args.ours.split_whitespace()).collect();
                 case.add(
