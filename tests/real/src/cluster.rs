@@ -22,7 +22,7 @@ pub const GROUP: &str = "g";
 /// What a story's nodes have in common.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `unordered`, `fifo` or `total`.
+    /// `unordered`, `scoped`, `fifo` or `total`.
     pub order: &'static str,
     /// `local`, `lan` or `wan`.
     pub profile: &'static str,

@@ -213,6 +213,9 @@ pub struct Message {
     pub sender: String,
     /// The sender's number for it.
     pub seq: u64,
+    /// In a scoped group, its scope.
+    #[serde(default)]
+    pub scope: Option<u32>,
     /// What it says; of one in a file, its length and a hash.
     #[serde(deserialize_with = "payload")]
     pub payload: String,

@@ -12,6 +12,8 @@ use crate::trace::Run;
 const PRESS: usize = 10;
 const PRESS_EVERY: Duration = Duration::from_millis(5);
 const PRESS_BYTES: usize = 1024;
+/// How many scopes a node sends in, if its groups are scoped.
+const SCOPES: usize = 5;
 /// How many of its messages it may not have delivered yet: four windows.
 const PRESSED: usize = 4096;
 
@@ -95,7 +97,11 @@ fn say_long(run: &mut Run, group: &str, count: usize, bytes: usize) {
     for _ in 0..count {
         let number = format!("{}#{}:{}", run.name, run.start, run.sent.len());
         let payload = format!("{number:.<bytes$}");
-        let request = serde_json::json!({ "send": { "group": group, "payload": payload } });
+        let mut send = serde_json::json!({ "group": group, "payload": payload });
+        if run.scoped {
+            send["scope"] = (run.sent.len() % SCOPES).into();
+        }
+        let request = serde_json::json!({ "send": send });
         if mouth.send(request.to_string()).is_ok() {
             run.sent.push((group.to_owned(), payload));
         }

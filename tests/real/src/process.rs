@@ -103,6 +103,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        let scoped = command.get_args().any(|arg| arg == "scoped");
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let pid = Pid::from_child(&child);
         let (mouth, words) = channel::<String>();
@@ -112,6 +113,7 @@ impl Process {
             trace.runs.push(Run {
                 name: name.to_owned(),
                 start,
+                scoped,
                 mouth: Some(mouth),
                 ..Run::default()
             });

@@ -32,6 +32,8 @@ pub struct Run {
     pub frozen: Vec<(Duration, Option<Duration>)>,
     /// When its end was noticed.
     pub ended: Option<Duration>,
+    /// Whether its groups are scoped: then it sends in one scope after the other.
+    pub scoped: bool,
     /// Whether the story killed it.
     pub killed: bool,
     /// Whether it was told to leave after all that it was told to send.

@@ -29,12 +29,12 @@ fn each_message_by_itself(
     let label = life.label();
     let mut current: BTreeMap<&str, &View> = BTreeMap::new();
     let mut delivered = BTreeSet::new();
-    let mut last: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut last: BTreeMap<(&str, &str, Option<u32>), u64> = BTreeMap::new();
     for (_, event) in life.events {
         let message = match event {
             Event::View(view) => {
                 // A sender that is new in this view counts from its beginning.
-                last.retain(|(group, sender), _| {
+                last.retain(|(group, sender, _), _| {
                     *group != view.group || !view.joined.iter().any(|name| name == sender)
                 });
                 current.insert(&view.group, view);
@@ -47,7 +47,7 @@ fn each_message_by_itself(
                         "G13 {label}: {cause}, although it was running all the time"
                     ));
                 }
-                last.retain(|(of, _), _| of != group);
+                last.retain(|(of, ..), _| of != group);
                 current.remove(group.as_str());
                 continue;
             }
@@ -83,15 +83,19 @@ fn each_message_by_itself(
         if !delivered.insert((group, what)) {
             wrong.push(format!("G9 {label}: {what} delivered twice"));
         }
-        // G19: in the order of sending, without a gap.
-        if let Some(before) = last.insert((group, sender), message.seq)
-            && message.seq != before + 1
-            && !matches!(order, "unordered" | "scoped")
-        {
-            wrong.push(format!(
-                "G19 {label}: {what} is number {} of {sender}, after {before}",
-                message.seq
-            ));
+        // G19: in the order of sending, without a gap. G34: in that order within a scope.
+        if let Some(before) = last.insert((group, sender, message.scope), message.seq) {
+            let (guarantee, follows) = match order {
+                "unordered" => ("", true),
+                "scoped" => ("G34", message.seq > before),
+                _ => ("G19", message.seq == before + 1),
+            };
+            if !follows {
+                wrong.push(format!(
+                    "{guarantee} {label}: {what} is number {} of {sender}, after {before}",
+                    message.seq
+                ));
+            }
         }
     }
 }

@@ -144,6 +144,10 @@ fn a_gap_in_a_senders_messages_is_noticed() {
     assert_eq!(crimes("total", |b| b[7] = message("8.1", "a", 3, "z")), ["G19"]);
     let unordered = crimes("unordered", |b| b[7] = message("8.1", "a", 3, "z"));
     assert_eq!(unordered, Vec::<String>::new());
+    let scoped = crimes("scoped", |b| b[7] = message("8.1", "a", 3, "z"));
+    assert_eq!(scoped, Vec::<String>::new());
+    let back = crimes("scoped", |b| b[7] = message("8.1", "a", 1, "z"));
+    assert_eq!(back, ["G34"]);
 }
 
 #[test]

@@ -26,7 +26,12 @@ fn seniority(cluster: &Cluster, witness: &str) -> Vec<String> {
 #[test]
 fn any_member_may_be_killed_under_load_and_come_back_the_elder_included() {
     let _turn = Turn::take();
-    for (order, transport) in [("total", "tcp"), ("fifo", "tcp"), ("unordered", "udp")] {
+    for (order, transport) in [
+        ("total", "tcp"),
+        ("fifo", "tcp"),
+        ("unordered", "udp"),
+        ("scoped", "udp"),
+    ] {
         let (mut cluster, names) = started(
             5,
             Options {
