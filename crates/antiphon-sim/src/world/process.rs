@@ -46,6 +46,8 @@ pub(super) struct Process {
     run_scheduled: bool,
     clock: Clock,
     timer_at: Micros,
+    /// Whether it is due and waits in the inbox.
+    timer_waits: bool,
     timer_calls: (Micros, u32),
     doom: Doom,
     stalled: bool,
@@ -234,6 +236,7 @@ impl World {
             run_scheduled: false,
             clock,
             timer_at: Micros::MAX,
+            timer_waits: false,
             timer_calls: (0, 0),
             doom: Doom::None,
             stalled: false,
@@ -322,7 +325,9 @@ impl World {
             return;
         }
         process.gate = Gate::Open;
-        process.inbox.push_back(Input::Timer);
+        if !std::mem::replace(&mut process.timer_waits, true) {
+            process.inbox.push_back(Input::Timer);
+        }
         let mut inbox: Vec<Input> = std::mem::take(&mut process.inbox).into();
         self.random.shuffle(&mut inbox);
         self.processes[id].inbox = inbox.into();
@@ -397,6 +402,7 @@ impl World {
             }
             Input::Timer => {
                 process.timer_at = Micros::MAX;
+                process.timer_waits = false;
                 process.node.handle_timeout(now);
             }
             Input::ReadStream(stream) => return self.read_stream(id, stream),
@@ -412,9 +418,11 @@ impl World {
             return;
         }
         process.timer_at = Micros::MAX;
-        if process.gate == Gate::Paused {
+        // A driver has one timer: what comes before it in the inbox does not make it another.
+        if process.gate == Gate::Paused || process.timer_waits {
             return;
         }
+        process.timer_waits = true;
         let (at, calls) = process.timer_calls;
         process.timer_calls = if at == self.now {
             (at, calls + 1)
