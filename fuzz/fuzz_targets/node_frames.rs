@@ -29,6 +29,7 @@ fuzz_target!(|data: &[u8]| {
         for kind in [Kind::Control, Kind::Bulk] {
             let _ = node.handle_frame(now, stranger, sealer.seal(kind, records));
         }
+        let _ = node.handle_multicast(now, stranger, sealer.seal(Kind::Cast, records));
         let record = sealer.seal(Kind::Lifeline, records);
         let event = LifelineEvent::Record { connection: 1, local: addr, remote: stranger, record };
         let _ = node.handle_lifeline(now, event);

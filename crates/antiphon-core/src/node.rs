@@ -150,13 +150,6 @@ impl Node {
     /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
     /// that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
-        // Anybody may speak where everybody listens: no work for those that this node does not speak to.
-        if let Ok((Kind::Cast, sender)) = frame::peek(&frame)
-            && !self.air.knows(sender)
-        {
-            self.counters.casts_of_strangers += 1;
-            return Err(OpenError::Stranger);
-        }
         // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it is needed.
         let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
         let sealed = chained.then(|| frame.clone());
@@ -181,6 +174,25 @@ impl Node {
         }
         self.touch(now);
         Ok(())
+    }
+
+    /// A frame arrived by multicast, where anybody may speak: as [`handle_frame`](Self::handle_frame), but one of nobody that this
+    /// node speaks to is not even opened, and only frames that were sent by multicast are taken.
+    ///
+    /// # Errors
+    /// As there; [`OpenError::Stranger`] is no fault of whoever speaks.
+    pub fn handle_multicast(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
+        match frame::peek(&frame)? {
+            (Kind::Cast, sender) if self.air.knows(sender) => self.handle_frame(now, from, frame),
+            (Kind::Cast, _) => {
+                self.counters.casts_of_strangers += 1;
+                Err(OpenError::Stranger)
+            }
+            _ => {
+                self.counters.frames_refused += 1;
+                Err(OpenError::NotAFrame)
+            }
+        }
     }
 
     /// The transport noticed something about the path to an advertised address.
@@ -456,7 +468,7 @@ impl Node {
                     self.groups.handle_data(now, sender, data);
                     self.perform_views(now);
                 }
-                Ok(Record::Call { round }) => self.air.called(sender, round),
+                Ok(Record::Call { round, .. }) => self.air.called(sender, round),
                 Ok(_) | Err(_) => {
                     self.counters.frames_malformed += 1;
                     return;

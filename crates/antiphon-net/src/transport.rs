@@ -125,6 +125,8 @@ const MAX_REFUSED_FRAMES: u8 = 3;
 
 struct ConnectionShared {
     remote: SocketAddr,
+    /// Not one that somebody made to here: whoever is heard at the multicast address.
+    multicast: bool,
     authenticated: AtomicBool,
     refused: AtomicU8,
     closed: AtomicBool,
@@ -135,9 +137,19 @@ struct ConnectionShared {
 
 impl Connection {
     pub(crate) fn new(remote: SocketAddr, refusals: Refusals) -> Self {
+        Self::of(remote, false, refusals)
+    }
+
+    /// A stream that is heard at the multicast address.
+    pub(crate) fn by_multicast(remote: SocketAddr, refusals: Refusals) -> Self {
+        Self::of(remote, true, refusals)
+    }
+
+    fn of(remote: SocketAddr, multicast: bool, refusals: Refusals) -> Self {
         Self {
             shared: Arc::new(ConnectionShared {
                 remote,
+                multicast,
                 authenticated: AtomicBool::new(false),
                 refused: AtomicU8::new(0),
                 closed: AtomicBool::new(false),
@@ -158,7 +170,12 @@ impl Connection {
     pub fn refused(&self, error: OpenError) {
         // A replay is what a duplicating or rerouting network does, not a fault of whoever speaks on this connection.
         // And by multicast others may speak than members.
-        if matches!(error, OpenError::Replayed | OpenError::Stranger) {
+        let harmless = match error {
+            OpenError::Replayed => true,
+            OpenError::Stranger => self.shared.multicast,
+            _ => false,
+        };
+        if harmless {
             return;
         }
         self.shared.refusals.frame(self.shared.remote, error);
@@ -170,6 +187,11 @@ impl Connection {
         if refused >= MAX_REFUSED_FRAMES || !self.shared.authenticated.load(Ordering::Acquire) {
             self.close();
         }
+    }
+
+    /// Whether the frames were sent to all: they are for [`Node::handle_multicast`](antiphon_core::Node::handle_multicast).
+    pub fn is_multicast(&self) -> bool {
+        self.shared.multicast
     }
 
     pub(crate) fn remote(&self) -> SocketAddr {

@@ -236,13 +236,20 @@ async fn strangers_are_closed_and_a_peer_is_still_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_whose_first_frame_the_core_refuses_is_closed() {
+async fn a_connection_whose_first_frame_the_core_refuses_is_closed_whatever_the_cause() {
+    closed_at_once(OpenError::Key).await;
+    // Harmless by multicast only.
+    closed_at_once(OpenError::Stranger).await;
+}
+
+async fn closed_at_once(cause: OpenError) {
     let (node, mut inputs, addr) = tcp("127.0.0.1:0", |_| {});
     let wrong = frame(&mut codec(5), Kind::Control, "sealed with another key").to_bytes();
     let stream = stranger(addr, &[&length_prefix(wrong.len())[..], &wrong].concat());
     wait_for(&mut inputs, |input| match input {
         Input::Frames { connection, .. } => {
-            connection.refused(OpenError::Key);
+            assert!(!connection.is_multicast());
+            connection.refused(cause);
             Some(())
         }
         _ => None,

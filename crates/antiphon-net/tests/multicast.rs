@@ -113,3 +113,41 @@ async fn strangers_at_the_address_end_their_own_streams_and_nobody_elses() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn without_a_key_nothing_but_the_loopback_interface_is_taken_and_settings_that_cannot_be_are_refused() {
+    let (mut confined, _inputs, _) = tcp("127.0.0.1:0", |config| config.loopback_only = true);
+    let good = group("239.255.74.3", 2);
+    confined.join_multicast(&good).expect("loopback");
+    let with = |change: fn(&mut MulticastConfig)| {
+        let mut config = good.clone();
+        change(&mut config);
+        config
+    };
+    let ipv6 = |index| {
+        let mut config = MulticastConfig::new("[ff11::1]:7401".parse().expect("an address"), good.interface);
+        config.interface_index = index;
+        config
+    };
+    for (config, expected) in [
+        (with(|config| config.interface = [10, 0, 0, 1].into()), "loopback"),
+        (with(|config| config.interface = [0, 0, 0, 0].into()), "loopback"),
+        (ipv6(1), "loopback"),
+    ] {
+        let error = confined.join_multicast(&config).expect_err(expected);
+        assert!(error.to_string().contains(expected), "{config:?}: {error}");
+    }
+    let (mut free, _inputs, _) = tcp("127.0.0.1:0", |_| {});
+    for (config, expected) in [
+        (ipv6(0), "number of an interface"),
+        (with(|config| config.hops = 0), "hops"),
+        (with(|config| config.max_datagram = 20), "datagram"),
+        (
+            with(|config| config.group = ([127, 0, 0, 1], 1).into()),
+            "multicast",
+        ),
+    ] {
+        let error = free.join_multicast(&config).expect_err(expected);
+        assert!(error.to_string().contains(expected), "{config:?}: {error}");
+    }
+}

@@ -25,6 +25,8 @@ wire_enum! {
         Call = 5 {
             /// The sender's count of calls, from 1.
             round: u64,
+            /// Anything, of any length: it makes the call as large as a packet, and nobody reads it.
+            filler: Bytes,
         },
         /// What was heard of a peer's calls; unreliable, repeated with each call heard.
         Heard = 6 {

@@ -57,7 +57,8 @@ pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};
 
 pub use cluster::{
-    Builder, Cluster, ClusterEvents, GroupStatus, Interface, Multicast, Phase, Status, Transport,
+    Builder, Cluster, ClusterEvents, GroupStatus, Interface, MULTICAST_PORT, Multicast, Phase, Status,
+    Transport,
 };
 pub use error::{Error, SendError};
 pub use event::{ClusterEvent, Event, Message, Messages, Scope, View};

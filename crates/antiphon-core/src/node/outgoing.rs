@@ -3,9 +3,13 @@
 use antiphon_wire::frame::{Frame, Kind, MAX_RECORDS_BYTES};
 use antiphon_wire::record::Record;
 use antiphon_wire::{Incarnation, Wire};
+use bytes::Bytes;
 
 use super::{Counters, Node, Phase};
 use crate::{Class, Event, Output, Time};
+
+/// What makes a call fill a packet of Ethernet: a network that loses large packets must not pass the calls that ask whether it passes messages.
+const CALL_FILLER_BYTES: usize = 1500;
 
 impl Node {
     /// Asks all who hears this node's multicast, when it is time to.
@@ -13,7 +17,8 @@ impl Node {
         let casts = self.config.multicast && self.groups.casts();
         if let Some(round) = self.air.call(now, self.config.profile.heartbeat, casts) {
             let mut record = Vec::new();
-            Record::Call { round }.encode(&mut record);
+            let filler = Bytes::from_static(&[0; CALL_FILLER_BYTES]);
+            Record::Call { round, filler }.encode(&mut record);
             let frame = self.codec.seal(Kind::Cast, &record).into();
             self.outputs.push_back(Output::Cast { frame });
         }

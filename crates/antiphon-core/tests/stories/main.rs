@@ -4,8 +4,11 @@ mod cluster;
 
 use std::time::Duration;
 
-use antiphon_core::{Event, GroupEvent, GroupOptions, Order, SendError};
-use cluster::Cluster;
+use antiphon_core::wire::Incarnation;
+use antiphon_core::wire::frame::{FrameCodec, Kind, OpenError};
+use antiphon_core::{Config, Event, GroupEvent, GroupOptions, Node, Order, SendError, Time};
+use bytes::Bytes;
+use cluster::{Cluster, addr};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -135,4 +138,36 @@ fn a_node_that_leaves_is_gone_at_once_and_not_called_crashed() {
     );
     assert_eq!(cluster.log(1).payloads(group), ["last words"]);
     assert_eq!(cluster.log(3).payloads(group), ["last words"]);
+}
+
+/// What anybody can write: the header of a frame sent to all, of nobody, with a tag that is none.
+fn forged(kind: Kind) -> Bytes {
+    let mut frame = FrameCodec::new("c", None, Incarnation(99))
+        .seal(kind, b"")
+        .to_vec();
+    *frame.last_mut().expect("a tag") ^= 1;
+    frame.into()
+}
+
+#[test]
+fn a_frame_of_nobody_is_passed_over_by_multicast_only_and_refused_elsewhere() {
+    let now = Time::from_micros(1);
+    let from = addr(9);
+    let mut config = Config::new("c", "n", addr(0));
+    config.found = true;
+    let mut node = Node::new(config, [1, 2, 3, 4], now).expect("a good configuration");
+    let cast = forged(Kind::Cast);
+    assert_eq!(
+        node.handle_multicast(now, from, cast.clone()),
+        Err(OpenError::Stranger)
+    );
+    assert_eq!(node.counters().casts_of_strangers, 1);
+    assert_eq!(node.handle_frame(now, from, cast), Err(OpenError::BadTag));
+    // What was recorded elsewhere is nothing to send to all.
+    let control = forged(Kind::Control);
+    assert_eq!(
+        node.handle_multicast(now, from, control),
+        Err(OpenError::NotAFrame)
+    );
+    assert_eq!(node.counters().frames_refused, 2);
 }

@@ -10,11 +10,11 @@
 //! |---|---|---|
 //! | lifelines | TCP | proof of a death is a FIN (R9); nothing without connections has one |
 //! | control | TCP | little and small, each frame waited for by somebody: the kernel repeats it, and notices a refused or broken path at once |
-//! | bulk, chain | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
+//! | bulk, chain, cast to those that do not hear it | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
 //!
 //! **Every node with this transport sends and takes UDP; nobody has to be told who does.** A hello as large as the path allows is
 //! answered, or messages go on by TCP: to a node without UDP, through a firewall that drops it, over a path that has become
-//! smaller. The module `flow` says how, `window` how much may be on its way, `sessions` what happens at the receiver, and
+//! smaller. What goes to all at once is sent by multicast beside either transport (the module `multicast`). The module `flow` says how, `window` how much may be on its way, `sessions` what happens at the receiver, and
 //! [`antiphon_wire::datagram`] what is in a datagram.
 //!
 //! # Why frames are cut here

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use antiphon_core::PathTrouble;
+use antiphon_core::wire::frame::{HEADER_BYTES, Kind, OpenError, peek};
+use antiphon_core::{Node, PathTrouble, Time};
 use bytes::Bytes;
 
 use super::process::Input;
@@ -118,4 +119,14 @@ impl World {
             }
         }
     }
+}
+
+/// Hands a frame to a node. Of datagrams nobody can tell here whether they went to one or to all: every other one that may have gone to
+/// all is taken so.
+pub(super) fn receive(node: &mut Node, now: Time, from: SocketAddr, bytes: Bytes) -> Result<(), OpenError> {
+    let may_be_cast = matches!(peek(&bytes), Ok((Kind::Cast, _)));
+    if may_be_cast && bytes[HEADER_BYTES - 8].is_multiple_of(2) {
+        return node.handle_multicast(now, from, bytes);
+    }
+    node.handle_frame(now, from, bytes)
 }

@@ -20,6 +20,7 @@ use antiphon_core::{
 };
 use bytes::Bytes;
 
+use super::datagram::receive;
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of};
 use crate::agenda::Micros;
 use crate::plan::{GroupPlan, Plan, Transport};
@@ -390,7 +391,7 @@ impl World {
         let now = process.clock.local(self.now);
         match input {
             Input::Frame { from, bytes } => {
-                if process.node.handle_frame(now, from, bytes).is_err() {
+                if receive(&mut process.node, now, from, bytes).is_err() {
                     self.count("refused_frame");
                 }
             }

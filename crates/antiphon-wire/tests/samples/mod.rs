@@ -125,7 +125,13 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                 heard: vec![299, 0],
             }),
         ),
-        ("call by multicast", Record::Call { round: 300 }),
+        (
+            "call by multicast",
+            Record::Call {
+                round: 300,
+                filler: Bytes::from_static(&[0; 3]),
+            },
+        ),
         (
             "answer to a call",
             Record::Heard {

@@ -105,11 +105,13 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_DISSEMINATION", value_enum, value_name = "WAY")]
     pub(crate) dissemination: Option<DisseminationName>,
 
-    /// With `multicast`: the multicast address and port of the cluster, IPv4 or IPv6 [default: 239.255.74.0:7400]
+    /// With `multicast`: the multicast address and port of the cluster, IPv4 or IPv6; the port is
+    /// 7401 if left out [default: 239.255.X.Y:7401, X and Y from the cluster's name]
     #[arg(long, env = "ANTIPHON_MULTICAST_GROUP", value_name = "ADDR:PORT")]
     pub(crate) multicast_group: Option<String>,
 
-    /// With `multicast`: the network interface, by an address of it, its number or its name [default: that of --bind]
+    /// With `multicast`: the network interface, by an IPv4 address of it for IPv4 [default: that of
+    /// --bind], by its name or number for IPv6
     #[arg(long, env = "ANTIPHON_MULTICAST_INTERFACE", value_name = "IF")]
     pub(crate) multicast_interface: Option<String>,
 
@@ -142,7 +144,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_TRANSPORT", value_enum, value_name = "NAME")]
     pub(crate) transport: Option<TransportName>,
 
-    /// Largest UDP datagram to send, without the headers of IP and UDP, at least 1232 [default: what the route takes]
+    /// Largest UDP datagram to send, also by multicast, without the headers of IP and UDP, at least 1232 [default: what the route
+    /// takes]
     #[arg(long, env = "ANTIPHON_MAX_DATAGRAM", value_name = "BYTES")]
     pub(crate) max_datagram: Option<u16>,
 

@@ -3,12 +3,14 @@
 //! Names are the same everywhere: `--key-file`, `ANTIPHON_KEY_FILE`, `key-file = "…"`. An unknown key in the file is an
 //! error that names it, since a setting that is silently ignored is found only when it was needed.
 
+mod multicast;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
-use antiphon::{ClusterKey, Interface, Multicast, Profile};
+use antiphon::{ClusterKey, Profile};
 use serde::Deserialize;
 
 use super::args::{DisseminationName, EngineName, NodeArgs, OrderName, ProfileName, TransportName};
@@ -16,6 +18,7 @@ use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
 use super::size::Size;
+use multicast::MulticastSettings;
 
 /// The longest cluster, node or group name.
 const MAX_NAME_BYTES: usize = 64;
@@ -73,84 +76,6 @@ impl std::fmt::Display for Seed {
         let addresses: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         f.write_str(&addresses.join("/"))
     }
-}
-
-/// Where and how far multicast goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MulticastSettings {
-    group: SocketAddr,
-    /// As it was given.
-    interface: Option<String>,
-    hops: u8,
-}
-
-impl MulticastSettings {
-    fn merge(
-        dissemination: DisseminationName,
-        group: Option<String>,
-        interface: Option<String>,
-        hops: Option<u8>,
-    ) -> Result<Option<Self>, Failed> {
-        if dissemination != DisseminationName::Multicast {
-            let given = [
-                (group.is_some(), "multicast-group"),
-                (interface.is_some(), "multicast-interface"),
-                (hops.is_some(), "multicast-hops"),
-            ];
-            return match given.into_iter().find(|(given, _)| *given) {
-                Some((_, name)) => Err(Failed::usage(format!(
-                    "{name} is given, but dissemination is {}: add --dissemination multicast",
-                    dissemination.as_str()
-                ))),
-                None => Ok(None),
-            };
-        }
-        let mut settings = Self::default();
-        if let Some(group) = group {
-            settings.group = address("multicast-group", &group)?;
-        }
-        settings.interface = interface;
-        settings.hops = hops.unwrap_or(settings.hops);
-        settings.to_library()?;
-        Ok(Some(settings))
-    }
-
-    /// As the library wants it.
-    pub(crate) fn to_library(&self) -> Result<Multicast, Failed> {
-        let mut multicast = Multicast::at(self.group);
-        multicast.hops = self.hops;
-        multicast.interface = self.interface.as_deref().map(interface).transpose()?;
-        Ok(multicast)
-    }
-}
-
-impl Default for MulticastSettings {
-    fn default() -> Self {
-        Self {
-            // Of the addresses that are for one's own site.
-            group: SocketAddr::from(([239, 255, 74, 0], DEFAULT_PORT)),
-            interface: None,
-            hops: 1,
-        }
-    }
-}
-
-/// An address, a number, or the name of an interface of this host.
-fn interface(text: &str) -> Result<Interface, Failed> {
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(Interface::Address(ip));
-    }
-    if let Ok(index) = text.parse::<u32>() {
-        return Ok(Interface::Index(index));
-    }
-    let path = Path::new("/sys/class/net").join(text).join("ifindex");
-    let index = std::fs::read_to_string(path).ok();
-    let index = index.and_then(|index| index.trim().parse().ok());
-    index.map(Interface::Index).ok_or_else(|| {
-        Failed::usage(format!(
-            "multicast-interface {text:?} is neither an address nor the number or name of a network interface of this host"
-        ))
-    })
 }
 
 /// The configuration file.
@@ -289,6 +214,7 @@ impl Settings {
             .unwrap_or(DisseminationName::Direct);
         let multicast = MulticastSettings::merge(
             dissemination,
+            &cluster,
             args.multicast_group.or(file.multicast_group),
             args.multicast_interface.or(file.multicast_interface),
             args.multicast_hops.or(file.multicast_hops),
@@ -390,7 +316,12 @@ impl Settings {
         let exposed = addresses
             .into_iter()
             .find(|(_, address)| !is_loopback(address.ip()));
-        match exposed {
+        let exposed = exposed.map(|(field, address)| (format!("{field} {address}"), address.to_string()));
+        let by_multicast = self
+            .multicast
+            .as_ref()
+            .and_then(|multicast| multicast.exposure(&self.bind));
+        match exposed.or(by_multicast.map(|group| (group.clone(), group))) {
             None => Ok(()),
             Some((_, address)) if self.insecure => {
                 self.warnings.push(format!(
@@ -398,8 +329,8 @@ impl Settings {
                 ));
                 Ok(())
             }
-            Some((field, address)) => Err(Failed::usage(format!(
-                "{field} {address} is not a loopback address and there is no key, so whoever reaches the port could join and forge; \
+            Some((given, _)) => Err(Failed::usage(format!(
+                "{given} is not on loopback and there is no key, so whoever reaches the port could join and forge; \
                  give --key-file (make one with `antiphon key FILE`), or --insecure if that is acceptable"
             ))),
         }
@@ -493,12 +424,16 @@ fn checked_name(field: &str, name: &str) -> Result<(), Failed> {
 
 /// `ADDR`, `ADDR:PORT` or `HOST:PORT`; a host is looked up once, now.
 pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
+    address_with(field, text, DEFAULT_PORT)
+}
+
+fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
     if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, DEFAULT_PORT));
+        return Ok(SocketAddr::new(ip, port));
     }
     let looked_up = if text
         .rsplit_once(':')
@@ -506,7 +441,7 @@ pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
     {
         text.to_socket_addrs()
     } else {
-        (text, DEFAULT_PORT).to_socket_addrs()
+        (text, port).to_socket_addrs()
     };
     match looked_up.map(|mut addresses| addresses.next()) {
         Ok(Some(address)) => Ok(address),
@@ -538,6 +473,7 @@ fn pairs_to_map(pairs: &[String]) -> Result<BTreeMap<String, String>, Failed> {
 
 #[cfg(test)]
 mod tests {
+    use antiphon::{Interface, Multicast};
     use clap::Parser as _;
 
     use super::*;
@@ -652,9 +588,10 @@ mod tests {
     fn where_multicast_goes_is_said_only_with_it_and_printed() {
         let flags = "--cluster c --name n --dissemination multicast";
         let default = resolve(flags, "").unwrap();
-        assert_eq!(default.multicast, Some(MulticastSettings::default()));
+        let own = Multicast::of_cluster("c");
+        assert_eq!(default.multicast.unwrap().to_library().unwrap(), own);
         let flags = "--cluster c --name n --dissemination multicast --multicast-group [ff12::1]:9 --multicast-interface 3 \
-                     --multicast-hops 2";
+                     --multicast-hops 2 --insecure";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();
         assert_eq!(again.to_toml(), printed);
@@ -668,6 +605,22 @@ mod tests {
             (
                 "--dissemination multicast --multicast-interface no/such",
                 "network interface",
+            ),
+            (
+                "--dissemination multicast --multicast-interface lo",
+                "multicast-interface is \"lo\", but for the IPv4 group",
+            ),
+            (
+                "--dissemination multicast --multicast-group [ff12::1]:9",
+                "give --multicast-interface",
+            ),
+            (
+                "--dissemination multicast --multicast-interface 10.0.0.1",
+                "on interface 10.0.0.1 is not on loopback",
+            ),
+            (
+                "--dissemination multicast --multicast-group [ff12::1]:9 --multicast-interface 3",
+                "--insecure",
             ),
         ] {
             let error = resolve(&format!("--cluster c --name n {flags}"), "").unwrap_err();

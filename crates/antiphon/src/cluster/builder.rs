@@ -1,12 +1,13 @@
 //! From settings to a running node.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
 
 use antiphon_core::wire::MAX_ADDRESSES;
+use antiphon_core::wire::frame::cluster_tag;
 use antiphon_core::{ClusterKey, Config, ConfigError, Policy, Profile};
 use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
@@ -43,10 +44,10 @@ pub enum Transport {
 pub struct Multicast {
     /// The multicast address and port, the same at all nodes of the cluster, IPv4 or IPv6.
     pub group: SocketAddr,
-    /// The interface, as an address of this host or, for IPv6, as the interface's number. Unless given, the one with the node's
-    /// first address of the group's family.
+    /// The interface: for IPv4 by one of its IPv4 addresses, and unless given the one with the node's first IPv4 address; for IPv6 by its
+    /// number, which must be given. Without a key it must be a loopback IPv4 address.
     pub interface: Option<Interface>,
-    /// How far it goes: 1, the default, is this network and no farther; each router on the way takes 1. At most 255.
+    /// How far it goes: 1, the default, is this network and no farther; each router on the way takes 1. 1 to 255.
     pub hops: u8,
 }
 
@@ -56,11 +57,30 @@ pub struct Multicast {
 pub enum Interface {
     /// The one with this address.
     Address(IpAddr),
-    /// The one with this number.
+    /// The one with this number, from 1.
     Index(u32),
 }
 
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Interface::Address(ip) => write!(f, "the one with address {ip}"),
+            Interface::Index(index) => write!(f, "number {index}"),
+        }
+    }
+}
+
+/// The port of multicast groups unless said otherwise: not that of nodes, which may listen on every address.
+pub const MULTICAST_PORT: u16 = 7401;
+
 impl Multicast {
+    /// The cluster's own group among those of one's own site: 239.255.X.Y, port [`MULTICAST_PORT`], where X and Y are the first two bytes of
+    /// the tag that stands for the cluster's name in each frame. Two clusters may have the same; then they hear and ignore each other.
+    pub fn of_cluster(cluster: &str) -> Self {
+        let [x, y, ..] = cluster_tag(cluster);
+        Self::at(([239, 255, x, y], MULTICAST_PORT).into())
+    }
+
     /// This group, on the interface of the node's own address, one hop far.
     pub fn at(group: SocketAddr) -> Self {
         Self {
@@ -224,14 +244,16 @@ impl Builder {
     }
 
     /// The largest UDP datagram this node sends, in bytes without the headers of IP and UDP: at least 1232. Unless given, as
-    /// much as the route to each peer takes; smaller ones are found out where those do not pass.
+    /// much as the route to each peer takes; smaller ones are found out where those do not pass. By multicast, unless given, what fills
+    /// packets of 1500 bytes, or of what the interface takes if that is less: smaller ones are *not* found out, and who does not hear those is sent to
+    /// directly.
     pub fn max_datagram(mut self, bytes: u16) -> Self {
         self.max_datagram = Some(bytes);
         self
     }
 
     /// Sends messages of groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast) by IP multicast, and listens there.
-    /// Without, they are sent directly; each node chooses for itself.
+    /// Without, they are sent directly; each node chooses for itself. Injected faults do not act on what is heard so.
     pub fn multicast(mut self, multicast: Multicast) -> Self {
         self.multicast = Some(multicast);
         self
@@ -356,6 +378,11 @@ impl Builder {
     ) -> Result<Bound, Error> {
         let first = bind[0];
         if let Some(network) = &self.memory {
+            if self.multicast.is_some() {
+                return Err(conflict(
+                    "a network inside the process has no `multicast`: leave it out".into(),
+                ));
+            }
             if bind.len() > 1 || advertise.len() > 1 {
                 return Err(conflict(
                     "a network inside the process gives a node one address: leave the others out".into(),
@@ -418,41 +445,49 @@ impl Builder {
         let group = multicast.group;
         if !group.ip().is_multicast() || group.port() == 0 {
             return Err(conflict(format!(
-                "`multicast_group` is {group}, which is no multicast address with a port: such as 239.255.74.0:7400 or [ff15::7400]:7400"
+                "`multicast_group` is {group}, which is no multicast address with a port: such as 239.255.74.0:7401 or [ff15::7401]:7401"
             )));
         }
-        let own = bind
-            .iter()
-            .map(SocketAddr::ip)
-            .find(|ip| ip.is_ipv4() == group.is_ipv4());
-        let any = match group.is_ipv4() {
-            true => IpAddr::from([0; 4]),
-            false => IpAddr::from([0u16; 8]),
-        };
-        // Without a key messages stay on this host, as everything does.
-        if self.is_confined() && !own.is_some_and(|ip| ip.is_loopback()) {
-            return Err(conflict(format!(
-                "`multicast_group` is {group}, and there is no `key`: whoever hears it could read. Give a key (--key-file FILE), say that the \
-                 network is trusted (--insecure), or bind a loopback address of the group's family"
-            )));
+        if multicast.hops == 0 {
+            return Err(conflict(
+                "`multicast_hops` is 0, so nothing would leave this host: give 1 to 255".into(),
+            ));
         }
+        let own = bind.iter().map(SocketAddr::ip).find(IpAddr::is_ipv4);
+        let any = IpAddr::from([0; 4]);
         let mut config = MulticastConfig::new(group, own.unwrap_or(any));
-        config.hops = multicast.hops.into();
         match multicast.interface {
-            Some(Interface::Address(ip)) if ip.is_ipv4() == group.is_ipv4() => config.interface = ip,
-            Some(Interface::Index(index)) if group.is_ipv6() => config.interface_index = index,
-            Some(interface) => {
+            Some(Interface::Address(ip)) if ip.is_ipv4() && group.is_ipv4() => config.interface = ip,
+            Some(Interface::Index(index)) if index > 0 && group.is_ipv6() => {
+                config.interface = IpAddr::from([0u16; 8]);
+                config.interface_index = index;
+            }
+            None if group.is_ipv4() => {}
+            given => {
+                let given = given.map_or("not given".to_owned(), |interface| interface.to_string());
                 return Err(conflict(format!(
-                    "the interface for multicast is {interface:?}, but for group {group} it must be {}",
+                    "`multicast_interface` is {given}, but for group {group} it must be {}",
                     if group.is_ipv4() {
-                        "one of its IPv4 addresses"
+                        "one of the interface's IPv4 addresses"
                     } else {
-                        "its number or name"
+                        "the interface's number or name"
                     }
                 )));
             }
-            None => {}
         }
+        // Without a key messages stay on this host, as everything does, whatever was bound.
+        if self.is_confined() && !(group.is_ipv4() && config.interface.is_loopback()) {
+            return Err(conflict(format!(
+                "`multicast_group` is {group}, on interface {}, and there is no `key`: whoever hears it could read and forge. Give a key \
+                 (--key-file FILE), say that the network is trusted (--insecure), or stay on this host: an IPv4 group, on the interface with \
+                 a loopback address such as 127.0.0.1",
+                match config.interface_index {
+                    0 => config.interface.to_string(),
+                    index => format!("number {index}"),
+                }
+            )));
+        }
+        config.hops = multicast.hops.into();
         if let Some(bytes) = self.max_datagram {
             config.max_datagram = config.max_datagram.min(bytes.into());
         }
@@ -465,8 +500,8 @@ impl Builder {
                 "`max_datagram` is {bytes}; every network passes {}, and smaller ones are not sent",
                 udp::SMALLEST_DATAGRAM
             ))),
-            Some(_) if self.transport == Transport::Tcp => Err(conflict(
-                "`max_datagram` is given, but `transport` is TCP, which has no datagrams".into(),
+            Some(_) if self.transport == Transport::Tcp && self.multicast.is_none() => Err(conflict(
+                "`max_datagram` is given, but `transport` is TCP, which has no datagrams, and there is no `multicast`".into(),
             )),
             _ => Ok(()),
         }
@@ -663,5 +698,89 @@ mod tests {
         let everywhere = addrs(&["[::]:5"]);
         let expected = addrs(&["192.0.2.1:5", "[2001:db8::1]:9"]);
         assert_eq!(advertised(&everywhere, &outside, &[]).unwrap(), expected);
+    }
+
+    fn multicast(
+        builder: &Builder,
+        bind: &str,
+        group: &str,
+        interface: Option<Interface>,
+    ) -> Result<MulticastConfig, String> {
+        let mut multicast = Multicast::at(group.parse().unwrap());
+        multicast.interface = interface;
+        let config = builder
+            .clone()
+            .multicast(multicast)
+            .multicast_config(&addrs(&[bind]));
+        config.map(Option::unwrap).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_a_key_multicast_stays_on_the_loopback_interface_whatever_is_bound() {
+        let confined = Cluster::builder("c");
+        let trusting = Cluster::builder("c").insecure();
+        let (local, abroad) = ("127.0.0.1:1", "10.0.0.1:1");
+        let at = |ip: [u8; 4]| Some(Interface::Address(ip.into()));
+        let (ipv4, ipv6) = ("239.255.0.1:7401", "[ff15::1]:7401");
+        for (bind, group, interface) in [
+            (local, ipv4, at([10, 0, 0, 1])),
+            (local, ipv4, at([0, 0, 0, 0])),
+            (abroad, ipv4, None),
+            ("[::1]:1", ipv4, None),
+            ("[::1]:1", ipv6, Some(Interface::Index(1))),
+        ] {
+            let error = multicast(&confined, bind, group, interface).unwrap_err();
+            assert!(
+                error.contains("--key-file") && error.contains("--insecure"),
+                "{error}"
+            );
+            multicast(&trusting, bind, group, interface).unwrap();
+        }
+        let config = multicast(&confined, local, ipv4, None).unwrap();
+        assert!(config.interface.is_loopback());
+        let config = multicast(&confined, abroad, ipv4, at([127, 0, 0, 1])).unwrap();
+        assert!(config.interface.is_loopback());
+    }
+
+    #[test]
+    fn multicast_that_cannot_work_is_refused_with_what_to_give() {
+        let trusting = Cluster::builder("c").insecure();
+        for (group, interface, expected) in [
+            ("239.255.0.1:7401", Some(Interface::Index(2)), "is number 2, but"),
+            ("[ff15::1]:7401", None, "is not given, but"),
+            ("[ff15::1]:7401", Some(Interface::Index(0)), "number or name"),
+            ("10.0.0.1:7401", None, "no multicast address"),
+        ] {
+            let error = multicast(&trusting, "10.0.0.1:1", group, interface).unwrap_err();
+            assert!(error.contains(expected), "{group} {interface:?}: {error}");
+        }
+        let mut nowhere = Multicast::of_cluster("c");
+        nowhere.hops = 0;
+        let error = trusting
+            .clone()
+            .multicast(nowhere)
+            .multicast_config(&addrs(&["10.0.0.1:1"]));
+        assert!(error.unwrap_err().to_string().contains("1 to 255"));
+        let with_tcp = trusting.max_datagram(1400);
+        assert!(with_tcp.check_datagram().is_err());
+        let config = multicast(&with_tcp, "10.0.0.1:1", "239.255.0.1:7401", None).unwrap();
+        assert_eq!(config.max_datagram, 1400);
+        assert!(
+            with_tcp
+                .multicast(Multicast::of_cluster("c"))
+                .check_datagram()
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn each_cluster_has_a_group_of_its_own_site() {
+        let group = |cluster| Multicast::of_cluster(cluster).group;
+        assert_ne!(group("shop"), group("bank"));
+        let tag = cluster_tag("shop");
+        assert_eq!(
+            group("shop"),
+            SocketAddr::from(([239, 255, tag[0], tag[1]], 7401))
+        );
     }
 }

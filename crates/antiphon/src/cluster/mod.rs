@@ -22,7 +22,7 @@ use antiphon_core::wire::{Incarnation, NodeView};
 use antiphon_net::{Fault, TransportCounters};
 use tokio::sync::oneshot;
 
-pub use builder::{Builder, Interface, Multicast, Transport};
+pub use builder::{Builder, Interface, MULTICAST_PORT, Multicast, Transport};
 pub use events::ClusterEvents;
 pub(crate) use events::Hub;
 pub(crate) use shared::{ClusterShared, Command, Handle, Wake};

@@ -405,7 +405,11 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
             frames,
         } => {
             for frame in frames {
-                match node.handle_frame(now, from, frame) {
+                let handled = match connection.is_multicast() {
+                    true => node.handle_multicast(now, from, frame),
+                    false => node.handle_frame(now, from, frame),
+                };
+                match handled {
                     Ok(()) => connection.accepted(),
                     Err(error) => connection.refused(error),
                 }

@@ -79,7 +79,7 @@ fn by_multicast_of_ipv6_with_a_key() {
         true,
         &[
             "--multicast-group",
-            "[ff12::7400]:7400",
+            "[ff12::7401]:7401",
             "--multicast-interface",
             "eth1",
         ],

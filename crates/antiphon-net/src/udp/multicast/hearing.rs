@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use antiphon_wire::datagram::{Assembly, Datagram, Segment, decode};
-use bytes::Bytes;
+use antiphon_wire::datagram::{Assembly, Datagram, Inserted, MAX_AHEAD, Segment, decode};
+use bytes::{Bytes, BytesMut};
 use quinn_udp::RecvMeta;
 
 use crate::tcp::{Common, canonical};
@@ -31,6 +31,8 @@ const STRANGER_BYTES: usize = 128 << 10;
 const MEMBER_BYTES: usize = 2 << 20;
 /// A stream that was not heard for this long is forgotten.
 const STALE: Duration = Duration::from_secs(30);
+/// One that brought only segments of no use for this long begins anew: somebody may have forged numbers far ahead of its sender's.
+const USELESS: Duration = Duration::from_secs(1);
 
 pub(super) struct Hearing {
     common: Arc<Common>,
@@ -46,9 +48,44 @@ struct Stream {
     connection: Connection,
     assembly: Assembly,
     opened: Instant,
+    /// When a segment was of use last.
     heard: Instant,
+    /// Since when none was, though some came.
+    useless: Option<Instant>,
     /// Since when frames wait for one before them.
     blocked: Option<Instant>,
+}
+
+impl Stream {
+    fn new(now: Instant, connection: Connection) -> Self {
+        Self {
+            connection,
+            assembly: Assembly::new(STRANGER_BYTES),
+            opened: now,
+            heard: now,
+            useless: None,
+            blocked: None,
+        }
+    }
+
+    fn insert(&mut self, now: Instant, segment: &Segment<'_>, room: impl FnOnce(usize) -> BytesMut) {
+        // Segments are not authentic. Where frames are, a number that no sender can have come to in the meantime is not followed.
+        let floor = segment.number.saturating_sub(segment.behind.into());
+        let too_far =
+            self.connection.is_authenticated() && floor > self.assembly.seen().saturating_add(MAX_AHEAD);
+        if !too_far && self.assembly.insert(segment, room) == Inserted::Taken {
+            self.heard = now;
+            self.useless = None;
+        } else {
+            self.useless.get_or_insert(now);
+        }
+    }
+
+    /// Whether it is over: closed, or of no use for so long that it is better begun anew.
+    fn is_over(&self, now: Instant) -> bool {
+        let useless = |since| now.duration_since(since) >= USELESS;
+        self.connection.is_closed() || self.useless.is_some_and(useless)
+    }
 }
 
 impl Hearing {
@@ -128,11 +165,7 @@ impl Hearing {
     }
 
     fn insert(&mut self, now: Instant, key: (SocketAddr, u64), segment: &Segment<'_>) -> bool {
-        if self
-            .streams
-            .get(&key)
-            .is_some_and(|stream| stream.connection.is_closed())
-        {
+        if self.streams.get(&key).is_some_and(|stream| stream.is_over(now)) {
             self.streams.remove(&key);
         }
         if !self.streams.contains_key(&key) && !self.make_room(now, key) {
@@ -141,8 +174,7 @@ impl Hearing {
         let Some(stream) = self.streams.get_mut(&key) else {
             return false;
         };
-        stream.heard = now;
-        stream.assembly.insert(segment, |bytes| self.memory.room(bytes));
+        stream.insert(now, segment, |bytes| self.memory.room(bytes));
         true
     }
 
@@ -167,14 +199,9 @@ impl Hearing {
         {
             self.streams.remove(&oldest);
         }
-        let stream = Stream {
-            connection: Connection::new(remote, self.common.refusals.clone()),
-            assembly: Assembly::new(STRANGER_BYTES),
-            opened: now,
-            heard: now,
-            blocked: None,
-        };
-        self.streams.insert((remote, number), stream);
+        let connection = Connection::by_multicast(remote, self.common.refusals.clone());
+        self.streams
+            .insert((remote, number), Stream::new(now, connection));
         true
     }
 
@@ -238,5 +265,54 @@ impl Hearing {
                 now.duration_since(stream.heard) < STALE && !stream.connection.is_closed()
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::refusals::Refusals;
+
+    fn insert(stream: &mut Stream, now: Instant, number: u64) -> bool {
+        let segment = Segment {
+            session: 1,
+            number,
+            behind: 0,
+            length: 4,
+            size: 4,
+            index: 0,
+            report_at_once: false,
+            bytes: b"text",
+        };
+        stream.insert(now, &segment, BytesMut::with_capacity);
+        stream.assembly.take().is_some()
+    }
+
+    #[test]
+    fn a_forged_number_far_ahead_silences_nobody_who_was_heard() {
+        let now = Instant::now();
+        let remote = SocketAddr::from(([10, 0, 0, 1], 7));
+        let mut stream = Stream::new(now, Connection::by_multicast(remote, Refusals::default()));
+        assert!(insert(&mut stream, now, 1));
+        stream.connection.accepted();
+        assert!(!insert(&mut stream, now, 1 << 62));
+        assert!(insert(&mut stream, now, 2));
+        assert!(!stream.is_over(now + USELESS), "it was of use since");
+    }
+
+    #[test]
+    fn one_that_was_forged_before_its_sender_was_heard_begins_anew_after_a_second() {
+        let now = Instant::now();
+        let remote = SocketAddr::from(([10, 0, 0, 1], 7));
+        let mut stream = Stream::new(now, Connection::by_multicast(remote, Refusals::default()));
+        assert!(insert(&mut stream, now, 1 << 62));
+        assert!(
+            !insert(&mut stream, now, 1),
+            "the sender's own comes too late now"
+        );
+        let later = now + USELESS - Duration::from_millis(1);
+        assert!(!insert(&mut stream, later, 2));
+        assert!(!stream.is_over(later));
+        assert!(stream.is_over(now + USELESS));
     }
 }

@@ -13,6 +13,14 @@
 //! be shared: several nodes of a host get a copy each. The one that sends is bound to the node's own address and
 //! sends through that interface, one hop far unless told otherwise: nothing leaves the network by mistake.
 //!
+//!
+//! Without a key it must be the loopback interface, by an IPv4 address of it: [`Caster::start`] refuses any other.
+//!
+//! # How large
+//! Datagrams fill packets of 1500 bytes, or of what the interface takes if that is less, or of
+//! [`max_datagram`](MulticastConfig::max_datagram); nothing finds out what passes on the way. The core's calls are larger than any datagram: where
+//! whole ones do not pass nobody hears a call, and messages go directly.
+//!
 //! # Bounds
 //! A queue in frames and bytes (full: frames are dropped and counted, the core repairs). Streams heard in all, and
 //! per IP address; one that has brought nothing authentic may hold 128 KiB, and the oldest such makes room.
@@ -25,7 +33,8 @@
 //! - *a receiver is too slow*: its socket overflows, and it asks for what it missed; credit bounds how much that can be;
 //! - *a stranger sends*: frames of another cluster, or of nobody the core speaks to, are dropped by their header; any
 //!   other that does not open ends its stream after three;
-//! - *somebody forges segments of a member's stream*: frames do not open and are lost, and repaired directly.
+//! - *somebody forges segments of a member's stream*: frames do not open and are lost, and repaired directly. Numbers far ahead of a
+//!   stream that was authentic are not followed, and a stream with nothing of use for a second begins anew.
 
 mod hearing;
 
@@ -35,13 +44,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use antiphon_wire::datagram::{SEGMENT_HEADER_BYTES, Segment};
+use antiphon_wire::datagram::{MAX_DATAGRAM_BYTES, SEGMENT_HEADER_BYTES, Segment};
 use antiphon_wire::frame::Frame;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc;
 
 use super::flow::{MAX_SLICES, fill};
-use super::socket::Datagrams;
+use super::socket::{Datagrams, SMALLEST_DATAGRAM};
 use crate::tcp::{AbortOnDrop, Common};
 use hearing::Hearing;
 
@@ -68,7 +77,8 @@ pub struct MulticastConfig {
     pub interface_index: u32,
     /// How many routers it may pass, plus one.
     pub hops: u32,
-    /// Datagrams are never larger, without the headers of IP and UDP.
+    /// Datagrams are never larger, without the headers of IP and UDP: at least [`SMALLEST_DATAGRAM`](super::SMALLEST_DATAGRAM). They are smaller if the
+    /// interface takes less.
     pub max_datagram: usize,
 }
 
@@ -98,15 +108,14 @@ pub(crate) struct Caster {
 impl Caster {
     /// Joins the group. Must be called on a tokio runtime.
     pub(crate) fn start(common: Arc<Common>, config: &MulticastConfig) -> io::Result<Self> {
-        if !config.group.ip().is_multicast() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "it is no multicast address",
-            ));
-        }
+        check(config, common.config.loopback_only)?;
         let stream = getrandom::u64().map_err(|_| io::ErrorKind::Other)?;
         let ears = Datagrams::new(ears(config)?)?;
-        let mouth = Datagrams::new(mouth(config)?)?;
+        let mouth = mouth(config)?;
+        let datagram = interface_takes(config)
+            .unwrap_or(usize::MAX)
+            .clamp(SMALLEST_DATAGRAM, config.max_datagram);
+        let mouth = Datagrams::new(mouth)?;
         let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let casting = Casting {
@@ -114,7 +123,7 @@ impl Caster {
             destination: scoped(config).into(),
             mouth,
             stream,
-            size: config.max_datagram - SEGMENT_HEADER_BYTES,
+            size: datagram - SEGMENT_HEADER_BYTES,
             queue: receiver,
             queued_bytes: queued_bytes.clone(),
             headers: Vec::new(),
@@ -142,6 +151,41 @@ impl Caster {
             self.common.counters.dropped(1);
         }
     }
+}
+
+fn check(config: &MulticastConfig, loopback_only: bool) -> io::Result<()> {
+    let on_loopback = config.group.is_ipv4() && config.interface.is_ipv4() && config.interface.is_loopback();
+    let trouble = if !config.group.ip().is_multicast() {
+        "it is no multicast address"
+    } else if loopback_only && !on_loopback {
+        "without a key it must be an IPv4 group, on the interface with a loopback IPv4 address"
+    } else if config.group.is_ipv6() && config.interface_index == 0 {
+        "an IPv6 group needs the number of an interface"
+    } else if config.hops == 0 || config.hops > 255 {
+        "hops must be 1 to 255"
+    } else if !(SMALLEST_DATAGRAM..=MAX_DATAGRAM_BYTES).contains(&config.max_datagram) {
+        "the largest datagram must have 1232 to 65507 bytes"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, trouble))
+}
+
+/// The largest datagram that the interface takes, if the system says so.
+#[cfg(target_os = "linux")]
+fn interface_takes(config: &MulticastConfig) -> Option<usize> {
+    // Only a connected socket knows, so this is one of its own. Nothing is sent.
+    let probe = mouth(config).ok()?;
+    probe.connect(scoped(config)).ok()?;
+    match config.group {
+        SocketAddr::V4(_) => Some(rustix::net::sockopt::ip_mtu(&probe).ok()?.saturating_sub(28) as usize),
+        SocketAddr::V6(_) => Some(rustix::net::sockopt::ipv6_mtu(&probe).ok()?.saturating_sub(48) as usize),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn interface_takes(_config: &MulticastConfig) -> Option<usize> {
+    None
 }
 
 /// The group as a socket wants it: with the interface, without which addresses of the local link mean nothing.
@@ -243,7 +287,8 @@ impl Casting {
                 if let Err(error) = sent {
                     self.common.counters.dropped(1);
                     if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(target: "antiphon::net", %error, "cannot send by multicast: messages go directly");
+                        tracing::warn!(target: "antiphon::net", %error, "a frame was not sent by multicast: those that miss it ask for it, and if it goes on messages go directly. If it is too large for a network on \
+                             the way, give a smaller --max-datagram at this node");
                     }
                 }
             }

@@ -23,7 +23,6 @@ use tokio::sync::mpsc;
 
 use crate::cli::args::DisseminationName;
 use crate::cli::exit::{Exit, Failed};
-use crate::cli::settings::MulticastSettings;
 use crate::cli::{key, node};
 use words::{Ask, Datagrams, Say, Setup, Stop, Task};
 
@@ -187,7 +186,7 @@ async fn join(setup: &Setup) -> Result<Cluster, Failed> {
         builder = builder.max_datagram(bytes);
     }
     if setup.dissemination == DisseminationName::Multicast {
-        builder = builder.multicast(MulticastSettings::default().to_library()?);
+        builder = builder.multicast(antiphon::Multicast::of_cluster(&setup.cluster));
     }
     if let Some(path) = &setup.key_file {
         builder = builder.key(key::read(path)?.key);
