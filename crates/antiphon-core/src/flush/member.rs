@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use antiphon_wire::group::{CutSpan, Decision, GroupData, GroupMessage, Standing};
 use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 
+use super::asked::Asked;
 use super::{CatchUp, Flow, Lead, Promise, cut_of};
 use crate::Class;
 use crate::group::member::{Group, Membership, Phase};
@@ -12,8 +13,6 @@ use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
 
 /// No log reaches further in one view than this beyond what a member has delivered.
 const MAX_CUT_AHEAD: u64 = 1 << 32;
-/// How many runs of the cut are asked for at once.
-const MAX_PULLS: usize = 256;
 
 impl Membership {
     fn standing(&self) -> Standing {
@@ -84,8 +83,8 @@ impl Membership {
                 }
                 let cut = cut_of(&catch_up.decision, rank);
                 self.stream.repair(rank, first, messages, &cut);
-                if last {
-                    // The rest is not on its way: ask for it at once.
+                if last && catch_up.asked.answered(rank, first) {
+                    // The rest of this run is not on its way: ask for it at once.
                     catch_up.pull_at = ctx.now;
                 }
             }
@@ -96,6 +95,7 @@ impl Membership {
                 ..
             } if view == self.stream.id => {
                 self.stream.repair_orders(first, runs);
+                catch_up.asked.orders_answered();
                 catch_up.pull_at = ctx.now;
             }
             _ => return,
@@ -127,6 +127,7 @@ impl Membership {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return false;
         };
+        let catch_up = &mut **catch_up;
         let stream = &self.stream;
         let decision = &catch_up.decision;
         let prefixes = (0..stream.logs.len()).filter_map(|rank| {
@@ -140,14 +141,20 @@ impl Membership {
             let (first, end) = stream.logs[rank].missing(span.first, end)?;
             Some((rank, first, end, holders))
         });
-        let missing: Vec<_> = prefixes.chain(spans).take(MAX_PULLS).collect();
+        let mut missing = prefixes.chain(spans).peekable();
         let order_missing = stream.engine.ordered() < decision.ordered;
-        if missing.is_empty() && !order_missing {
+        if missing.peek().is_none() && !order_missing {
             return true;
         }
         if catch_up.pull_at > ctx.now {
             return false;
         }
+        let asked = &mut catch_up.asked;
+        if asked.expire(ctx.now) {
+            // Others may hold it as well.
+            catch_up.attempt += 1;
+        }
+        let until = ctx.now + ctx.profile.retransmit * 2;
         let attempt = catch_up.attempt;
         let holder = |named: &[u16]| {
             let named = named
@@ -163,6 +170,13 @@ impl Membership {
         let (group, view) = (self.id, stream.id);
         let mut pulls = Vec::new();
         for (rank, first, end, holders) in missing {
+            if asked.room() == 0 {
+                break;
+            }
+            if asked.awaits(rank, first, end) {
+                continue;
+            }
+            asked.ask(rank, first, end, until);
             let sender = rank as u16;
             pulls.push((
                 holder(holders),
@@ -175,7 +189,8 @@ impl Membership {
                 },
             ));
         }
-        if order_missing {
+        if order_missing && !asked.awaits_orders() {
+            asked.ask_for_orders(until);
             let first = stream.engine.ordered();
             pulls.push((
                 holder(&decision.order_holders),
@@ -191,8 +206,7 @@ impl Membership {
                 });
             }
         }
-        catch_up.attempt += 1;
-        catch_up.pull_at = ctx.now + ctx.profile.retransmit * 2;
+        catch_up.pull_at = asked.next_timeout().unwrap_or(until);
         false
     }
 }
@@ -368,6 +382,7 @@ impl Group {
             safe: installed,
             source,
             attempt: 0,
+            asked: Asked::default(),
             pull_at,
         }));
         if membership.leader(ctx) != Some(ctx.me) {

@@ -41,6 +41,7 @@
 //! | a joiner | before its view | it is in the view, and the next flush removes it |
 //! | all old members | after joiners got the view | the joiners know the decision and go on as its members |
 
+mod asked;
 mod install;
 mod leader;
 mod member;
@@ -53,6 +54,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{Decision, GroupData, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
+use self::asked::Asked;
 use self::safe::Holding;
 use crate::Time;
 use crate::group::Context;
@@ -97,7 +99,9 @@ pub(crate) struct CatchUp {
     safe: bool,
     /// One that has installed the view already, if the decision came from one.
     source: Option<Incarnation>,
+    /// How often a holder did not answer in time.
     attempt: usize,
+    asked: Asked,
     pull_at: Time,
 }
 

@@ -9,6 +9,8 @@ use crate::group::member::Membership;
 use crate::group::reached::Reached;
 use crate::group::{Context, MAX_GROUP_MEMBERS};
 
+/// No number in a report reaches this far: what follows a number that is less has a number too.
+const MAX_NUMBER: u64 = 1 << 63;
 /// How many holders of a prefix a decision names.
 const MAX_HOLDERS: usize = 3;
 
@@ -54,18 +56,20 @@ impl Membership {
                     held,
                     nulls,
                     beyond,
+                    ordered,
                     ..
                 } if *view == mine => {
                     let members = self.stream.members.len();
                     let shape = held.len() == members && nulls.len() == members;
                     let possible = nulls.iter().zip(held).all(|(nulls, held)| nulls <= held);
+                    let possible = possible && held.iter().chain([ordered]).all(|held| *held < MAX_NUMBER);
                     let passes = self.stream.engine.passes_gaps();
                     let spans = beyond.iter().all(|span| {
                         usize::from(span.sender) < members
                             && span
                                 .first
                                 .checked_add(span.count)
-                                .is_some_and(|end| end < 1 << 63)
+                                .is_some_and(|end| end < MAX_NUMBER)
                     });
                     let spans = spans && (passes || beyond.is_empty());
                     if !(shape && possible && spans) || self.stream.rank(from).is_none() {

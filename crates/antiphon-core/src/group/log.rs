@@ -302,12 +302,20 @@ impl Log {
         }
     }
 
-    /// Runs of missing messages that are known to exist: the first one, or all where delivery passes gaps.
-    pub(crate) fn gaps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let end = self.end;
-        let loose = self.loose.iter().flat_map(move |loose| loose.gaps(end));
+    /// The number after the last message that is known to exist.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Runs of missing messages from `from` on that are known to exist: of the first gap, or of all where delivery passes gaps.
+    pub(crate) fn gaps(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let (from, end) = (from.max(self.next), self.end);
+        let loose = self
+            .loose
+            .iter()
+            .flat_map(move |loose| loose.held.all_missing(from, end));
         let first = self.ahead.first_key_value().map_or(self.end, |(first, _)| *first);
-        let one = (self.loose.is_none() && self.next < first).then_some((self.next, first));
+        let one = (self.loose.is_none() && from < first).then_some((from, first));
         loose.chain(one)
     }
 

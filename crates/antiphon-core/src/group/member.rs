@@ -433,27 +433,24 @@ impl Group {
     }
 
     pub(super) fn deliver_ready(&mut self, ctx: &mut Context<'_>) {
-        let Phase::Member(membership) = &mut self.phase else {
-            return;
-        };
-        let open = matches!(membership.flow, Flow::Open);
-        let wedged = !open && !planted!(ReceiveAfterWedge);
-        if wedged || ctx.suspended && !planted!(DeliverWhileSuspended) {
-            return;
-        }
-        let stream = &mut membership.stream;
-        while let Some((rank, first, block)) = stream.deliver() {
-            let delivery = (stream.id, stream.members[rank], first, block);
-            let skipped = hand_over(
-                self.handle,
-                &mut membership.assembly,
-                &mut membership.objects,
-                &mut self.backlog,
-                &mut self.sent,
-                ctx,
-                delivery,
-            );
-            if let Some(skipped) = skipped {
+        loop {
+            let Phase::Member(membership) = &mut self.phase else {
+                return;
+            };
+            let open = matches!(membership.flow, Flow::Open);
+            let wedged = !open && !planted!(ReceiveAfterWedge);
+            if wedged || ctx.suspended && !planted!(DeliverWhileSuspended) {
+                return;
+            }
+            let stream = &mut membership.stream;
+            let Some((rank, first, block)) = stream.deliver() else {
+                return;
+            };
+            let (view, sender) = (stream.id, stream.members[rank]);
+            if let Some(skipped) = self.deliver(ctx, view, sender, (first, block))
+                && let Phase::Member(membership) = &mut self.phase
+            {
+                let stream = &mut membership.stream;
                 stream.set_consumed(ctx.now, ctx.profile, rank, skipped);
             }
         }
@@ -569,28 +566,68 @@ impl Group {
         }
     }
 
-    /// Delivers messages of this sender in the present view.
+    /// Gives messages of this sender in the present view to the application; its own with their tickets. If it gives none and
+    /// never will, which numbers of the sender count as taken at once; at the end of a view nobody needs to know, since the next
+    /// one begins with its own positions.
     pub(crate) fn deliver(
         &mut self,
         ctx: &mut Context<'_>,
         view: GroupViewId,
         sender: Incarnation,
-        (first, block): (u64, Block),
-    ) {
+        (mut first, block): (u64, Block),
+    ) -> Option<(u64, u64)> {
         let Phase::Member(membership) = &mut self.phase else {
-            return;
+            return None;
         };
-        let delivery = (view, sender, first, block);
-        // What is skipped needs no credit any more: the next view begins with its own positions.
-        hand_over(
-            self.handle,
-            &mut membership.assembly,
-            &mut membership.objects,
-            &mut self.backlog,
-            &mut self.sent,
-            ctx,
-            delivery,
-        );
+        let part = match block.record() {
+            Some(record) => match membership.objects.take(ctx.me, sender, &record) {
+                Some(payload) => Part::Object(Block::large(payload).with_level(block.level())),
+                None => Part::Dropped(1),
+            },
+            None => membership.assembly.take(sender, block),
+        };
+        let mut block = match part {
+            Part::Messages(block) => {
+                self.backlog.delivered(ctx.now, sender, first, block.count(), 1);
+                block
+            }
+            Part::Unfinished => return None,
+            Part::Dropped(pieces) => {
+                ctx.nonsense();
+                let skipped = ((first + 1).saturating_sub(pieces), first + 1);
+                return self.backlog.skipped(sender, skipped).then_some(skipped);
+            }
+            Part::Whole(block, pieces) => {
+                self.backlog
+                    .delivered(ctx.now, sender, first + 1 - pieces, 1, pieces);
+                block
+            }
+            Part::Object(block) => {
+                self.backlog
+                    .delivered_object(ctx.now, sender, first, block.bytes().len());
+                block
+            }
+        };
+        while !block.is_empty() {
+            let tickets = if sender == ctx.me {
+                self.sent.take(first, block.count())
+            } else {
+                None
+            };
+            let front = block.split_front(tickets.map_or(u64::MAX, |tickets| tickets.count));
+            let count = front.count();
+            let messages = Messages {
+                view,
+                sender,
+                first,
+                block: front,
+                ticket: tickets.map(|tickets| tickets.first),
+            };
+            first += count;
+            ctx.effects
+                .push_back(Effect::Event(self.handle, GroupEvent::Messages(messages)));
+        }
+        None
     }
 
     pub(crate) fn lose_queue(&mut self) {
@@ -645,66 +682,4 @@ impl Group {
             Phase::Ghost { .. } | Phase::Refused => {}
         }
     }
-}
-
-pub(super) type Delivery = (GroupViewId, Incarnation, u64, Block);
-
-/// Gives messages to the application; its own with their tickets. If it gives none and never will, which numbers of the
-/// sender count as taken at once.
-pub(super) fn hand_over(
-    handle: GroupHandle,
-    assembly: &mut Assembly,
-    objects: &mut Objects,
-    backlog: &mut Backlog,
-    sent: &mut Sent,
-    ctx: &mut Context<'_>,
-    (view, sender, mut first, block): Delivery,
-) -> Option<(u64, u64)> {
-    let part = match block.record() {
-        Some(record) => match objects.take(ctx.me, sender, &record) {
-            Some(payload) => Part::Object(Block::large(payload).with_level(block.level())),
-            None => Part::Dropped(1),
-        },
-        None => assembly.take(sender, block),
-    };
-    let mut block = match part {
-        Part::Messages(block) => {
-            backlog.delivered(ctx.now, sender, first, block.count(), 1);
-            block
-        }
-        Part::Unfinished => return None,
-        Part::Dropped(pieces) => {
-            ctx.nonsense();
-            let skipped = ((first + 1).saturating_sub(pieces), first + 1);
-            return backlog.skipped(sender, skipped).then_some(skipped);
-        }
-        Part::Whole(block, pieces) => {
-            backlog.delivered(ctx.now, sender, first + 1 - pieces, 1, pieces);
-            block
-        }
-        Part::Object(block) => {
-            backlog.delivered_object(ctx.now, sender, first, block.bytes().len());
-            block
-        }
-    };
-    while !block.is_empty() {
-        let tickets = if sender == ctx.me {
-            sent.take(first, block.count())
-        } else {
-            None
-        };
-        let front = block.split_front(tickets.map_or(u64::MAX, |tickets| tickets.count));
-        let count = front.count();
-        let messages = Messages {
-            view,
-            sender,
-            first,
-            block: front,
-            ticket: tickets.map(|tickets| tickets.first),
-        };
-        first += count;
-        ctx.effects
-            .push_back(Effect::Event(handle, GroupEvent::Messages(messages)));
-    }
-    None
 }

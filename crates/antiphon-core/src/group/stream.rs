@@ -321,10 +321,13 @@ impl Stream {
         }
         let room = self.room_of(sender, first);
         let log = &mut self.logs[sender];
-        if !messages.is_empty() && log.insert(first, messages, room) == Inserted::Refused {
-            self.dropped += 1;
-        }
+        let refused = !messages.is_empty() && log.insert(first, messages, room) == Inserted::Refused;
         log.heard_of(first);
+        if refused {
+            self.dropped += 1;
+            // Asked for at once, it would come again at once. What is behind a gap is asked for again when that takes its time.
+            self.told[sender].asked = self.told[sender].asked.max(log.end());
+        }
         self.engine.held(sender, log);
         if self.am_sequencer() {
             self.rows[self.me].ordered = self.engine.ordered();

@@ -54,7 +54,7 @@
 //!   next of its view only: N−1 transmissions at most. The simulator checks each one.
 //! - The chain decides nothing. Guarantees rest on logs, acknowledgements and the flush, which are those of `direct`; a
 //!   chain that loses everything is a slow group, not a wrong one.
-//! - What is owed is one run of numbers per sender: bounded by the view.
+//! - What is owed are at most [`MAX_OWED`] runs of numbers per sender; what is more, the next member asks the sender for.
 
 pub(crate) mod air;
 
@@ -74,8 +74,11 @@ pub(crate) struct Chain {
     me: usize,
     members: usize,
     /// Per sender, the messages that the next member asked for and that were not here.
-    owed: Vec<Option<Gap>>,
+    owed: Vec<Vec<Gap>>,
 }
+
+/// How many runs of a sender's messages are owed at once: as many as a member asks for at once.
+const MAX_OWED: usize = 64;
 
 /// Messages `first..end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +95,7 @@ impl Spread {
             Dissemination::Chain => Spread::Chain(Chain {
                 me,
                 members,
-                owed: vec![None; members],
+                owed: vec![Vec::new(); members],
             }),
         }
     }
@@ -140,24 +143,50 @@ impl Spread {
             return;
         }
         if let Some(owed) = chain.owed.get_mut(sender) {
-            *owed = Some(match *owed {
-                Some(gap) => Gap {
-                    first: gap.first.min(first),
-                    end: gap.end.max(end),
-                },
-                None => Gap { first, end },
+            let mut all = Gap { first, end };
+            owed.retain(|gap| {
+                let apart = gap.end < all.first || all.end < gap.first;
+                if !apart {
+                    all.first = all.first.min(gap.first);
+                    all.end = all.end.max(gap.end);
+                }
+                apart
             });
+            if owed.len() < MAX_OWED {
+                owed.push(all);
+            }
         }
     }
 
-    /// This member has come to `held`: what of it is owed, and to whom.
-    pub(crate) fn due(&mut self, sender: usize, held: u64) -> Option<(usize, u64, u64)> {
-        let Spread::Chain(chain) = self else { return None };
-        let owed = chain.owed.get_mut(sender)?;
-        let gap = owed.filter(|gap| gap.first < held)?;
-        let end = gap.end.min(held);
-        *owed = (end < gap.end).then_some(Gap { first: end, ..gap });
-        Some((chain.next(), gap.first, end))
+    /// What is owed and is here now, and to whom. `missing` gives the first run of a range that is not here.
+    pub(crate) fn due(
+        &mut self,
+        sender: usize,
+        missing: impl Fn(u64, u64) -> Option<(u64, u64)>,
+    ) -> Vec<(usize, u64, u64)> {
+        let mut due = Vec::new();
+        let Spread::Chain(chain) = self else { return due };
+        let next = chain.next();
+        let Some(owed) = chain.owed.get_mut(sender) else {
+            return due;
+        };
+        let mut left = Vec::new();
+        for gap in owed.drain(..) {
+            let mut at = gap.first;
+            while at < gap.end {
+                let (first, end) = missing(at, gap.end).unwrap_or((gap.end, gap.end));
+                if at < first {
+                    due.push((next, at, first));
+                }
+                if first < end {
+                    left.push(Gap { first, end });
+                }
+                at = end;
+            }
+        }
+        left.truncate(MAX_OWED);
+        *owed = left;
+        due
     }
 }
 
@@ -172,12 +201,21 @@ impl Chain {
 
     /// These messages go to the next member: they are not owed to it any more.
     fn passes(&mut self, sender: usize, first: u64, end: u64) {
-        if let Some(owed) = self.owed.get_mut(sender)
-            && let Some(gap) = *owed
-            && (first..end).contains(&gap.first)
-        {
-            *owed = (end < gap.end).then_some(Gap { first: end, ..gap });
-        }
+        let Some(owed) = self.owed.get_mut(sender) else {
+            return;
+        };
+        let rest = owed.iter().flat_map(|gap| {
+            let before = Gap {
+                first: gap.first,
+                end: gap.end.min(first),
+            };
+            let behind = Gap {
+                first: gap.first.max(end),
+                end: gap.end,
+            };
+            [before, behind]
+        });
+        *owed = rest.filter(|gap| gap.first < gap.end).take(MAX_OWED).collect();
     }
 }
 
@@ -209,17 +247,42 @@ mod tests {
     #[test]
     fn what_is_owed_is_supplied_once_and_not_at_all_if_the_chain_brings_it() {
         let mut spread = chain(1, 4);
+        let held = |held: u64| move |first: u64, end: u64| (held < end).then_some((first.max(held), end));
         spread.owe(3, 0, 5, 9);
-        assert_eq!(spread.due(0, 9), None, "only the next member is owed anything");
+        assert_eq!(
+            spread.due(0, held(9)),
+            [],
+            "only the next member is owed anything"
+        );
         spread.owe(2, 0, 5, 9);
-        assert_eq!(spread.due(0, 5), None);
-        assert_eq!(spread.due(0, 7), Some((2, 5, 7)));
-        assert_eq!(spread.due(0, 20), Some((2, 7, 9)));
-        assert_eq!(spread.due(0, 20), None);
+        assert_eq!(spread.due(0, held(5)), []);
+        assert_eq!(spread.due(0, held(7)), [(2, 5, 7)]);
+        assert_eq!(spread.due(0, held(20)), [(2, 7, 9)]);
+        assert_eq!(spread.due(0, held(20)), []);
         spread.owe(2, 0, 5, 9);
         assert_eq!(spread.hand_on(0, 5, 8), Some(2));
-        assert_eq!(spread.due(0, 20), Some((2, 8, 9)));
+        assert_eq!(spread.due(0, held(20)), [(2, 8, 9)]);
         spread.owe(2, 7, 5, 9);
-        assert_eq!(spread.due(7, 20), None, "a rank that the view does not have");
+        assert_eq!(spread.due(7, held(20)), [], "a rank that the view does not have");
+    }
+
+    #[test]
+    fn separate_gaps_are_owed_separately() {
+        let mut spread = chain(1, 4);
+        for (first, end) in [(5, 7), (20, 24), (7, 9), (22, 26)] {
+            spread.owe(2, 0, first, end);
+        }
+        let only = |held: u64| move |first: u64, end: u64| (first < held).then_some((first, end.min(held)));
+        assert_eq!(
+            spread.due(0, only(22)),
+            [(2, 22, 26)],
+            "what is in between is not owed"
+        );
+        assert_eq!(spread.hand_on(0, 6, 8), Some(2));
+        assert_eq!(spread.due(0, |_, _| None), [(2, 5, 6), (2, 8, 9), (2, 20, 22)]);
+        for first in 0..1000 {
+            spread.owe(2, 0, first * 2, first * 2 + 1);
+        }
+        assert_eq!(spread.due(0, |_, _| None).len(), MAX_OWED);
     }
 }

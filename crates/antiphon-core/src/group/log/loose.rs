@@ -47,10 +47,6 @@ impl Loose {
     pub(super) fn may_hold_safe(&self) -> bool {
         self.safe_end > self.delivered.next()
     }
-
-    pub(super) fn gaps(&self, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.held.all_missing(self.held.next(), end)
-    }
 }
 
 impl Log {
@@ -83,6 +79,11 @@ impl Log {
         self.loose.iter().flat_map(|loose| loose.held.beyond())
     }
 
+    /// How many runs are held ahead of gaps, if that is delivered.
+    pub(crate) fn runs(&self) -> usize {
+        self.loose.as_ref().map_or(0, |loose| loose.held.runs())
+    }
+
     /// What was delivered.
     pub(crate) fn delivered_set(&self) -> Reached {
         match &self.loose {
@@ -103,7 +104,7 @@ impl Log {
     pub(crate) fn missing(&self, first: u64, end: u64) -> Option<(u64, u64)> {
         match &self.loose {
             Some(loose) => loose.held.missing(first, end),
-            None => (self.next < end).then_some((first.max(self.next), end)),
+            None => Some((first.max(self.next), end)).filter(|(first, end)| first < end),
         }
     }
 
@@ -379,7 +380,7 @@ mod tests {
         assert_eq!(log.insert(6, agreed(6, 9), ROOM), Inserted::Ahead);
         assert_eq!(delivered(&mut log, 0), [1, 2, 3, 6, 7, 8]);
         assert_eq!((log.next(), log.delivered()), (4, 4));
-        assert_eq!(log.gaps().collect::<Vec<_>>(), [(4, 6)]);
+        assert_eq!(log.gaps(0).collect::<Vec<_>>(), [(4, 6)]);
         // A repair cut elsewhere, which overlaps both sides.
         assert_eq!(log.insert(3, agreed(3, 11), ROOM), Inserted::Held);
         assert_eq!(delivered(&mut log, 0), [4, 5, 9, 10]);

@@ -40,12 +40,11 @@ impl Stream {
         if !self.engine.passes_gaps() || first <= log.next() {
             return Room { bytes, runs: 0 };
         }
-        let of = |log: &Log| log.runs_ahead().count();
-        let all: usize = self.logs.iter().map(of).sum();
+        let all: usize = self.logs.iter().map(Log::runs).sum();
         let left = (MAX_RUNS / self.logs.len()).saturating_sub(all);
         Room {
             bytes,
-            runs: of(log) + left,
+            runs: log.runs() + left,
         }
     }
 

@@ -33,8 +33,7 @@ impl Stream {
         out: &mut VecDeque<Effect>,
     ) {
         let asked = self.told[sender].asked;
-        let gaps = self.logs[sender].gaps().skip_while(|(_, end)| *end <= asked);
-        let gaps: Vec<_> = gaps.take(MAX_NAKS).collect();
+        let gaps: Vec<_> = self.logs[sender].gaps(asked).take(MAX_NAKS).collect();
         for (first, end) in gaps {
             self.told[sender].asked = end;
             self.send_to(
@@ -50,7 +49,7 @@ impl Stream {
                 out,
             );
         }
-        if self.logs[sender].gaps().next().is_some() {
+        if self.logs[sender].gaps(0).next().is_some() {
             self.nak_at.get_or_insert(now + profile.retransmit);
         }
     }
@@ -70,16 +69,22 @@ impl Stream {
         if sender == self.me {
             return self.send_again(from, first, end, out);
         }
-        let held = self.logs.get(sender).map_or(first, Log::next);
-        if first < held {
-            self.pull(self.members[from], sender, first, end, out);
+        self.pull(self.members[from], sender, first, end, out);
+        let Some(log) = self.logs.get(sender) else { return };
+        let mut at = first;
+        for _ in 0..MAX_NAKS {
+            let Some((first, end)) = log.missing(at, end) else {
+                break;
+            };
+            self.spread.owe(from, sender, first, end);
+            at = end;
         }
-        self.spread.owe(from, sender, first.max(held), end);
     }
 
     /// The next member has asked for something that was not there, and now is.
     pub(super) fn supply_owed(&mut self, sender: usize, out: &mut VecDeque<Effect>) {
-        if let Some((to, first, end)) = self.spread.due(sender, self.logs[sender].next()) {
+        let log = &self.logs[sender];
+        for (to, first, end) in self.spread.due(sender, |first, end| log.missing(first, end)) {
             self.pull(self.members[to], sender, first, end, out);
         }
     }
@@ -235,13 +240,18 @@ impl Stream {
     }
 }
 
-/// What is held of `first..end`, in records for a repair.
+/// What is held of `first..end`, also behind what is not, in records for a repair.
 fn chunks(log: &Log, mut first: u64, end: u64) -> Vec<(u64, Block)> {
     let mut chunks = Vec::new();
     let mut bytes = 0;
-    while bytes < REPAIR_BYTES
-        && let Some((at, block)) = log.slice(first, end, REPAIR_RECORD_BYTES)
-    {
+    while bytes < REPAIR_BYTES {
+        let Some((at, block)) = log.slice(first, end, REPAIR_RECORD_BYTES) else {
+            match log.missing(first, end) {
+                Some((gap, gap_end)) if gap == first => first = gap_end,
+                _ => break,
+            }
+            continue;
+        };
         if planted!(ForgetNulls) && block.is_nulls() {
             break;
         }

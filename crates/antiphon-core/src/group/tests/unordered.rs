@@ -1,11 +1,17 @@
 //! Messages that do not wait for those before them, and what is left of them when their sender dies.
 
-use antiphon_wire::Level;
 use antiphon_wire::block::Form;
-use antiphon_wire::group::GroupData;
+use antiphon_wire::group::{GroupData, GroupMessage, Standing};
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level, ViewId};
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use super::world::{Id, Kind, World};
-use crate::{GroupEvent, Outcome};
+use crate::group::Effect;
+use crate::group::reached::Reached;
+use crate::group::stream::Stream;
+use crate::{GroupEvent, Outcome, Profile, Time};
 
 /// A message's text, if the record brings one.
 fn text(record: &GroupData) -> Option<String> {
@@ -202,5 +208,138 @@ fn a_message_in_pieces_waits_for_its_own_pieces_only_and_survives_its_sender_if_
             assert_eq!(world.texts(id), expected, "{id}");
         }
         world.check().unwrap();
+    }
+}
+
+#[test]
+fn each_run_that_a_dead_sender_left_is_asked_for_and_supplied_once() {
+    const MESSAGES: u64 = 200;
+    let mut world = World::with_group(Kind::Unordered, 1, &[1, 2, 3, 4]);
+    // Two members have every other message, one has none.
+    world.drop_data = Some(Box::new(|from, to, record| {
+        let number = text(record).and_then(|text| text.parse::<u64>().ok());
+        let loses = number.is_some_and(|number| to == 4 || number % 2 == u64::from(to) % 2);
+        from == 1 && loses || to == 1 && matches!(record, GroupData::Nak { .. })
+    }));
+    for number in 0..MESSAGES {
+        world.send(1, &number.to_string()).unwrap();
+        world.run(1);
+    }
+    world.crash(1);
+    let counts = Arc::new(Mutex::new((0, 0)));
+    let seen = counts.clone();
+    world.drop_data = Some(Box::new(move |_, _, record| {
+        let (pulls, repairs) = &mut *seen.lock().unwrap();
+        *pulls += u64::from(matches!(record, GroupData::Pull { .. }));
+        *repairs += u64::from(matches!(record, GroupData::Repair { .. }));
+        false
+    }));
+    world.primary(&[2, 3, 4]);
+    world.run(500);
+    for id in [2, 3, 4] {
+        assert_eq!(world.texts(id).len() as u64, MESSAGES, "{id}");
+    }
+    world.check().unwrap();
+    let (pulls, repairs) = *counts.lock().unwrap();
+    let missed = 2 * MESSAGES;
+    assert!(pulls <= missed && repairs <= missed, "{pulls} {repairs}");
+}
+
+#[test]
+fn what_finds_no_room_is_not_asked_for_until_its_gap_is_asked_for_again() {
+    const MEMBERS: usize = 64;
+    let profile = Profile::lan();
+    let node = ViewId { epoch: 1, counter: 1 };
+    let (group, id) = (
+        GroupId(1),
+        GroupViewId {
+            node,
+            number: 1,
+            k: 1,
+        },
+    );
+    let members: Vec<_> = (1..=MEMBERS as u128).map(Incarnation).collect();
+    let options = Kind::Unordered.options();
+    let consumed = vec![Reached::new(1); MEMBERS];
+    let (start, credit) = ([1; MEMBERS], [1; MEMBERS]);
+    let mut stream = Stream::new(group, id, members, 0, &start, consumed, &credit, options);
+    let mut out = VecDeque::new();
+    let mut now = Time::from_micros(1);
+    let asked = |out: &mut VecDeque<Effect>| {
+        let records = out.drain(..).flat_map(|effect| match effect {
+            Effect::Data { records, .. } => records,
+            _ => Vec::new(),
+        });
+        let asked = records.filter_map(|record| match record {
+            GroupData::Nak { first, end, .. } => Some((first, end)),
+            _ => None,
+        });
+        asked.collect::<Vec<_>>()
+    };
+    // Every other message is lost: each that comes is a run.
+    let last = 1001;
+    for first in (3..=last).step_by(2) {
+        let block = Block::of(b"run");
+        stream.batch(now, &profile, 1, first, 1, false, block, &mut out);
+    }
+    assert!(stream.dropped > 400, "{}", stream.dropped);
+    let at_once = asked(&mut out);
+    assert!((1..100).contains(&at_once.len()), "{}", at_once.len());
+    assert!(at_once.windows(2).all(|two| two[0].1 <= two[1].0), "{at_once:?}");
+    now = now + profile.retransmit;
+    stream.timeout(now, &profile, &mut out);
+    let again = asked(&mut out);
+    assert_eq!(again.first().unwrap().0, 1);
+    assert_eq!(again.last().unwrap().1, last, "all of it");
+}
+
+#[test]
+fn a_report_with_numbers_that_nobody_can_have_sent_removes_its_sender() {
+    let absurd = [
+        (u64::MAX, 0, 1),
+        (1 << 63, 1 << 63, 1),
+        (u64::MAX, u64::MAX, 1),
+        (0, 0, u64::MAX),
+    ];
+    for (held, nulls, ordered) in absurd {
+        let mut world = World::with_group(Kind::Unordered, 1, &[1, 2, 3]);
+        let started = Arc::new(Mutex::new(None));
+        let seen = started.clone();
+        world.trap = Some(Box::new(move |_, to, message| {
+            if let (
+                2,
+                GroupMessage::FlushStart {
+                    group, view, target, ..
+                },
+            ) = (to, message)
+            {
+                *seen.lock().unwrap() = Some((*group, *view, *target));
+            }
+            false
+        }));
+        world.crash(3);
+        world.primary(&[1, 2]);
+        let (group, view, target) = started.lock().unwrap().take().expect("the leader began a flush");
+        let report = GroupMessage::FlushReport {
+            group,
+            target,
+            standing: Standing::At {
+                view,
+                held: vec![held; 3],
+                beyond: Vec::new(),
+                nulls: vec![nulls; 3],
+                ordered,
+                decision: None,
+                safe: false,
+                held_cut: None,
+            },
+        };
+        let (now, hostile) = (world.now, world.inc(2));
+        let leader = world.peers.get_mut(&1).unwrap();
+        let node = leader.view.unwrap();
+        leader.groups.handle_message(now, hostile, node, report);
+        world.run(500);
+        let next = world.views(1).into_iter().find(|next| next.id > view).unwrap();
+        assert!(!next.members.contains(&hostile), "{held} {nulls} {ordered}");
     }
 }
