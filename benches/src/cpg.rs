@@ -10,6 +10,9 @@ use crate::{Common, Failure};
 
 const NODES: usize = 3;
 
+/// What of ours is measured: its name, and the way of its messages.
+const OURS: [(&str, &str); 2] = [("antiphon", "direct"), ("antiphon multicast", "multicast")];
+
 #[derive(Debug, Args)]
 pub(crate) struct CpgArgs {
     #[command(flatten)]
@@ -54,16 +57,18 @@ pub(crate) fn run(args: &CpgArgs) -> Result<(), Failure> {
         cases.extend(sizes.iter().map(|size| Case::new(name(*size, *senders))));
     }
     for run in 1..=common.runs() {
-        eprintln!("antiphon, run {run}");
-        for (index, senders) in args.senders.iter().enumerate() {
-            let senders = senders.to_string();
-            let options: Vec<&str> = ["--order", "total", "--senders", &senders]
-                .into_iter()
-                .chain(args.ours.split_whitespace())
-                .collect();
-            let rates = ours.multicast(&lab, NODES, sizes, &options, common)?;
-            for (at, rate) in rates.iter().enumerate() {
-                cases[index * sizes.len() + at].add("antiphon", rate.first);
+        for (series, way) in OURS {
+            eprintln!("{series}, run {run}");
+            for (index, senders) in args.senders.iter().enumerate() {
+                let senders = senders.to_string();
+                let options: Vec<&str> = ["--order", "total", "--senders", &senders, "--dissemination", way]
+                    .into_iter()
+                    .chain(args.ours.split_whitespace())
+                    .collect();
+                let rates = ours.multicast(&lab, NODES, sizes, &options, common)?;
+                for (at, rate) in rates.iter().enumerate() {
+                    cases[index * sizes.len() + at].add(series, rate.first);
+                }
             }
         }
         for wire in wires {
@@ -92,7 +97,7 @@ pub(crate) fn run(args: &CpgArgs) -> Result<(), Failure> {
     );
     report.cases = cases;
     report.headline = Headline {
-        ours: "antiphon".to_owned(),
+        ours: OURS[0].0.to_owned(),
         peer: wires.first().map(|wire| format!("corosync {}", wire.as_str())),
         limit: None,
     };
