@@ -15,10 +15,10 @@ impl Story<'_> {
             self.ragged();
         }
         self.plan.load.every = self.ms(3, 15);
-        if self.random.percent(40) {
+        if self.random.percent(80) {
             // Some fit no block.
-            self.plan.load.large_percent = self.random.range(5, 40) as u32;
-            self.plan.load.large_bytes = self.random.range(60_001, 200_000) as usize;
+            self.plan.load.large_percent = self.random.range(20, 70) as u32;
+            self.plan.load.large_bytes = self.random.range(60_001, 130_000) as usize;
         }
         if self.random.percent(30) {
             let group = &mut self.plan.groups[0];
