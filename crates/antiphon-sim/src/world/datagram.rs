@@ -28,6 +28,7 @@ impl World {
             self.count("overflow");
             return;
         }
+        self.take_line(sender, to, sent);
         if self.random.ppm(network.loss_ppm) {
             self.count("drop");
             return;

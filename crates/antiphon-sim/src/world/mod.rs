@@ -428,15 +428,17 @@ impl World {
         self.network.latency + self.random.below(self.network.jitter + 1)
     }
 
-    /// When the last byte leaves a path's sender, with the line's bandwidth and clogs.
-    fn line_done(&mut self, from: Slot, to: Door, bytes: usize) -> Micros {
-        let (now, rate) = (self.now, self.network.bytes_per_s);
-        let path = self.path_mut(from, to);
-        let Some(takes) = (bytes as u64 * 1_000_000).checked_div(rate) else {
-            return now;
+    /// When the last of these bytes would leave a path's sender, with the line's bandwidth and clogs.
+    fn line_done(&self, from: Slot, to: Door, bytes: usize) -> Micros {
+        let Some(takes) = (bytes as u64 * 1_000_000).checked_div(self.network.bytes_per_s) else {
+            return self.now;
         };
-        path.free_at = path.free_at.max(now) + takes;
-        path.free_at
+        self.path(from, to).free_at.max(self.now) + takes
+    }
+
+    /// The line is taken until then. What finds no room in a queue never gets here: it takes none of the line's time.
+    fn take_line(&mut self, from: Slot, to: Door, until: Micros) {
+        self.path_mut(from, to).free_at = until;
     }
 
     fn trouble(&mut self, process: ProcessId, to: Door, trouble: PathTrouble, at: Micros) {

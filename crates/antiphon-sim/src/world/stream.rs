@@ -87,6 +87,7 @@ impl World {
             stream.scheduled = true;
             self.agenda.add(at, Happening::StreamReady(id));
         }
+        self.take_line(from_slot, to, done);
     }
 
     fn dial_stream(&mut self, key: (ProcessId, Door, Class)) -> u64 {
