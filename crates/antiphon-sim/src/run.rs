@@ -20,7 +20,7 @@ use crate::check::{Report, check};
 use crate::plan::{Action, Liveness, Plan};
 use crate::random::Random;
 use crate::trace::{Settled, Slot, Trace};
-use crate::world::World;
+use crate::world::{KEEPALIVE, World};
 
 /// What a run gave.
 #[derive(Debug)]
@@ -260,50 +260,29 @@ fn settle(world: &mut World, within: Micros) -> Settling {
             ),
         };
     }
-    let deadline = world.now() + 10 * SECONDS;
-    loop {
+    let missing = |world: &World| {
         let missing = undelivered(world, &sent);
-        if missing.is_empty() && at_rest(world) {
-            break;
-        }
-        if world.now() >= deadline {
-            return Settling::Stuck {
-                guarantee: "G13",
-                what: format!(
-                    "sent at rest and not delivered by all: {missing:?}; {}",
-                    describe(world)
-                ),
-            };
-        }
-        world.run_until(world.now() + 50 * MILLIS);
-    }
+        let complete = missing.is_empty() && at_rest(world);
+        (!complete).then(|| format!("sent at rest and not delivered by all: {missing:?}"))
+    };
     // R22: each object is delivered, or its sender is gone; in both cases nobody keeps anything of it.
-    let deadline = world.now() + 30 * SECONDS;
-    while let Some((slot, group, bytes)) = keeps_objects(world) {
-        if world.now() >= deadline {
-            return Settling::Stuck {
-                guarantee: "R22",
-                what: format!(
-                    "n{slot} at rest keeps {bytes} bytes of objects of group {group}: {}",
-                    describe(world)
-                ),
-            };
-        }
-        world.run_until(world.now() + 50 * MILLIS);
-    }
-    // Hysteresis: a link that failed often is waited for this long at most.
-    let deadline = world.now() + 80 * world.plan().profile.heartbeat.as_micros() as Micros + 5 * SECONDS;
-    while !world.uses_first_links() {
-        if world.now() >= deadline {
-            return Settling::Stuck {
-                guarantee: "G32",
-                what: format!(
-                    "at rest some node does not use a first link again: {}",
-                    describe(world)
-                ),
-            };
-        }
-        world.run_until(world.now() + 50 * MILLIS);
+    let kept = |world: &World| {
+        let (slot, group, bytes) = keeps_objects(world)?;
+        Some(format!("n{slot} at rest keeps {bytes} bytes of objects of group {group}"))
+    };
+    let elsewhere = |world: &World| {
+        let settled = world.uses_first_links();
+        (!settled).then(|| "at rest some node does not use a first link again".to_owned())
+    };
+    // A link that failed often is waited for this long at most (hysteresis), from when the last connection over it that died
+    // in an earlier failure was found dead.
+    let heartbeat = world.plan().profile.heartbeat.as_micros() as Micros;
+    let returned = KEEPALIVE + 80 * heartbeat + 5 * SECONDS;
+    let stuck = wait_while(world, 10 * SECONDS, "G13", missing)
+        .or_else(|| wait_while(world, 30 * SECONDS, "R22", kept))
+        .or_else(|| wait_while(world, returned, "G32", elsewhere));
+    if let Some(stuck) = stuck {
+        return stuck;
     }
     // What hangs behind would still move now.
     world.run_until(world.now() + 500 * MILLIS);
@@ -385,6 +364,24 @@ fn undelivered(world: &World, sent: &[(usize, u64)]) -> Vec<(Slot, usize)> {
         }
     }
     missing
+}
+
+/// Runs on while something is not as it should be at rest; what is still wrong after `limit` breaks the guarantee.
+fn wait_while(
+    world: &mut World,
+    limit: Micros,
+    guarantee: &'static str,
+    wrong: impl Fn(&World) -> Option<String>,
+) -> Option<Settling> {
+    let deadline = world.now() + limit;
+    while let Some(what) = wrong(world) {
+        if world.now() >= deadline {
+            let what = format!("{what}: {}", describe(world));
+            return Some(Settling::Stuck { guarantee, what });
+        }
+        world.run_until(world.now() + 50 * MILLIS);
+    }
+    None
 }
 
 /// Who sees what, for a message.

@@ -358,11 +358,6 @@ impl Groups {
         Ok(handle)
     }
 
-    /// Sends a message to a group.
-    pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
-        self.send_at(now, group, Level::Agreed, None, payload)
-    }
-
     /// Sends a message of this level and scope to a group.
     pub fn send_at(
         &mut self,

@@ -37,6 +37,7 @@ use crate::trace::{Ending, GroupIndex, ProcessId, Seen, Slot, Trace};
 
 use lifeline::Lifelines;
 use process::{Input, Process};
+pub use stream::KEEPALIVE;
 use stream::Streams;
 
 /// The wall clock at the simulation's start, in seconds since 1970: an afternoon in 2026.

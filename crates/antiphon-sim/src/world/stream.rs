@@ -22,7 +22,7 @@ const KERNEL_BYTES: usize = 128 << 10;
 /// A driver waits this long before it dials an address again.
 const REDIAL: Micros = 100 * MILLIS;
 /// An idle half-open connection is noticed after this long.
-const KEEPALIVE: Micros = 15 * SECONDS;
+pub const KEEPALIVE: Micros = 15 * SECONDS;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {

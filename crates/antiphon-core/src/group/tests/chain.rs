@@ -5,22 +5,13 @@ use std::sync::{Arc, Mutex};
 use antiphon_wire::Block;
 use antiphon_wire::group::{GroupData, GroupMessage};
 
+use super::loss::text;
 use super::world::{Kind, World};
 use crate::{Dissemination, GroupEvent, GroupOptions, Order, TotalEngine};
 
 fn chain(kind: impl Into<Kind>, seed: u64) -> World {
     let options = kind.into().options().dissemination(Dissemination::Chain);
     World::with_options(options, seed)
-}
-
-/// The first message of a record with messages.
-fn text(record: &GroupData) -> Option<Vec<u8>> {
-    match record {
-        GroupData::Batch { messages, .. } | GroupData::Repair { messages, .. } => {
-            messages.iter().next().map(<[u8]>::to_vec)
-        }
-        _ => None,
-    }
 }
 
 #[test]
@@ -60,7 +51,7 @@ fn what_is_lost_in_the_middle_is_supplied_by_the_member_before_and_by_that_to_th
             if matches!(record, GroupData::Repair { .. }) && text(record).is_some() {
                 seen.lock().unwrap().push((from, to));
             }
-            let loses = (from, to) == (2, 3) && text(record).as_deref() == Some(b"lost") && !lost;
+            let loses = (from, to) == (2, 3) && text(record).as_deref() == Some("lost") && !lost;
             lost |= loses;
             loses
         }));
@@ -86,7 +77,7 @@ fn what_is_lost_on_the_first_link_goes_down_the_chain_again() {
         let mut lost = false;
         world.drop_data = Some(Box::new(move |from, _, record| {
             *seen.lock().unwrap() += u32::from(matches!(record, GroupData::Repair { .. }));
-            let loses = from == 1 && text(record).as_deref() == Some(b"lost") && !lost;
+            let loses = from == 1 && text(record).as_deref() == Some("lost") && !lost;
             lost |= loses;
             loses
         }));

@@ -2,10 +2,11 @@
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
 //! read only what the applications saw. [`stories`], [`returns`], [`large`], [`objects`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`], [`scoped`] and [`slow`] are
-//! faults with names, [`swarm`] draws faults from a seed.
+//! faults with names, made with [`loss`]; [`swarm`] draws faults from a seed.
 
 mod chain;
 mod large;
+mod loss;
 mod objects;
 mod returns;
 mod rotation;

@@ -2,33 +2,14 @@
 
 use antiphon_wire::group::GroupData;
 
-use super::world::{Id, Kind, World};
+use super::world::{Kind, World};
 use crate::{MAX_PAYLOAD_BYTES, SendError};
-
-/// Loses blocks that begin with these texts on their way from a sender to these members, and all questions that are asked of it.
-fn lose(world: &mut World, sender: Id, lost: &'static [(Id, &'static str)]) {
-    world.drop_data = Some(Box::new(move |from, to, record| {
-        let text = match record {
-            GroupData::Batch { messages, .. } => messages.iter().next().map(<[u8]>::to_vec),
-            _ => None,
-        };
-        let named = |(who, what): &(Id, &str)| *who == to && text.as_deref() == Some(what.as_bytes());
-        from == sender && lost.iter().any(named) || to == sender && matches!(record, GroupData::Nak { .. })
-    }));
-}
-
-fn send_each(world: &mut World, sender: Id, texts: &[&str]) {
-    for text in texts {
-        world.send(sender, text).unwrap();
-        world.run(2);
-    }
-}
 
 #[test]
 fn what_is_lost_delays_its_own_scope_only() {
     let mut world = World::with_group(Kind::Scoped, 1, &[1, 2, 3]);
-    lose(&mut world, 1, &[(2, "b1")]);
-    send_each(&mut world, 1, &["a1", "b1", "a2", "b2", "c1", "b3", "a3"]);
+    world.lose(1, &[(2, "b1")]);
+    world.send_each(1, &["a1", "b1", "a2", "b2", "c1", "b3", "a3"]);
     assert_eq!(world.texts(2), ["a1", "a2", "c1", "a3"]);
     assert_eq!(world.texts(3), ["a1", "b1", "a2", "b2", "c1", "b3", "a3"]);
     world.drop_data = None;
@@ -40,8 +21,8 @@ fn what_is_lost_delays_its_own_scope_only() {
 #[test]
 fn one_block_of_many_scopes_is_delivered_in_parts_if_one_of_them_has_a_gap() {
     let mut world = World::with_group(Kind::Scoped, 1, &[1, 2]);
-    lose(&mut world, 1, &[(2, "b1")]);
-    send_each(&mut world, 1, &["b1"]);
+    world.lose(1, &[(2, "b1")]);
+    world.send_each(1, &["b1"]);
     for text in ["a1", "b2", "a2", "c1", "b3", "c2"] {
         world.send(1, text).unwrap();
     }
@@ -57,8 +38,8 @@ fn one_block_of_many_scopes_is_delivered_in_parts_if_one_of_them_has_a_gap() {
 fn of_a_dead_sender_each_scope_is_delivered_up_to_what_nobody_has() {
     let mut world = World::with_group(Kind::Scoped, 1, &[1, 2, 3]);
     // `b2` is with nobody, `a2` with the second, `c1` with the third.
-    lose(&mut world, 1, &[(2, "b2"), (3, "b2"), (3, "a2"), (2, "c1")]);
-    send_each(&mut world, 1, &["a1", "b1", "a2", "b2", "c1", "b3", "a3", "c2"]);
+    world.lose(1, &[(2, "b2"), (3, "b2"), (3, "a2"), (2, "c1")]);
+    world.send_each(1, &["a1", "b1", "a2", "b2", "c1", "b3", "a3", "c2"]);
     assert_eq!(world.texts(2), ["a1", "b1", "a2", "a3"]);
     assert_eq!(world.texts(3), ["a1", "b1", "c1", "c2"]);
     world.crash(1);
@@ -73,7 +54,7 @@ fn of_a_dead_sender_each_scope_is_delivered_up_to_what_nobody_has() {
 #[test]
 fn a_scope_keeps_its_order_across_views_and_loss_of_the_primary() {
     let mut world = World::with_group(Kind::Scoped, 1, &[1, 2, 3]);
-    send_each(&mut world, 1, &["a1", "b1"]);
+    world.send_each(1, &["a1", "b1"]);
     world.leave(3);
     for text in ["a2", "b2", "a3"] {
         world.send(1, text).unwrap();
@@ -84,7 +65,7 @@ fn a_scope_keeps_its_order_across_views_and_loss_of_the_primary() {
     world.run(100);
     world.primary(&[1, 2]);
     world.run(500);
-    send_each(&mut world, 1, &["b3", "a4"]);
+    world.send_each(1, &["b3", "a4"]);
     world.run(500);
     for id in [1, 2] {
         for scope in ["a", "b"] {
@@ -104,7 +85,7 @@ fn a_safe_message_holds_up_its_scope_and_no_other() {
     }));
     world.send_safe(1, "a1").unwrap();
     world.run(2);
-    send_each(&mut world, 1, &["b1", "a2", "b2"]);
+    world.send_each(1, &["b1", "a2", "b2"]);
     assert_eq!(world.texts(2), ["b1", "b2"]);
     world.drop_data = None;
     world.run(500);

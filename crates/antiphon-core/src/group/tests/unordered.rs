@@ -7,43 +7,18 @@ use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level, ViewId};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::world::{Id, Kind, World};
+use super::loss::text;
+use super::world::{Kind, World};
 use crate::group::Effect;
 use crate::group::reached::Reached;
 use crate::group::stream::Stream;
 use crate::{GroupEvent, Outcome, Profile, Time};
 
-/// A message's text, if the record brings one.
-fn text(record: &GroupData) -> Option<String> {
-    match record {
-        GroupData::Batch { messages, .. } | GroupData::Repair { messages, .. } => {
-            let first = messages.iter().next()?;
-            Some(String::from_utf8_lossy(first).into_owned())
-        }
-        _ => None,
-    }
-}
-
-/// Loses these texts of a sender on their way to these members, and all questions that these members ask it.
-fn lose(world: &mut World, sender: Id, lost: &'static [(Id, &'static str)]) {
-    world.drop_data = Some(Box::new(move |from, to, record| {
-        let named = |(who, what): &(Id, &str)| *who == to && text(record).as_deref() == Some(*what);
-        from == sender && lost.iter().any(named) || to == sender && matches!(record, GroupData::Nak { .. })
-    }));
-}
-
-fn send_each(world: &mut World, sender: Id, texts: &[&str]) {
-    for text in texts {
-        world.send(sender, text).unwrap();
-        world.run(2);
-    }
-}
-
 #[test]
 fn what_is_lost_delays_only_itself() {
     let mut world = World::with_group(Kind::Unordered, 1, &[1, 2, 3]);
-    lose(&mut world, 1, &[(2, "b"), (2, "d")]);
-    send_each(&mut world, 1, &["a", "b", "c", "d", "e"]);
+    world.lose(1, &[(2, "b"), (2, "d")]);
+    world.send_each(1, &["a", "b", "c", "d", "e"]);
     assert_eq!(world.texts(2), ["a", "c", "e"]);
     assert_eq!(world.texts(3), ["a", "b", "c", "d", "e"]);
     world.drop_data = None;
@@ -58,8 +33,8 @@ fn what_is_lost_delays_only_itself() {
 #[test]
 fn a_fifo_group_waits_where_an_unordered_one_does_not() {
     let mut world = World::with_group(Kind::Fifo, 1, &[1, 2, 3]);
-    lose(&mut world, 1, &[(2, "b")]);
-    send_each(&mut world, 1, &["a", "b", "c"]);
+    world.lose(1, &[(2, "b")]);
+    world.send_each(1, &["a", "b", "c"]);
     assert_eq!(world.texts(2), ["a"]);
 }
 
@@ -77,8 +52,8 @@ fn survivors_deliver_all_that_any_of_them_has_of_a_dead_sender_and_no_gap_of_it_
         (4, "d"),
         (4, "e"),
     ];
-    lose(&mut world, 1, lost);
-    send_each(&mut world, 1, &["a", "b", "c", "d", "e"]);
+    world.lose(1, lost);
+    world.send_each(1, &["a", "b", "c", "d", "e"]);
     assert_eq!(world.texts(2), ["a", "c", "e"]);
     assert_eq!(world.texts(3), ["a", "d", "e"]);
     assert_eq!(world.texts(4), ["a"]);
@@ -98,7 +73,7 @@ fn survivors_deliver_all_that_any_of_them_has_of_a_dead_sender_and_no_gap_of_it_
 #[test]
 fn a_removed_sender_learns_of_each_message_whether_it_was_delivered() {
     let mut world = World::with_group(Kind::Unordered, 1, &[1, 2, 3]);
-    lose(&mut world, 1, &[(2, "b"), (3, "b"), (3, "c")]);
+    world.lose(1, &[(2, "b"), (3, "b"), (3, "c")]);
     // It delivers nothing itself before it is removed, as if all were safe.
     for text in ["a", "b", "c"] {
         world.send_at(1, Level::Safe, text).unwrap();
