@@ -588,7 +588,7 @@ impl Node {
             membership::Effect::ForgetPeer { peer } => {
                 self.flush_links(now);
                 self.links.park(peer);
-                self.routes.disconnect(peer);
+                self.routes.disconnect(now, peer);
                 self.air.disconnect(peer);
                 self.holdback.forget(peer);
             }

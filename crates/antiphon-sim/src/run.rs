@@ -268,7 +268,9 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     // R22: each object is delivered, or its sender is gone; in both cases nobody keeps anything of it.
     let kept = |world: &World| {
         let (slot, group, bytes) = keeps_objects(world)?;
-        Some(format!("n{slot} at rest keeps {bytes} bytes of objects of group {group}"))
+        Some(format!(
+            "n{slot} at rest keeps {bytes} bytes of objects of group {group}"
+        ))
     };
     let elsewhere = |world: &World| {
         let settled = world.uses_first_links();
@@ -284,8 +286,15 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     if let Some(stuck) = stuck {
         return stuck;
     }
-    // What hangs behind would still move now.
-    world.run_until(world.now() + 500 * MILLIS);
+    // What hangs behind would still move now: on slow lines what was sent last may still be on its way.
+    let deadline = world.now() + 10 * SECONDS;
+    loop {
+        let before = world.trace().lines.len();
+        world.run_until(world.now() + 500 * MILLIS);
+        if world.trace().lines.len() == before || world.now() >= deadline {
+            break;
+        }
+    }
     Settling::AtRest
 }
 

@@ -204,6 +204,12 @@ impl Routes {
             self.note(now, first, &further);
         }
         self.peers.insert(peer, first);
+        self.speak_to(now, first, peer);
+        self.next_round = self.next_round.min(now + self.interval);
+    }
+
+    /// The process at this address that beats go to: one at a time.
+    fn speak_to(&mut self, now: Time, first: SocketAddr, peer: Incarnation) {
         let Some(route) = self.nodes.get_mut(&first) else {
             return;
         };
@@ -211,16 +217,25 @@ impl Routes {
         if route.known.replace(peer) != Some(peer) {
             route.begin(now);
         }
-        self.next_round = self.next_round.min(now + self.interval);
     }
 
-    /// This incarnation is not spoken to any more.
-    pub(crate) fn disconnect(&mut self, peer: Incarnation) {
-        if let Some(first) = self.peers.remove(&peer)
-            && let Some(route) = self.nodes.get_mut(&first)
-            && route.peer == Some(peer)
-        {
-            route.peer = None;
+    /// This incarnation is not spoken to any more. Another one at its address may still be: two are while one is removed and
+    /// the next joins.
+    pub(crate) fn disconnect(&mut self, now: Time, peer: Incarnation) {
+        let Some(first) = self.peers.remove(&peer) else {
+            return;
+        };
+        let Some(route) = self
+            .nodes
+            .get_mut(&first)
+            .filter(|route| route.peer == Some(peer))
+        else {
+            return;
+        };
+        route.peer = None;
+        let other = self.peers.iter().find(|(_, at)| **at == first);
+        if let Some((other, _)) = other {
+            self.speak_to(now, first, *other);
         }
     }
 

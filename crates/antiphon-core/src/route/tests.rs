@@ -201,7 +201,7 @@ fn a_new_process_begins_with_its_first_link() {
     pair.cut[1] = vec![0];
     pair.run(5);
     assert_eq!(pair.used(0), addr(1, 1));
-    pair.nodes[0].disconnect(Incarnation(1));
+    pair.nodes[0].disconnect(pair.now, Incarnation(1));
     pair.nodes[0].connect(pair.now, Incarnation(7), addr(1, 0));
     assert_eq!(pair.used(0), addr(1, 0));
     // Beats of the one before say nothing any more.
@@ -213,6 +213,23 @@ fn a_new_process_begins_with_its_first_link() {
     };
     pair.nodes[0].handle_beat(Incarnation(1), &late);
     assert_eq!(pair.nodes[0].nodes[&addr(1, 0)].heard, Vec::<u64>::new());
+}
+
+#[test]
+fn of_two_processes_at_an_address_the_one_that_stays_keeps_the_route() {
+    let mut pair = Pair::new([2, 2]);
+    pair.run(20);
+    // A process that was removed is heard of after the one that took its place.
+    pair.nodes[0].connect(pair.now, Incarnation(7), addr(1, 0));
+    pair.run(20);
+    pair.nodes[0].disconnect(pair.now, Incarnation(7));
+    pair.run(20);
+    pair.cut[1] = vec![0];
+    pair.run(5);
+    assert_eq!(pair.used(0), addr(1, 1));
+    pair.cut[1].clear();
+    pair.run(100);
+    assert_eq!(pair.used(0), addr(1, 0));
 }
 
 #[test]
