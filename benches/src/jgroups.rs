@@ -1,8 +1,8 @@
 //! JGroups: its own MPerf, and a client of ours for latency, from the jar that Maven Central has.
 
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use crate::lab::Lab;
@@ -193,24 +193,70 @@ impl JGroups {
         size: u32,
         common: &Common,
     ) -> Result<Vec<u64>, Failure> {
-        tools::need("javac", &["default-jdk-headless"])?;
-        let cache = tools::cache()?;
-        let classes = cache.to_string_lossy().into_owned();
-        let source = tools::root().join("benches/peers/OrderLatency.java");
-        tools::run(
-            "javac",
-            &[
-                "-cp",
-                &self.jar.to_string_lossy(),
-                "-d",
-                &classes,
-                &source.to_string_lossy(),
-            ],
-        )?;
+        let classes = self.compile("OrderLatency.java")?;
         let stack = self.stack("sequencer-tcp.xml", "<FRAG2", "<SEQUENCER/><FRAG2")?;
         let result = self.latency_rounds(lab, nodes, &stack, &classes, rate, size, common);
         lab.kill_all();
         result
+    }
+
+    /// Compiles a client of ours; gives the folder of its class.
+    fn compile(&self, source: &str) -> Result<String, Failure> {
+        tools::need("javac", &["default-jdk-headless"])?;
+        let classes = tools::cache()?.to_string_lossy().into_owned();
+        let source = tools::root().join("benches/peers").join(source);
+        let made = Path::new(&classes)
+            .join(source.file_name().unwrap_or_default())
+            .with_extension("class");
+        let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+        if changed(&made).is_none_or(|made| Some(made) < changed(&source)) {
+            let jar = self.jar.to_string_lossy();
+            tools::run("javac", &["-cp", &jar, "-d", &classes, &source.to_string_lossy()])?;
+        }
+        Ok(classes)
+    }
+
+    /// So many members in one process, on loopback with tcp.xml: the first three are asked for the cluster, as with ours.
+    pub(crate) fn swarm(&self, nodes: &str, joins: &str) -> Result<Command, Failure> {
+        let classes = self.compile("Members.java")?;
+        let mut command = Command::new("java");
+        command
+            .args(["-Xms256m", "-Xmx2g", "-Djava.net.preferIPv4Stack=true"])
+            .args(["-Djgroups.bind_addr=127.0.0.1", "-Djgroups.tcp.port_range=0"])
+            .arg("-Djgroups.tcpping.initial_hosts=127.0.0.1[7800],127.0.0.1[7801],127.0.0.1[7802]")
+            .arg("-cp")
+            .arg(format!("{}:{classes}", self.jar.to_string_lossy()))
+            .args(["Members", "swarm", "tcp.xml", nodes, joins]);
+        Ok(command)
+    }
+
+    /// A member in a node's namespace that tells its views.
+    pub(crate) fn teller(
+        &self,
+        lab: &Lab,
+        nodes: usize,
+        node: usize,
+        stack: &str,
+    ) -> Result<Command, Failure> {
+        let classes = self.compile("Members.java")?;
+        let hosts: Vec<String> = (1..=nodes.min(3))
+            .map(|node| format!("{}[7800]", lab.ip(node)))
+            .collect();
+        let mut command = lab.command(node, "java".as_ref());
+        command
+            .args([
+                "-Xms16m",
+                "-Xmx128m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+            ])
+            .arg("-Djava.net.preferIPv4Stack=true")
+            .arg(format!("-Djgroups.bind_addr={}", lab.ip(node)))
+            .arg(format!("-Djgroups.tcpping.initial_hosts={}", hosts.join(",")))
+            .arg("-cp")
+            .arg(format!("{}:{classes}", self.jar.to_string_lossy()))
+            .args(["Members", "member", stack, &format!("m{node}")]);
+        Ok(command)
     }
 
     /// A stack that sends multicasts from member to member.

@@ -67,7 +67,7 @@ impl Lab {
         run("ip", &["link", "add", BRIDGE, "type", "bridge"])?;
         run("ip", &["link", "set", BRIDGE, "up"])?;
         for node in 1..=nodes {
-            let (name, outer, ip) = (name(node), format!("abv{node}"), format!("{}/24", lab.ip(node)));
+            let (name, outer, ip) = (name(node), outer(node), format!("{}/24", lab.ip(node)));
             run("ip", &["netns", "add", &name])?;
             run(
                 "ip",
@@ -98,12 +98,52 @@ impl Lab {
         let rate = format!("{mbit}mbit");
         let filter = ["root", "tbf", "rate", &rate, "burst", "64kb", "latency", "20ms"];
         for node in 1..=self.nodes {
-            let (name, outer) = (name(node), format!("abv{node}"));
+            let (name, outer) = (name(node), outer(node));
             run("tc", &[&["qdisc", "add", "dev", &outer], &filter[..]].concat())?;
             run(
                 "tc",
                 &[&["-n", &name, "qdisc", "add", "dev", "eth0"], &filter[..]].concat(),
             )?;
+        }
+        Ok(())
+    }
+
+    /// Pulls a node's cable: its link stays up at its end, and nothing passes.
+    pub(crate) fn cut(&self, node: usize) -> Result<(), Failure> {
+        run("ip", &["link", "set", &outer(node), "nomaster"]).map(drop)
+    }
+
+    /// Puts it back.
+    pub(crate) fn mend(&self, node: usize) -> Result<(), Failure> {
+        run("ip", &["link", "set", &outer(node), "master", BRIDGE]).map(drop)
+    }
+
+    /// Loses this many percent of the packets that come to a node and of those that leave it, where they arrive at either end of
+    /// its cable: no sender is told. With 0 no more.
+    pub(crate) fn lose(&self, node: usize, percent: u8) -> Result<(), Failure> {
+        need("nft", &["nftables"])?;
+        let (name, outer) = (name(node), outer(node));
+        let both = [
+            (&["nft"][..], outer.as_str()),
+            (&["ip", "netns", "exec", &name, "nft"][..], "eth0"),
+        ];
+        for (nft, device) in both {
+            let table = format!("ab{}", outer);
+            let rules = [
+                // So that there is one to delete.
+                format!("add table netdev {table}"),
+                format!("delete table netdev {table}"),
+            ];
+            let lossy = [
+                format!("add table netdev {table}"),
+                format!(
+                    "add chain netdev {table} loss {{ type filter hook ingress device \"{device}\" priority 0; }}"
+                ),
+                format!("add rule netdev {table} loss numgen random mod 100 < {percent} drop"),
+            ];
+            for rule in rules.iter().chain(lossy.iter().filter(|_| percent > 0)) {
+                run(nft[0], &[&nft[1..], &[rule.as_str()]].concat())?;
+            }
         }
         Ok(())
     }
@@ -154,6 +194,11 @@ impl Drop for Lab {
 
 fn name(node: usize) -> String {
     format!("ab{node}")
+}
+
+/// The end of a node's cable at the bridge.
+fn outer(node: usize) -> String {
+    format!("abv{node}")
 }
 
 fn pids(netns: &str) -> Vec<i32> {

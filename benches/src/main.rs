@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!              ┌─ ours:     `antiphon bench … --netns` ─┐
-//!  main ─ lab ─┼─ peers:    corosync, JGroups          ─┼─► report ─► JSON, table, plot, row in docs/benchmarks.md
+//!  main ─ lab ─┼─ peers:    corosync, JGroups, memberlist┼─► report ─► JSON, table, plot, row in docs/benchmarks.md
 //!   (ab1…abN   └─ raw:      the machine's own limit    ─┘
 //!    on a bridge)             runs of each by turns
 //! ```
 //! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`tools`]: what has to be installed.
-//! - [`ours`], [`jgroups`], [`corosync`], [`raw`]: one measurement of each.
-//! - [`mperf`], [`cpg`], [`chain`], [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
+//! - [`ours`], [`jgroups`], [`memberlist`], [`corosync`], [`raw`]: one measurement of each; [`swarm`]: many members in a process.
+//! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`], [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
 //! - [`report`], [`plot`]: what is told.
 //!
 //! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours alone.
@@ -16,16 +16,20 @@
 mod chain;
 mod corosync;
 mod cpg;
+mod detect;
+mod formation;
 mod idle;
 mod jgroups;
 mod lab;
 mod limits;
+mod memberlist;
 mod mperf;
 mod order_latency;
 mod ours;
 mod plot;
 mod raw;
 mod report;
+mod swarm;
 mod tools;
 
 use std::path::PathBuf;
@@ -60,6 +64,14 @@ enum Bench {
     OrderLatency(order_latency::LatencyArgs),
     /// CPU of nodes that have nothing to do, against corosync
     Idle(idle::IdleArgs),
+    /// Many members in one process: until each reports all, against JGroups and memberlist
+    Formation(formation::FormationArgs),
+    /// One more member beside many: until it sees all and all see it, against JGroups and memberlist
+    Join(formation::JoinArgs),
+    /// Many members leave at once: until the last has left, against JGroups and memberlist
+    Shutdown(formation::ShutdownArgs),
+    /// A member killed, cut off, stopped: until all know; little CPU, bad links: who is removed though alive
+    Detect(detect::DetectArgs),
     /// What TCP and UDP give on this machine without any protocol
     Limits(limits::LimitsArgs),
     /// One process of a raw measurement
@@ -122,6 +134,15 @@ impl Common {
             Err(failure) => Err(failure),
         }
     }
+
+    /// The same of figures that may also be ours: those are never done without.
+    fn peer_of<T>(&self, ours: bool, figures: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        if ours {
+            figures.map(Some)
+        } else {
+            self.peer(figures)
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -146,6 +167,10 @@ fn main() -> ExitCode {
         Bench::Chain(args) => chain::run(&args),
         Bench::OrderLatency(args) => order_latency::run(&args),
         Bench::Idle(args) => idle::run(&args),
+        Bench::Formation(args) => formation::formation(&args),
+        Bench::Join(args) => formation::join(&args),
+        Bench::Shutdown(args) => formation::shutdown(&args),
+        Bench::Detect(args) => detect::run(&args),
         Bench::Limits(args) => limits::run(&args),
         Bench::Raw(args) => raw::member(&args),
     })

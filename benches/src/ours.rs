@@ -1,6 +1,8 @@
 //! Antiphon: the released program's own `antiphon bench`, with its nodes in the lab's namespaces.
 
-use std::path::PathBuf;
+use std::borrow::Borrow;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -54,6 +56,11 @@ impl Ours {
         Ok(Self {
             program: target.join("release/antiphon"),
         })
+    }
+
+    /// Where it is.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// `antiphon 0.1.0 at 1a2b3c4`.
@@ -140,8 +147,13 @@ impl Ours {
             common.warmup().to_string(),
         ]);
         args.extend(["--netns".into(), lab.places(nodes), "--json".into()]);
+        self.printed(&args)
+    }
+
+    /// What the program prints as JSON lines when it is run to its end with these arguments.
+    pub(crate) fn printed<S: AsRef<OsStr> + Borrow<str>>(&self, args: &[S]) -> Result<Vec<Value>, Failure> {
         let output = Command::new(&self.program)
-            .args(&args)
+            .args(args)
             .stdin(Stdio::null())
             .output()
             .map_err(|error| format!("cannot run {}: {error}", self.program.display()))?;

@@ -12,6 +12,8 @@ use crate::{Common, Failure};
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     name: String,
+    /// If other than the report's; then it is in no plot.
+    unit: Option<String>,
     /// In the order in which they were first added.
     series: Vec<(String, Vec<f64>)>,
 }
@@ -21,7 +23,17 @@ impl Case {
     pub(crate) fn new(name: String) -> Self {
         Self {
             name,
+            unit: None,
             series: Vec::new(),
+        }
+    }
+
+    /// The same, in a unit of its own: told beside the others, which are what is compared.
+    pub(crate) fn of(name: String, unit: &str) -> Self {
+        let unit = Some(unit.to_owned());
+        Self {
+            unit,
+            ..Self::new(name)
         }
     }
 
@@ -115,7 +127,7 @@ impl Report {
                 println!(
                     "  {name:<24} {:>12} {}   min {:>12}   max {:>12}   {} runs",
                     short(median(samples)),
-                    self.unit,
+                    case.unit.as_ref().unwrap_or(&self.unit),
                     short(least(samples)),
                     short(most(samples)),
                     samples.len()
@@ -143,7 +155,7 @@ impl Report {
                     .map(|(name, samples)| (name.clone(), spread(samples)))
                     .collect();
                 json!({
-                    "case": case.name, "series": series, "ratio": self.ratio(case, &self.headline.peer),
+                    "case": case.name, "unit": case.unit.as_ref().unwrap_or(&self.unit), "series": series, "ratio": self.ratio(case, &self.headline.peer),
                     "limit_ratio": case_limit(self, case),
                 })
             })
@@ -175,8 +187,9 @@ impl Report {
     }
 
     fn plot(&self, folder: &Path) -> Result<(), Failure> {
+        let cases: Vec<&Case> = self.cases.iter().filter(|case| case.unit.is_none()).collect();
         let mut names: Vec<String> = Vec::new();
-        for (name, _) in self.cases.iter().flat_map(|case| &case.series) {
+        for (name, _) in cases.iter().flat_map(|case| &case.series) {
             if !names.contains(name) {
                 names.push(name.clone());
             }
@@ -184,11 +197,11 @@ impl Report {
         let chart = Chart {
             title: format!("{}: {}", self.bench, self.title),
             unit: self.unit.clone(),
-            groups: self.cases.iter().map(|case| case.name.clone()).collect(),
+            groups: cases.iter().map(|case| case.name.clone()).collect(),
             bars: names
                 .iter()
                 .map(|name| {
-                    let bars = self.cases.iter().map(|case| {
+                    let bars = cases.iter().map(|case| {
                         case.samples(name)
                             .map(|samples| (median(samples), least(samples), most(samples)))
                     });

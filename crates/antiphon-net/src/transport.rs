@@ -65,6 +65,8 @@ pub struct TransportCounters {
     pub frames_faulted: u64,
     /// Inbound connections refused at a limit or closed for what they brought.
     pub connections_refused: u64,
+    /// TCP connections open now, in either direction, lifelines included. Not a sum: it falls again.
+    pub connections: u64,
     /// UDP: datagrams with a part of a frame that were sent for the first time.
     pub segments_sent: u64,
     /// UDP: those sent again because they were missing.

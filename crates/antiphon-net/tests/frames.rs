@@ -356,3 +356,41 @@ async fn in_memory_frames_arrive_and_absent_peers_are_refused_until_they_appear(
     })
     .await;
 }
+
+#[tokio::test]
+async fn connections_that_carried_nothing_for_long_are_closed_and_the_next_frame_opens_another() {
+    let (mut a, _a_inputs, _) = tcp("127.0.0.1:0", |config| {
+        config.idle_timeout = Duration::from_millis(500);
+        config.idle_control_timeout = Duration::from_millis(500);
+    });
+    let (b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
+    let mut sealer = codec(1);
+    for round in 0..3 {
+        a.send(
+            b_addr,
+            Class::Control,
+            frame(&mut sealer, Kind::Control, "control"),
+        );
+        a.send(b_addr, Class::Bulk, frame(&mut sealer, Kind::Bulk, "bulk"));
+        let mut came = 0;
+        wait_for(&mut b_inputs, |input| {
+            if let Input::Frames {
+                connection, frames, ..
+            } = input
+            {
+                connection.accepted();
+                came += frames.len();
+            }
+            (came == 2).then_some(())
+        })
+        .await;
+        // Counted at both ends, as long as they are open.
+        assert_eq!(a.counters().connections, 2, "round {round}");
+        let deadline = Instant::now() + PATIENCE;
+        while a.counters().connections + b.counters().connections > 0 {
+            assert!(Instant::now() < deadline, "they stay open: {:?}", a.counters());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(a.counters().frames_dropped, 0);
+}

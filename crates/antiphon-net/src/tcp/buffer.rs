@@ -52,6 +52,14 @@ impl ReadBuffers {
         wanted
     }
 
+    /// Before a wait that may be long: a quiet connection that holds no part of a frame gives back its buffer, which the next
+    /// read would not have had room in anyway. A node may have hundreds of connections that bring a few frames a second.
+    pub(super) fn pause(&self, decoder: &mut StreamDecoder) {
+        if !self.is_busy() && decoder.buffer().is_empty() {
+            *decoder.buffer() = BytesMut::new();
+        }
+    }
+
     fn fresh(&mut self, at_least: usize) -> BytesMut {
         if !self.is_busy() {
             return BytesMut::with_capacity(at_least);

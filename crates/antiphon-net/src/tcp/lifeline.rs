@@ -29,13 +29,14 @@ use tokio::net::TcpStream;
 
 use super::inbound::{Inbound, Read};
 use super::outbound::unexpected;
-use super::{AbortOnDrop, Common, canonical, connect, preamble, socket};
+use super::{AbortOnDrop, Common, Counted, canonical, connect, preamble, socket};
 use crate::Input;
 
 /// The socket of a watched side. Dropped, it is reset.
 #[derive(Debug)]
 struct LifelineSocket {
     stream: TcpStream,
+    _open: Counted,
 }
 
 impl LifelineSocket {
@@ -138,7 +139,7 @@ async fn be_watched(common: Arc<Common>, dial: DialId, addr: SocketAddr, slot: S
 }
 
 async fn open(
-    common: &Common,
+    common: &Arc<Common>,
     dial: DialId,
     addr: SocketAddr,
 ) -> io::Result<(LifelineSocket, LifelineEvent)> {
@@ -149,7 +150,10 @@ async fn open(
     let stream = tokio::time::timeout(common.config.connect_timeout, dialled)
         .await
         .map_err(io::Error::from)??;
-    let socket = LifelineSocket { stream };
+    let socket = LifelineSocket {
+        stream,
+        _open: Counted::new(common),
+    };
     socket::tune_lifeline(&socket.stream)?;
     // A fresh socket has room for it.
     if !socket.write_at_once(&preamble::encode(common.config.advertised)) {

@@ -8,7 +8,7 @@
 //!   inbound           ◄─── frames, records ───────────  outbound …
 //! ```
 //! Whoever has something to send dials, one connection per (address, class), when the first frame comes, and closes it when
-//! nothing came for long. A connection begins with its dialler's advertised `preamble`; what it is for shows in the kind
+//! nothing came for long: what a node holds grows with the peers it speaks to, not with those it knows. A connection begins with its dialler's advertised `preamble`; what it is for shows in the kind
 //! of its first frame. Nobody writes on an inbound connection: a byte or an end towards the dialler is trouble.
 //!
 //! Costs: a frame is written from the one buffer it was sealed into, up to 64 frames a system call; received frames
@@ -38,7 +38,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use antiphon_core::{Class, DialId, LifelineCommand, LifelineEvent};
 use antiphon_wire::frame::Frame;
@@ -69,13 +69,16 @@ pub struct TcpConfig {
     pub user_timeout: Duration,
     /// A connection attempt may take this long.
     pub connect_timeout: Duration,
-    /// An outbound connection on which nothing was sent for this long is closed.
+    /// An outbound connection on which no message was sent for this long is closed.
     pub idle_timeout: Duration,
+    /// The same for control connections. Members that speak at all do so several times in it; of the others, most were met
+    /// once while the cluster formed, and a large cluster has too many of them to keep.
+    pub idle_control_timeout: Duration,
     /// An inbound connection must bring an authentic frame within this time.
     pub authenticate_within: Duration,
     /// Inbound connections in all.
     pub max_inbound: usize,
-    /// Inbound connections from one IP address.
+    /// Inbound connections from one IP address, unless it is loopback.
     pub max_inbound_per_ip: usize,
     /// Inbound connections that have brought no authentic frame yet.
     pub max_unauthenticated: usize,
@@ -90,6 +93,7 @@ impl TcpConfig {
             user_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(60),
+            idle_control_timeout: Duration::from_secs(10),
             authenticate_within: Duration::from_secs(5),
             max_inbound: 1024,
             max_inbound_per_ip: 512,
@@ -119,6 +123,24 @@ pub(crate) struct AtomicCounters {
     bytes_received: AtomicU64,
     frames_dropped: AtomicU64,
     frames_faulted: AtomicU64,
+    connections: AtomicU64,
+}
+
+/// A connection that is counted while this is held.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Common>);
+
+impl Counted {
+    pub(crate) fn new(common: &Arc<Common>) -> Self {
+        common.counters.connections.fetch_add(1, Ordering::Relaxed);
+        Self(common.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.counters.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl AtomicCounters {
@@ -158,8 +180,6 @@ pub struct TcpTransport {
 
 /// Addresses with an outbound queue at one time.
 const MAX_OUTBOUND: usize = 4096;
-/// An outbound queue unused for this long may be forgotten.
-const FORGET_OUTBOUND: Duration = Duration::from_secs(300);
 
 impl TcpTransport {
     /// Serves a listener made by [`listen`]. Must be called on a tokio runtime.
@@ -223,16 +243,13 @@ impl TcpTransport {
     }
 
     fn outbound(&mut self, to: SocketAddr, class: Class) -> Option<&mut Outbound> {
-        if !self.outbound.contains_key(&(to, class)) {
+        let open = self.outbound.get(&(to, class)).is_some_and(Outbound::is_open);
+        if !open {
             if self.common.config.loopback_only && !to.ip().is_loopback() {
                 self.common.refusals.not_loopback(to);
                 return None;
             }
-            let now = Instant::now();
-            if self.outbound.len() >= MAX_OUTBOUND {
-                self.outbound
-                    .retain(|_, outbound| now.duration_since(outbound.last_used) < FORGET_OUTBOUND);
-            }
+            self.outbound.retain(|_, outbound| outbound.is_open());
             if self.outbound.len() >= MAX_OUTBOUND {
                 return None;
             }
@@ -312,6 +329,7 @@ impl Transport for TcpTransport {
             frames_dropped: counters.frames_dropped.load(Ordering::Relaxed),
             frames_faulted: counters.frames_faulted.load(Ordering::Relaxed),
             connections_refused: self.common.refusals.count(),
+            connections: counters.connections.load(Ordering::Relaxed),
             ..TransportCounters::default()
         }
     }

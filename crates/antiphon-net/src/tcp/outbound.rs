@@ -1,9 +1,9 @@
 //! One connection that this node sends frames on.
 //!
 //! ```text
-//!  Waiting ──frame──► (back-off) ──► Dialling ──► Connected ──idle──► Waiting
-//!     ▲                                 │             │
-//!     └────────── trouble, queue lost ◄─┴─────────────┘
+//!  Waiting ──frame──► (back-off) ──► Dialling ──► Connected
+//!    │  ▲                               │             │  │
+//!   idle └──────── trouble, queue lost ◄┴─────────────┘ idle ──► closed, and the task ends: the next frame starts another
 //! ```
 //! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble, and the core
 //! repairs what still matters.
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 
-use super::{AbortOnDrop, Common, connect, preamble, socket};
+use super::{AbortOnDrop, Common, Counted, connect, preamble, socket};
 use crate::Input;
 
 /// Frames that may wait for a connection.
@@ -50,7 +50,6 @@ pub(super) struct Outbound {
     class: Class,
     queue: mpsc::Sender<Queued>,
     queued_bytes: Arc<AtomicUsize>,
-    pub(super) last_used: std::time::Instant,
     task: AbortOnDrop,
 }
 
@@ -80,14 +79,17 @@ impl Outbound {
             class,
             queue,
             queued_bytes,
-            last_used: std::time::Instant::now(),
             task,
         }
     }
 
+    /// Whether it still takes frames. One that was idle for long does not.
+    pub(super) fn is_open(&self) -> bool {
+        !self.queue.is_closed()
+    }
+
     /// Queues a frame; false if there is no room.
-    pub(super) fn push(&mut self, frame: Frame, delay: Duration) -> bool {
-        self.last_used = std::time::Instant::now();
+    pub(super) fn push(&self, frame: Frame, delay: Duration) -> bool {
         let length = frame.len();
         if self.queued_bytes.load(Ordering::Acquire) + length > queue_bytes(self.class) {
             return false;
@@ -129,19 +131,23 @@ enum End {
 
 impl Path {
     async fn run(mut self) {
-        while let Some(first) = self.queue.recv().await {
+        while let Some(first) = self.next().await {
             let mut batch = Batch::default();
             batch.push(first);
             self.wait_before_dialling().await;
             let trouble = match self.dial().await {
                 Ok(stream) => {
                     let connected = Instant::now();
+                    let _open = Counted::new(&self.common);
                     let end = self.serve(&stream, &mut batch).await;
                     if connected.elapsed() >= GOOD_CONNECTION {
                         self.back_off = Duration::ZERO;
                     }
                     match end {
-                        End::Idle => None,
+                        End::Idle => {
+                            self.queue.close();
+                            None
+                        }
                         End::Finished => return,
                         End::Trouble(trouble) => Some(trouble),
                     }
@@ -160,6 +166,25 @@ impl Path {
                     return;
                 }
             }
+        }
+    }
+
+    /// The next frame, from without a connection. `None`: there will be no more. What came while the queue closed still leaves.
+    async fn next(&mut self) -> Option<Queued> {
+        let idle_timeout = self.idle_timeout();
+        match tokio::time::timeout(idle_timeout, self.queue.recv()).await {
+            Ok(queued) => queued,
+            Err(_) => {
+                self.queue.close();
+                self.queue.recv().await
+            }
+        }
+    }
+
+    fn idle_timeout(&self) -> Duration {
+        match self.class {
+            Class::Control => self.common.config.idle_control_timeout,
+            Class::Bulk => self.common.config.idle_timeout,
         }
     }
 
@@ -205,6 +230,7 @@ impl Path {
         if let Err(error) = write_all(stream, &hello).await {
             return End::Trouble(trouble(&error));
         }
+        let idle_timeout = self.idle_timeout();
         let mut received = Vec::with_capacity(BATCH);
         loop {
             let written = self.write(stream, batch).await;
@@ -220,7 +246,7 @@ impl Path {
                     received.drain(..).for_each(|queued| batch.push(queued));
                 }
                 error = unexpected(stream) => return End::Trouble(trouble(&error)),
-                () = tokio::time::sleep(self.common.config.idle_timeout) => return End::Idle,
+                () = tokio::time::sleep(idle_timeout) => return End::Idle,
             }
         }
     }

@@ -9,6 +9,7 @@ use super::bench::BenchArgs;
 use super::exit;
 use super::patience::Patience;
 use super::size::Size;
+use super::swarm::{self, SwarmArgs};
 
 /// Nodes that find each other, agree on who is there, and deliver messages in one order.
 #[derive(Debug, Parser)]
@@ -31,6 +32,9 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
     Bench(Box<BenchArgs>),
+    /// Run many whole nodes on this machine: how fast they form and leave, and what each takes
+    #[command(after_help = swarm::HELP)]
+    Swarm(SwarmArgs),
 }
 
 #[derive(Debug, Args)]

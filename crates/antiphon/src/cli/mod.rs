@@ -5,6 +5,7 @@
 //!                         ▲ │
 //!            stdin, lines │ ▼ lines, stdout
 //!           demo, bench: fleet ──► judge               many nodes as child processes, and what they promised
+//!           bench, swarm: hands                        children that are told what to do, not what nodes print
 //! ```
 //! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
 //! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
@@ -16,14 +17,19 @@ mod args;
 mod bench;
 mod demo;
 mod exit;
+mod figures;
 mod fleet;
+mod hands;
 mod judge;
 mod key;
 mod lines;
 mod node;
 mod patience;
+mod progress;
 mod settings;
 mod size;
+mod swarm;
+mod usage;
 
 use clap::Parser as _;
 
@@ -43,6 +49,7 @@ pub(crate) fn run() -> i32 {
         }),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(*args),
+        Command::Swarm(args) => swarm::run(&args),
     };
     match result {
         Ok(exit) => exit.code(),

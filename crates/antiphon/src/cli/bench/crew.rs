@@ -9,10 +9,8 @@
 //! A worker that fails or ends fails the benchmark. Workers end with this program, however it ends.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -23,8 +21,10 @@ use super::worker::words::{Ask, Done, Say, Setup, Task};
 use crate::cli::args::OrderName;
 use crate::cli::exit::Failed;
 use crate::cli::fleet::free_addrs;
+use crate::cli::hands::Hand;
 use crate::cli::key;
 use crate::cli::patience::Patience;
+use crate::cli::progress::Progress;
 use crate::cli::settings::{DEFAULT_PORT, address};
 
 /// For the nodes of this host to form their group.
@@ -63,9 +63,7 @@ pub(super) struct Crew {
 }
 
 struct Worker {
-    name: String,
-    child: Child,
-    stdin: ChildStdin,
+    hand: Hand,
     rank: Option<usize>,
 }
 
@@ -110,7 +108,7 @@ impl Crew {
                     slow_after,
                     ..setup
                 };
-                Worker::start(index, setup, saying.clone())
+                Worker::start(index, &setup, saying.clone())
             })
             .collect::<Result<Vec<_>, _>>()?;
         let mut crew = Self {
@@ -231,13 +229,13 @@ impl Crew {
     pub(super) fn processes(&self) -> impl Iterator<Item = (&str, u32)> {
         self.workers
             .iter()
-            .map(|worker| (worker.name.as_str(), worker.child.id()))
+            .map(|worker| (worker.hand.name.as_str(), worker.hand.process()))
     }
 
     /// The process on this host of the member of this rank.
     pub(super) fn process_of(&self, rank: usize) -> Option<u32> {
         let mut found = self.workers.iter().filter(|worker| worker.rank == Some(rank));
-        found.next().map(|worker| worker.child.id())
+        found.next().map(|worker| worker.hand.process())
     }
 
     /// Has all nodes of this host measure what may change the group; `look` is called all the time.
@@ -248,7 +246,7 @@ impl Crew {
         mut look: impl FnMut(Duration),
     ) -> Result<Vec<Done>, Failed> {
         for worker in &mut self.workers {
-            worker.ask(&Ask::Measure { task: task.clone() })?;
+            worker.hand.ask(&Ask::Measure { task: task.clone() })?;
         }
         let began = Instant::now();
         let deadline = began + Duration::from_millis(task.whole_ms()) + DONE_WITHIN;
@@ -292,7 +290,7 @@ impl Crew {
 
     fn measure_here(&mut self, task: &Task, label: &str) -> Result<Vec<Done>, Failed> {
         for worker in &mut self.workers {
-            worker.ask(&Ask::Measure { task: task.clone() })?;
+            worker.hand.ask(&Ask::Measure { task: task.clone() })?;
         }
         let deadline = Instant::now() + Duration::from_millis(task.whole_ms()) + DONE_WITHIN;
         let mut results = Vec::new();
@@ -344,7 +342,7 @@ impl Crew {
         let text = serde_json::to_string(talk).unwrap_or_default();
         self.workers
             .iter_mut()
-            .try_for_each(|worker| worker.ask(&Ask::Tell { text: text.clone() }))
+            .try_for_each(|worker| worker.hand.ask(&Ask::Tell { text: text.clone() }))
     }
 
     fn next_told(&mut self, deadline: Instant, what: &str) -> Result<Talk, Failed> {
@@ -380,9 +378,9 @@ impl Crew {
             Some(Say::Progress { received }) => return Ok(Some(Heard::Progress(received))),
             Some(Say::Told { text, .. }) => self.told.push_back(text),
             Some(Say::Failed { reason }) => {
-                return Err(Failed::run(format!("node {}: {reason}", worker.name)));
+                return Err(Failed::run(format!("node {}: {reason}", worker.hand.name)));
             }
-            None => return Err(Failed::run(format!("node {} has ended", worker.name))),
+            None => return Err(Failed::run(format!("node {} has ended", worker.hand.name))),
         }
         Ok(Some(Heard::Other))
     }
@@ -397,13 +395,11 @@ impl Crew {
         self.progress.clear();
         for worker in &mut self.workers {
             // It may be gone, which is what is wanted.
-            let _ = worker.ask(&Ask::Leave);
+            let _ = worker.hand.ask(&Ask::Leave);
         }
         let deadline = Instant::now() + LEAVE_WITHIN;
         for worker in &mut self.workers {
-            while Instant::now() < deadline && matches!(worker.child.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            worker.hand.wait_until(deadline);
         }
     }
 }
@@ -415,57 +411,14 @@ enum Heard {
 }
 
 impl Worker {
-    /// Call it from the main thread: the kernel takes the thread for the parent that children die with.
-    fn start(index: usize, setup: Setup, saying: Sender<(usize, Option<Say>)>) -> Result<Self, Failed> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failed::run(format!("cannot find this program to start nodes with: {error}")))?;
-        let mut child = Command::new(&program)
-            .args(["bench", "worker"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| Failed::run(format!("cannot start {}: {error}", program.display())))?;
-        // Both were asked to be pipes.
-        let mut stdin = child.stdin.take().expect("stdin is a pipe");
-        let stdout = child.stdout.take().expect("stdout is a pipe");
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            for say in lines.map_while(|line| serde_json::from_str(&line).ok()) {
-                if saying.send((index, Some(say))).is_err() {
-                    return;
-                }
-            }
-            // Nobody listens if the benchmark is over.
-            let _ = saying.send((index, None));
-        });
-        let name = setup.name.clone();
-        send(&mut stdin, &setup).map_err(|error| Failed::run(format!("node {name} has ended: {error}")))?;
+    /// Call it from the main thread, as [`Hand::start`].
+    fn start(index: usize, setup: &Setup, saying: Sender<(usize, Option<Say>)>) -> Result<Self, Failed> {
+        let hear = move |say| saying.send((index, say)).is_ok();
         Ok(Self {
-            name,
-            child,
-            stdin,
+            hand: Hand::start(&setup.name, &["bench", "worker"], setup, hear)?,
             rank: None,
         })
     }
-
-    fn ask(&mut self, ask: &Ask) -> Result<(), Failed> {
-        send(&mut self.stdin, ask)
-            .map_err(|error| Failed::run(format!("node {} has ended: {error}", self.name)))
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Both fail only if the process is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn send(stdin: &mut ChildStdin, line: &impl Serialize) -> std::io::Result<()> {
-    let mut text = serde_json::to_string(line)?;
-    text.push('\n');
-    stdin.write_all(text.as_bytes())
 }
 
 /// To seven significant bits, so that the latencies of a node fit into one message of the group.
@@ -497,41 +450,6 @@ impl Second {
             return None;
         }
         Some(std::mem::take(self).sum)
-    }
-}
-
-/// One line on stderr that is written over, if a person looks at it.
-struct Progress {
-    terminal: bool,
-    shown: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self {
-            terminal: std::io::stderr().is_terminal(),
-            shown: false,
-        }
-    }
-
-    fn show(&mut self, text: &str) {
-        if self.terminal {
-            eprint!("\r\x1b[K{text}");
-            self.shown = true;
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-            self.shown = false;
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.clear();
     }
 }
 

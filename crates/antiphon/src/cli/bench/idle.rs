@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::args::IdleArgs;
 use super::crew::Crew;
-use super::figures::statistics;
-use super::worker::usage;
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::figures::statistics;
+use crate::cli::usage;
 
 /// Watches the nodes of this host, in a group of each order.
 pub(super) fn run(args: &IdleArgs) -> Result<Exit, Failed> {

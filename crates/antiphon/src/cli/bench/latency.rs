@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::args::LatencyArgs;
 use super::crew::Crew;
-use super::figures::round;
 use super::worker::words::{Done, Task, Way};
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::figures::round;
 
 const QUANTILES: [(&str, f64); 5] = [
     ("p50_us", 0.5),

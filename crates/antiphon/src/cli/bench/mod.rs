@@ -9,11 +9,10 @@
 //! ```
 //! - [`crew`]: the conductor's side; [`worker`]: the node's side, which knows the library's public API and nothing else.
 //! - [`views`]: how fast views change, judged from the lines of ordinary nodes.
-//! - [`figures`]: statistics over runs.
+//! - [`figures`](super::figures): statistics over runs.
 
 mod args;
 mod crew;
-mod figures;
 mod idle;
 mod latency;
 mod multicast;

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::args::MulticastArgs;
 use super::crew::Crew;
-use super::figures::{round, statistics};
 use super::worker::words::{Datagrams, Done, Task};
 use crate::cli::args::OrderName;
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::figures::{round, statistics};
 
 /// Measures each order and size, several times.
 pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {

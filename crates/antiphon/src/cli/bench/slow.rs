@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::args::SlowArgs;
 use super::crew::Crew;
-use super::figures::round;
-use super::worker::usage;
 use super::worker::words::{Done, Stop, Task};
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::figures::round;
+use crate::cli::usage;
 
 /// One process over time.
 struct Watched {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::args::ViewsArgs;
-use super::figures::{round, statistics};
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::figures::{round, statistics};
 use crate::cli::fleet::{Arrivals, Node, Plan, View, free_addrs};
 use crate::cli::lines::{LeaveRequest, Line, Request};
 

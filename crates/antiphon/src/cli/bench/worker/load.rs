@@ -8,8 +8,8 @@ use antiphon::{Group, GroupSender, Run, SendError};
 use tokio::time::Instant;
 
 use super::Failed;
-use super::usage;
 use super::words::Done;
+use crate::cli::usage;
 
 /// After the end, so that the last member to end is measured under the same load as the first.
 const RUN_ON: Duration = Duration::from_millis(300);

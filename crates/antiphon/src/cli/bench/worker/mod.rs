@@ -5,17 +5,15 @@
 //!            ◄──────── stdout: Say… ───────   │
 //!                                             └── Group "bench-talk": conductors of several hosts among themselves
 //! ```
-//! - [`words`]: the lines; [`load`]: the loops of throughput; [`pace`]: those of latency; [`usage`]: CPU time.
+//! - [`words`]: the lines; [`load`]: the loops of throughput; [`pace`]: those of latency.
 //!
 //! It ends with its conductor: when stdin ends, and by the kernel's hand if the conductor is killed. A view that comes in
 //! the middle of a measurement is counted, and the conductor throws the measurement away.
 
 mod load;
 mod pace;
-pub(super) mod usage;
 pub(super) mod words;
 
-use std::io::{BufRead as _, Write as _};
 use std::time::Duration;
 
 use antiphon::{Cluster, Event, Group};
@@ -23,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::args::DisseminationName;
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::hands::{self, say};
 use crate::cli::{key, node};
 use words::{Ask, Datagrams, Say, Setup, Stop, Task};
 
@@ -35,16 +34,7 @@ const TALK: &str = "bench-talk";
 
 /// Runs a worker until it is told to leave.
 pub(super) fn run() -> Result<Exit, Failed> {
-    let mut first = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut first)
-        .map_err(|error| Failed::run(format!("cannot read stdin: {error}")))?;
-    let setup: Setup = serde_json::from_str(&first).map_err(|error| {
-        Failed::usage(format!(
-            "a worker is started by `antiphon bench`, which tells it what to do: {error}"
-        ))
-    })?;
+    let setup: Setup = hands::setup("antiphon bench")?;
     // A pid of the kernel's, so it fits.
     node::die_with(setup.die_with as i32);
     node::start_log();
@@ -63,15 +53,7 @@ pub(super) fn run() -> Result<Exit, Failed> {
         .enable_all()
         .build()
         .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
-    let (asks, asked) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        let lines = std::io::stdin().lock().lines().map_while(Result::ok);
-        for ask in lines.map_while(|line| serde_json::from_str(&line).ok()) {
-            if asks.blocking_send(ask).is_err() {
-                return;
-            }
-        }
-    });
+    let asked = hands::asks();
     let result = runtime.block_on(live(setup, asked));
     if let Err(failed) = &result {
         say(&Say::Failed {
@@ -102,13 +84,6 @@ fn enter(netns: &str) -> Result<(), Failed> {
     Err(Failed::usage(format!(
         "network namespace {netns}: there are none on this system"
     )))
-}
-
-/// One line to the conductor. If it is gone, stdin ends too.
-fn say(line: &Say) {
-    // Plain data always has a JSON form.
-    let text = serde_json::to_string(line).unwrap_or_default();
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
 async fn live(setup: Setup, mut asked: mpsc::Receiver<Ask>) -> Result<Exit, Failed> {

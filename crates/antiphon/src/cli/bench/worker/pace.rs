@@ -15,8 +15,8 @@ use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
 use super::Failed;
-use super::usage;
 use super::words::{Done, Way};
+use crate::cli::usage;
 
 /// Events taken at a time.
 const BATCH: usize = 256;

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 /// CPU time this process has taken.
-pub(in crate::cli::bench) fn own_cpu() -> Option<Duration> {
+pub(crate) fn own_cpu() -> Option<Duration> {
     cpu_of(Path::new("/proc/self"))
 }
 
 /// CPU time the process of this /proc folder has taken so far; `None` where the system does not tell. Threads that have
 /// ended are not in it.
-pub(in crate::cli::bench) fn cpu_of(process: &Path) -> Option<Duration> {
+pub(crate) fn cpu_of(process: &Path) -> Option<Duration> {
     let mut nanoseconds = 0u64;
     for thread in std::fs::read_dir(process.join("task")).ok()? {
         let Ok(text) = std::fs::read_to_string(thread.ok()?.path().join("schedstat")) else {
@@ -23,7 +23,7 @@ pub(in crate::cli::bench) fn cpu_of(process: &Path) -> Option<Duration> {
 }
 
 /// Resident bytes of the process of this /proc folder; `None` where the system does not tell.
-pub(in crate::cli::bench) fn memory_of(process: &Path) -> Option<u64> {
+pub(crate) fn memory_of(process: &Path) -> Option<u64> {
     let status = std::fs::read_to_string(process.join("status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -31,7 +31,7 @@ pub(in crate::cli::bench) fn memory_of(process: &Path) -> Option<u64> {
 }
 
 /// Seconds from one to the other.
-pub(in crate::cli::bench) fn between(before: Option<Duration>, after: Option<Duration>) -> Option<f64> {
+pub(crate) fn between(before: Option<Duration>, after: Option<Duration>) -> Option<f64> {
     Some(after?.saturating_sub(before?).as_secs_f64())
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Median, p99, least, most, mean and standard deviation.
-pub(super) fn statistics(samples: &[f64]) -> Value {
+pub(crate) fn statistics(samples: &[f64]) -> Value {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
@@ -20,13 +20,13 @@ pub(super) fn statistics(samples: &[f64]) -> Value {
     let mean = sorted.iter().sum::<f64>() / count as f64;
     let variance = sorted.iter().map(|sample| (sample - mean).powi(2)).sum::<f64>() / count as f64;
     json!({
-        "median": round(median), "p99": quantile(0.99), "min": sorted[0], "max": last,
+        "median": round(median), "p99": round(quantile(0.99)), "min": round(sorted[0]), "max": round(*last),
         "mean": round(mean), "stddev": round(variance.sqrt()),
     })
 }
 
 /// To two decimals.
-pub(super) fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 

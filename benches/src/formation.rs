@@ -1,0 +1,152 @@
+//! `formation`, `join`, `shutdown`: many members in one process, from the first start to the last leave.
+
+use clap::Args;
+
+use crate::report::Case;
+use crate::swarm::Systems;
+use crate::{Common, Failure};
+
+/// With `--smoke`.
+const FEW: usize = 5;
+/// Sizes with `--smoke` are few, and joins too.
+const SMOKE_JOINS: u16 = 2;
+
+#[derive(Debug, Args)]
+pub(crate) struct FormationArgs {
+    #[command(flatten)]
+    common: Common,
+    /// How many members
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "10,50,71,100"
+    )]
+    nodes: Vec<usize>,
+    /// How many of ours without the peers
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "200")]
+    alone: Vec<usize>,
+    /// Further options for `antiphon swarm`, as one word
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, default_value = "")]
+    ours: String,
+}
+
+/// All members at once, until each reports all.
+pub(crate) fn formation(args: &FormationArgs) -> Result<(), Failure> {
+    let common = &args.common;
+    let systems = Systems::get(common)?;
+    let mut report = systems.report(
+        "formation",
+        "until each of so many members in one process reports all, and how many numbers of members were seen",
+    );
+    let more: Vec<&str> = args.ours.split_whitespace().collect();
+    let with_peers = args.nodes.iter().map(|nodes| (*nodes, true));
+    let alone = args.alone.iter().map(|nodes| (*nodes, false));
+    let sizes: Vec<(usize, bool)> = match common.smoke {
+        true => vec![(FEW, true)],
+        false => with_peers.chain(alone).collect(),
+    };
+    for (nodes, peers) in sizes {
+        let mut formed = Case::new(format!("{nodes} members"));
+        let mut seen = Case::of(format!("{nodes} members: sizes seen"), "sizes");
+        let mut descriptors = Case::of(format!("{nodes} members: open files of each"), "files");
+        for _ in 0..common.runs() {
+            for system in systems.of(nodes, peers) {
+                if let Some(told) = system.run(nodes, 0, &more, common)? {
+                    formed.add(system.series(), told.formed);
+                    seen.add(system.series(), told.sizes);
+                    if let Some(files) = told.descriptors {
+                        descriptors.add(system.series(), files);
+                    }
+                }
+            }
+        }
+        report.cases.extend([formed, seen, descriptors]);
+    }
+    report.tell(&systems.ours.version(), common)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    #[command(flatten)]
+    common: Common,
+    /// How many members there are already
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,100")]
+    nodes: Vec<usize>,
+    /// How many join, one after the other, in each run
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    joins: u16,
+    /// Further options for `antiphon swarm`, as one word
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, default_value = "")]
+    ours: String,
+}
+
+/// One more member, until it sees all and until all see it.
+pub(crate) fn join(args: &JoinArgs) -> Result<(), Failure> {
+    let common = &args.common;
+    let systems = Systems::get(common)?;
+    let mut report = systems.report(
+        "join",
+        "one more member beside so many in one process, each of the joins a sample",
+    );
+    let more: Vec<&str> = args.ours.split_whitespace().collect();
+    let (sizes, joins) = match common.smoke {
+        true => (vec![FEW], SMOKE_JOINS),
+        false => (args.nodes.clone(), args.joins),
+    };
+    for nodes in sizes {
+        let mut own = Case::new(format!("into {nodes}, until the joiner sees all"));
+        let mut everywhere = Case::new(format!("into {nodes}, until all see the joiner"));
+        for _ in 0..common.runs() {
+            for system in systems.of(nodes, true) {
+                let told = system.run(nodes, joins.into(), &more, common)?;
+                for (until_own, until_all) in told.into_iter().flat_map(|told| told.joins) {
+                    own.add(system.series(), until_own);
+                    everywhere.add(system.series(), until_all);
+                }
+            }
+        }
+        report.cases.extend([own, everywhere]);
+    }
+    report.tell(&systems.ours.version(), common)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShutdownArgs {
+    #[command(flatten)]
+    common: Common,
+    /// How many members
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,50,100")]
+    nodes: Vec<usize>,
+    /// Further options for `antiphon swarm`, as one word
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, default_value = "")]
+    ours: String,
+}
+
+/// All leave at once, until the last has left.
+pub(crate) fn shutdown(args: &ShutdownArgs) -> Result<(), Failure> {
+    let common = &args.common;
+    let systems = Systems::get(common)?;
+    let mut report = systems.report(
+        "shutdown",
+        "until the last of so many members in one process that leave at once has left",
+    );
+    let more: Vec<&str> = args.ours.split_whitespace().collect();
+    let sizes = if common.smoke {
+        vec![FEW]
+    } else {
+        args.nodes.clone()
+    };
+    for nodes in sizes {
+        let mut left = Case::new(format!("{nodes} members"));
+        for _ in 0..common.runs() {
+            for system in systems.of(nodes, true) {
+                if let Some(told) = system.run(nodes, 0, &more, common)? {
+                    left.add(system.series(), told.left);
+                }
+            }
+        }
+        report.cases.push(left);
+    }
+    report.tell(&systems.ours.version(), common)
+}

@@ -1,0 +1,245 @@
+//! Many members of one system in one process: ours with `antiphon swarm`, the peers with clients of ours that do the same.
+//!
+//! ```text
+//!  formation ┐                ┌─ antiphon swarm --nodes N --joins J --json
+//!  join      ┼─► System::run ─┼─ java Members swarm tcp.xml N J           ─► Told: formed, sizes seen, joins, left
+//!  shutdown  ┘                └─ memberlist swarm N J
+//! ```
+//! All on loopback, all members at once, each time counted until every member reports all.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::Common;
+use crate::Failure;
+use crate::jgroups::{self, JGroups};
+use crate::memberlist::{self, Memberlist};
+use crate::ours::Ours;
+use crate::report::{Headline, Report};
+use crate::tools::Lines;
+
+/// For everything a swarm does.
+const PATIENCE: Duration = Duration::from_secs(400);
+/// What of ours is measured: its name, its options, and the most nodes it is for on one machine.
+const OURS: [Engine; 1] = [Engine {
+    name: "coordinator",
+    options: &[],
+    most: 100,
+}];
+/// Up to this many nodes of the coordinator's full mesh have few enough connections for a process with 20,000 files.
+const MESH_OF_A_PROCESS: usize = 90;
+
+struct Engine {
+    name: &'static str,
+    options: &'static [&'static str],
+    most: usize,
+}
+
+/// What a swarm told; times in milliseconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) formed: f64,
+    /// How many different numbers of members were reported until then.
+    pub(crate) sizes: f64,
+    /// For each join: until the joiner saw all, and until all saw it.
+    pub(crate) joins: Vec<(f64, f64)>,
+    pub(crate) left: f64,
+    /// Open files of a node once formed, the mean; only ours tells.
+    pub(crate) descriptors: Option<f64>,
+}
+
+/// All that can be had.
+pub(crate) struct Systems {
+    pub(crate) ours: Ours,
+    jgroups: Option<JGroups>,
+    memberlist: Option<Memberlist>,
+}
+
+/// One of them.
+pub(crate) enum System<'a> {
+    Ours(&'a Ours, &'static str, &'static [&'static str]),
+    JGroups(&'a JGroups),
+    Memberlist(&'a Memberlist),
+}
+
+impl Systems {
+    /// Builds and fetches.
+    pub(crate) fn get(common: &Common) -> Result<Self, Failure> {
+        Ok(Self {
+            ours: Ours::build()?,
+            jgroups: common.peer(JGroups::get())?,
+            memberlist: common.peer(Memberlist::get())?,
+        })
+    }
+
+    /// Those that are measured with this many members.
+    pub(crate) fn of(&self, nodes: usize, peers: bool) -> Vec<System<'_>> {
+        let ours = OURS
+            .iter()
+            .filter(|engine| nodes <= engine.most)
+            .map(|engine| System::Ours(&self.ours, engine.name, engine.options));
+        let jgroups = self.jgroups.iter().map(System::JGroups);
+        let memberlist = self.memberlist.iter().map(System::Memberlist);
+        let peers_too = jgroups.chain(memberlist).filter(|_| peers);
+        ours.chain(peers_too).collect()
+    }
+
+    /// A report that compares ours with the peers.
+    pub(crate) fn report(&self, bench: &str, title: &str) -> Report {
+        let mut report = Report::new(bench, title, "ms");
+        report.lower_is_better = true;
+        let jgroups = self.jgroups.as_ref();
+        let memberlist = self.memberlist.as_ref();
+        report.headline = Headline {
+            ours: OURS[OURS.len() - 1].name.to_owned(),
+            peer: memberlist
+                .map(|_| MEMBERLIST.to_owned())
+                .or(jgroups.map(|_| JGROUPS.to_owned())),
+            limit: None,
+        };
+        let versions = [
+            jgroups.map(|_| format!("JGroups {}", jgroups::VERSION)),
+            memberlist.map(|_| format!("memberlist {}", memberlist::VERSION)),
+        ];
+        report.peer_version = Some(versions.into_iter().flatten().collect::<Vec<_>>().join(", "))
+            .filter(|text| !text.is_empty());
+        report
+    }
+}
+
+const JGROUPS: &str = "JGroups tcp.xml";
+const MEMBERLIST: &str = "memberlist";
+
+impl System<'_> {
+    /// As it is told.
+    pub(crate) fn series(&self) -> &'static str {
+        match self {
+            System::Ours(_, name, _) => name,
+            System::JGroups(_) => JGROUPS,
+            System::Memberlist(_) => MEMBERLIST,
+        }
+    }
+
+    /// So many members form, so many more join and leave one after the other, then all leave. `None` for a peer that could not,
+    /// in a run that does without.
+    pub(crate) fn run(
+        &self,
+        nodes: usize,
+        joins: usize,
+        more: &[&str],
+        common: &Common,
+    ) -> Result<Option<Told>, Failure> {
+        eprintln!("{}: {nodes} members, {joins} joins", self.series());
+        let (count, joins) = (nodes.to_string(), joins.to_string());
+        match self {
+            System::Ours(ours, _, options) => {
+                let processes = nodes.div_ceil(MESH_OF_A_PROCESS).to_string();
+                let mut args = vec![
+                    "swarm",
+                    "--nodes",
+                    &count,
+                    "--joins",
+                    &joins,
+                    "--seconds",
+                    "0",
+                    "--json",
+                ];
+                if options.is_empty() {
+                    args.extend(["--processes", &processes]);
+                }
+                args.extend(options.iter().chain(more));
+                ours_told(&ours.printed(&args)?).map(Some)
+            }
+            System::JGroups(jgroups) => common.peer(jgroups.swarm(&count, &joins).and_then(peer_told)),
+            System::Memberlist(client) => {
+                let mut command = Command::new(&client.program);
+                command.args(["swarm", &count, &joins]);
+                common.peer(peer_told(command))
+            }
+        }
+    }
+}
+
+/// The summary of `antiphon swarm --json`.
+fn ours_told(lines: &[Value]) -> Result<Told, Failure> {
+    let summary = lines
+        .iter()
+        .rfind(|line| line["event"] == "summary")
+        .ok_or("antiphon swarm gave no summary")?;
+    let number = |name: &str| {
+        summary[name]
+            .as_f64()
+            .ok_or(format!("no {name} in the summary of antiphon swarm"))
+    };
+    let joins = lines.iter().filter(|line| line["event"] == "join");
+    Ok(Told {
+        formed: number("formed_ms")?,
+        sizes: number("sizes_seen")?,
+        joins: joins
+            .filter_map(|join| Some((join["own_ms"].as_f64()?, join["everywhere_ms"].as_f64()?)))
+            .collect(),
+        left: number("left_ms")?,
+        descriptors: Some(number("descriptors_per_node")?),
+    })
+}
+
+/// Runs a client of a peer to its end.
+fn peer_told(mut command: Command) -> Result<Told, Failure> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
+    let lines = Lines::of(child.stdout.take().expect("stdout is a pipe"));
+    let mut told = Told::default();
+    let result = lines.find(PATIENCE, "the members of a peer", |line| told.learn(line));
+    // It has ended by itself if all went well.
+    let _ = child.kill();
+    let _ = child.wait();
+    result??;
+    Ok(told)
+}
+
+impl Told {
+    /// A line of a peer's client; an answer if it was the last.
+    fn learn(&mut self, line: &str) -> Option<Result<(), Failure>> {
+        let (word, rest) = line.split_once(' ')?;
+        let numbers: Vec<f64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
+        match (word, numbers.as_slice()) {
+            ("formed", [formed, sizes @ ..]) => (self.formed, self.sizes) = (*formed, sizes.len() as f64),
+            ("join", [own, everywhere]) => self.joins.push((*own, *everywhere)),
+            ("left", [left]) => {
+                self.left = *left;
+                return Some(Ok(()));
+            }
+            ("failed", _) => return Some(Err(format!("the members of a peer: {rest}"))),
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_a_peers_client_are_read_until_it_has_left() {
+        let mut told = Told::default();
+        for line in [
+            "formed 412.50 1 2 7 10",
+            "join 12.00 80.25",
+            "noise",
+            "join 14 90",
+        ] {
+            assert!(told.learn(line).is_none());
+        }
+        assert_eq!(told.learn("left 3000.5"), Some(Ok(())));
+        assert_eq!((told.formed, told.sizes, told.left), (412.5, 4.0, 3000.5));
+        assert_eq!(told.joins, [(12.0, 80.25), (14.0, 90.0)]);
+        assert!(told.learn("failed no port").unwrap().is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! A swarm as a person meets it: many nodes form, rest, join and leave, and the end is clean however it comes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn swarm(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    command
+        .arg("swarm")
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null());
+    command
+}
+
+fn summary(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn nodes_of_two_processes_form_one_cluster_take_one_more_in_and_leave() {
+    let arguments = "--nodes 8 --processes 2 --joins 2 --seconds 0.5 --profile local --keyed --group --json";
+    let output = swarm(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let summary = summary(&output);
+    assert_eq!(summary["event"], "summary");
+    assert_eq!((&summary["nodes"], &summary["processes"]), (&8.into(), &2.into()));
+    let sizes = summary["sizes"].as_array().unwrap();
+    assert!(sizes.contains(&8.into()), "{summary}");
+    assert_eq!(summary["sizes_seen"], sizes.len());
+    for figure in [
+        "formed_ms",
+        "left_ms",
+        "descriptors_per_node",
+        "memory_bytes_per_node",
+        "most_connections",
+    ] {
+        assert!(
+            summary[figure].as_f64().is_some_and(|value| value > 0.0),
+            "{figure}: {summary}"
+        );
+    }
+    // Everyone is heard of at rest, by somebody.
+    assert!(
+        summary["rest"]["bytes_sent_per_node_per_s"].as_f64().unwrap() > 0.0,
+        "{summary}"
+    );
+    assert_eq!(summary["removed"], serde_json::json!([]), "{summary}");
+    let own = summary["join_own_ms"]["median"].as_f64().unwrap();
+    let everywhere = summary["join_everywhere_ms"]["median"].as_f64().unwrap();
+    assert!(own > 0.0 && everywhere > 0.0, "{summary}");
+}
+
+#[test]
+fn a_signal_makes_all_nodes_leave_and_nothing_stays_behind() {
+    let mut child = swarm("--nodes 4 --seconds 600 --profile local --json")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let formed: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(formed["event"], "formed");
+    let pid = Pid::from_child(&child);
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    for child in children.split_whitespace() {
+        assert!(
+            !std::path::Path::new("/proc").join(child).exists(),
+            "process {child} stays behind"
+        );
+    }
+}
+
+#[test]
+fn more_nodes_than_the_system_has_files_for_are_refused_with_what_would_help() {
+    let mut command = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_antiphon");
+    let script = format!("ulimit -Sn 400; ulimit -Hn 400; exec {program} swarm --nodes 30 --json");
+    let output = command
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    // With the right to raise even the hard limit there is nothing to refuse.
+    if output.status.code() != Some(0) {
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(
+            complaint.contains("--processes") && complaint.contains("400"),
+            "{complaint}"
+        );
+        assert!(output.stdout.is_empty());
+    }
+    let spread = swarm("--nodes 3 --processes 4").output().unwrap();
+    assert_eq!(spread.status.code(), Some(2), "{spread:?}");
+}
