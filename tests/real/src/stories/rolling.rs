@@ -1,7 +1,7 @@
-//! Restarting all nodes, one after the other.
+//! Restarting all nodes, one after the other. `ANTIPHON_REAL_RUNS` times: each is fifteen restarts.
 
 use super::*;
-use crate::{Cluster, GROUP, Options};
+use crate::{Cluster, GROUP, Options, runs};
 
 #[test]
 fn a_rolling_restart_of_five_under_load_loses_and_doubles_nothing() {
@@ -19,20 +19,22 @@ fn a_rolling_restart_of_five_under_load_loses_and_doubles_nothing() {
         cluster.start(&names);
         cluster.until_together(&names, SOON);
         let load = cluster.load(Duration::from_millis(4));
-        for name in &names {
-            if gracefully {
-                let status = cluster.dismiss(name);
-                assert!(status.success(), "{name} left with {status}");
-            } else {
-                cluster.kill(name);
+        for _ in 0..runs(4) {
+            for name in &names {
+                if gracefully {
+                    let status = cluster.dismiss(name);
+                    assert!(status.success(), "{name} left with {status}");
+                } else {
+                    cluster.kill(name);
+                }
+                cluster.start(&[name]);
+                cluster.until_together(&names, DETECTED);
+                cluster.until("all have heard a good deal since", SOON, |trace| {
+                    names
+                        .iter()
+                        .all(|name| trace.last(name).delivered(GROUP).len() > 50)
+                });
             }
-            cluster.start(&[name]);
-            cluster.until_together(&names, DETECTED);
-            cluster.until("all have heard a good deal since", SOON, |trace| {
-                names
-                    .iter()
-                    .all(|name| trace.last(name).delivered(GROUP).len() > 50)
-            });
         }
         load.end();
         cluster.until_delivered(&names, SOON);
