@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_wire::{Accusation, Block, GroupId, GroupViewId, Incarnation, Level, NodeView};
+use antiphon_wire::{Accusation, Block, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
 use bytes::Bytes;
 
 use crate::{Order, PathTrouble};
@@ -331,6 +331,7 @@ pub struct WhyReport {
 
 /// One fact about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WhyEntry {
     /// It joined in this view.
     Joined {
@@ -353,6 +354,45 @@ pub enum WhyEntry {
         accusers: Vec<Accusation>,
         /// How long ago this node installed the view, in milliseconds.
         ago_ms: u64,
+    },
+    /// It asked this node to be admitted, and was refused.
+    Refused {
+        /// Which incarnation.
+        incarnation: Incarnation,
+        /// Its address.
+        addr: SocketAddr,
+        /// Which side must change what.
+        reason: String,
+        /// Whether it was told that trying again is pointless.
+        fatal: bool,
+        /// How often in a row.
+        times: u32,
+        /// How long ago for the last time, in milliseconds.
+        ago_ms: u64,
+    },
+    /// It waits to be admitted by this node.
+    Joining {
+        /// Which incarnation.
+        incarnation: Incarnation,
+        /// Its address.
+        addr: SocketAddr,
+        /// How long ago it asked last, in milliseconds.
+        asked_ms: u64,
+        /// How long ago it last answered whether it is ready, in milliseconds; only then it is admitted.
+        ready_ms: Option<u64>,
+    },
+    /// What the member said of itself in its last heartbeat.
+    Said {
+        /// Which incarnation.
+        incarnation: Incarnation,
+        /// The last primary view that it had installed.
+        view: ViewId,
+        /// Whether it believed to be in the primary view.
+        primary: bool,
+        /// Whether it wanted to leave.
+        leaving: bool,
+        /// Whom it doubted.
+        doubts: Vec<Incarnation>,
     },
     /// It is a member now; when it was last heard by this node.
     Member {

@@ -13,7 +13,7 @@
 //!   [`Node::poll_output`] to the end and perform the outputs *in that order* (a vote is written to the lifelines before
 //!   it leaves in a frame), then drain [`Node::poll_event`], then ask [`Node::poll_timeout`] when to call
 //!   [`Node::handle_timeout`].
-//! - **questions**, which change nothing: `status`, `why`, `view`.
+//! - **questions**, which change nothing: `view`, `links`, `why`, `inspect`.
 #![forbid(unsafe_code)]
 
 /// Whether a planted mistake is to be made here: `planted!(ReceiveAfterWedge)`, or any at all: `planted!()`. Always false in a product.
@@ -38,9 +38,11 @@ macro_rules! planted {
 
 mod config;
 mod detector;
+mod enquiry;
 mod event;
 mod flush;
 mod group;
+pub mod inspection;
 mod link;
 mod membership;
 mod node;
@@ -56,9 +58,11 @@ mod trail;
 
 pub use antiphon_wire as wire;
 pub use config::*;
+pub use enquiry::Enquirer;
 pub use event::*;
 pub use group::log::scopes::Tagger;
 pub use group::memory::Memory;
+pub use inspection::Inspection;
 pub use node::{Counters, Node};
 pub use output::*;
 pub use time::Time;

@@ -26,6 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_wire::codec::{decode_all, encode_to_vec};
+use antiphon_wire::enquiry::Enquiry;
 use antiphon_wire::frame::{self, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
 use antiphon_wire::group::{GroupControl, GroupData};
 use antiphon_wire::membership::Discovery;
@@ -40,8 +41,8 @@ use crate::random::Random;
 use crate::route::Routes;
 use crate::spread::air::Air;
 use crate::{
-    BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, LifelineCommand, LifelineEvent,
-    LinkCause, Output, PathTrouble, PeerLinks, SendError, Ticket, Time, WhyReport,
+    BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, Inspection, LifelineCommand,
+    LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, SendError, Ticket, Time, WhyReport,
 };
 use holdback::Holdback;
 
@@ -420,6 +421,23 @@ impl Node {
         self.membership.why(now, name)
     }
 
+    /// What this node knows of its cluster now: whom it hears, who doubts whom, who waits, whom it misses.
+    pub fn inspect(&self, now: Time) -> Inspection {
+        self.membership.inspect(now)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
     /// What was dropped so far.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -491,6 +509,13 @@ impl Node {
             Record::Call { .. } => self.counters.frames_malformed += 1,
             Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
             Record::Heard { round, .. } => self.air.answered(sender, round),
+            Record::Enquiry(Enquiry::Ask(ask)) => {
+                for (to, answer) in self.answers(now, &ask) {
+                    self.records.entry(to).or_default().push(answer);
+                }
+            }
+            // Nodes do not ask.
+            Record::Enquiry(Enquiry::Answer(_)) => self.counters.records_misaddressed += 1,
             Record::Beat(beat) if beat.to != self.me => self.counters.records_misaddressed += 1,
             Record::Beat(beat) => self.routes.handle_beat(sender, &beat),
             Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,

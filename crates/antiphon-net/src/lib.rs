@@ -25,4 +25,4 @@ mod transport;
 pub mod udp;
 
 pub use faults::{Fault, Faults};
-pub use transport::{Closing, Connection, Input, Inputs, Transport, TransportCounters};
+pub use transport::{Closing, Connection, Input, Inputs, PathStatus, Transport, TransportCounters};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use antiphon_core::{Class, LifelineCommand, LifelineEvent, PathTrouble};
@@ -40,11 +40,27 @@ pub trait Transport: Send + fmt::Debug {
     /// Replaces the injected faults.
     fn set_faults(&mut self, faults: Faults);
 
+    /// What is known of the ways to other addresses, for people.
+    fn paths(&self) -> Vec<PathStatus> {
+        Vec::new()
+    }
+
     /// What was sent, received and lost so far.
     fn counters(&self) -> TransportCounters;
 
     /// Stops taking frames, lets queued ones leave for at most `within`, and ends. Lifelines are reset.
     fn close(self: Box<Self>, within: Duration) -> Closing;
+}
+
+/// What is known of the way to an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathStatus {
+    /// The address.
+    pub to: SocketAddr,
+    /// The round trip as the system measured it within the last seconds; none without a connection, or where the system does not
+    /// say.
+    pub rtt: Option<Duration>,
 }
 
 /// What a transport counted since it was bound.
@@ -132,6 +148,8 @@ struct ConnectionShared {
     authenticated: AtomicBool,
     refused: AtomicU8,
     closed: AtomicBool,
+    /// Why the first frame that was refused was.
+    refusal: OnceLock<OpenError>,
     /// Wakes the connection's task when one of the above changed.
     changed: Notify,
     refusals: Refusals,
@@ -155,6 +173,7 @@ impl Connection {
                 authenticated: AtomicBool::new(false),
                 refused: AtomicU8::new(0),
                 closed: AtomicBool::new(false),
+                refusal: OnceLock::new(),
                 changed: Notify::new(),
                 refusals,
             }),
@@ -181,6 +200,7 @@ impl Connection {
             return;
         }
         self.shared.refusals.frame(self.shared.remote, error);
+        self.shared.refusal.get_or_init(|| error);
         let refused = self
             .shared
             .refused
@@ -208,6 +228,11 @@ impl Connection {
     pub(crate) fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
         self.shared.changed.notify_one();
+    }
+
+    /// Why the first frame that was refused was, if one was.
+    pub(crate) fn refusal(&self) -> Option<OpenError> {
+        self.shared.refusal.get().copied()
     }
 
     /// Whether it is open (somebody else holds it) and has brought nothing authentic yet.

@@ -181,7 +181,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Pieces", "r22-large-messages"),
     ("Object", "r22-bulk"),
     ("AllHold", "r22-bulk"),
-    ("SafeCut", "g25-the-only-holder-dies"),
+    ("SafeCut", "r14-leaders-die-in-the-flush"),
     ("Safe", "r17-safe"),
     ("Chain", "chain-is-torn"),
     ("HandOn", "chain-is-torn"),

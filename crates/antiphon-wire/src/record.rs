@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::put_varint;
+use crate::enquiry::Enquiry;
 use crate::group::{GroupControl, GroupData};
 use crate::membership::{Discovery, Heartbeat, MembershipMessage};
 use crate::{Block, Incarnation, Wire, wire_enum, wire_struct};
@@ -35,6 +36,8 @@ wire_enum! {
             /// The latest of its calls that came here.
             round: u64,
         },
+        /// What a node would say to another, and what it says; idempotent.
+        Enquiry = 16 (Enquiry),
     }
 }
 

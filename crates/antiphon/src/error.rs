@@ -26,6 +26,13 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// The console could not be opened.
+    Console {
+        /// The path asked for.
+        path: std::path::PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The multicast group could not be joined.
     Multicast {
         /// Its address.
@@ -67,6 +74,11 @@ impl fmt::Display for Error {
             Error::Config(error) => write!(f, "configuration: {error}"),
             Error::Address { given, source } => write!(f, "address {given:?}: {source}"),
             Error::Bind { addr, source } => write!(f, "cannot listen on {addr}: {source}"),
+            Error::Console { path, source } => write!(
+                f,
+                "cannot open a console at {}: {source}; another node may have it, or the directory cannot be written",
+                path.display()
+            ),
             Error::Multicast { group, source } => write!(
                 f,
                 "cannot join multicast group {group}: {source}; is the interface right, and does it do multicast?"
@@ -98,9 +110,10 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Config(error) => Some(error),
-            Error::Address { source, .. } | Error::Bind { source, .. } | Error::Multicast { source, .. } => {
-                Some(source)
-            }
+            Error::Address { source, .. }
+            | Error::Bind { source, .. }
+            | Error::Console { source, .. }
+            | Error::Multicast { source, .. } => Some(source),
             _ => None,
         }
     }

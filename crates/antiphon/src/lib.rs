@@ -25,6 +25,7 @@
 //! - [`Receipt`]: what became of a message.
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
+//! - `console` (feature): a local socket at which a running node answers what it knows.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
 //! # What to rely on
@@ -38,6 +39,8 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+#[cfg(all(feature = "console", unix))]
+pub mod console;
 mod driver;
 mod error;
 mod event;
@@ -45,19 +48,20 @@ mod group;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use antiphon_core::inspection;
 pub use antiphon_core::wire::{
     Accusation, Cause, Departure, Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId,
     ViewId,
 };
 pub use antiphon_core::{
-    ClusterKey, ConfigError, Dissemination, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order, Outcome,
-    PathTrouble, PeerLinks, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
+    ClusterKey, ConfigError, Dissemination, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order,
+    Outcome, PathTrouble, PeerLinks, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};
 
 pub use cluster::{
-    Builder, Cluster, ClusterEvents, GroupStatus, Interface, MULTICAST_PORT, Multicast, Phase, Status,
+    Builder, Cluster, ClusterEvents, GroupStatus, Interface, MULTICAST_PORT, Multicast, Noted, Phase, Status,
     Transport,
 };
 pub use error::{Error, SendError};

@@ -21,7 +21,7 @@ use std::time::Duration;
 use antiphon_wire::membership::Suspicion;
 use antiphon_wire::{Accusation, Evidence, Incarnation};
 
-use crate::{Profile, Time};
+use crate::{Profile, Time, inspection};
 
 /// What this node knows of one member's life.
 #[derive(Debug, Clone)]
@@ -327,6 +327,31 @@ impl Detector {
                     evidence: doubt.evidence.clone(),
                     for_ms,
                 })
+            })
+            .collect()
+    }
+
+    /// Since when the path to the member is in trouble, with nothing heard since.
+    pub(crate) fn trouble_since(&self, member: Incarnation) -> Option<Time> {
+        self.watches.get(&member)?.trouble
+    }
+
+    /// Who doubts whom, as far as this node knows.
+    pub(crate) fn doubts(&self, now: Time) -> Vec<inspection::Doubt> {
+        let mine = self.watches.iter().filter_map(|(accused, watch)| {
+            let doubt = watch.suspected.as_ref()?;
+            Some((self.me, *accused, doubt))
+        });
+        let theirs = self
+            .told
+            .iter()
+            .flat_map(|(accuser, doubts)| doubts.iter().map(|(accused, doubt)| (*accuser, *accused, doubt)));
+        mine.chain(theirs)
+            .map(|(accuser, accused, doubt)| inspection::Doubt {
+                accuser,
+                accused,
+                evidence: doubt.evidence.clone(),
+                since: now.since(doubt.since),
             })
             .collect()
     }

@@ -15,6 +15,7 @@ use super::object::Objects;
 use super::reached::Reached;
 use super::slow::Standstill;
 use super::stream::Stream;
+use super::terms::differ;
 use crate::flush::{Flow, Lead, Retained};
 use crate::{GroupEvent, GroupView};
 
@@ -252,12 +253,7 @@ impl Group {
             Phase::Ghost { .. } | Phase::Refused => return ctx.not_here(from, self.name.clone()),
         }
         if terms != mine {
-            let reason = format!(
-                "the group {:?} has {}; this node asked for {}",
-                self.name,
-                describe(mine),
-                describe(terms)
-            );
+            let reason = differ(&self.name, mine, terms);
             return ctx.send(
                 from,
                 GroupMessage::Refused {
@@ -277,35 +273,4 @@ impl Group {
             name,
         );
     }
-}
-
-fn describe(terms: GroupTerms) -> String {
-    let order = match terms.order {
-        0 => "fifo".to_owned(),
-        1 => "total".to_owned(),
-        2 => "unordered".to_owned(),
-        3 => "scoped".to_owned(),
-        other => format!("unknown ({other})"),
-    };
-    let dissemination = match terms.dissemination {
-        0 => "direct".to_owned(),
-        1 => "chain".to_owned(),
-        2 => "multicast".to_owned(),
-        other => format!("unknown ({other})"),
-    };
-    let slow_after = match terms.slow_after_ms {
-        0 => "no limit for slow members".to_owned(),
-        after => format!("a limit of {after} ms for slow members"),
-    };
-    let engine = match (terms.order, terms.engine) {
-        (1, 0) => " by sequencer".to_owned(),
-        (1, 1) => " by rotation".to_owned(),
-        (1, 2) => " by token".to_owned(),
-        (_, 0) => String::new(),
-        (_, other) => format!(" by unknown ({other})"),
-    };
-    format!(
-        "order {order}{engine}, a window of {} bytes, objects of up to {} bytes, {slow_after} and dissemination {dissemination}",
-        terms.window_bytes, terms.max_object_bytes
-    )
 }

@@ -25,8 +25,7 @@ use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
 use crate::{
-    Dissemination, GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError,
-    Ticket, Time, TotalEngine,
+    GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError, Ticket, Time,
 };
 
 /// Where this node stands with a group.
@@ -193,31 +192,7 @@ impl Group {
     }
 
     pub(crate) fn terms(&self) -> GroupTerms {
-        let order = match self.options.order {
-            Order::Fifo => 0,
-            Order::Total => 1,
-            Order::Unordered => 2,
-            Order::Scoped => 3,
-        };
-        let dissemination = match self.options.dissemination {
-            Dissemination::Direct => 0,
-            Dissemination::Chain => 1,
-            Dissemination::Multicast => 2,
-        };
-        let slow_after = self.options.slow_after.map_or(0, |after| after.as_millis());
-        let engine = match (self.options.order, self.options.engine) {
-            (Order::Unordered | Order::Scoped | Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
-            (Order::Total, TotalEngine::Rotation) => 1,
-            (Order::Total, TotalEngine::Token) => 2,
-        };
-        GroupTerms {
-            order,
-            window_bytes: self.options.window_bytes,
-            dissemination,
-            slow_after_ms: u32::try_from(slow_after).unwrap_or(u32::MAX),
-            engine,
-            max_object_bytes: self.options.max_object_bytes,
-        }
+        super::terms_of(&self.options)
     }
 
     pub(super) fn holds(&self, view: GroupViewId, sender: Incarnation, seq: u64) -> Option<bool> {

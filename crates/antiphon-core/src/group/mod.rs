@@ -38,6 +38,7 @@ pub(crate) mod outbox;
 pub(crate) mod reached;
 pub(crate) mod slow;
 pub(crate) mod stream;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -52,6 +53,7 @@ use self::credit::Credit;
 use self::directory::Directory;
 use self::member::{Group, Phase};
 use self::memory::Memory;
+pub(crate) use self::terms::terms_of;
 use crate::random::Random;
 use crate::{Class, Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
 

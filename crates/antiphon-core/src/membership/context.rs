@@ -13,6 +13,7 @@ use antiphon_wire::{Incarnation, Member, NodeView};
 use super::Effect;
 use super::history::History;
 use super::lifeline::Lifelines;
+use super::refusals::Refusals;
 use crate::detector::Detector;
 use crate::random::Random;
 use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand};
@@ -50,6 +51,7 @@ pub(crate) struct Context {
     pub(crate) detector: Detector,
     pub(crate) lifelines: Lifelines,
     pub(crate) history: History,
+    pub(crate) refusals: Refusals,
     pub(crate) past: Option<Past>,
     pub(crate) fate: Option<Fate>,
     /// Every step of every ballot, if somebody wants to know.
@@ -123,22 +125,27 @@ impl Context {
 
     /// This node as it presents itself.
     pub(crate) fn record(&self) -> NodeRecord {
-        NodeRecord {
-            name: self.config.name.clone(),
-            addr: self.config.addr,
-            further: self.config.further.clone(),
-            metadata: self.config.metadata.clone(),
-            weight: self.config.weight,
-            wire_level: WIRE_LEVEL,
-            engine: 0,
-            policy: 0,
-        }
+        record_of(&self.config)
     }
 
     /// A duration between `base` and twice that.
     pub(crate) fn jitter(&mut self, base: Duration) -> Duration {
         let micros = u64::try_from(base.as_micros()).unwrap_or(u64::MAX).max(1);
         base + Duration::from_micros(self.random.below(micros))
+    }
+}
+
+/// A node with these settings as it presents itself.
+pub(crate) fn record_of(config: &Config) -> NodeRecord {
+    NodeRecord {
+        name: config.name.clone(),
+        addr: config.addr,
+        further: config.further.clone(),
+        metadata: config.metadata.clone(),
+        weight: config.weight,
+        wire_level: WIRE_LEVEL,
+        engine: 0,
+        policy: 0,
     }
 }
 

@@ -16,6 +16,7 @@ use antiphon_wire::{Incarnation, MAX_MEMBERS, Member, NodeView};
 
 use super::check;
 use super::context::{Context, member_of};
+use crate::inspection::Joining;
 use crate::{Config, Time};
 
 /// More joiners than this are not queued; they ask again.
@@ -70,7 +71,7 @@ fn incompatible(config: &Config, node: &NodeRecord) -> Option<String> {
 }
 
 /// Why the node cannot be a member beside those of the view, and whether that is for good.
-fn refusal(
+pub(crate) fn refusal(
     config: &Config,
     view: &NodeView,
     node: &NodeRecord,
@@ -117,6 +118,15 @@ fn refusal(
     None
 }
 
+/// Tells a node that it cannot be admitted, and remembers that for whoever asks.
+fn refuse(cx: &mut Context, now: Time, to: Incarnation, node: &NodeRecord, (reason, fatal): (String, bool)) {
+    if check::record_is_sound(node) {
+        cx.refusals
+            .note(now, to, (&node.name, node.addr), (&reason, fatal));
+    }
+    cx.discover(node.addr, Discovery::Refused { to, reason, fatal });
+}
+
 impl Joiners {
     /// A node asks to be admitted.
     pub(crate) fn ask(
@@ -129,16 +139,8 @@ impl Joiners {
         alive: impl Fn(&Context, Incarnation) -> bool,
     ) {
         let addr = node.addr;
-        if let Some((reason, fatal)) = refusal(&cx.config, view, &node, |member| alive(cx, member)) {
-            cx.discover(
-                addr,
-                Discovery::Refused {
-                    to: sender,
-                    reason,
-                    fatal,
-                },
-            );
-            return;
+        if let Some(refusal) = refusal(&cx.config, view, &node, |member| alive(cx, member)) {
+            return refuse(cx, now, sender, &node, refusal);
         }
         let twin = self
             .by_addr
@@ -154,15 +156,7 @@ impl Joiners {
             } else {
                 "too many nodes are joining at the same time".to_owned()
             };
-            cx.discover(
-                addr,
-                Discovery::Refused {
-                    to: sender,
-                    reason,
-                    fatal: false,
-                },
-            );
-            return;
+            return refuse(cx, now, sender, &node, (reason, false));
         }
         match self.by_addr.get_mut(&addr) {
             Some(joiner) if joiner.incarnation == sender => {
@@ -260,6 +254,18 @@ impl Joiners {
         self.by_addr
             .values()
             .any(|joiner| joiner.incarnation == incarnation)
+    }
+
+    /// Who waits, for people.
+    pub(crate) fn inspect(&self, now: Time) -> Vec<Joining> {
+        let waiting = self.by_addr.values().map(|joiner| Joining {
+            incarnation: joiner.incarnation,
+            name: joiner.record.name.clone(),
+            addr: joiner.record.addr,
+            asked: now.since(joiner.heard),
+            ready: joiner.ready.map(|ready| now.since(ready)),
+        });
+        waiting.collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

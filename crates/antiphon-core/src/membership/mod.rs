@@ -11,7 +11,8 @@
 //! - [`seat`]: a member; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
 //! - [`engine`], [`coordinator`], [`slot`]: how the next primary view is decided;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
-//! - [`lifeline`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all.
+//! - [`lifeline`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
+//! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
 //!
 //! # Messages
 //!
@@ -49,13 +50,12 @@ use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 use self::context::{Context, Fate};
 use self::history::History;
 use self::lifeline::Lifelines;
+use self::refusals::Refusals;
 use self::seat::Seat;
 use self::seeking::Seeking;
 use crate::detector::Detector;
 use crate::random::Random;
-use crate::{
-    BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyEntry, WhyReport,
-};
+use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
 
 mod check;
 mod context;
@@ -63,17 +63,20 @@ mod coordinator;
 mod engine;
 mod founding;
 mod history;
+mod inspect;
 mod joining;
 mod leaving;
 mod lifeline;
 mod lineage;
 mod nonprimary;
+mod refusals;
 mod seat;
 mod seeking;
 pub mod slot;
 mod wish;
 
 pub(crate) use check::addresses_are_sound;
+pub(crate) use inspect::ask_of;
 
 /// What membership wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +145,7 @@ impl Membership {
             peers: BTreeMap::new(),
             lifelines: Lifelines::default(),
             history: History::default(),
+            refusals: Refusals::default(),
             past: None,
             fate: None,
             trail: None,
@@ -329,16 +333,7 @@ impl Membership {
     /// What is known about why a named node is or is not a member.
     pub(crate) fn why(&self, now: Time, name: &str) -> WhyReport {
         let mut entries = self.cx.history.why(now, name);
-        if let Phase::Seated(seat) = &self.phase
-            && let Some(member) = seat.view.members.iter().find(|member| member.name == name)
-        {
-            let heard = self.cx.detector.last_heard(member.incarnation).unwrap_or(now);
-            entries.push(WhyEntry::Member {
-                incarnation: member.incarnation,
-                last_heard_ms: u64::try_from(now.since(heard).as_millis()).unwrap_or(u64::MAX),
-                accusers: self.cx.detector.accusers(now, member.incarnation),
-            });
-        }
+        self.extend_why(now, name, &mut entries);
         WhyReport {
             name: name.to_owned(),
             entries,

@@ -13,12 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use antiphon_wire::enquiry::{Ask, Objection};
 use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
 use antiphon_wire::{Incarnation, NodeView, ViewId};
 
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
+use crate::inspection::Looking;
 use crate::{BallotStep, Event, PathTrouble, Time};
 
 /// More candidates than this are not listened to.
@@ -176,14 +178,53 @@ impl Seeking {
         }
     }
 
-    fn report_missing(&mut self, cx: &mut Context, now: Time) {
+    /// What this node looks for, for people.
+    pub(crate) fn inspect(&self, cx: &Context, now: Time) -> Looking {
+        let (missing, rejecting) = self.missing_now(cx);
+        let candidates = self.candidates.values();
+        Looking {
+            missing,
+            rejecting,
+            candidates: candidates
+                .map(|other| {
+                    (
+                        other.record.name.clone(),
+                        other.record.addr,
+                        now.since(other.heard),
+                    )
+                })
+                .collect(),
+            founder: self.founding.is_some(),
+            asks: self.target.as_ref().map(|target| target.addr),
+            remnant: self.remnant.map(|since| now.since(since)),
+            refused: self
+                .refused
+                .as_ref()
+                .map(|(told, reason)| (reason.clone(), now.since(*told))),
+        }
+    }
+
+    /// Why this node could not found a cluster with the one that is asked about.
+    pub(crate) fn objection(&self, cx: &Context, ask: &Ask) -> Option<Objection> {
+        let differ = ask.founder && self.founding.is_some() && ask.seeds != founding::digest_of(&cx.config);
+        differ.then(|| Objection {
+            reason: seed_lists_differ(&ask.node, 0),
+            fatal: false,
+        })
+    }
+
+    fn missing_now(&self, cx: &Context) -> Missing {
         let missing: Vec<SocketAddr> = founding::seeds_of(&cx.config)
             .into_iter()
             .filter(|seed| *seed != cx.config.addr && !self.candidates.contains_key(seed))
             .collect();
         let rejects = |seed: &&SocketAddr| self.lost.get(*seed).is_some_and(|lost| *lost >= REJECTED_AFTER);
         let rejecting: Vec<SocketAddr> = missing.iter().filter(rejects).copied().collect();
-        let told = (missing, rejecting);
+        (missing, rejecting)
+    }
+
+    fn report_missing(&mut self, cx: &mut Context, now: Time) {
+        let told = self.missing_now(cx);
         let news = match &self.missing {
             None => true,
             Some((at, known)) => *known != told || now.since(*at) >= FORMING_REPEATS,

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_core::{
-    Config, DialId, Event, GroupEvent, GroupHandle, GroupOptions, GroupView, LifelineCommand, LifelineEnd,
-    LifelineEvent, Message, Node, Output, PathTrouble, SendError, Ticket, Time,
+    Config, DialId, Event, GroupEvent, GroupHandle, GroupOptions, GroupView, Inspection, LifelineCommand,
+    LifelineEnd, LifelineEvent, Message, Node, Output, PathTrouble, SendError, Ticket, Time, WhyReport,
 };
 use bytes::Bytes;
 
@@ -25,6 +25,8 @@ pub(crate) struct Cluster {
     waiting: Vec<(usize, usize, Arrival)>,
     connections: u64,
     configure: fn(usize, &mut Config),
+    /// Frames to addresses that no host ever had.
+    pub(crate) strays: Vec<(SocketAddr, Bytes)>,
 }
 
 struct Host {
@@ -67,6 +69,7 @@ impl Cluster {
             waiting: Vec::new(),
             connections: 0,
             configure,
+            strays: Vec::new(),
         };
         let seeds: Vec<usize> = (1..=hosts).collect();
         for host in 1..=hosts {
@@ -93,6 +96,21 @@ impl Cluster {
 
     pub(crate) fn log(&self, host: usize) -> &Log {
         &self.hosts[&host].log
+    }
+
+    pub(crate) fn inspect(&self, host: usize) -> Inspection {
+        let node = self.hosts[&host].node.as_ref().expect("the host runs");
+        node.inspect(self.now)
+    }
+
+    pub(crate) fn why(&self, host: usize, name: &str) -> WhyReport {
+        let node = self.hosts[&host].node.as_ref().expect("the host runs");
+        node.why(self.now, name)
+    }
+
+    /// A frame of somebody who is no host arrives.
+    pub(crate) fn hear(&mut self, host: usize, from: SocketAddr, frame: Bytes) {
+        self.arrive(host, Arrival::Frame(from, frame));
     }
 
     pub(crate) fn join(&mut self, host: usize, group: &str, options: GroupOptions) -> GroupHandle {
@@ -272,6 +290,10 @@ impl Cluster {
         match output {
             Output::Frame { to, frame, .. } => {
                 let bytes = frame.to_bytes();
+                if !self.hosts.contains_key(&host_of(to)) {
+                    self.strays.push((to, bytes));
+                    return;
+                }
                 let to = host_of(to);
                 if self.hosts.get(&to).is_some_and(|entry| entry.node.is_some()) {
                     self.carry(host, to, Arrival::Frame(addr(host), bytes));

@@ -1,6 +1,7 @@
 //! Stories about whole nodes: a cluster forms, orders, loses members and goes on.
 
 mod cluster;
+mod enquiries;
 
 use std::time::Duration;
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  accept ─► limits ─► preamble ─► first frame ─┬─ Control, Bulk ─► frames, until it ends
-//!                                               └─ Lifeline ─────► records, until it ends (lifeline.rs)
+//!                                               ├─ Lifeline ─────► records, until it ends (lifeline.rs)
+//!                                               └─ of an enquiry ► a notice, and its end (enquiry.rs)
 //! ```
 //! Whoever has brought no authentic frame in time is closed: a port scanner, a browser, a slow loris. The core says what is
 //! authentic, through [`Connection`].
@@ -150,6 +151,8 @@ pub(super) struct Inbound {
     /// The dialler's advertised address once it has said so.
     pub(super) from: SocketAddr,
     pub(super) is_lifeline: bool,
+    /// The dialler wants to know what becomes of its first frame.
+    asks: bool,
     buffers: ReadBuffers,
     /// Given back when the connection ends.
     _share: Share,
@@ -179,6 +182,7 @@ impl Inbound {
             decoder: StreamDecoder::new(),
             from,
             is_lifeline: false,
+            asks: false,
             buffers: ReadBuffers::new(),
             _share: share,
             _open: open,
@@ -193,6 +197,9 @@ impl Inbound {
         let Some(first) = self.read_first_frame().await else {
             return;
         };
+        if self.asks {
+            return self.answer_enquiry(first).await;
+        }
         match frame::peek(&first) {
             Ok((Kind::Lifeline, _)) => lifeline::watch(self, first).await,
             Ok((Kind::Control, _)) => self.pass_frames(Class::Control, first).await,
@@ -205,9 +212,10 @@ impl Inbound {
     async fn read_preamble(&mut self) -> bool {
         loop {
             match preamble::read(self.decoder.buffer()) {
-                Start::Preamble(from) => {
+                start @ (Start::Preamble(from) | Start::Asking(from)) => {
                     self.decoder.buffer().advance(PREAMBLE_BYTES);
                     self.from = from;
+                    self.asks = matches!(start, Start::Asking(_));
                     break;
                 }
                 Start::Other => break,
@@ -224,6 +232,11 @@ impl Inbound {
         // Nobody waiting to dial this peer is no news to anyone.
         let _ = self.common.alive.send(self.from);
         true
+    }
+
+    /// Until when something authentic must have come.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     async fn read_first_frame(&mut self) -> Option<Bytes> {

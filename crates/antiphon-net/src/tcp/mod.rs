@@ -9,7 +9,8 @@
 //! ```
 //! Whoever has something to send dials, one connection per (address, class), when the first frame comes, and closes it when
 //! nothing came for long: what a node holds grows with the peers it speaks to, not with those it knows. A connection begins with its dialler's advertised `preamble`; what it is for shows in the kind
-//! of its first frame. Nobody writes on an inbound connection: a byte or an end towards the dialler is trouble.
+//! of its first frame. Nobody writes on an inbound connection, unless its dialler asked for a notice ([`enquire`]): a byte or an end
+//! towards the dialler is trouble.
 //!
 //! Costs: a frame is written from the one buffer it was sealed into, up to 64 frames a system call; received frames
 //! are slices of the read buffer.
@@ -26,6 +27,7 @@
 //! - *this transport is dropped*: lifelines are reset, never closed in order.
 
 mod buffer;
+mod enquiry;
 mod inbound;
 mod lifeline;
 mod outbound;
@@ -49,12 +51,13 @@ use tokio::task::JoinHandle;
 use crate::faults::{FaultTable, is_lost};
 use crate::transport::InputSenders;
 use crate::udp::{Caster, MulticastConfig};
-use crate::{Closing, Faults, Inputs, Transport, TransportCounters};
+use crate::{Closing, Faults, Inputs, PathStatus, Transport, TransportCounters};
 use inbound::InboundLimits;
 use lifeline::OutboundLifeline;
 use outbound::Outbound;
 use refusals::Refusals;
 
+pub use enquiry::{Reached, enquire};
 pub use socket::listen;
 
 /// Settings of a TCP transport. Made with [`TcpConfig::new`], then changed field by field.
@@ -332,6 +335,18 @@ impl Transport for TcpTransport {
             connections: counters.connections.load(Ordering::Relaxed),
             ..TransportCounters::default()
         }
+    }
+
+    fn paths(&self) -> Vec<PathStatus> {
+        let control = self
+            .outbound
+            .iter()
+            .filter(|((_, class), _)| *class == Class::Control);
+        let status = |(&(to, _), outbound): (&(SocketAddr, Class), &Outbound)| PathStatus {
+            to,
+            rtt: outbound.rtt(),
+        };
+        control.map(status).collect()
     }
 
     fn close(mut self: Box<Self>, within: Duration) -> Closing {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use antiphon_core::{Class, PathTrouble};
@@ -50,6 +50,7 @@ pub(super) struct Outbound {
     class: Class,
     queue: mpsc::Sender<Queued>,
     queued_bytes: Arc<AtomicUsize>,
+    rtt: Arc<RoundTrip>,
     task: AbortOnDrop,
 }
 
@@ -64,6 +65,7 @@ impl Outbound {
     pub(super) fn spawn(common: Arc<Common>, to: SocketAddr, class: Class) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let rtt = Arc::new(RoundTrip::default());
         let alive = common.alive.subscribe();
         let path = Path {
             common,
@@ -72,6 +74,7 @@ impl Outbound {
             queue: receiver,
             queued_bytes: queued_bytes.clone(),
             alive,
+            rtt: rtt.clone(),
             back_off: Duration::ZERO,
         };
         let task = AbortOnDrop(tokio::spawn(path.run()));
@@ -79,6 +82,7 @@ impl Outbound {
             class,
             queue,
             queued_bytes,
+            rtt,
             task,
         }
     }
@@ -103,11 +107,29 @@ impl Outbound {
         taken
     }
 
+    /// The round trip of the present connection, as the system measured it lately; none without a connection.
+    pub(super) fn rtt(&self) -> Option<Duration> {
+        match self.rtt.micros.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Duration::from_micros(micros.into())),
+        }
+    }
+
     /// Takes no more frames; the task ends when those it has are sent.
     pub(super) fn finish(self) -> AbortOnDrop {
         self.task
     }
 }
+
+/// A connection's round trip, for people: looked at now and then, since it costs a system call.
+#[derive(Debug, Default)]
+struct RoundTrip {
+    /// 0 if there is none.
+    micros: AtomicU32,
+}
+
+/// Between two looks.
+const RTT_EVERY: Duration = Duration::from_secs(1);
 
 /// The task's side.
 struct Path {
@@ -117,6 +139,7 @@ struct Path {
     queue: mpsc::Receiver<Queued>,
     queued_bytes: Arc<AtomicUsize>,
     alive: broadcast::Receiver<SocketAddr>,
+    rtt: Arc<RoundTrip>,
     back_off: Duration,
 }
 
@@ -140,6 +163,7 @@ impl Path {
                     let connected = Instant::now();
                     let _open = Counted::new(&self.common);
                     let end = self.serve(&stream, &mut batch).await;
+                    self.rtt.micros.store(0, Ordering::Relaxed);
                     if connected.elapsed() >= GOOD_CONNECTION {
                         self.back_off = Duration::ZERO;
                     }
@@ -232,11 +256,21 @@ impl Path {
         }
         let idle_timeout = self.idle_timeout();
         let mut received = Vec::with_capacity(BATCH);
+        let mut looked = None;
         loop {
             let written = self.write(stream, batch).await;
             self.queued_bytes.fetch_sub(batch.take_bytes(), Ordering::AcqRel);
             if let Err(error) = written {
                 return End::Trouble(trouble(&error));
+            }
+            // Control is little, and comes with every heartbeat.
+            if self.class == Class::Control
+                && looked.is_none_or(|looked: Instant| looked.elapsed() >= RTT_EVERY)
+            {
+                looked = Some(Instant::now());
+                let micros =
+                    socket::round_trip(stream).map_or(0, |rtt| rtt.as_micros().clamp(1, 1 << 31) as u32);
+                self.rtt.micros.store(micros, Ordering::Relaxed);
             }
             tokio::select! {
                 count = self.queue.recv_many(&mut received, BATCH) => {

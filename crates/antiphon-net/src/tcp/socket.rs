@@ -73,11 +73,29 @@ fn keepalive(idle: Duration) -> TcpKeepalive {
 /// R9: whether this end has received the other's FIN and nothing ended the connection otherwise: an earlier reset also
 /// lets a read return nothing, but leaves another state.
 #[cfg(target_os = "linux")]
-#[allow(unsafe_code)]
 pub(super) fn is_in_close_wait(stream: &TcpStream) -> io::Result<bool> {
+    const TCP_CLOSE_WAIT: u8 = 8;
+    Ok(tcp_info(stream)?.tcpi_state == TCP_CLOSE_WAIT)
+}
+
+/// The round trip of a connection as the kernel measured it, smoothed; none where it says nothing of it.
+#[cfg(target_os = "linux")]
+pub(super) fn round_trip(stream: &TcpStream) -> Option<Duration> {
+    let micros = tcp_info(stream).ok()?.tcpi_rtt;
+    (micros > 0).then(|| Duration::from_micros(micros.into()))
+}
+
+/// Elsewhere it is not known.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn round_trip(_stream: &TcpStream) -> Option<Duration> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn tcp_info(stream: &TcpStream) -> io::Result<libc::tcp_info> {
     use std::os::fd::AsRawFd;
 
-    const TCP_CLOSE_WAIT: u8 = 8;
     // SAFETY: all-zero is a valid `tcp_info`, which has integers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -94,7 +112,7 @@ pub(super) fn is_in_close_wait(stream: &TcpStream) -> io::Result<bool> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(info.tcpi_state == TCP_CLOSE_WAIT)
+    Ok(info)
 }
 
 /// Elsewhere the state is not known, so no lifeline proves anything there.

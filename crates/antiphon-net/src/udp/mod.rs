@@ -47,6 +47,7 @@
 //!   the log now and then; with one, it has a session that may hold 128 KiB until the core refuses its first frame;
 //! - *somebody on the path forges segments*: the frame does not open and is lost. Against those only a path of one's own helps.
 
+mod enquiry;
 mod flow;
 mod memory;
 mod multicast;
@@ -66,11 +67,12 @@ use antiphon_wire::frame::Frame;
 
 use crate::faults::is_lost;
 use crate::tcp::{AbortOnDrop, Common, TcpConfig, TcpTransport};
-use crate::{Closing, Faults, Inputs, Transport, TransportCounters};
+use crate::{Closing, Faults, Inputs, PathStatus, Transport, TransportCounters};
 use flow::{Flow, Flows};
 use sessions::Receiver;
 use socket::Datagrams;
 
+pub use enquiry::{Greeted, greet};
 pub(crate) use multicast::Caster;
 pub use multicast::MulticastConfig;
 pub use socket::{SMALLEST_DATAGRAM, listen};
@@ -310,6 +312,10 @@ impl Transport for UdpTransport {
             frames_incomplete: sum(|counters| &counters.lost_frames),
             ..self.tcp.counters()
         }
+    }
+
+    fn paths(&self) -> Vec<PathStatus> {
+        self.tcp.paths()
     }
 
     fn close(self: Box<Self>, within: Duration) -> Closing {

@@ -37,6 +37,14 @@ impl ClusterKey {
     }
 }
 
+impl ClusterKey {
+    /// Eight hexadecimal digits by which people can compare keys; they reveal nothing of them. Each frame has them.
+    pub fn id(&self) -> String {
+        let id = Mode::new(Some(self)).key_id();
+        id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 impl fmt::Debug for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClusterKey(…)")

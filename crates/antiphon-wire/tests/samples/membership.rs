@@ -1,5 +1,7 @@
 //! Every message of the membership layer.
 
+use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, Objection};
+use antiphon_wire::group::GroupTerms;
 use antiphon_wire::membership::{
     AcceptedValue, Ballot, Certificate, Discovery, Heartbeat, LifelineRecord, MembershipMessage, NodeRecord,
     Proof, SlotId, SlotMessage, Standing, Suspicion, VoteState,
@@ -132,9 +134,75 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             },
         ),
     ];
+    let enquiries = enquiries().map(|(name, enquiry)| (name, Record::Enquiry(enquiry)));
     let discovery = discovery.map(|(name, message)| (name, Record::Discovery(message)));
     let heartbeats = heartbeats.map(|(name, message)| (name, Record::Heartbeat(message)));
-    discovery.into_iter().chain(heartbeats).collect()
+    discovery.into_iter().chain(heartbeats).chain(enquiries).collect()
+}
+
+fn enquiries() -> [(&'static str, Enquiry); 4] {
+    let terms = GroupTerms {
+        order: 1,
+        window_bytes: 1 << 20,
+        dissemination: 0,
+        slow_after_ms: 30_000,
+        engine: 0,
+        max_object_bytes: 256 << 20,
+    };
+    let ask = Ask {
+        nonce: 0x0123_4567_89ab_cdef,
+        node: node(),
+        seeds: 77,
+        founder: true,
+        groups: vec![GroupAsked {
+            name: "main".to_owned(),
+            terms,
+        }],
+        answer_to: vec![member(1).addr, member(9).addr],
+    };
+    let forming = Answer {
+        nonce: ask.nonce,
+        to: member(1).addr,
+        node: node(),
+        seeds: 77,
+        standing: None,
+        members: 0,
+        coordinator: None,
+        present: false,
+        missing: vec![member(2).addr],
+        objection: None,
+        groups: Vec::new(),
+    };
+    let member = Answer {
+        standing: Some(standing()),
+        members: 2,
+        coordinator: Some(("node-2".to_owned(), member(2).addr)),
+        present: true,
+        missing: Vec::new(),
+        objection: Some(Objection {
+            reason: "the name is taken".to_owned(),
+            fatal: false,
+        }),
+        groups: vec![("main".to_owned(), "has other options".to_owned())],
+        ..forming.clone()
+    };
+    let nowhere = Ask {
+        groups: Vec::new(),
+        answer_to: Vec::new(),
+        ..ask.clone()
+    };
+    [
+        ("enquiry with a group", Enquiry::Ask(Box::new(ask))),
+        ("enquiry that wants no answer", Enquiry::Ask(Box::new(nowhere))),
+        (
+            "answer of a node without a view to an enquiry",
+            Enquiry::Answer(Box::new(forming)),
+        ),
+        (
+            "answer of a member to an enquiry",
+            Enquiry::Answer(Box::new(member)),
+        ),
+    ]
 }
 
 pub(crate) fn controls() -> Vec<(&'static str, Control)> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::BenchArgs;
+use super::console::args::{MembersArgs, ViewArgs, WhyArgs};
 use super::exit;
 use super::patience::Patience;
 use super::size::Size;
@@ -30,6 +31,12 @@ pub(crate) enum Command {
     Node(Box<NodeArgs>),
     /// Make a new cluster key in a file that only you can read
     Key(KeyArgs),
+    /// Show the members of the cluster as a node on this host sees them, and who suspects whom
+    Members(MembersArgs),
+    /// Tell why a node is, or is not, a member, as a node on this host knows it
+    Why(WhyArgs),
+    /// Show the last 100 views with their causes, and what else happened to a node on this host
+    View(ViewArgs),
     /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
     Bench(Box<BenchArgs>),
     /// Run many whole nodes on this machine: how fast they form and leave, and what each takes
@@ -189,6 +196,11 @@ pub(crate) struct NodeArgs {
     /// File with settings (TOML): the same names as the flags, without the dashes in front
     #[arg(long, env = "ANTIPHON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Socket at which this node answers `antiphon members`, `why`, `view` and `doctor`, or `none` [default: one in
+    /// $ANTIPHON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/antiphon, else, for root, /run/antiphon, else /tmp/antiphon-UID]
+    #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 
     /// Speak JSON: one object a line on stdout and stdin, for programs; logs go to stderr
     #[arg(long, env = "ANTIPHON_JSON", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]

@@ -9,12 +9,14 @@
 //! ```
 //! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
 //! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
+//! - [`console`]: questions to a running node; [`doctor`]: why a node cannot form or join a cluster.
 //! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
 //!
 //! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
 
 mod args;
 mod bench;
+mod console;
 mod demo;
 mod exit;
 mod figures;
@@ -50,6 +52,9 @@ pub(crate) fn run() -> i32 {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Swarm(args) => swarm::run(&args),
+        Command::Members(args) => console::members(&args),
+        Command::Why(args) => console::why(&args),
+        Command::View(args) => console::view(&args),
     };
     match result {
         Ok(exit) => exit.code(),

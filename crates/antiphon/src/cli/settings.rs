@@ -62,6 +62,8 @@ pub(crate) struct Settings {
     pub(crate) key: Option<ClusterKey>,
     pub(crate) insecure: bool,
     pub(crate) allow_faults: bool,
+    /// Where the console is to be, unless at the default place; `none`: nowhere.
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) json: bool,
     /// What the person who started the node should know, though it works.
     pub(crate) warnings: Vec<String>,
@@ -76,6 +78,14 @@ impl std::fmt::Display for Seed {
         let addresses: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         f.write_str(&addresses.join("/"))
     }
+}
+
+/// Addresses as they were written: with names, and seeds with slashes.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) bind: Vec<String>,
+    pub(crate) advertise: Vec<String>,
+    pub(crate) seeds: Vec<String>,
 }
 
 /// The configuration file.
@@ -108,6 +118,7 @@ struct File {
     key_file: Option<PathBuf>,
     insecure: Option<bool>,
     allow_faults: Option<bool>,
+    socket: Option<PathBuf>,
     json: Option<bool>,
 }
 
@@ -147,6 +158,28 @@ impl Settings {
             None => File::default(),
         };
         Self::merge(args, file)
+    }
+
+    /// Whether enough is given for a node: without, there is nothing to check.
+    pub(crate) fn are_given(args: &NodeArgs) -> bool {
+        args.config.is_some() || (args.cluster.is_some() && args.name.is_some())
+    }
+
+    /// The addresses as they were written, before any name is looked up.
+    pub(crate) fn written(args: &NodeArgs) -> Result<Written, Failed> {
+        let file = match &args.config {
+            Some(path) => read_file(path)?,
+            None => File::default(),
+        };
+        let either = |given: &Option<Vec<String>>, file: Option<Strings>| {
+            let texts = given.clone().or(file.map(Strings::into_vec)).unwrap_or_default();
+            texts.into_iter().filter(|text| !text.is_empty()).collect()
+        };
+        Ok(Written {
+            bind: either(&args.bind, file.bind),
+            advertise: either(&args.advertise, file.advertise),
+            seeds: either(&args.seeds, file.seeds),
+        })
     }
 
     fn merge(args: NodeArgs, file: File) -> Result<Self, Failed> {
@@ -253,6 +286,7 @@ impl Settings {
             key: None,
             insecure: args.insecure.or(file.insecure).unwrap_or(false),
             allow_faults: args.allow_faults.or(file.allow_faults).unwrap_or(false),
+            socket: args.socket.or(file.socket),
             json: args.json.or(file.json).unwrap_or(false),
             warnings: Vec::new(),
         };
@@ -393,6 +427,9 @@ impl Settings {
         }
         put("insecure", toml::Value::Boolean(self.insecure));
         put("allow-faults", toml::Value::Boolean(self.allow_faults));
+        if let Some(path) = &self.socket {
+            put("socket", text(&path.display()));
+        }
         put("json", toml::Value::Boolean(self.json));
         put(
             "metadata",

@@ -1,5 +1,8 @@
 //! From settings to a running node.
 
+#[cfg(all(feature = "console", unix))]
+mod console;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -114,6 +117,8 @@ pub struct Builder {
     max_datagram: Option<u16>,
     multicast: Option<Multicast>,
     memory: Option<MemoryNetwork>,
+    #[cfg(all(feature = "console", unix))]
+    console: Option<console::Wanted>,
 }
 
 /// A transport that listens, what comes in by it, and where the others reach it: at least one address.
@@ -141,6 +146,8 @@ impl Builder {
             max_datagram: None,
             multicast: None,
             memory: None,
+            #[cfg(all(feature = "console", unix))]
+            console: None,
         }
     }
 
@@ -292,7 +299,7 @@ impl Builder {
     /// that goes. Must be called on a tokio runtime with time and I/O enabled; the node lives there.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`].
+    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`], [`Error::Console`].
     ///
     /// # Cancel safety
     /// If the future is dropped, no node is started.
@@ -355,6 +362,8 @@ impl Builder {
         // The core mixes what it is given and hands parts out as incarnations: the name above must not tell them.
         seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
 
+        #[cfg(all(feature = "console", unix))]
+        let console = console::open(self.console.as_ref(), &config)?;
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
         let shared = Arc::new(ClusterShared::new(self.cluster, name, addrs, commands));
         let settings = driver::Settings {
@@ -363,6 +372,10 @@ impl Builder {
             allow_faults: self.allow_faults,
         };
         let driver = Driver::new(settings, shared.clone(), transport, inputs, command_receiver)?;
+        #[cfg(all(feature = "console", unix))]
+        if let Some((server, facts)) = console {
+            server.serve(shared.clone(), facts);
+        }
         tokio::spawn(driver.run());
         Ok(Cluster {
             handle: Arc::new(Handle { shared }),

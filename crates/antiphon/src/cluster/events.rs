@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use antiphon_core::wire::{Incarnation, NodeView};
 use tokio::sync::Notify;
 
+use super::journal::{Journal, Noted};
 use crate::ClusterEvent;
 
 /// Events that wait for a reader before its stream ends with [`ClusterEvent::Overrun`]. A view comes a few times a
@@ -27,6 +28,7 @@ struct HubState {
     forming: Option<ClusterEvent>,
     ended: bool,
     readers: Vec<Weak<Queue>>,
+    journal: Journal,
 }
 
 #[derive(Debug, Default)]
@@ -64,8 +66,21 @@ impl Hub {
         ClusterEvents { queue }
     }
 
+    /// What has happened so far, as far as it is kept, and a stream of what follows: without a gap, and without the present state.
+    pub(crate) fn history(&self) -> (Vec<Noted>, ClusterEvents) {
+        let mut state = self.lock();
+        let queue = Arc::new(Queue::default());
+        if state.ended {
+            queue.end();
+        } else {
+            state.readers.push(Arc::downgrade(&queue));
+        }
+        (state.journal.all(), ClusterEvents { queue })
+    }
+
     pub(crate) fn publish(&self, event: ClusterEvent) {
         let mut state = self.lock();
+        state.journal.note(&event);
         match &event {
             ClusterEvent::Incarnation(incarnation) => {
                 state.incarnation = Some(*incarnation);

@@ -11,21 +11,23 @@
 
 mod builder;
 mod events;
+mod journal;
 mod shared;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_core::WhyReport;
 use antiphon_core::wire::{Incarnation, NodeView};
+use antiphon_core::{Inspection, WhyReport};
 use antiphon_net::{Fault, TransportCounters};
 use tokio::sync::oneshot;
 
 pub use builder::{Builder, Interface, MULTICAST_PORT, Multicast, Transport};
 pub use events::ClusterEvents;
 pub(crate) use events::Hub;
-pub(crate) use shared::{ClusterShared, Command, Handle, Wake};
+pub use journal::Noted;
+pub(crate) use shared::{ClusterShared, Command, Examined, Handle, Wake};
 
 use crate::{Error, GroupBuilder};
 
@@ -74,6 +76,12 @@ impl Cluster {
         self.handle.shared.hub().subscribe()
     }
 
+    /// What has happened to this node so far, oldest first: its last 100 views, primary or not, and its last 200 other events.
+    /// With a stream of what follows, without a gap in between.
+    pub fn history(&self) -> (Vec<Noted>, ClusterEvents) {
+        self.handle.shared.hub().history()
+    }
+
     /// A group to join. Nothing happens until [`GroupBuilder::join`] or [`GroupBuilder::start`].
     pub fn group(&self, name: impl Into<String>) -> GroupBuilder {
         GroupBuilder::new(self.clone(), name.into())
@@ -87,6 +95,15 @@ impl Cluster {
     pub async fn why(&self, name: impl Into<String>) -> Result<WhyReport, Error> {
         let name = name.into();
         self.ask(|reply| Command::Why { name, reply }).await
+    }
+
+    /// What the node knows of its cluster now: whom it hears, who doubts whom, who waits to be admitted, whom it misses.
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub async fn inspect(&self) -> Result<Inspection, Error> {
+        let examined = self.ask(|reply| Command::Examine { reply }).await?;
+        Ok(examined.inspection)
     }
 
     /// What the node is doing, in one piece.

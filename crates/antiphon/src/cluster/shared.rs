@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_core::{GroupHandle, GroupOptions, WhyReport};
-use antiphon_net::Fault;
+use antiphon_core::{GroupHandle, GroupOptions, Inspection, WhyReport};
+use antiphon_net::{Fault, PathStatus};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::{Hub, Status};
@@ -27,6 +27,9 @@ pub(crate) enum Command {
     Status {
         reply: oneshot::Sender<Status>,
     },
+    Examine {
+        reply: oneshot::Sender<Box<Examined>>,
+    },
     SetFaults {
         faults: Vec<(String, Fault)>,
         reply: oneshot::Sender<Result<(), Error>>,
@@ -34,6 +37,14 @@ pub(crate) enum Command {
     Leave {
         reply: oneshot::Sender<()>,
     },
+}
+
+/// All that a node can say of itself, at one moment.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    pub(crate) status: Status,
+    pub(crate) inspection: Inspection,
+    pub(crate) paths: Vec<PathStatus>,
 }
 
 /// Commands that may wait for the driver.
@@ -50,7 +61,14 @@ pub(crate) struct ClusterShared {
     hub: Hub,
     aborted: AtomicBool,
     closed: watch::Sender<bool>,
+    /// What goes when the driver stops, whatever made it stop.
+    kept: Mutex<Vec<Box<dyn Kept>>>,
 }
+
+/// Anything that is dropped with the node.
+pub(crate) trait Kept: Send + std::fmt::Debug {}
+
+impl<T: Send + std::fmt::Debug> Kept for T {}
 
 impl ClusterShared {
     pub(crate) fn new(
@@ -68,6 +86,16 @@ impl ClusterShared {
             hub: Hub::default(),
             aborted: AtomicBool::new(false),
             closed: watch::Sender::new(false),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Keeps something for as long as the driver runs.
+    #[cfg(all(feature = "console", unix))]
+    pub(crate) fn keep_until_closed(&self, kept: Box<dyn Kept>) {
+        let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_closed() {
+            all.push(kept);
         }
     }
 
@@ -87,7 +115,9 @@ impl ClusterShared {
     /// The driver has stopped.
     pub(crate) fn close(&self) {
         self.hub.end();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         self.closed.send_replace(true);
+        kept.clear();
     }
 
     pub(crate) fn is_closed(&self) -> bool {

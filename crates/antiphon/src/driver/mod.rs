@@ -33,7 +33,7 @@ use antiphon_core::{
 use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cluster::{ClusterShared, Command};
+use crate::cluster::{ClusterShared, Command, Examined};
 use crate::group::{GroupShared, Membership};
 use crate::{ClusterEvent, Error, Phase, Status};
 use clock::Clock;
@@ -281,6 +281,7 @@ impl Driver {
             }
             Command::Why { name, reply } => drop(reply.send(self.node.why(now, &name))),
             Command::Status { reply } => drop(reply.send(self.status(now))),
+            Command::Examine { reply } => drop(reply.send(Box::new(self.examine(now)))),
             Command::SetFaults { faults, reply } => drop(reply.send(self.set_faults(faults))),
             Command::Leave { reply } => match &mut self.life {
                 Life::Leaving { replies, .. } | Life::Left { replies } => replies.push(reply),
@@ -365,6 +366,18 @@ impl Driver {
                 .map(|transport| transport.counters())
                 .unwrap_or_default(),
             uptime: now.since(Time::ZERO),
+        }
+    }
+
+    fn examine(&self, now: Time) -> Examined {
+        Examined {
+            status: self.status(now),
+            inspection: self.node.inspect(now),
+            paths: self
+                .transport
+                .as_ref()
+                .map(|transport| transport.paths())
+                .unwrap_or_default(),
         }
     }
 

@@ -515,7 +515,9 @@ fn why_tells_who_accused_a_member_of_what() {
                 "departed"
             }
             WhyEntry::Member { .. } => "member",
+            WhyEntry::Said { .. } => "said",
+            WhyEntry::Refused { .. } | WhyEntry::Joining { .. } => "no member",
         })
         .collect();
-    assert_eq!(kinds, ["joined", "departed", "joined", "member"]);
+    assert_eq!(kinds, ["joined", "departed", "joined", "member", "said"]);
 }

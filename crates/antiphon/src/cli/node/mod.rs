@@ -19,6 +19,7 @@ mod stdout;
 mod translate;
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -216,6 +217,11 @@ async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnati
     if settings.allow_faults {
         builder = builder.allow_faults();
     }
+    builder = match settings.socket.as_deref() {
+        None => builder.console(),
+        Some(path) if path == Path::new("none") => builder,
+        Some(path) => builder.console_at(path),
+    };
     let cluster = builder.start().await.map_err(|error| match error {
         Error::Bind { addr, source } if source.kind() == io::ErrorKind::AddrInUse => Failed::run(format!(
             "cannot listen at {addr}: it is in use, perhaps by a node that still runs; stop that or give another --bind"

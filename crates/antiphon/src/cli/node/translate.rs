@@ -1,91 +1,36 @@
 //! From the library's events to lines.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon::{
-    Accusation, Cause, ClusterEvent, Departure, Event, Evidence, Incarnation, LinkCause, LinkStatus, Member,
-    NodeView, NodeViewId, Outcome, PathTrouble, View, WhyEntry, WhyReport,
+    Cause, ClusterEvent, Departure, Event, LinkCause, LinkStatus, Member, NodeView, NodeViewId, Outcome,
+    PathTrouble, View, WhyReport,
 };
 
 use super::spool::Spool;
 use crate::cli::lines::{CrashLine, Line, LinkLine, MemberLine, ViewName};
 
-/// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
-/// that answers `why`.
-const MAX_REMEMBERED: usize = 4096;
-
-/// What incarnations are called. Views speak of members that are gone by incarnation alone.
+/// What incarnations are called, and what is told of them.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    names: BTreeMap<Incarnation, String>,
-    oldest_first: VecDeque<Incarnation>,
-}
+pub(crate) struct Names(antiphon::console::Names);
 
 impl Names {
     /// Remembers everyone a view speaks of.
     pub(crate) fn learn(&mut self, view: &NodeView) {
-        let departed = view.departed.iter().map(|departure| &departure.member);
-        for member in view.members.iter().chain(departed) {
-            if self
-                .names
-                .insert(member.incarnation, member.name.clone())
-                .is_none()
-            {
-                self.oldest_first.push_back(member.incarnation);
-            }
-        }
-        while self.oldest_first.len() > MAX_REMEMBERED {
-            if let Some(oldest) = self.oldest_first.pop_front() {
-                self.names.remove(&oldest);
-            }
-        }
-    }
-
-    /// The name, or the incarnation's first digits if it was never in a view here.
-    pub(crate) fn name(&self, incarnation: Incarnation) -> String {
-        self.names
-            .get(&incarnation)
-            .cloned()
-            .unwrap_or_else(|| incarnation.short())
-    }
-
-    fn accusation(&self, accusation: &Accusation) -> String {
-        let accuser = self.name(accusation.accuser);
-        match &accusation.evidence {
-            Evidence::ProofOfDeath => {
-                format!("{accuser}: its process has ended (its lifeline was closed by its kernel)")
-            }
-            Evidence::Silent { for_ms } => format!("{accuser}: silent for {for_ms} ms"),
-            Evidence::ConnectionLost => format!("{accuser}: connection lost, and silent since"),
-            Evidence::FlushStalled => format!("{accuser}: did not take part in a flush in time"),
-        }
-    }
-
-    fn accusations(&self, accusations: &[Accusation]) -> String {
-        accusations
-            .iter()
-            .map(|accusation| self.accusation(accusation))
-            .collect::<Vec<_>>()
-            .join("; ")
+        self.0.learn(view);
     }
 
     fn crash(&self, departure: &Departure) -> CrashLine {
         CrashLine {
             name: departure.member.name.clone(),
-            cause: match &departure.cause {
-                Cause::Left => "left".to_owned(),
-                Cause::Crashed => "crashed".to_owned(),
-                Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
-                Cause::Superseded { .. } => "superseded by a new start".to_owned(),
-            },
+            cause: self.0.cause(&departure.cause),
             accusers: departure
                 .accusers
                 .iter()
-                .map(|accusation| self.name(accusation.accuser))
+                .map(|accusation| self.0.name(accusation.accuser))
                 .collect(),
-            evidence: self.accusations(&departure.accusers),
+            evidence: self.0.accusations(&departure.accusers),
             before_ms: departure
                 .accusers
                 .iter()
@@ -116,7 +61,7 @@ impl Names {
                     metadata: member.metadata.clone(),
                 })
                 .collect(),
-            joined: view.joined.iter().map(|joined| self.name(*joined)).collect(),
+            joined: view.joined.iter().map(|joined| self.0.name(*joined)).collect(),
             left: left
                 .into_iter()
                 .map(|departure| departure.member.name.clone())
@@ -171,7 +116,7 @@ impl Names {
 
     /// What is known about a name, one sentence each.
     pub(crate) fn why(&self, report: &WhyReport) -> Line {
-        let mut facts: Vec<String> = report.entries.iter().map(|entry| self.fact(entry)).collect();
+        let mut facts: Vec<String> = report.entries.iter().map(|entry| self.0.why(entry)).collect();
         if facts.is_empty() {
             facts.push(format!(
                 "no node called {} was in a view while this node was in the cluster",
@@ -181,53 +126,6 @@ impl Names {
         Line::Why {
             node: report.name.clone(),
             facts,
-        }
-    }
-
-    fn fact(&self, entry: &WhyEntry) -> String {
-        match entry {
-            WhyEntry::Joined {
-                incarnation,
-                view,
-                ago_ms,
-            } => {
-                format!(
-                    "{} ago: joined with view {view}, as incarnation {}",
-                    ago(*ago_ms),
-                    incarnation.short()
-                )
-            }
-            WhyEntry::Departed {
-                incarnation,
-                view,
-                cause,
-                accusers,
-                ago_ms,
-            } => {
-                let said = match accusers.as_slice() {
-                    [] => String::new(),
-                    accusers => format!(" ({})", self.accusations(accusers)),
-                };
-                format!(
-                    "{} ago: gone with view {view}, incarnation {}: {cause}{said}",
-                    ago(*ago_ms),
-                    incarnation.short()
-                )
-            }
-            WhyEntry::Member {
-                incarnation,
-                last_heard_ms,
-                accusers,
-            } => {
-                let suspected = match accusers.as_slice() {
-                    [] => "nobody suspects it".to_owned(),
-                    accusers => format!("suspected now ({})", self.accusations(accusers)),
-                };
-                format!(
-                    "now: member, incarnation {}, last heard {last_heard_ms} ms ago; {suspected}",
-                    incarnation.short()
-                )
-            }
         }
     }
 }
@@ -304,15 +202,6 @@ fn view_name(view: &NodeView) -> ViewName {
     }
 }
 
-fn ago(ms: u64) -> String {
-    match ms {
-        0..10_000 => format!("{ms} ms"),
-        10_000..600_000 => format!("{} s", ms / 1000),
-        600_000..36_000_000 => format!("{} min", ms / 60_000),
-        _ => format!("{} h", ms / 3_600_000),
-    }
-}
-
 /// What to tell whoever started a node whose frames are not accepted.
 fn rejection(by: &[SocketAddr]) -> Option<String> {
     let by: Vec<String> = by.iter().map(ToString::to_string).collect();
@@ -346,7 +235,9 @@ fn link_cause(cause: LinkCause) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use antiphon::{Lineage, ViewId};
+    use std::collections::BTreeMap;
+
+    use antiphon::{Accusation, Evidence, Incarnation, Lineage, ViewId};
 
     use super::*;
 

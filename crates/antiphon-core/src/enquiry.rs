@@ -1,0 +1,123 @@
+//! Enquiries: what a node would say to one with other settings, asked without coming, and what it answers.
+//!
+//! ```text
+//!   Ask ─► membership: where it stands, what it objects to ─┐
+//!      └─► groups: whose options differ ────────────────────┴─► Answer, to each address that wants one
+//! ```
+//! Invariant: an enquiry changes nothing but what is sent back: nobody becomes a candidate, a joiner or a peer by it, so an enquirer
+//! that dies at any moment is missed by nobody. Answers go through the usual outputs to addresses, which are bounded and no more than
+//! a node has; an address of this node's own gets none.
+
+use std::net::SocketAddr;
+
+use antiphon_wire::MAX_ADDRESSES;
+use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, MAX_GROUPS_ASKED};
+use antiphon_wire::frame::{FrameCodec, Kind, OpenError};
+use antiphon_wire::membership::NodeRecord;
+use antiphon_wire::record::Record;
+use antiphon_wire::{Incarnation, Reader, Wire, codec::encode_to_vec};
+use bytes::Bytes;
+
+use crate::{Config, ConfigError, GroupOptions, Node, Time, group, membership};
+
+impl Node {
+    /// What an enquirer is told, with where it goes; nothing if the question makes no sense.
+    pub(crate) fn answers(&self, now: Time, ask: &Ask) -> Vec<(SocketAddr, Record)> {
+        if ask.answer_to.len() > MAX_ADDRESSES || ask.groups.len() > MAX_GROUPS_ASKED {
+            return Vec::new();
+        }
+        let Some(mut answer) = self.membership().answer(now, ask) else {
+            return Vec::new();
+        };
+        answer.groups = self.groups().objections(&ask.groups);
+        let own = |to: &SocketAddr| *to == self.config().addr || self.config().further.contains(to);
+        let to = ask.answer_to.iter().filter(|to| !own(to));
+        to.map(|to| {
+            let answer = Answer {
+                to: *to,
+                ..answer.clone()
+            };
+            (*to, Record::Enquiry(Enquiry::Answer(Box::new(answer))))
+        })
+        .collect()
+    }
+}
+
+/// Asks nodes what they would say to one with these settings. It is no node: it has an incarnation only because frames have a sender.
+#[derive(Debug)]
+pub struct Enquirer {
+    codec: FrameCodec,
+    ask: Ask,
+}
+
+impl Enquirer {
+    /// An enquirer for a node with these settings that would join these groups. `seed` must be fresh entropy. Answers are wanted at
+    /// these addresses, at most eight.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a node with these settings could not start.
+    pub fn new(
+        config: &Config,
+        groups: &[(String, GroupOptions)],
+        seed: [u64; 3],
+        answer_to: Vec<SocketAddr>,
+    ) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let me = Incarnation((u128::from(seed[0]) << 64) | u128::from(seed[1]));
+        let mut ask = membership::ask_of(config, seed[2], answer_to);
+        for (name, options) in groups.iter().take(MAX_GROUPS_ASKED) {
+            crate::config::validate_name("group", name)?;
+            options.validate()?;
+            ask.groups.push(GroupAsked {
+                name: name.clone(),
+                terms: group::terms_of(options),
+            });
+        }
+        Ok(Self {
+            codec: FrameCodec::new(&config.cluster, config.key.as_ref(), me),
+            ask,
+        })
+    }
+
+    /// The question, sealed, for the node of this number: to be sent once. Its answer is told by the number.
+    pub fn question(&mut self, number: u16) -> Bytes {
+        let ask = Ask {
+            nonce: self.ask.nonce.wrapping_add(number.into()),
+            ..self.ask.clone()
+        };
+        let record = Record::Enquiry(Enquiry::Ask(Box::new(ask)));
+        self.codec.seal(Kind::Control, &encode_to_vec(&record))
+    }
+
+    /// The node asked about, as it would present itself.
+    pub fn node(&self) -> &NodeRecord {
+        &self.ask.node
+    }
+
+    /// The digest of the seed list asked about, to compare with [`Answer::seeds`].
+    pub fn seeds(&self) -> u64 {
+        self.ask.seeds
+    }
+
+    /// Opens a frame that came to one of the addresses: the answers in it, with the numbers of the nodes asked.
+    ///
+    /// # Errors
+    /// Why the frame was refused.
+    pub fn open(&mut self, frame: Bytes) -> Result<Vec<(u16, Answer)>, OpenError> {
+        let opened = self.codec.open(frame)?;
+        let mut reader = Reader::new(opened.records);
+        let mut answers = Vec::new();
+        while !reader.is_empty() {
+            match Record::decode(&mut reader) {
+                Ok(Record::Enquiry(Enquiry::Answer(answer))) => {
+                    let number = answer.nonce.wrapping_sub(self.ask.nonce);
+                    answers.extend(u16::try_from(number).ok().map(|number| (number, *answer)));
+                }
+                Ok(_) => {}
+                // What does not decode makes the rest unreadable.
+                Err(_) => break,
+            }
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,90 @@
+//! What the members of a group must have alike.
+
+use antiphon_wire::enquiry::GroupAsked;
+use antiphon_wire::group::GroupTerms;
+
+use super::{Groups, Phase};
+use crate::{Dissemination, GroupOptions, Order, TotalEngine};
+
+/// What members must agree on, of these options.
+pub(crate) fn terms_of(options: &GroupOptions) -> GroupTerms {
+    let order = match options.order {
+        Order::Fifo => 0,
+        Order::Total => 1,
+        Order::Unordered => 2,
+        Order::Scoped => 3,
+    };
+    let dissemination = match options.dissemination {
+        Dissemination::Direct => 0,
+        Dissemination::Chain => 1,
+        Dissemination::Multicast => 2,
+    };
+    let slow_after = options.slow_after.map_or(0, |after| after.as_millis());
+    let engine = match (options.order, options.engine) {
+        (Order::Unordered | Order::Scoped | Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
+        (Order::Total, TotalEngine::Rotation) => 1,
+        (Order::Total, TotalEngine::Token) => 2,
+    };
+    GroupTerms {
+        order,
+        window_bytes: options.window_bytes,
+        dissemination,
+        slow_after_ms: u32::try_from(slow_after).unwrap_or(u32::MAX),
+        engine,
+        max_object_bytes: options.max_object_bytes,
+    }
+}
+
+impl Groups {
+    /// Of the groups that somebody would join and this node is a member of: those that would refuse it, and why.
+    pub(crate) fn objections(&self, asked: &[GroupAsked]) -> Vec<(String, String)> {
+        let objection = |asked: &GroupAsked| {
+            let mut groups = self.groups.values();
+            let group =
+                groups.find(|group| group.name == asked.name && matches!(group.phase, Phase::Member(_)))?;
+            let mine = group.terms();
+            (asked.terms != mine).then(|| (asked.name.clone(), differ(&asked.name, mine, asked.terms)))
+        };
+        asked.iter().filter_map(objection).collect()
+    }
+}
+
+/// Why a group refuses a node with other terms.
+pub(crate) fn differ(name: &str, mine: GroupTerms, asked: GroupTerms) -> String {
+    format!(
+        "the group {name:?} has {}; this node asked for {}",
+        describe(mine),
+        describe(asked)
+    )
+}
+
+fn describe(terms: GroupTerms) -> String {
+    let order = match terms.order {
+        0 => "fifo".to_owned(),
+        1 => "total".to_owned(),
+        2 => "unordered".to_owned(),
+        3 => "scoped".to_owned(),
+        other => format!("unknown ({other})"),
+    };
+    let dissemination = match terms.dissemination {
+        0 => "direct".to_owned(),
+        1 => "chain".to_owned(),
+        2 => "multicast".to_owned(),
+        other => format!("unknown ({other})"),
+    };
+    let slow_after = match terms.slow_after_ms {
+        0 => "no limit for slow members".to_owned(),
+        after => format!("a limit of {after} ms for slow members"),
+    };
+    let engine = match (terms.order, terms.engine) {
+        (1, 0) => " by sequencer".to_owned(),
+        (1, 1) => " by rotation".to_owned(),
+        (1, 2) => " by token".to_owned(),
+        (_, 0) => String::new(),
+        (_, other) => format!(" by unknown ({other})"),
+    };
+    format!(
+        "order {order}{engine}, a window of {} bytes, objects of up to {} bytes, {slow_after} and dissemination {dissemination}",
+        terms.window_bytes, terms.max_object_bytes
+    )
+}

@@ -1,0 +1,55 @@
+//! The command lines of the commands that ask a running node.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Which node is asked, and how the answer is shown.
+#[derive(Debug, Default, Args)]
+pub(crate) struct AskArgs {
+    /// The node to ask, by name, if several run on this host
+    #[arg(long, value_name = "N")]
+    pub(crate) node: Option<String>,
+
+    /// Its cluster, if nodes of several run on this host under that name
+    #[arg(long, value_name = "C")]
+    pub(crate) cluster: Option<String>,
+
+    /// The node's socket, if it was started with this
+    #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MembersArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// The name of the node that the question is about
+    #[arg(value_name = "NODE")]
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ViewArgs {
+    /// Go on with what happens from now on, until the node ends or Ctrl-C
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    /// Of what happened before, only the last so many
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}

@@ -1,0 +1,235 @@
+//! `antiphon members`, `why` and `view`: questions to a node that runs on this host.
+//!
+//! ```text
+//!   place::running() ─► which node?  ─► one question ─► answer ─► show: for people │ --json: as it came
+//!     --node, --cluster, --socket choose
+//! ```
+//! Nothing is kept and nothing is changed: each command connects to a node's console (`antiphon::console`), asks and ends. A node that cannot be
+//! asked is named, with what to do about it. `view --watch` ends with the node, at the first signal, or when nobody reads its output.
+
+pub(crate) mod args;
+mod show;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use antiphon::console::protocol::{Answer, Question};
+use antiphon::console::{Client, ClientError, place};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+use super::exit::{Exit, Failed};
+use args::{AskArgs, MembersArgs, ViewArgs, WhyArgs};
+
+/// Runs `antiphon members`.
+pub(crate) fn members(args: &MembersArgs) -> Result<Exit, Failed> {
+    ask(&args.ask, Question::Members {}, |answer| match answer {
+        Answer::Members(members) => Some(show::members(members)),
+        _ => None,
+    })
+}
+
+/// Runs `antiphon why`.
+pub(crate) fn why(args: &WhyArgs) -> Result<Exit, Failed> {
+    let question = Question::Why {
+        node: args.name.clone(),
+    };
+    ask(&args.ask, question, |answer| match answer {
+        Answer::Why(why) => Some(show::why(why)),
+        _ => None,
+    })
+}
+
+/// Runs `antiphon view`.
+pub(crate) fn view(args: &ViewArgs) -> Result<Exit, Failed> {
+    block_on(follow(args))
+}
+
+fn ask(
+    args: &AskArgs,
+    question: Question,
+    shown: impl Fn(&Answer) -> Option<String>,
+) -> Result<Exit, Failed> {
+    block_on(async {
+        let mut client = choose(args).await?;
+        let answer = client.ask(&question).await.map_err(failed)?;
+        let text = match args.json {
+            true => serde_json::to_string(&answer).ok(),
+            false => shown(&answer),
+        };
+        let text = text.ok_or_else(|| Failed::run("the node answered something else than it was asked"))?;
+        Ok(print(&text).map_or(Exit::StdoutClosed, |()| Exit::Success))
+    })
+}
+
+async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
+    let no_signals = |error| Failed::run(format!("cannot handle signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut client = choose(&args.ask).await?;
+    let question = Question::Views { watch: args.watch };
+    client.begin(&question).await.map_err(failed)?;
+    let last = args.last.map_or(usize::MAX, usize::from);
+    let mut past = Vec::new();
+    // What happened before comes at once; whoever wants only the end of it has to see where that is.
+    let mut begun = last == usize::MAX;
+    loop {
+        let pause = tokio::time::sleep(Duration::from_millis(200));
+        let answer = tokio::select! {
+            answer = client.next() => answer,
+            () = pause, if !begun => {
+                begun = true;
+                if !print_all(&past, last, args.ask.json) {
+                    return Ok(Exit::StdoutClosed);
+                }
+                past.clear();
+                continue;
+            }
+            _ = terminate.recv() => return Ok(Exit::Success),
+            _ = interrupt.recv() => return Ok(Exit::Success),
+        };
+        match answer {
+            Ok(Answer::Happened(happened)) if !begun => past.push(*happened),
+            Ok(Answer::Happened(happened)) => {
+                if !print_all(&[*happened], 1, args.ask.json) {
+                    return Ok(Exit::StdoutClosed);
+                }
+            }
+            Ok(Answer::End {}) | Err(ClientError::Ended) => {
+                if !begun && !print_all(&past, last, args.ask.json) {
+                    return Ok(Exit::StdoutClosed);
+                }
+                if args.watch {
+                    eprintln!("antiphon: the node {} has ended", client.hello().node);
+                }
+                return Ok(Exit::Success);
+            }
+            Ok(_) => return Err(Failed::run("the node answered something else than it was asked")),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+/// Prints the last of these; false if nobody reads.
+fn print_all(happened: &[antiphon::console::protocol::Happened], last: usize, json: bool) -> bool {
+    let skipped = happened.len().saturating_sub(last);
+    happened[skipped..].iter().all(|happened| {
+        let line = match json {
+            true => serde_json::to_string(happened).unwrap_or_default(),
+            false => show::happened(happened),
+        };
+        print(&line).is_ok()
+    })
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()
+}
+
+/// Runs a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::run(format!("cannot start: {error}")))?
+        .block_on(future)
+}
+
+fn failed(error: ClientError) -> Failed {
+    Failed::run(error.to_string())
+}
+
+/// Connects to the one node that is meant.
+async fn choose(args: &AskArgs) -> Result<Client, Failed> {
+    if let Some(path) = args.socket.as_deref().filter(|path| *path != Path::new("none")) {
+        return Client::connect(path).await.map_err(|error| {
+            Failed::run(format!(
+                "{error}; is the node running, and started with that --socket?"
+            ))
+        });
+    }
+    let (clients, silent) = running(args.cluster.as_deref(), args.node.as_deref()).await;
+    let mut wanted: Vec<Client> = clients
+        .into_iter()
+        .filter(|client| {
+            let hello = client.hello();
+            args.node.as_ref().is_none_or(|node| *node == hello.node)
+                && args
+                    .cluster
+                    .as_ref()
+                    .is_none_or(|cluster| *cluster == hello.cluster)
+        })
+        .collect();
+    if wanted.len() > 1 {
+        let list: Vec<String> = wanted.iter().map(describe).collect();
+        return Err(Failed::usage(format!(
+            "several nodes run here; choose one with --node (and --cluster), or --socket:\n{}",
+            list.join("\n")
+        )));
+    }
+    match wanted.pop() {
+        Some(client) => Ok(client),
+        None => Err(Failed::run(nobody(args, &silent))),
+    }
+}
+
+/// The nodes of this user that answer, and the sockets of those that do not. Those that by their socket's name cannot be of this cluster
+/// or name are not waited for: they may be stopped.
+pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<Client>, Vec<PathBuf>) {
+    let mut asked = JoinSet::new();
+    for path in place::running() {
+        if place::may_be(&path, cluster, node) {
+            asked.spawn(async move { Client::connect(&path).await.map_err(|error| (path, error)) });
+        }
+    }
+    let (mut clients, mut silent) = (Vec::new(), Vec::new());
+    while let Some(asked) = asked.join_next().await {
+        match asked {
+            Ok(Ok(client)) => clients.push(client),
+            Ok(Err((path, ClientError::Silent { .. }))) => silent.push(path),
+            // A node that ended meanwhile, or a socket that is not ours.
+            _ => {}
+        }
+    }
+    clients.sort_by(|one, other| one.path().cmp(other.path()));
+    (clients, silent)
+}
+
+fn describe(client: &Client) -> String {
+    let hello = client.hello();
+    format!(
+        "  --node {} --cluster {}   at {}, process {}, --socket {}",
+        hello.node,
+        hello.cluster,
+        hello.addrs.first().map_or("?", String::as_str),
+        hello.pid,
+        client.path().display()
+    )
+}
+
+/// What to tell somebody who asks where no node answers.
+fn nobody(args: &AskArgs, silent: &[PathBuf]) -> String {
+    let which = match (&args.node, &args.cluster) {
+        (Some(node), _) => format!("no node called {node} answers here"),
+        (None, Some(cluster)) => format!("no node of cluster {cluster} answers here"),
+        (None, None) => "no node answers here".to_owned(),
+    };
+    let places: Vec<String> = place::directories()
+        .iter()
+        .map(|directory| directory.display().to_string())
+        .collect();
+    let mut text = format!(
+        "{which} (looked in {}). Start one with `antiphon node`; ask as the user who runs it; or, if it was started with --socket PATH, give the same here. `antiphon doctor` says why a node does not come up",
+        places.join(", ")
+    );
+    for path in silent {
+        text.push_str(&format!(
+            "\n  a node listens at {} and does not answer: its process is stopped, or has no time",
+            path.display()
+        ));
+    }
+    text
+}

@@ -1,0 +1,422 @@
+//! Answers for people.
+
+use std::fmt::Write as _;
+
+use antiphon::console::protocol::{
+    Accuser, Forming, Happened, Happening, Member, Members, RefusedNode, Suspicion, Why,
+};
+
+/// As wide as a time and what follows it.
+const INDENT: &str = "                         ";
+
+/// The members of a cluster, as one of them sees them.
+pub(super) fn members(members: &Members) -> String {
+    let mut text = headline(members);
+    if let Some(looks_for) = &members.forming {
+        forming(&mut text, looks_for);
+    }
+    if !members.members.is_empty() {
+        let mut rows =
+            vec![["rank", "name", "address", "heard", "round trip", "groups", ""].map(str::to_owned)];
+        rows.extend(members.members.iter().map(row));
+        table(&mut text, &rows);
+    }
+    if !members.absent.is_empty() {
+        line(
+            &mut text,
+            format!("not in this component: {}", members.absent.join(", ")),
+        );
+    }
+    for waiting in &members.joining {
+        let ready = match waiting.ready_ms {
+            Some(_) => "is ready",
+            None => "does NOT answer: what is sent to its address does not arrive",
+        };
+        line(
+            &mut text,
+            format!(
+                "waits to be admitted: {} at {}, {ready}",
+                waiting.name, waiting.addr
+            ),
+        );
+    }
+    for refused in &members.refused {
+        line(&mut text, refusal(refused));
+    }
+    if !members.members.is_empty() {
+        suspicions(&mut text, &members.suspicions);
+    }
+    text
+}
+
+fn headline(members: &Members) -> String {
+    let Members {
+        node, cluster, state, ..
+    } = members;
+    let Some(view) = members.view else {
+        return format!("cluster {cluster}: {node} is {state}, without a view");
+    };
+    let mut text = format!("cluster {cluster}, view {view}, as {node} sees it ({state})");
+    if let Some(coordinator) = &members.coordinator {
+        let _ = write!(text, "; {coordinator} admits and removes");
+    }
+    match (members.quorum, state.as_str()) {
+        (Some(false), _) => text.push_str("; those that are heard are NO majority: no view can change"),
+        (_, "non-primary") => text.push_str("; NO majority here: sending is refused"),
+        _ => {}
+    }
+    text
+}
+
+fn forming(text: &mut String, forming: &Forming) {
+    if !forming.missing.is_empty() {
+        line(text, format!("no answer from {}", forming.missing.join(", ")));
+    }
+    if !forming.rejecting.is_empty() {
+        line(
+            text,
+            format!(
+                "{} closed each connection after this node's first frame: check key and cluster name, here and there",
+                forming.rejecting.join(", ")
+            ),
+        );
+    }
+    for (name, addr) in &forming.candidates {
+        line(
+            text,
+            format!("{name} at {addr} has answered and has no view either"),
+        );
+    }
+    if let Some(asks) = &forming.asks {
+        line(text, format!("asks {asks} to be admitted"));
+    }
+    if forming.remnant {
+        line(
+            text,
+            "members without a majority have answered, and get time to find it again".to_owned(),
+        );
+    }
+    if !forming.founder {
+        line(
+            text,
+            "is not among the seeds, so it founds nothing and only joins".to_owned(),
+        );
+    }
+    line(
+        text,
+        "`antiphon doctor` with this node's settings looks at each step".to_owned(),
+    );
+}
+
+fn row(member: &Member) -> [String; 7] {
+    let mut remarks = Vec::new();
+    if member.elder {
+        remarks.push("elder".to_owned());
+    }
+    if member.me {
+        remarks.push("asked".to_owned());
+    }
+    if member.weight != 1 {
+        remarks.push(format!("weight {}", member.weight));
+    }
+    let down = member.links.iter().filter(|link| link.up == Some(false));
+    remarks.extend(down.map(|link| format!("link {} DOWN", link.addr)));
+    if let Some(ms) = member.trouble_ms {
+        remarks.push(format!("connection trouble for {ms} ms"));
+    }
+    if member.dead {
+        remarks.push("its process has ENDED".to_owned());
+    }
+    if !member.suspected_by.is_empty() {
+        remarks.push(format!("SUSPECTED by {}", member.suspected_by.join(", ")));
+    }
+    if let Some(said) = &member.said {
+        if said.leaving {
+            remarks.push("leaving".to_owned());
+        }
+        if !said.primary {
+            remarks.push("says it has NO majority".to_owned());
+        }
+    }
+    remarks.extend(
+        member
+            .metadata
+            .iter()
+            .map(|(key, value)| format!("{key}={value}")),
+    );
+    let used = member
+        .links
+        .iter()
+        .find(|link| link.in_use)
+        .or(member.links.first());
+    let further = member.links.len().saturating_sub(1);
+    let more = match further {
+        0 => String::new(),
+        more => format!(" (+{more})"),
+    };
+    [
+        member.rank.to_string(),
+        member.name.clone(),
+        format!("{}{more}", used.map_or("?", |link| &link.addr)),
+        member
+            .last_heard_ms
+            .map_or("-".to_owned(), |ms| format!("{ms} ms")),
+        member.rtt_us.map_or("-".to_owned(), |us| {
+            format!("{}.{:02} ms", us / 1000, us % 1000 / 10)
+        }),
+        member.groups.join(","),
+        remarks.join(", "),
+    ]
+}
+
+fn refusal(refused: &RefusedNode) -> String {
+    let often = match refused.times {
+        1 => String::new(),
+        times => format!(", {times} times"),
+    };
+    format!(
+        "refused {} ago{often}: {} at {}: {}",
+        ago(refused.ago_ms),
+        refused.name,
+        refused.addr,
+        refused.reason
+    )
+}
+
+/// Who suspects whom.
+fn suspicions(text: &mut String, suspicions: &[Suspicion]) {
+    if suspicions.is_empty() {
+        return line(text, "nobody suspects anybody".to_owned());
+    }
+    for suspicion in suspicions {
+        line(
+            text,
+            format!(
+                "{} suspects {} for {}: {}",
+                suspicion.accuser,
+                suspicion.accused,
+                ago(suspicion.for_ms),
+                suspicion.evidence
+            ),
+        );
+    }
+}
+
+/// Why a node is, or is not, a member.
+pub(super) fn why(why: &Why) -> String {
+    let mut text = why.text.clone();
+    for fact in &why.facts {
+        line(&mut text, fact.text.clone());
+    }
+    if !why.facts.is_empty() {
+        line(&mut text, format!("(as {} knows it)", why.asked));
+    }
+    text
+}
+
+/// Something that happened, with its time (UTC).
+pub(super) fn happened(happened: &Happened) -> String {
+    let text = describe(&happened.what).replace('\n', &format!("\n{INDENT}"));
+    format!("{}  {text}", utc(happened.at_ms))
+}
+
+fn describe(what: &Happening) -> String {
+    match what {
+        Happening::View {
+            number,
+            id,
+            primary,
+            members,
+            joined,
+            departed,
+        } => {
+            let mut text = match primary {
+                true => format!("view {number}: {}", seniority(members)),
+                false => format!("NO MAJORITY: view {id}: {}", seniority(members)),
+            };
+            if !joined.is_empty() {
+                let _ = write!(text, "; joined: {}", joined.join(", "));
+            }
+            for departed in departed {
+                let _ = write!(
+                    text,
+                    "\n- {}: {}{}",
+                    departed.name,
+                    departed.cause,
+                    said(&departed.accusers)
+                );
+            }
+            text
+        }
+        Happening::Incarnation { incarnation } => format!(
+            "goes by incarnation {}",
+            incarnation.get(..8).unwrap_or(incarnation)
+        ),
+        Happening::Forming { missing, rejecting } => {
+            let mut text = match missing.as_slice() {
+                [] => "forming: not enough nodes are ready to found the cluster".to_owned(),
+                missing => format!("forming: no answer yet from {}", missing.join(", ")),
+            };
+            if !rejecting.is_empty() {
+                let _ = write!(
+                    text,
+                    "\n- {} closed each connection after this node's first frame: check key and cluster name, here and there",
+                    rejecting.join(", ")
+                );
+            }
+            text
+        }
+        Happening::Refused { reason, fatal } => {
+            let then = if *fatal { "" } else { "; trying again" };
+            format!("refused by the cluster: {reason}{then}")
+        }
+        Happening::Expelled { cause } => format!("EXPELLED, though alive: {cause}"),
+        Happening::Link {
+            peer,
+            addr,
+            up,
+            in_use,
+        } => {
+            let now = if *up { "works" } else { "has FAILED" };
+            format!("link {addr} to {peer} {now}; in use: {in_use}")
+        }
+        Happening::Multicast { peer, hears } => {
+            let does = if *hears { "hears" } else { "does NOT hear" };
+            format!("{peer} {does} this node's multicast")
+        }
+        Happening::Suspected(Suspicion {
+            accuser,
+            accused,
+            evidence,
+            ..
+        }) => format!("{accuser} suspects {accused}: {evidence}"),
+        Happening::Cleared { accuser, accused } => format!("{accuser} no longer suspects {accused}"),
+        Happening::Left {} => "left in order".to_owned(),
+        _ => "something that this build has no words for".to_owned(),
+    }
+}
+
+fn said(accusers: &[Accuser]) -> String {
+    let said: Vec<String> = accusers
+        .iter()
+        .map(|accuser| format!("{}: {}", accuser.name, accuser.evidence))
+        .collect();
+    match said.as_slice() {
+        [] => String::new(),
+        said => format!(" ({})", said.join("; ")),
+    }
+}
+
+/// "ann (elder), ben, cleo".
+fn seniority(names: &[String]) -> String {
+    match names {
+        [] => "nobody".to_owned(),
+        [elder] => format!("{elder} (elder), alone"),
+        [elder, others @ ..] => format!("{elder} (elder), {}", others.join(", ")),
+    }
+}
+
+fn line(text: &mut String, line: String) {
+    let _ = write!(text, "\n  {line}");
+}
+
+/// Columns as wide as their widest cell; numbers as they are, without a trailing blank.
+fn table(text: &mut String, rows: &[[String; 7]]) {
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        line(text, cells.join("  ").trim_end().to_owned());
+    }
+}
+
+fn ago(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{ms} ms"),
+        10_000..600_000 => format!("{} s", ms / 1000),
+        600_000..36_000_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
+    }
+}
+
+/// "2026-03-01 20:15:07.123".
+fn utc(at_ms: u64) -> String {
+    let (days, ms) = (at_ms / 86_400_000, at_ms % 86_400_000);
+    let (year, month, day) = date(days);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03}",
+        ms / 3_600_000,
+        ms / 60_000 % 60,
+        ms / 1000 % 60,
+        ms % 1000
+    )
+}
+
+/// The Gregorian date so many days after 1970-01-01: counted in eras of 400 years that begin on March 1.
+fn date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (ms, expected) in [
+            (0, "1970-01-01 00:00:00.000"),
+            (951_782_399_999, "2000-02-28 23:59:59.999"),
+            (951_782_400_000, "2000-02-29 00:00:00.000"),
+            (1_709_251_199_000, "2024-02-29 23:59:59.000"),
+            (1_709_251_200_001, "2024-03-01 00:00:00.001"),
+            (4_107_542_400_000, "2100-03-01 00:00:00.000"),
+        ] {
+            assert_eq!(utc(ms), expected);
+        }
+    }
+
+    #[test]
+    fn a_view_that_lost_a_member_says_why_under_it() {
+        let what = Happening::View {
+            number: 7,
+            id: "1.7".into(),
+            primary: true,
+            members: vec!["a".into(), "b".into()],
+            joined: vec![],
+            departed: vec![antiphon::console::protocol::Departed {
+                name: "c".into(),
+                cause: "crashed".into(),
+                accusers: vec![Accuser {
+                    name: "a".into(),
+                    evidence: "silent for 1500 ms".into(),
+                    before_ms: 3,
+                }],
+            }],
+        };
+        assert_eq!(
+            happened(&Happened { at_ms: 1, what }),
+            "1970-01-01 00:00:00.001  view 7: a (elder), b\n                         - c: crashed (a: silent for 1500 ms)"
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! The asking side.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::protocol::{Answer, Hello, LineBuffer, MAX_ANSWER_BYTES, Problem, Question};
+
+/// How long a node may take to answer. It looks at its state between two turns, so this is a process that is stopped.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection to a node's console.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    lines: LineBuffer,
+    path: PathBuf,
+    hello: Hello,
+}
+
+/// Why a node could not be asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody listens at that path.
+    NotThere {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Somebody listens, and said nothing in time: its process is stopped or overloaded.
+    Silent {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The connection ended: the node has.
+    Ended,
+    /// The node did not answer the question.
+    Refused(Problem),
+    /// What came was no answer.
+    Malformed(String),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::NotThere { path, source } => {
+                write!(f, "no node answers at {}: {source}", path.display())
+            }
+            ClientError::Silent { path } => write!(
+                f,
+                "a node listens at {} and does not answer: its process is stopped, or has no time",
+                path.display()
+            ),
+            ClientError::Ended => f.write_str("the node has ended"),
+            ClientError::Refused(problem) => f.write_str(&problem.reason),
+            ClientError::Malformed(reason) => {
+                write!(
+                    f,
+                    "the answer is not understood ({reason}): use the `antiphon` that the node was started with"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ClientError::NotThere { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl Client {
+    /// Connects to the node whose socket this is.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    ///
+    /// # Cancel safety
+    /// The connection ends if the future is dropped.
+    pub async fn connect(path: &Path) -> Result<Self, ClientError> {
+        let connected = timeout(ANSWER_WITHIN, UnixStream::connect(path)).await;
+        let stream = connected
+            .map_err(|_| ClientError::Silent {
+                path: path.to_owned(),
+            })?
+            .map_err(|source| ClientError::NotThere {
+                path: path.to_owned(),
+                source,
+            })?;
+        let mut client = Self {
+            stream,
+            lines: LineBuffer::new(MAX_ANSWER_BYTES),
+            path: path.to_owned(),
+            hello: Hello {
+                v: 0,
+                cluster: String::new(),
+                node: String::new(),
+                addrs: Vec::new(),
+                pid: 0,
+                build: String::new(),
+            },
+        };
+        match client.answer().await? {
+            Answer::Hello(hello) => client.hello = hello,
+            Answer::Error(problem) => return Err(ClientError::Refused(problem)),
+            _ => {
+                return Err(ClientError::Malformed(
+                    "it does not begin with a hello".to_owned(),
+                ));
+            }
+        }
+        Ok(client)
+    }
+
+    /// Whose console this is.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Asks, and gives the first answer.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    ///
+    /// # Cancel safety
+    /// Not to be used again if the future is dropped.
+    pub async fn ask(&mut self, question: &Question) -> Result<Answer, ClientError> {
+        self.begin(question).await?;
+        self.answer().await
+    }
+
+    /// Asks; the answers are read with [`answer`](Client::answer) or [`next`](Client::next).
+    ///
+    /// # Errors
+    /// [`ClientError::Ended`].
+    pub async fn begin(&mut self, question: &Question) -> Result<(), ClientError> {
+        let line = question.to_line() + "\n";
+        let written = timeout(ANSWER_WITHIN, self.stream.write_all(line.as_bytes())).await;
+        match written {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(ClientError::Ended),
+            Err(_) => Err(ClientError::Silent {
+                path: self.path.clone(),
+            }),
+        }
+    }
+
+    /// The next answer, which must come soon.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn answer(&mut self) -> Result<Answer, ClientError> {
+        let path = self.path.clone();
+        match timeout(ANSWER_WITHIN, self.next()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ClientError::Silent { path }),
+        }
+    }
+
+    /// The next answer, whenever it comes.
+    ///
+    /// # Errors
+    /// [`ClientError`]; a question that was refused is one.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Result<Answer, ClientError> {
+        loop {
+            let line = self
+                .lines
+                .pop()
+                .map_err(|_| ClientError::Malformed("a line is too long".to_owned()))?;
+            if let Some(line) = line {
+                return match serde_json::from_slice(&line) {
+                    Ok(Answer::Error(problem)) => Err(ClientError::Refused(problem)),
+                    Ok(answer) => Ok(answer),
+                    Err(error) => Err(ClientError::Malformed(error.to_string())),
+                };
+            }
+            let mut bytes = [0; 16 << 10];
+            match self.stream.read(&mut bytes).await {
+                Ok(0) | Err(_) => return Err(ClientError::Ended),
+                Ok(read) => self.lines.push(&bytes[..read]),
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The console: a local socket at which a running node answers what it knows, for `antiphon members`, `why`, `view` and `doctor`.
+//!
+//! ```text
+//!   antiphon members ── {"v":1,"ask":"members"} ──►  socket ── server task ── command ──► driver task
+//!                    ◄── {"answer":"hello",…}        (0600, in a directory of 0700)        │ examines the core, changes nothing
+//!                    ◄── {"answer":"members",…}      ◄─────────────────────────────────────┘
+//!   antiphon view --watch: answers go on coming until either side ends
+//! ```
+//! - [`place`]: where sockets are, and which of them are alive;
+//! - [`protocol`]: questions and answers, one JSON object a line, and the bounds of a line;
+//! - `server`: serves one node; [`Client`]: asks one;
+//! - `answers`: from what a node knows to answers; [`Names`]: what incarnations are called.
+//!
+//! # Invariants
+//! - A question changes nothing at the node. The only command a client can cause is to look.
+//! - Everything is bounded: clients at a time ([`protocol::MAX_CLIENTS`]), bytes of a question, of an answer, the time a client may stay
+//!   silent or not read. A client that is too slow is dropped; the node never waits for one.
+//! - Only the user who runs the node, and root, is answered: the directory and the socket are closed to others, and the
+//!   credentials of the other end are checked as well.
+//! - A socket file is removed by the node that made it, when it ends; one left behind by a killed process is removed by whoever
+//!   finds that nobody listens and that the process in its name is gone.
+//!
+//! # Versions
+//! The first line on a connection is the node's `hello`, with the highest version it speaks. A question names the version it is of, and one that the node does
+//! not speak is answered by an `error` with the code `version`. Fields may be added to answers within a version; clients ignore what they do not know.
+//!
+//! # What happens when…
+//! - *the node ends*: every client gets the events that led there, `end`, and the end of the connection;
+//! - *a client dies*: its connection ends, and with it the task that served it;
+//! - *the directory cannot be used* (not ours, open to others, not writable): with the default place the node runs without a console and says
+//!   so in its log; with a path that was asked for, it does not start.
+
+mod answers;
+mod client;
+mod names;
+pub mod place;
+pub mod protocol;
+mod server;
+
+pub use client::{Client, ClientError};
+pub use names::Names;
+pub(crate) use server::{Facts, Server};

@@ -1,0 +1,83 @@
+//! What incarnations are called, and what people are told of evidence and causes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{Accusation, Cause, Evidence, Incarnation, NodeView};
+
+/// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
+/// that answers `why`.
+const MAX_REMEMBERED: usize = 4096;
+
+/// What incarnations are called. Views speak of members that are gone by incarnation alone.
+#[derive(Debug, Default)]
+pub struct Names {
+    names: BTreeMap<Incarnation, String>,
+    oldest_first: VecDeque<Incarnation>,
+}
+
+impl Names {
+    /// Remembers everyone a view speaks of.
+    pub fn learn(&mut self, view: &NodeView) {
+        let departed = view.departed.iter().map(|departure| &departure.member);
+        for member in view.members.iter().chain(departed) {
+            if self
+                .names
+                .insert(member.incarnation, member.name.clone())
+                .is_none()
+            {
+                self.oldest_first.push_back(member.incarnation);
+            }
+        }
+        while self.oldest_first.len() > MAX_REMEMBERED {
+            if let Some(oldest) = self.oldest_first.pop_front() {
+                self.names.remove(&oldest);
+            }
+        }
+    }
+
+    /// The name, or the incarnation's first digits if it was never in a view here.
+    pub fn name(&self, incarnation: Incarnation) -> String {
+        self.names
+            .get(&incarnation)
+            .cloned()
+            .unwrap_or_else(|| incarnation.short())
+    }
+
+    /// An accusation in a sentence.
+    pub fn accusation(&self, accusation: &Accusation) -> String {
+        format!(
+            "{}: {}",
+            self.name(accusation.accuser),
+            evidence(&accusation.evidence)
+        )
+    }
+
+    /// Several, in one line.
+    pub fn accusations(&self, accusations: &[Accusation]) -> String {
+        let said: Vec<String> = accusations
+            .iter()
+            .map(|accusation| self.accusation(accusation))
+            .collect();
+        said.join("; ")
+    }
+
+    /// Why a member is gone, in few words.
+    pub fn cause(&self, cause: &Cause) -> String {
+        match cause {
+            Cause::Left => "left".to_owned(),
+            Cause::Crashed => "crashed".to_owned(),
+            Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
+            Cause::Superseded { .. } => "superseded by a new start".to_owned(),
+        }
+    }
+}
+
+/// What was seen, in a sentence without its beginning.
+pub(crate) fn evidence(evidence: &Evidence) -> String {
+    match evidence {
+        Evidence::ProofOfDeath => "its process has ended (its lifeline was closed by its kernel)".to_owned(),
+        Evidence::Silent { for_ms } => format!("silent for {for_ms} ms"),
+        Evidence::ConnectionLost => "connection lost, and silent since".to_owned(),
+        Evidence::FlushStalled => "did not take part in a flush in time".to_owned(),
+    }
+}

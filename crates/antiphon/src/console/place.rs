@@ -1,0 +1,301 @@
+//! Where consoles are: one socket for each running node, in a directory that only its user can enter.
+//!
+//! ```text
+//!   $ANTIPHON_RUNTIME_DIR/              if that is set, and then nowhere else
+//!   $XDG_RUNTIME_DIR/antiphon/          if that is set
+//!   /run/antiphon/                      for root
+//!   /tmp/antiphon-UID/                  for others
+//!       CLUSTER.NODE.PID.sock           letters, digits, - and _ of the names, 20 of each
+//! ```
+//! Names are for people; what a node is really called, it says in its `hello`.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, geteuid, test_kill_process};
+
+/// Letters of each name in the name of a socket: paths of sockets have 107 bytes at most.
+const NAME_BYTES: usize = 20;
+/// Sockets of one name and process that are tried.
+const MAX_TWINS: u32 = 100;
+/// Files looked at in a directory.
+const MAX_FILES: usize = 10_000;
+
+/// The directories in which nodes of this user may have their sockets, the one that a node of this environment would choose first.
+pub fn directories() -> Vec<PathBuf> {
+    if let Some(only) = std::env::var_os("ANTIPHON_RUNTIME_DIR").filter(|only| !only.is_empty()) {
+        return vec![PathBuf::from(only)];
+    }
+    let uid = geteuid();
+    let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let mut directories: Vec<PathBuf> = given
+        .filter(|given| given.is_absolute())
+        .map(|given| given.join("antiphon"))
+        .into_iter()
+        .collect();
+    if uid.is_root() {
+        directories.push(PathBuf::from("/run/antiphon"));
+    }
+    directories.push(PathBuf::from(format!("/tmp/antiphon-{}", uid.as_raw())));
+    directories
+}
+
+/// A socket that a node listens at. Dropped, it removes the file.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+}
+
+impl Socket {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Somebody may have removed it, or the directory, before.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Listens in the first directory that can be used.
+pub(crate) fn listen(cluster: &str, node: &str) -> io::Result<(std::os::unix::net::UnixListener, Socket)> {
+    let mut first_error = None;
+    for directory in directories() {
+        match listen_in(&directory, cluster, node) {
+            Ok(listening) => return Ok(listening),
+            Err(error) => {
+                let error = io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+}
+
+fn listen_in(
+    directory: &Path,
+    cluster: &str,
+    node: &str,
+) -> io::Result<(std::os::unix::net::UnixListener, Socket)> {
+    prepare(directory)?;
+    remove_stale(directory);
+    let stem = format!("{}.{}.{}", safe(cluster), safe(node), std::process::id());
+    for twin in 1..=MAX_TWINS {
+        let name = match twin {
+            1 => format!("{stem}.sock"),
+            twin => format!("{stem}.{twin}.sock"),
+        };
+        match listen_at(&directory.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            done => return done,
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// Listens at this path. A socket there that nobody listens at is replaced; anything else is left alone.
+pub(crate) fn listen_at(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, Socket)> {
+    let bind = || std::os::unix::net::UnixListener::bind(path);
+    let listener = match bind() {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
+            std::fs::remove_file(path)?;
+            bind()?
+        }
+        bound => bound?,
+    };
+    let socket = Socket {
+        path: path.to_owned(),
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok((listener, socket))
+}
+
+/// Makes the directory if it is not there, and refuses one that others could have made or can enter.
+fn prepare(directory: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    check(directory)
+}
+
+/// Whether a directory is this user's alone.
+fn check(directory: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(directory)?;
+    if !found.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no directory"));
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to user {}", found.uid()),
+        ));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "others can enter it (mode {:03o}); `chmod 700` it",
+                found.mode() & 0o777
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The sockets in this user's directories at which somebody listens, and for each what may be known without asking.
+pub fn running() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for directory in directories() {
+        if check(&directory).is_err() {
+            continue;
+        }
+        remove_stale(&directory);
+        found.extend(sockets(&directory));
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Whether a socket may be that of a node with this name in this cluster, as far as its own name tells.
+pub fn may_be(path: &Path, cluster: Option<&str>, node: Option<&str>) -> bool {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let mut parts = name.split('.');
+    let mut fits = |wanted: Option<&str>| {
+        let part = parts.next();
+        wanted.is_none_or(|wanted| part == Some(&safe(wanted)))
+    };
+    let (cluster, node) = (fits(cluster), fits(node));
+    cluster && node
+}
+
+fn sockets(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries
+        .take(MAX_FILES)
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
+        .filter(|path| std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()))
+        .collect()
+}
+
+/// Removes the sockets of processes that are gone.
+fn remove_stale(directory: &Path) {
+    for path in sockets(directory) {
+        // A socket that is bound and not listened at yet refuses, too: its process lives.
+        if process_of(&path).is_some_and(|pid| !is_alive(pid)) && is_dead(&path) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whether this is a socket that nobody listens at. Connecting to a file of another kind is refused as well.
+fn is_dead(path: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    is_socket
+        && matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// The process in the name of a socket.
+fn process_of(path: &Path) -> Option<Pid> {
+    let name = path.file_name()?.to_str()?;
+    Pid::from_raw(name.split('.').nth(2)?.parse().ok()?)
+}
+
+fn is_alive(pid: Pid) -> bool {
+    !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+/// A name as it may be part of a file's name.
+fn safe(name: &str) -> String {
+    let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let letters = name.chars().map(|c| if kept(c) { c } else { '_' });
+    letters.take(NAME_BYTES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("antiphon-place-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn each_node_has_a_socket_of_its_own_that_goes_with_it() {
+        let directory = scratch("own");
+        let (_one, first) = listen_in(&directory, "tea", "a").unwrap();
+        let (_two, second) = listen_in(&directory, "tea", "a").unwrap();
+        let (_three, odd) = listen_in(&directory, "../ö", &"x".repeat(64)).unwrap();
+        assert_eq!(sockets(&directory).len(), 3);
+        assert_eq!(
+            odd.path().parent(),
+            Some(&*directory),
+            "names do not lead elsewhere"
+        );
+        assert!(may_be(first.path(), Some("tea"), Some("a")) && may_be(first.path(), None, None));
+        assert!(!may_be(first.path(), Some("tea"), Some("b")) && !may_be(first.path(), Some("a"), None));
+        assert!(may_be(odd.path(), Some("../ö"), Some(&"x".repeat(64))));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&directory), mode(first.path())), (0o700, 0o600));
+        let path = second.path().to_owned();
+        drop(second);
+        assert!(!path.exists() && first.path().exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_what_lives_is_not() {
+        let directory = scratch("stale");
+        prepare(&directory).unwrap();
+        // No process has this number: it is above the highest that Linux gives.
+        let stale = directory.join("tea.b.2000000000.sock");
+        drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+        // Of a living process that does not listen (yet).
+        let quiet = directory.join(format!("tea.c.{}.sock", std::process::id()));
+        drop(std::os::unix::net::UnixListener::bind(&quiet).unwrap());
+        let other = directory.join("notes.txt");
+        std::fs::write(&other, "x").unwrap();
+        let (_one, live) = listen_in(&directory, "tea", "a").unwrap();
+        assert!(!stale.exists());
+        assert!(quiet.exists() && other.exists() && live.path().exists());
+        let (_two, replaced) = listen_at(&quiet).unwrap();
+        assert!(
+            listen_at(replaced.path()).is_err(),
+            "one that is listened at is not replaced"
+        );
+        assert!(listen_at(&other).is_err() && other.exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_refused() {
+        let directory = scratch("open");
+        prepare(&directory).unwrap();
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error = listen_in(&directory, "tea", "a").unwrap_err();
+        assert!(error.to_string().contains("755"), "{error}");
+        std::fs::remove_dir_all(&directory).unwrap();
+        let elsewhere = scratch("elsewhere");
+        prepare(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
+        let error = listen_in(&directory, "tea", "a").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+        std::fs::remove_file(&directory).unwrap();
+        std::fs::remove_dir_all(&elsewhere).unwrap();
+    }
+}

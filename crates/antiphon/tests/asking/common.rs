@@ -1,0 +1,260 @@
+//! Real processes of the program on loopback, each test with a directory for consoles of its own.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// Whatever is waited for takes less than a second; this long, and it does not come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A test's world: the directory that its programs take for their user's.
+pub(crate) struct Bench {
+    pub(crate) directory: PathBuf,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Not below a long $TMPDIR: paths of sockets are short.
+        let directory = PathBuf::from(format!("/tmp/antiphon-test-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir(&directory).unwrap();
+        Self { directory }
+    }
+
+    pub(crate) fn program(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        for (variable, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ANTIPHON_"))
+        {
+            command.env_remove(variable);
+        }
+        command.env("ANTIPHON_RUNTIME_DIR", self.directory.join("antiphon"));
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &str) -> Output {
+        self.program()
+            .args(arguments.split_whitespace())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a command that must succeed, and gives what it printed.
+    pub(crate) fn text(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{arguments}: {} {text} {error}",
+            output.status
+        );
+        text
+    }
+
+    /// The same, as the one JSON object it must be.
+    pub(crate) fn json(&self, arguments: &str) -> Value {
+        let text = self.text(&format!("{arguments} --json"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    /// Asks again and again until the answer is as it is wanted.
+    pub(crate) fn until(&self, arguments: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.json(arguments);
+            if wanted(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "{arguments}: {answer:#}");
+        }
+    }
+
+    /// The sockets of consoles.
+    pub(crate) fn sockets(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.directory.join("antiphon")) else {
+            return Vec::new();
+        };
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// A node of cluster `tea`, in group `main`, with timing `local`.
+    pub(crate) fn node(&self, name: &str, addr: SocketAddr, arguments: &str) -> Node {
+        let cluster = if arguments.contains("--cluster") {
+            ""
+        } else {
+            "--cluster tea"
+        };
+        let line = format!("node --json --name {name} --bind {addr} --profile local {cluster} {arguments}");
+        let mut child = self
+            .program()
+            .args(line.split_whitespace())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let node = Node {
+            child,
+            stdin,
+            lines: lines_of(stdout),
+        };
+        node.event(|line| line["event"] == "ready");
+        node
+    }
+
+    /// A cluster of these many nodes, `a`, `b`, … , all members of one view.
+    pub(crate) fn cluster(&self, count: usize) -> (Vec<Node>, Vec<SocketAddr>) {
+        let addrs = free_addrs(count);
+        let seeds = list(&addrs);
+        let nodes: Vec<Node> = addrs
+            .iter()
+            .zip('a'..)
+            .map(|(addr, name)| self.node(&name.to_string(), *addr, &format!("--seeds {seeds}")))
+            .collect();
+        for node in &nodes {
+            node.view_of(count);
+        }
+        (nodes, addrs)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A running node; killed with the test.
+pub(crate) struct Node {
+    pub(crate) child: Child,
+    pub(crate) stdin: ChildStdin,
+    pub(crate) lines: mpsc::Receiver<Value>,
+}
+
+impl Node {
+    pub(crate) fn event(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self
+                .lines
+                .recv_timeout(left)
+                .expect("an event that is waited for");
+            if wanted(&line) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for a primary view of so many members.
+    pub(crate) fn view_of(&self, members: usize) -> Value {
+        self.event(|line| {
+            line["event"] == "node_view"
+                && line["primary"] == true
+                && line["members"]
+                    .as_array()
+                    .is_some_and(|list| list.len() == members)
+        })
+    }
+
+    pub(crate) fn say(&mut self, request: Value) {
+        writeln!(self.stdin, "{request}").unwrap();
+    }
+
+    pub(crate) fn leave(mut self) {
+        self.say(json!({"leave": {}}));
+        self.event(|line| line["event"] == "left");
+        self.wait();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.wait();
+    }
+
+    pub(crate) fn wait(&mut self) {
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The JSON lines of a program as they come.
+pub(crate) fn lines_of(stdout: ChildStdout) -> mpsc::Receiver<Value> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            if sender.send(value).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Ports that nobody listens at, different from each other.
+pub(crate) fn free_addrs(count: usize) -> Vec<SocketAddr> {
+    // Below the range from which the kernel takes ports for connections.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let offset = std::process::id().wrapping_mul(131);
+    let mut addrs = Vec::new();
+    while addrs.len() < count {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (offset.wrapping_add(step) % 10_000) as u16;
+        let addr = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(addr).is_ok() {
+            addrs.push(addr);
+        }
+    }
+    addrs
+}
+
+/// Addresses as flags take them.
+pub(crate) fn list(addrs: &[SocketAddr]) -> String {
+    let texts: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+    texts.join(",")
+}
+
+/// A new key file.
+pub(crate) fn key(bench: &Bench, name: &str) -> PathBuf {
+    let path = bench.directory.join(name);
+    let output = bench.program().arg("key").arg(&path).output().unwrap();
+    assert!(output.status.success());
+    path
+}
+
+/// The names in a list of objects.
+pub(crate) fn names(list: &Value) -> Vec<&str> {
+    let list = list.as_array().expect("a list");
+    list.iter()
+        .map(|entry| entry["name"].as_str().expect("a name"))
+        .collect()
+}
+
+/// Whether a path is a file.
+pub(crate) fn exists(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}

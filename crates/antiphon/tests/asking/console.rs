@@ -1,0 +1,518 @@
+//! `antiphon members`, `why` and `view` against running nodes, and their socket against whoever else connects.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::common::{Bench, PATIENCE, exists, free_addrs, lines_of, list, names};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+#[test]
+fn members_are_shown_with_what_is_known_of_each() {
+    let bench = Bench::new();
+    let (_nodes, addrs) = bench.cluster(3);
+    // Round trips are looked at with the heartbeats, group views come after node views.
+    let answer = bench.until("members --node b", |answer| {
+        let other = |member: &&Value| member["name"] != "b";
+        let members = answer["members"].as_array().unwrap();
+        members
+            .iter()
+            .filter(other)
+            .all(|member| member["rtt_us"].is_u64())
+            && members.iter().all(|member| member["groups"] == json!(["main"]))
+            && members
+                .iter()
+                .filter(other)
+                .all(|member| member["said"]["primary"] == true)
+    });
+    assert_eq!(answer["answer"], "members");
+    assert_eq!(
+        (&answer["node"], &answer["state"]),
+        (&json!("b"), &json!("primary"))
+    );
+    let members = answer["members"].as_array().unwrap();
+    for (rank, member) in members.iter().enumerate() {
+        assert_eq!(member["rank"], rank);
+        assert_eq!(member["elder"], rank == 0);
+        let me = member["name"] == "b";
+        assert_eq!(member["me"], me);
+        assert_eq!(member["last_heard_ms"].is_u64(), !me, "{member}");
+        assert_eq!(member["incarnation"].as_str().unwrap().len(), 32);
+        let at = usize::from(member["name"].as_str().unwrap().as_bytes()[0] - b'a');
+        let expected = json!([{"addr": addrs[at].to_string(), "up": null, "in_use": true}]);
+        assert_eq!(member["links"], expected);
+    }
+    assert_eq!(answer["quorum"], true);
+    assert_eq!(answer["suspicions"], json!([]));
+    let elder = members[0]["name"].as_str().unwrap();
+    assert_eq!(answer["coordinator"], elder);
+    let text = bench.text("members --node b");
+    for expected in [
+        "elder",
+        "asked",
+        "round trip",
+        "main",
+        "nobody suspects anybody",
+        &addrs[2].to_string(),
+    ] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+}
+
+#[test]
+fn one_of_several_nodes_on_a_host_is_chosen_by_its_name() {
+    let bench = Bench::new();
+    let output = bench.run("members");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("no node answers here") && error.contains("antiphon node"),
+        "{error}"
+    );
+
+    let (nodes, _) = bench.cluster(2);
+    let output = bench.run("members");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    for expected in [
+        "--node a --cluster tea",
+        "--node b --cluster tea",
+        &nodes[0].child.id().to_string(),
+    ] {
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(bench.json("members --node a --cluster tea")["node"], "a");
+    let other = bench.run("members --node a --cluster coffee");
+    assert_eq!(other.status.code(), Some(1));
+    let of_b = bench
+        .sockets()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains("tea.b."));
+    let path = of_b.expect("the socket of b");
+    assert_eq!(
+        bench.json(&format!("members --socket {}", path.display()))["node"],
+        "b"
+    );
+}
+
+#[test]
+fn a_node_that_never_was_one_that_left_and_one_that_was_killed_are_told_apart() {
+    let bench = Bench::new();
+    let (mut nodes, addrs) = bench.cluster(3);
+    nodes.pop().unwrap().leave();
+    let mut killed = nodes.pop().unwrap();
+    let survivor = nodes.pop().unwrap();
+    killed.kill();
+    survivor.event(|line| line["event"] == "node_view" && line["crashed"][0]["name"] == "b");
+    let left = bench.json("why c");
+    assert_eq!(
+        (&left["verdict"], &left["asked"]),
+        (&json!("left"), &json!("a")),
+        "{left:#}"
+    );
+    let killed = bench.json("why b");
+    assert_eq!(killed["verdict"], "removed", "{killed:#}");
+    let facts = killed["facts"].as_array().unwrap();
+    let departed = facts.iter().find(|fact| fact["kind"] == "departed").unwrap();
+    assert_eq!(departed["accusers"][0]["name"], "a");
+    assert!(
+        departed["accusers"][0]["evidence"]
+            .as_str()
+            .unwrap()
+            .contains("process has ended")
+    );
+    assert!(
+        departed["view"].is_u64() && departed["ago_ms"].is_u64(),
+        "{departed}"
+    );
+    assert!(facts.iter().any(|fact| fact["kind"] == "joined"));
+    let member = bench.json("why a");
+    assert_eq!(member["verdict"], "member", "{member:#}");
+    let unknown = bench.json("why nobody");
+    assert_eq!(unknown["verdict"], "unknown", "{unknown:#}");
+    assert!(
+        unknown["text"]
+            .as_str()
+            .unwrap()
+            .contains("none has asked to be admitted")
+    );
+    let text = bench.text("why b");
+    assert!(
+        text.contains("b is no member") && text.contains("process has ended"),
+        "{text}"
+    );
+
+    // Another process under the name of a member: refused, and the one that refuses knows it.
+    let elsewhere = free_addrs(1)[0];
+    let twin = bench.node("a", elsewhere, &format!("--seeds {} --socket none", list(&addrs)));
+    let refused = twin.event(|line| line["event"] == "refused");
+    let why = bench.json("why a");
+    assert_eq!(why["verdict"], "member");
+    let fact = why["facts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|fact| fact["kind"] == "refused");
+    let fact = fact.unwrap_or_else(|| panic!("{why:#}"));
+    assert_eq!(fact["cause"], refused["reason"]);
+    assert!(fact["text"].as_str().unwrap().contains(&elsewhere.to_string()));
+    let members = bench.json("members");
+    assert_eq!(members["refused"][0]["addr"], elsewhere.to_string());
+}
+
+#[test]
+fn why_says_what_a_member_said_last_and_who_else_may_know_of_a_stranger() {
+    let bench = Bench::new();
+    let (_nodes, _) = bench.cluster(2);
+    let members = bench.json("members --node a");
+    let elder = members["coordinator"].as_str().unwrap().to_owned();
+    let other = if elder == "a" { "b" } else { "a" };
+    let why = bench.until(&format!("why {elder} --node {other}"), |why| {
+        why["facts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|fact| fact["kind"] == "said")
+    });
+    let said = why["facts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|fact| fact["kind"] == "said")
+        .unwrap();
+    let text = said["text"].as_str().unwrap();
+    assert!(
+        text.contains("in the majority") && text.contains("suspects nobody"),
+        "{text}"
+    );
+    let stranger = bench.json(&format!("why stranger --node {other}"));
+    assert!(
+        stranger["text"]
+            .as_str()
+            .unwrap()
+            .contains(&format!("{elder} knows, who admits nodes")),
+        "{stranger}"
+    );
+}
+
+#[test]
+fn views_are_shown_with_their_causes_and_followed_as_they_come_until_the_node_goes() {
+    let bench = Bench::new();
+    let (mut nodes, addrs) = bench.cluster(2);
+    let mut watching = bench
+        .program()
+        .args(["view", "--watch", "--json", "--node", "a"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = lines_of(watching.stdout.take().unwrap());
+    let next = |wanted: &dyn Fn(&Value) -> bool| loop {
+        let line = lines.recv_timeout(PATIENCE).expect("an event");
+        assert!(line["at_ms"].as_u64().unwrap() > 1_700_000_000_000, "{line}");
+        if wanted(&line) {
+            return line;
+        }
+    };
+    let both = next(&|line| line["event"] == "view" && line["members"].as_array().unwrap().len() == 2);
+    assert_eq!(both["primary"], true);
+    // A third comes, and is killed.
+    let mut third = bench.node("c", free_addrs(1)[0], &format!("--seeds {}", list(&addrs)));
+    next(&|line| line["event"] == "view" && line["joined"] == json!(["c"]));
+    third.kill();
+    let gone = next(&|line| line["event"] == "view" && line["departed"][0]["name"] == "c");
+    assert_eq!(gone["departed"][0]["cause"], "crashed");
+    assert!(!gone["departed"][0]["accusers"].as_array().unwrap().is_empty());
+    assert!(gone["number"].as_u64() > both["number"].as_u64());
+
+    let text = bench.text("view --node b");
+    for expected in ["view", "joined: c", "- c: crashed (", "(elder)"] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+    let last = bench.text("view --node b --json --last 1");
+    let last: Value = serde_json::from_str(last.trim()).expect("one line");
+    assert_eq!(last["number"], gone["number"]);
+
+    nodes.remove(0).leave();
+    next(&|line| line["event"] == "left");
+    assert!(watching.wait().unwrap().success());
+    let mut error = String::new();
+    watching.stderr.unwrap().read_to_string(&mut error).unwrap();
+    assert!(error.contains("the node a has ended"), "{error}");
+}
+
+#[test]
+fn a_watcher_ends_at_the_first_interrupt_and_with_its_reader() {
+    let bench = Bench::new();
+    let addr = free_addrs(1)[0];
+    let node = bench.node("a", addr, "");
+    node.view_of(1);
+    for signal in [Some(Signal::INT), Some(Signal::TERM), None] {
+        let mut watching = bench
+            .program()
+            .args(["view", "--watch"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(watching.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert!(!line.is_empty());
+        match signal {
+            Some(signal) => {
+                kill_process(Pid::from_child(&watching), signal).unwrap();
+                assert!(watching.wait().unwrap().success(), "{signal:?}");
+            }
+            None => {
+                // Noticed with the next line.
+                drop(stdout);
+                let mut joiner = bench.node("b", free_addrs(1)[0], &format!("--seeds {addr}"));
+                joiner.view_of(2);
+                assert_eq!(watching.wait().unwrap().code(), Some(4));
+                joiner.kill();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_alone_among_the_silent_says_whom_it_suspects_and_that_it_has_no_majority() {
+    let bench = Bench::new();
+    let (nodes, _) = bench.cluster(3);
+    for silent in &nodes[1..] {
+        silent.signal(Signal::STOP);
+    }
+    let answer = bench.until("members --node a", |answer| answer["state"] == "non-primary");
+    assert_eq!(answer["quorum"], false);
+    let mut suspected: Vec<&str> = answer["suspicions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|edge| edge["accuser"] == "a")
+        .map(|edge| edge["accused"].as_str().unwrap())
+        .collect();
+    suspected.sort_unstable();
+    assert_eq!(suspected, ["b", "c"], "{answer:#}");
+    let evidence = answer["suspicions"][0]["evidence"].as_str().unwrap();
+    assert!(evidence.contains("silent"), "{evidence}");
+    let mut absent: Vec<&str> = answer["absent"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    absent.sort_unstable();
+    assert_eq!(absent, ["b", "c"]);
+    let text = bench.text("members --node a");
+    assert!(
+        text.contains("NO majority") && text.contains("a suspects b"),
+        "{text}"
+    );
+    let why = bench.json("why b --node a");
+    assert_eq!(why["verdict"], "suspected", "{why:#}");
+    assert!(
+        why["facts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|fact| fact["kind"] == "absent"),
+        "{why:#}"
+    );
+    let view = bench.text("view --node a");
+    assert!(view.contains("NO MAJORITY"), "{view}");
+    // They are heard again: nobody is suspected any more, and whoever watched was told of both.
+    let mut watching = bench
+        .program()
+        .args(["view", "--watch", "--json", "--node", "a"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = lines_of(watching.stdout.take().unwrap());
+    let next = |wanted: &str| loop {
+        let line = lines.recv_timeout(PATIENCE).expect("an event");
+        if line["event"] == wanted && line["accuser"] == "a" && line["accused"] == "b" {
+            return;
+        }
+    };
+    next("suspected");
+    for silent in &nodes[1..] {
+        silent.signal(Signal::CONT);
+    }
+    next("cleared");
+    let _ = watching.kill();
+    let _ = watching.wait();
+    let answer = bench.until("members --node a", |answer| {
+        answer["state"] == "primary" && answer["suspicions"] == json!([])
+    });
+    assert_eq!(names(&answer["members"]).len(), 3);
+}
+
+#[test]
+fn a_node_that_forms_says_whom_it_misses() {
+    let bench = Bench::new();
+    let addrs = free_addrs(3);
+    let _node = bench.node("a", addrs[0], &format!("--seeds {}", list(&addrs)));
+    let answer = bench.until("members", |answer| answer["forming"].is_object());
+    let mut missing: Vec<&str> = answer["forming"]["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|addr| addr.as_str().unwrap())
+        .collect();
+    missing.sort_unstable();
+    let mut expected = [addrs[1].to_string(), addrs[2].to_string()];
+    expected.sort_unstable();
+    assert_eq!(missing, expected);
+    assert_eq!(
+        (&answer["state"], &answer["view"]),
+        (&json!("forming"), &json!(null))
+    );
+    let text = bench.text("members");
+    assert!(
+        text.contains("no answer from") && text.contains("antiphon doctor"),
+        "{text}"
+    );
+    let why = bench.json("why b");
+    assert_eq!(why["verdict"], "unknown");
+    assert!(
+        why["text"].as_str().unwrap().contains("in no cluster yet"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_stopped_process_is_named_instead_of_waited_for() {
+    let bench = Bench::new();
+    let node = bench.node("a", free_addrs(1)[0], "");
+    node.view_of(1);
+    node.signal(Signal::STOP);
+    let begun = Instant::now();
+    let output = bench.run("members");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("process is stopped") && error.contains("tea.a."),
+        "{error}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    node.signal(Signal::CONT);
+    bench.until("members", |answer| answer["node"] == "a");
+}
+
+#[test]
+fn sockets_are_for_their_user_alone_and_go_with_their_nodes() {
+    let bench = Bench::new();
+    let (mut nodes, _) = bench.cluster(2);
+    let sockets = bench.sockets();
+    assert_eq!(sockets.len(), 2);
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&bench.directory.join("antiphon")), 0o700);
+    assert!(sockets.iter().all(|path| mode(path) == 0o600));
+    nodes.pop().unwrap().leave();
+    assert_eq!(bench.sockets().len(), 1);
+    // kill -9 leaves it, and the next one who looks removes it.
+    nodes.pop().unwrap().kill();
+    assert_eq!(bench.sockets().len(), 1);
+    assert_eq!(bench.run("members").status.code(), Some(1));
+    assert_eq!(bench.sockets(), [""; 0].map(std::path::PathBuf::from));
+
+    let path = bench.directory.join("mine.sock");
+    let given = format!("--socket {}", path.display());
+    let node = bench.node("a", free_addrs(1)[0], &given);
+    node.view_of(1);
+    assert_eq!(mode(&path), 0o600);
+    assert!(bench.sockets().is_empty());
+    assert_eq!(bench.json(&format!("members {given}"))["node"], "a");
+    let second = bench.run(&format!(
+        "node --cluster tea --name b --bind {} {given}",
+        free_addrs(1)[0]
+    ));
+    let error = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{error}");
+    assert!(error.contains("console") && exists(&path), "{error}");
+    node.leave();
+    assert!(!exists(&path));
+
+    let quiet = bench.node("q", free_addrs(1)[0], "--socket none");
+    quiet.view_of(1);
+    assert!(bench.sockets().is_empty());
+}
+
+/// A raw connection to a console: what it says, a line at a time.
+struct Raw {
+    stream: UnixStream,
+    lines: std::io::Lines<BufReader<UnixStream>>,
+}
+
+impl Raw {
+    fn connect(bench: &Bench) -> Self {
+        let stream = UnixStream::connect(&bench.sockets()[0]).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        Self { stream, lines }
+    }
+
+    fn line(&mut self) -> Value {
+        let line = self.lines.next().expect("a line").unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.lines.next().is_none_or(|line| line.is_err())
+    }
+}
+
+#[test]
+fn whatever_a_client_sends_is_answered_or_ends_its_connection_and_the_node_goes_on() {
+    let bench = Bench::new();
+    let mut node = bench.node("a", free_addrs(1)[0], "");
+    node.view_of(1);
+    let mut client = Raw::connect(&bench);
+    let hello = client.line();
+    assert_eq!(
+        (&hello["answer"], &hello["v"], &hello["node"]),
+        (&json!("hello"), &json!(1), &json!("a"))
+    );
+    for (question, code) in [
+        ("nonsense", "malformed"),
+        ("", "malformed"),
+        (r#"{"v":7,"ask":"members"}"#, "version"),
+        (r#"{"v":1,"ask":"leave"}"#, "malformed"),
+    ] {
+        writeln!(client.stream, "{question}").unwrap();
+        let answer = client.line();
+        assert_eq!(
+            (&answer["answer"], &answer["code"]),
+            (&json!("error"), &json!(code)),
+            "{question}"
+        );
+    }
+    // Two questions at once are two answers; a question in pieces is one.
+    client
+        .stream
+        .write_all(b"{\"v\":1,\"ask\":\"status\"}\n{\"v\":1,\"ask\":\"why\",")
+        .unwrap();
+    assert_eq!(client.line()["state"], "primary");
+    client.stream.write_all(b"\"node\":\"a\"}\n").unwrap();
+    assert_eq!(client.line()["verdict"], "member");
+    // One without an end.
+    client.stream.write_all(&vec![b'x'; 5000]).unwrap();
+    assert_eq!(client.line()["code"], "too-long");
+    assert!(client.is_over());
+
+    let mut crowd: Vec<Raw> = (0..16).map(|_| Raw::connect(&bench)).collect();
+    assert!(crowd.iter_mut().all(|client| client.line()["answer"] == "hello"));
+    let mut one_more = Raw::connect(&bench);
+    assert_eq!(one_more.line()["code"], "busy");
+    assert!(one_more.is_over());
+    drop(crowd);
+    let deadline = Instant::now() + PATIENCE;
+    while !bench.run("members").status.success() {
+        assert!(Instant::now() < deadline, "no room after all have gone");
+    }
+    node.say(json!({"send": {"payload": "still here"}}));
+    node.event(|line| line["event"] == "message" && line["payload"] == "still here");
+}

@@ -1,0 +1,5 @@
+//! Those who ask: `antiphon members`, `why`, `view` and `doctor`, with real processes, and the lines that they speak.
+
+mod common;
+mod console;
+mod lines;
