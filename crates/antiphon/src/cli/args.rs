@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::BenchArgs;
 use super::console::args::{MembersArgs, ViewArgs, WhyArgs};
+use super::doctor::args::DoctorArgs;
 use super::exit;
 use super::patience::Patience;
 use super::size::Size;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Node(Box<NodeArgs>),
     /// Make a new cluster key in a file that only you can read
     Key(KeyArgs),
+    /// Find out why a node with these settings cannot form or join a cluster, step by step; nothing joins
+    Doctor(Box<DoctorArgs>),
     /// Show the members of the cluster as a node on this host sees them, and who suspects whom
     Members(MembersArgs),
     /// Tell why a node is, or is not, a member, as a node on this host knows it

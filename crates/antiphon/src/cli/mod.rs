@@ -18,6 +18,7 @@ mod args;
 mod bench;
 mod console;
 mod demo;
+mod doctor;
 mod exit;
 mod figures;
 mod fleet;
@@ -52,6 +53,7 @@ pub(crate) fn run() -> i32 {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Swarm(args) => swarm::run(&args),
+        Command::Doctor(args) => doctor::run(*args),
         Command::Members(args) => console::members(&args),
         Command::Why(args) => console::why(&args),
         Command::View(args) => console::view(&args),

@@ -2,4 +2,5 @@
 
 mod common;
 mod console;
+mod doctor;
 mod lines;

@@ -1,0 +1,151 @@
+//! `antiphon doctor`: why a node with these settings cannot form or join a cluster, step by step.
+//!
+//! ```text
+//!   names ─► settings ─► key ─► running node? ─► port ─┬─► each seed: reach, version, cluster, key, answer,
+//!     │         │ wrong: the end                       │     wire level, engine, seed list, verdict, groups, udp
+//!     └ resolved one by one                            └─► all together: who would found, or whom the node would join
+//! ```
+//! It is given the settings of `antiphon node` and starts none: it listens where the node would, so that answers show whether that address is
+//! reached, and sends each seed one enquiry (`antiphon_core::Enquirer`). An enquirer is no candidate and no joiner, so nothing of the cluster
+//! changes. If the node already runs, its port is its own: answers then come to another port, and its console is asked what it waits for.
+//!
+//! # Steps
+//! Each is `ok`, `failed`, `warning` or `skipped`, with a word that programs can rely on, the cause and the remedy. What a failed step makes
+//! pointless is skipped and says so. Nothing waits longer than `--within` at a time, and seeds are asked at the same time.
+
+pub(crate) mod args;
+mod names;
+mod port;
+mod report;
+mod running;
+mod seeds;
+mod verdict;
+
+use super::args::NodeArgs;
+use super::console::block_on;
+use super::exit::{Exit, Failed};
+use super::settings::Settings;
+use args::DoctorArgs;
+use report::{Report, Step};
+use seeds::Enquiries;
+
+/// Runs `antiphon doctor`.
+pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failed> {
+    super::node::start_log();
+    block_on(examine(args))
+}
+
+async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
+    let mut report = Report::new(args.node.json.unwrap_or(false));
+    let within = args.within.0.unwrap_or(std::time::Duration::from_secs(3600));
+    if !Settings::are_given(&args.node) {
+        return without_settings(report, &args.node).await;
+    }
+    let Some(settings) = settings(&mut report, args.node).await else {
+        return report.finish(Exit::Usage);
+    };
+    report.speak_json(settings.json);
+    let own = running::own(&mut report, &settings).await;
+    let port = port::take(&mut report, &settings, own.as_ref());
+    if let Some(port) = port {
+        let mut enquiries = Enquiries::new(&settings, port, within)?;
+        enquiries.run(&mut report).await;
+        verdict::draw(&mut report, &settings, &enquiries, own.as_ref());
+    } else {
+        report.add(Step::skipped(
+            "seeds",
+            "",
+            "no address of this host could be listened at, so no answer would arrive",
+        ));
+    }
+    report.finish(Exit::Failure)
+}
+
+/// Resolves names one by one, then checks the settings as `antiphon node` does.
+async fn settings(report: &mut Report, mut args: NodeArgs) -> Option<Settings> {
+    let written = match Settings::written(&args) {
+        Ok(written) => written,
+        Err(failed) => {
+            report.add(Step::failed(
+                "settings",
+                "settings",
+                "",
+                failed.message,
+                "mend the file, then start again",
+            ));
+            return None;
+        }
+    };
+    let usable = names::resolve(report, &written).await;
+    // A seed that does not resolve must not hide what is wrong with the others.
+    args.seeds = Some(usable.seeds);
+    args.bind = Some(usable.bind).filter(|bind| !bind.is_empty());
+    args.advertise = Some(usable.advertise).filter(|advertise| !advertise.is_empty());
+    match Settings::resolve(args) {
+        Ok(settings) => {
+            report.add(Step::ok(
+                "settings",
+                "",
+                format!(
+                    "node {} of cluster {}, {} seeds, groups {}, profile {}",
+                    settings.name,
+                    settings.cluster,
+                    settings.seeds.len(),
+                    settings.groups.join(", "),
+                    settings.profile.name
+                ),
+            ));
+            for warning in &settings.warnings {
+                report.add(Step::warning("settings", "", warning.clone()));
+            }
+            key(report, &settings);
+            Some(settings)
+        }
+        Err(failed) => {
+            report.add(Step::failed(
+                "settings",
+                "settings",
+                "",
+                failed.message,
+                "change that setting: `antiphon node --help` lists all, `--print-config` shows what is in force",
+            ));
+            None
+        }
+    }
+}
+
+fn key(report: &mut Report, settings: &Settings) {
+    let step = match (&settings.key, &settings.key_file) {
+        (Some(key), Some(path)) => Step::ok(
+            "key",
+            "",
+            format!(
+                "{}, key id {}: it must be the same on every node",
+                path.display(),
+                key.id()
+            ),
+        ),
+        _ => Step::ok(
+            "key",
+            "",
+            "none: every node of the cluster must be without one, too".to_owned(),
+        ),
+    };
+    report.add(step);
+}
+
+/// Nothing is given: there may still be nodes to ask.
+async fn without_settings(mut report: Report, args: &NodeArgs) -> Result<Exit, Failed> {
+    let asked = running::all(&mut report, args.socket.as_deref()).await;
+    if asked == 0 {
+        return Err(Failed::usage(
+            "no settings are given and no node runs here: give the settings of the node that does not come up, as flags, in the environment or with --config, as for `antiphon node`",
+        ));
+    }
+    report.add(Step::skipped(
+        "settings",
+        "",
+        "none given: only running nodes were asked; with the settings of a node, each step of its way into the cluster is looked at",
+    ));
+    report.finish(Exit::Failure)
+}

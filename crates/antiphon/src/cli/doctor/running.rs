@@ -1,0 +1,198 @@
+//! Nodes that run on this host, and what they say they wait for.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use antiphon::console::protocol::{Answer, Hello, Question, Status};
+use antiphon::console::{Client, ClientError};
+
+use super::report::{Report, Step};
+use crate::cli::console::running;
+use crate::cli::settings::Settings;
+
+/// The node with these very settings, running.
+#[derive(Debug)]
+pub(super) struct Own {
+    hello: Hello,
+    pub(super) status: Option<Status>,
+}
+
+impl Own {
+    pub(super) fn pid(&self) -> u32 {
+        self.hello.pid
+    }
+
+    /// Whether it listens at this address, as far as it says.
+    pub(super) fn listens_at(&self, addr: SocketAddr) -> bool {
+        listens_at(&self.hello, addr)
+    }
+}
+
+fn listens_at(hello: &Hello, addr: SocketAddr) -> bool {
+    hello.addrs.iter().any(|own| match own.parse::<SocketAddr>() {
+        Ok(own) => own == addr || (addr.ip().is_unspecified() && own.port() == addr.port()),
+        Err(_) => false,
+    })
+}
+
+/// Asks the node of these settings, if it runs.
+pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own> {
+    let mut clients = match settings.socket.as_deref() {
+        Some(path) if path == Path::new("none") => Vec::new(),
+        Some(path) => Client::connect(path).await.into_iter().collect(),
+        None => {
+            let (clients, silent) = running(Some(&settings.cluster), Some(&settings.name)).await;
+            for path in silent {
+                report.add(stopped(&path));
+            }
+            clients
+        }
+    };
+    clients
+        .retain(|client| client.hello().cluster == settings.cluster && client.hello().node == settings.name);
+    let own = clients.iter().position(|client| {
+        let listens = |addr: &SocketAddr| addr.port() == 0 || listens_at(client.hello(), *addr);
+        settings.bind.iter().chain(&settings.advertise).any(listens)
+    });
+    let Some(mut client) = own.map(|own| clients.swap_remove(own)) else {
+        report.add(match clients.first() {
+            Some(namesake) => Step::warning(
+                "running",
+                "",
+                format!(
+                    "another node called {} of this cluster runs here, at {}: names are unique in a cluster",
+                    settings.name,
+                    namesake.hello().addrs.join(", ")
+                ),
+            ),
+            None => Step::skipped(
+                "running",
+                "",
+                format!(
+                    "no node {} of cluster {} runs here as this user",
+                    settings.name, settings.cluster
+                ),
+            ),
+        });
+        return None;
+    };
+    let status = tell(report, &mut client).await;
+    Some(Own {
+        hello: client.hello().clone(),
+        status,
+    })
+}
+
+/// Asks all nodes of this user, or the one at this socket; returns how many there are.
+pub(super) async fn all(report: &mut Report, socket: Option<&Path>) -> usize {
+    let (mut clients, silent) = match socket {
+        Some(path) => match Client::connect(path).await {
+            Ok(client) => (vec![client], Vec::new()),
+            Err(ClientError::Silent { path }) => (Vec::new(), vec![path]),
+            Err(_) => (Vec::new(), Vec::new()),
+        },
+        None => running(None, None).await,
+    };
+    for client in &mut clients {
+        tell(report, client).await;
+    }
+    for path in &silent {
+        report.add(stopped(path));
+    }
+    clients.len() + silent.len()
+}
+
+fn stopped(path: &Path) -> Step {
+    Step::failed(
+        "running",
+        "node-stopped",
+        path.display(),
+        "a node listens there and does not answer: its process is stopped, or has no time",
+        "continue it (kill -CONT), or give its host more time to run",
+    )
+}
+
+/// Tells what a node says of itself.
+async fn tell(report: &mut Report, client: &mut Client) -> Option<Status> {
+    let subject = format!("{} (process {})", client.hello().node, client.hello().pid);
+    let status = match client.ask(&Question::Status {}).await {
+        Ok(Answer::Status(status)) => *status,
+        Ok(_) => return None,
+        Err(error) => {
+            report.add(Step::warning("running", subject, error.to_string()));
+            return None;
+        }
+    };
+    report.add(judge(&subject, &status));
+    Some(status)
+}
+
+fn judge(subject: &str, status: &Status) -> Step {
+    let seconds = status.uptime_ms / 1000;
+    if let Some(forming) = &status.forming {
+        let mut cause = format!("runs for {seconds} s and is in no cluster yet");
+        if let Some(refused) = &status.refused {
+            return Step::failed(
+                "running",
+                "refused",
+                subject,
+                format!("{cause}; refused {} ms ago: {}", refused.ago_ms, refused.reason),
+                "do what the refusal says",
+            );
+        }
+        if !forming.rejecting.is_empty() {
+            return Step::failed(
+                "running",
+                "rejected",
+                subject,
+                format!(
+                    "{cause}; {} ends each connection after this node's first frame",
+                    forming.rejecting.join(", ")
+                ),
+                "key or cluster name differ: see the steps of that seed",
+            );
+        }
+        if let Some(asks) = &forming.asks {
+            cause.push_str(&format!("; it asks {asks} to be admitted"));
+        }
+        if !forming.missing.is_empty() {
+            cause.push_str(&format!("; no answer from {}", forming.missing.join(", ")));
+        }
+        if forming.remnant {
+            cause.push_str("; it has met members without a majority, and gives them time to find it again");
+        }
+        return Step::failed(
+            "running",
+            "forming",
+            subject,
+            cause,
+            "see the steps of the seeds it misses",
+        );
+    }
+    if status.quorum == Some(false) || status.state == "non-primary" {
+        return Step::failed(
+            "running",
+            "no-majority",
+            subject,
+            format!(
+                "runs for {seconds} s, and hears no majority; it does not hear {}",
+                status.silent.join(", ")
+            ),
+            "see the steps of those that it does not hear; `antiphon why NAME` tells more",
+        );
+    }
+    let silent = match status.silent.as_slice() {
+        [] => String::new(),
+        silent => format!("; it does not hear {}", silent.join(", ")),
+    };
+    let text = format!(
+        "runs for {seconds} s, {}, view {}, {} members{silent}",
+        status.state,
+        status.view.map_or("none".to_owned(), |view| view.to_string()),
+        status.members
+    );
+    match silent.is_empty() {
+        true => Step::ok("running", subject, text),
+        false => Step::warning("running", subject, text),
+    }
+}

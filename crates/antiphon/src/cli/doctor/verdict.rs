@@ -1,0 +1,115 @@
+//! What all steps come to: whom the node would join, or with whom it would found a cluster.
+
+use std::collections::BTreeMap;
+
+use antiphon_core::wire::Lineage;
+
+use super::report::{Report, Step};
+use super::running::Own;
+use super::seeds::Enquiries;
+use crate::cli::settings::Settings;
+
+/// Draws the conclusion.
+pub(super) fn draw(report: &mut Report, settings: &Settings, enquiries: &Enquiries, own: Option<&Own>) {
+    if let Some(status) = own.and_then(|own| own.status.as_ref())
+        && status.state == "primary"
+    {
+        let text = format!(
+            "the node {} runs and is a member of view {}, of {} members",
+            status.node,
+            status.view.map_or("?".to_owned(), |view| view.to_string()),
+            status.members
+        );
+        return report.verdict(true, text);
+    }
+    let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
+    let mut primaries: BTreeMap<Lineage, (u32, u16, String)> = BTreeMap::new();
+    for answer in answers() {
+        if let Some(standing) = answer.standing.filter(|standing| standing.primary) {
+            let shown = (standing.number, answer.members, answer.node.name.clone());
+            primaries.entry(standing.lineage).or_insert(shown);
+        }
+    }
+    if primaries.len() > 1 {
+        let each: Vec<String> = primaries
+            .values()
+            .map(|(number, members, name)| format!("{name} in view {number} of {members} members"))
+            .collect();
+        report.add(Step::failed(
+            "cluster",
+            "two-clusters",
+            "",
+            format!("the seeds are in {} clusters of this name: {}", primaries.len(), each.join("; ")),
+            "they merge by themselves if their seed lists lead to each other; nodes started with --found do not know each other",
+        ));
+    }
+    if let Some((number, members, name)) = primaries.values().next() {
+        let objections: Vec<&str> = answers()
+            .filter_map(|answer| Some(answer.objection.as_ref()?.reason.as_str()))
+            .collect();
+        return match objections.first() {
+            None => report.verdict(
+                true,
+                format!("the cluster is there, {name} in view {number} of {members} members: this node would join it"),
+            ),
+            Some(reason) => report.verdict(
+                false,
+                format!("the cluster is there, in view {number} of {members} members, and would refuse this node: {reason}"),
+            ),
+        };
+    }
+    founding(report, settings, enquiries);
+}
+
+/// Nobody is in a primary view.
+fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
+    let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
+    if answers().any(|answer| answer.standing.is_some()) {
+        return report.verdict(
+            false,
+            "members answer, but without a majority: they wait for the others, and admit nobody until then"
+                .to_owned(),
+        );
+    }
+    let others = settings.seeds.len() - usize::from(enquiries.founder && settings.expect.is_none());
+    if settings.found || (others == 0 && settings.expect.is_none_or(|expect| expect <= 1)) {
+        return report.verdict(true, "this node founds a cluster by itself, at once".to_owned());
+    }
+    let mut alike: Vec<usize> = enquiries
+        .asked
+        .iter()
+        .filter(|asked| {
+            let answer = asked.answer.as_ref();
+            answer.is_some_and(|answer| answer.objection.is_none() && answer.seeds == enquiries.seeds)
+        })
+        .filter_map(|asked| asked.seed)
+        .collect();
+    alike.sort_unstable();
+    alike.dedup();
+    let ready = alike.len() + usize::from(enquiries.founder);
+    let (needed, of) = match settings.expect {
+        Some(expect) => (usize::from(expect), format!("the {expect} expected")),
+        None => (
+            settings.seeds.len() / 2 + 1,
+            format!("{} seeds", settings.seeds.len()),
+        ),
+    };
+    let here = match enquiries.founder {
+        true => ", this one included",
+        false => "; this one is not among them, and only joins",
+    };
+    let so_far = match answers().next() {
+        Some(_) => "no cluster yet",
+        None => "no seed could be asked",
+    };
+    match ready >= needed {
+        true => report.verdict(
+            true,
+            format!("{so_far}; {ready} of {of} are ready{here}: enough to found it"),
+        ),
+        false => report.verdict(
+            false,
+            format!("{so_far}; {ready} of {of} are ready{here}; {needed} are needed to found it: start the others, or mend what is said of them above"),
+        ),
+    }
+}
