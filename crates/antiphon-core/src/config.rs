@@ -35,7 +35,7 @@ pub struct Config {
     pub weight: u16,
     /// The partition policy.
     pub policy: Policy,
-    /// The membership engine.
+    /// The membership engine. All nodes of a cluster run the same; one with another is refused.
     pub engine: EngineKind,
     /// Timing.
     pub profile: Profile,
@@ -156,8 +156,38 @@ pub enum Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
-    /// The elder proposes, each view is one Paxos slot. For up to tens of nodes.
+    /// The elder proposes, each view is one Paxos slot. For up to tens of nodes. The default.
     Coordinator,
+    /// Ten observers for each node on as many rings, one cut for each burst of failures, decided without a leader if three quarters
+    /// of the weight see the same, and by one otherwise. For fifty nodes and more.
+    Cut,
+}
+
+impl EngineKind {
+    /// Both.
+    pub const ALL: [EngineKind; 2] = [EngineKind::Coordinator, EngineKind::Cut];
+
+    /// Its name in configuration, flags and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EngineKind::Coordinator => "coordinator",
+            EngineKind::Cut => "cut",
+        }
+    }
+
+    /// What stands for it on the wire.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            EngineKind::Coordinator => 0,
+            EngineKind::Cut => 1,
+        }
+    }
+
+    /// What a node that says this runs, for people.
+    pub(crate) fn named(code: u8) -> &'static str {
+        let known = Self::ALL.into_iter().find(|kind| kind.code() == code);
+        known.map_or("another engine", Self::name)
+    }
 }
 
 /// Timing as one choice. All others follow from these.

@@ -171,6 +171,16 @@ bugs! {
     FailBackAtOnce,
     /// Only the link in use is tried.
     BeatOnLinkInUse,
+    /// A majority counts as enough in the fast ballot (R1).
+    FastQuorumIsMajority,
+    /// A leader proposes any of the values cast in the fast ballot, whether or not it may have been decided (R1).
+    RecoverAnyFastVote,
+    /// A vote is cast in the fast ballot after a promise to a leader (R1).
+    CastAfterPromise,
+    /// One observer's word is enough to remove a member, and nothing else is waited for.
+    CutOnOneReport,
+    /// A cut is proposed as soon as one member is in it, without waiting for others that are about to be.
+    CutWithoutQuiet,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

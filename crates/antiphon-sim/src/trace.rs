@@ -13,6 +13,7 @@ use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Member, NodeView};
 use antiphon_core::{BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, SendError};
 
 use crate::agenda::Micros;
+use crate::plan::Faulty;
 
 /// A place where a node may run: an address and a name. One process after another may run there.
 pub type Slot = usize;
@@ -30,6 +31,8 @@ pub struct Trace {
     pub seeds: Vec<SocketAddr>,
     /// Whether some link worked between any two hosts at any time, and nothing else happened to them.
     pub never_apart: bool,
+    /// If faults hit some hosts alone: which.
+    pub faulty: Option<Faulty>,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
     /// The nodes' heartbeat.

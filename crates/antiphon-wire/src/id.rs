@@ -17,6 +17,10 @@ pub struct Lineage(pub u128);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u64);
 
+/// What stands for a view where the view itself is known: the first 128 bits of the SHA-256 of its encoding.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewDigest(pub u128);
+
 macro_rules! fixed_id {
     ($name:ident, $int:ty, $digits:literal) => {
         impl Wire for $name {
@@ -42,6 +46,7 @@ macro_rules! fixed_id {
 fixed_id!(Incarnation, u128, "{:032x}");
 fixed_id!(Lineage, u128, "{:032x}");
 fixed_id!(GroupId, u64, "{:016x}");
+fixed_id!(ViewDigest, u128, "{:032x}");
 
 impl Incarnation {
     /// The first eight hex digits: enough for a log line.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::{Evidence, Incarnation, Lineage, NodeView, ViewId, wire_enum, wire_struct};
+use crate::{Evidence, Incarnation, Lineage, NodeView, ViewDigest, ViewId, wire_enum, wire_struct};
 
 /// The highest wire level this build speaks.
 pub const WIRE_LEVEL: u8 = 1;
@@ -124,6 +124,17 @@ wire_enum! {
             /// Members to be removed that this acceptor hears well.
             hears: Vec<Incarnation>,
         },
+        /// Engine `cut`: the sender has cast its vote in the fast ballot for this view, and asks for those of others. Also sent to
+        /// those who join in it.
+        Fast = 5 {
+            /// The view.
+            value: Box<NodeView>,
+        },
+        /// Engine `cut`: the sender has cast its vote in the fast ballot for the view with this digest.
+        Cast = 6 {
+            /// Which view.
+            value: ViewDigest,
+        },
     }
 }
 
@@ -143,7 +154,7 @@ wire_struct! {
         pub weight: u16,
         /// The highest wire level it speaks.
         pub wire_level: u8,
-        /// The membership engine it runs: 0 is `coordinator`.
+        /// The membership engine it runs: 0 is `coordinator`, 1 is `cut`.
         pub engine: u8,
         /// The partition policy it runs: 0 is `majority`.
         pub policy: u8,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::{Incarnation, Lineage, ViewId, wire_enum, wire_struct};
+use crate::codec::encode_to_vec;
+use crate::{Incarnation, Lineage, ViewDigest, ViewId, wire_enum, wire_struct};
 
 /// The most members a node view may have with this wire version.
 pub const MAX_MEMBERS: usize = 256;
@@ -51,6 +52,16 @@ wire_enum! {
         ConnectionLost = 2,
         /// It did not report to a flush, or lead one to its end, in time.
         FlushStalled = 3,
+        /// The accuser is one of its observers, and enough of these had lost it to agree on that without a leader. What each of
+        /// them saw is known where it was told, and need not be the same everywhere.
+        Observed = 4,
+        /// It said that it does not hear the accuser.
+        Deaf = 5,
+        /// Little of what it should have sent lately arrived, with gaps in between.
+        Lossy = 6 {
+            /// How much of it did not.
+            lost_percent: u8,
+        },
     }
 }
 
@@ -148,6 +159,14 @@ impl NodeView {
     /// Whether this is a primary view.
     pub fn is_primary(&self) -> bool {
         matches!(self.id, NodeViewId::Primary { .. })
+    }
+
+    /// What stands for this view, all its fields included.
+    pub fn digest(&self) -> ViewDigest {
+        let hash = ring::digest::digest(&ring::digest::SHA256, &encode_to_vec(self));
+        let mut first = [0; 16];
+        first.copy_from_slice(&hash.as_ref()[..16]);
+        ViewDigest(u128::from_le_bytes(first))
     }
 
     /// The primary view this one is, or is based on.

@@ -54,8 +54,8 @@ pub use antiphon_core::wire::{
     ViewId,
 };
 pub use antiphon_core::{
-    ClusterKey, ConfigError, Dissemination, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order,
-    Outcome, PathTrouble, PeerLinks, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
+    ClusterKey, ConfigError, Dissemination, EngineKind, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES,
+    Order, Outcome, PathTrouble, PeerLinks, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};

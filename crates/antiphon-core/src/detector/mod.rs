@@ -15,13 +15,16 @@
 //!
 //! This module does not decide who is removed, and does not send anything.
 
+mod edge;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use antiphon_wire::membership::Suspicion;
 use antiphon_wire::{Accusation, Evidence, Incarnation};
 
-use crate::{Profile, Time, inspection};
+use self::edge::Edge;
+use crate::{EngineKind, Profile, Time, inspection};
 
 /// What this node knows of one member's life.
 #[derive(Debug, Clone)]
@@ -30,6 +33,19 @@ struct Watch {
     /// A connection was lost or refused then, and nothing was heard since.
     trouble: Option<Time>,
     suspected: Option<Doubt>,
+    /// Since when it says that it does not hear this node, if the engine asks for that.
+    deaf: Option<Time>,
+    /// How much of what it sends arrives.
+    edge: Edge,
+    /// Since when that is too little.
+    lossy: Option<Time>,
+}
+
+impl Watch {
+    /// Whether the edge to it is down.
+    fn is_down(&self) -> bool {
+        self.suspected.is_some() || self.deaf.is_some() || self.lossy.is_some()
+    }
 }
 
 /// An opinion and its age.
@@ -64,10 +80,12 @@ pub(crate) struct Detector {
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
     last_active: Option<Time>,
+    /// Whether lossy edges are looked for: only the engine whose observers decide together knows what to do with them.
+    judges_edges: bool,
 }
 
 impl Detector {
-    pub(crate) fn new(me: Incarnation, profile: &Profile) -> Self {
+    pub(crate) fn new(me: Incarnation, profile: &Profile, engine: EngineKind) -> Self {
         Self {
             me,
             heartbeat: profile.heartbeat,
@@ -77,6 +95,7 @@ impl Detector {
             watches: BTreeMap::new(),
             told: BTreeMap::new(),
             last_active: None,
+            judges_edges: engine == EngineKind::Cut,
         }
     }
 
@@ -94,6 +113,9 @@ impl Detector {
                     last_heard: now,
                     trouble: None,
                     suspected: None,
+                    deaf: None,
+                    edge: Edge::new(now),
+                    lossy: None,
                 });
             }
         }
@@ -109,6 +131,7 @@ impl Detector {
             for watch in self.watches.values_mut() {
                 watch.last_heard = (watch.last_heard + missed).min(now);
                 watch.trouble = watch.trouble.map(|at| (at + missed).min(now));
+                watch.edge.skip(missed);
                 if let Some(doubt) = &mut watch.suspected {
                     doubt.since = (doubt.since + missed).min(now);
                 }
@@ -126,6 +149,9 @@ impl Detector {
         };
         watch.last_heard = now;
         watch.trouble = None;
+        if self.judges_edges {
+            watch.edge.heard(now, self.heartbeat);
+        }
         let withdrawn = watch.suspected.as_ref().is_some_and(|doubt| {
             matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
         });
@@ -135,6 +161,32 @@ impl Detector {
             self.told.remove(&peer);
         }
         withdrawn
+    }
+
+    /// A member says whether it hears this node. One that does not is of no use, although it is heard; but that is an observer's
+    /// finding ([`Detector::edge_is_down`]) and no doubt of this node's own. True if it is news.
+    pub(crate) fn says_deaf(&mut self, now: Time, peer: Incarnation, deaf: bool) -> bool {
+        let Some(watch) = self.watches.get_mut(&peer) else {
+            return false;
+        };
+        let news = watch.deaf.is_some() != deaf;
+        if news {
+            watch.deaf = deaf.then_some(now);
+        }
+        news
+    }
+
+    /// Others have lost this member, though not all who observe it: this node gives it half the patience only. True if it is
+    /// suspected now and was not.
+    pub(crate) fn reinforce(&mut self, now: Time, peer: Incarnation) -> bool {
+        let silent = self.watches.get(&peer).map(|watch| now.since(watch.last_heard));
+        match silent.filter(|silent| *silent >= self.suspect_after / 2) {
+            Some(silent) if !self.suspects(peer) => {
+                let for_ms = millis(silent);
+                self.accuse(now, peer, Evidence::Silent { for_ms })
+            }
+            _ => false,
+        }
     }
 
     /// The path to a member broke, or its lifeline did.
@@ -166,6 +218,10 @@ impl Detector {
     pub(crate) fn tick(&mut self, now: Time) -> bool {
         let mut news = false;
         for watch in self.watches.values_mut() {
+            if self.judges_edges && watch.edge.judge(now, self.heartbeat) {
+                watch.lossy = watch.edge.lossy.then_some(now);
+                news = true;
+            }
             match &watch.suspected {
                 Some(doubt) => {
                     if doubt.evidence == Evidence::FlushStalled && now.since(doubt.since) >= self.stall_lapses
@@ -264,8 +320,28 @@ impl Detector {
         if accuser == self.me {
             self.watches.get(&accused)?.suspected.as_ref()
         } else {
-            self.told.get(&accuser)?.get(&accused)
+            let doubt = self.told.get(&accuser)?.get(&accused)?;
+            is_doubt(&doubt.evidence).then_some(doubt)
         }
+    }
+
+    /// Whether `observer` has lost `subject`, as far as this node knows: it doubts it, or was told that it is not heard by it.
+    pub(crate) fn edge_is_down(&self, observer: Incarnation, subject: Incarnation) -> bool {
+        if observer == self.me {
+            self.watches.get(&subject).is_some_and(Watch::is_down)
+        } else {
+            self.told
+                .get(&observer)
+                .is_some_and(|doubts| doubts.contains_key(&subject))
+        }
+    }
+
+    /// Everyone to whom any edge is down.
+    pub(crate) fn lost_to_anyone(&self) -> BTreeSet<Incarnation> {
+        let mine = self.watches.iter();
+        let mine = mine.filter(|(_, watch)| watch.is_down());
+        let theirs = self.told.values().flat_map(BTreeMap::keys);
+        mine.map(|(subject, _)| subject).chain(theirs).copied().collect()
     }
 
     /// Everyone whom `accuser` doubts, as far as this node knows.
@@ -275,7 +351,10 @@ impl Detector {
             mine.map(|(accused, _)| *accused).collect()
         } else {
             let told = self.told.get(&accuser);
-            told.map_or_else(Vec::new, |doubts| doubts.keys().copied().collect())
+            told.map_or_else(Vec::new, |doubts| {
+                let doubts = doubts.iter().filter(|(_, doubt)| is_doubt(&doubt.evidence));
+                doubts.map(|(accused, _)| *accused).collect()
+            })
         }
     }
 
@@ -320,12 +399,17 @@ impl Detector {
         self.watches
             .iter()
             .filter_map(|(member, watch)| {
-                let doubt = watch.suspected.as_ref()?;
-                let for_ms = millis(now.since(doubt.since));
+                let lost_percent = watch.edge.lost_percent();
+                let (evidence, since) = match (&watch.suspected, watch.lossy, watch.deaf) {
+                    (Some(doubt), ..) => (doubt.evidence.clone(), doubt.since),
+                    (None, Some(since), _) => (Evidence::Lossy { lost_percent }, since),
+                    (None, None, Some(since)) => (Evidence::Deaf, since),
+                    (None, None, None) => return None,
+                };
                 Some(Suspicion {
                     member: *member,
-                    evidence: doubt.evidence.clone(),
-                    for_ms,
+                    evidence,
+                    for_ms: millis(now.since(since)),
                 })
             })
             .collect()
@@ -362,6 +446,11 @@ impl Detector {
     }
 }
 
+/// Whether this is a doubt of the member, and not only of an edge.
+fn is_doubt(evidence: &Evidence) -> bool {
+    !matches!(evidence, Evidence::Deaf | Evidence::Lossy { .. })
+}
+
 fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
@@ -378,7 +467,7 @@ mod tests {
     }
 
     fn detector() -> Detector {
-        let mut detector = Detector::new(ME, &Profile::lan());
+        let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Coordinator);
         detector.watch(at(0), [ME, PEER].into_iter());
         detector.awake(at(0));
         detector

@@ -11,12 +11,30 @@ use antiphon_wire::{
     NodeView, NodeViewId, ViewId,
 };
 
+use crate::{Config, EngineKind};
+
 /// A view and an accepted value must fit one frame together, so that a lifeline record is a single write.
 pub(crate) const MAX_VIEW_BYTES: usize = 26_000;
 /// View numbers fit a signed 32-bit integer (R5).
 pub(crate) const MAX_NUMBER: u32 = i32::MAX as u32;
 /// The highest number that a joiner may ask to be exceeded: a hostile one must not use up the numbers.
 pub(crate) const MAX_CLAIMED_NUMBER: u32 = 1 << 30;
+
+/// Why this node and another one cannot be in one cluster, if that is because of their membership engines.
+pub(crate) fn engines_differ(config: &Config, node: &NodeRecord) -> Option<String> {
+    let mine = config.engine;
+    (node.engine != mine.code()).then(|| {
+        format!(
+            "{} at {} runs the membership engine `{}`, and {} at {} runs `{}`: give all nodes of the cluster the same `membership`",
+            config.name,
+            config.addr,
+            mine.name(),
+            node.name,
+            node.addr,
+            EngineKind::named(node.engine)
+        )
+    })
+}
 
 /// The id of the primary view after this one.
 pub(crate) fn next_id(id: ViewId) -> ViewId {

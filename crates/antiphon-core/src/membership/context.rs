@@ -144,7 +144,7 @@ pub(crate) fn record_of(config: &Config) -> NodeRecord {
         metadata: config.metadata.clone(),
         weight: config.weight,
         wire_level: WIRE_LEVEL,
-        engine: 0,
+        engine: config.engine.code(),
         policy: 0,
     }
 }

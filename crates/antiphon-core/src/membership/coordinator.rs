@@ -21,7 +21,7 @@ use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
 
 use super::check;
 use super::engine::{EngineEffect, Surroundings, Wish};
-use super::slot::{Acceptance, LastVote, Proposal, Slot, Step, Used, Value};
+use super::slot::{Acceptance, FAST, LastVote, Proposal, Slot, Step, Used, Value};
 use crate::{Profile, Time};
 
 /// The engine's state for the slot after `view`.
@@ -37,6 +37,9 @@ pub(crate) struct Coordinator {
     wish: Option<(Time, Wish)>,
     /// The ballot of the last value proposed.
     proposed: Option<Ballot>,
+    /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has counted its own.
+    asked: Option<NodeView>,
+    counted: bool,
     /// Whom the current ballot said it would remove against possible objections.
     announced: BTreeSet<Incarnation>,
     /// Members that someone hears well: left out of the wish until then.
@@ -61,12 +64,31 @@ impl Coordinator {
             outbid_pause: profile.retransmit,
             wish: None,
             proposed: None,
+            asked: None,
+            counted: false,
             announced: BTreeSet::new(),
             objections: BTreeMap::new(),
             retry: None,
             wake: None,
             effects: VecDeque::new(),
         }
+    }
+
+    /// The leader's part in the slot of an engine whose members also vote by themselves.
+    pub(crate) fn leaderless(me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
+        let slot = Slot::leaderless(me, view.voters());
+        Self {
+            slot,
+            ..Self::new(me, view, profile)
+        }
+    }
+
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, NodeView> {
+        &self.slot
+    }
+
+    pub(crate) fn slot_mut(&mut self) -> &mut Slot<Incarnation, NodeView> {
+        &mut self.slot
     }
 
     pub(crate) fn vote_state(&self) -> VoteState {
@@ -123,6 +145,7 @@ impl Coordinator {
         }
         self.proceed(around);
         self.wake = match self.slot.proposal() {
+            Proposal::Idle if self.has_cast() => self.retry,
             Proposal::Idle | Proposal::Choosing { .. } => {
                 self.retry = None;
                 Some(now + self.patience)
@@ -137,8 +160,8 @@ impl Coordinator {
             Proposal::Decided { .. } => {}
             Proposal::Choosing { .. } => self.choose(around),
             Proposal::Accepting { .. } if planted!(TwoValuesPerBallot) => self.choose(around),
-            Proposal::Idle => self.start(around),
-            Proposal::Preparing { .. } | Proposal::Accepting { .. } => {
+            Proposal::Idle if !self.has_cast() => self.start(around),
+            Proposal::Idle | Proposal::Preparing { .. } | Proposal::Accepting { .. } => {
                 if self.retry.is_none_or(|retry| retry <= around.now) {
                     self.start(around);
                 }
@@ -148,7 +171,7 @@ impl Coordinator {
 
     /// Opens round 0 or prepares a higher ballot, if there is something to propose.
     fn start(&mut self, around: &mut Surroundings<'_>) {
-        let stalled = !matches!(self.slot.proposal(), Proposal::Idle);
+        let stalled = !matches!(self.slot.proposal(), Proposal::Idle) || self.has_cast();
         let Some((value, announced)) = self.desired(None) else {
             // Everything wished for was objected to; but a value may be under way, and it must come to its end.
             if stalled {
@@ -161,11 +184,125 @@ impl Coordinator {
         if announced.is_empty() && self.slot.may_open(self.me) {
             let step = self.slot.open(self.me, value);
             self.perform(around, step);
+        } else if announced.is_empty() && self.may_ask(around, &value) {
+            self.ask(around, value);
         } else {
             self.announced = announced;
             let step = self.slot.prepare(self.me);
             self.perform(around, step);
         }
+    }
+
+    /// Whether the fast ballot may still decide this.
+    fn may_ask(&self, around: &Surroundings<'_>, value: &NodeView) -> bool {
+        let mut voters = around.reachable.clone();
+        voters.extend(value.joined.iter().copied());
+        self.slot.may_cast() && self.slot.may_decide_fast(value, &voters)
+    }
+
+    /// Asks all for their votes in the fast ballot.
+    fn ask(&mut self, around: &mut Surroundings<'_>, value: NodeView) {
+        if self.cast(value.clone()) {
+            self.retry = Some(around.now + self.patience + random_part(around, self.patience));
+            let message = SlotMessage::Fast {
+                value: Box::new(value.clone()),
+            };
+            self.broadcast(&value.joined, &message);
+            self.asked = Some(value);
+        }
+    }
+
+    /// Casts this node's vote in the fast ballot, and shows it before anything that follows. False if it may not.
+    pub(crate) fn cast(&mut self, value: NodeView) -> bool {
+        let may = self.slot.cast(value.clone());
+        if may {
+            self.accepted(FAST, value);
+            self.effects.push_back(EngineEffect::Voted);
+        }
+        may
+    }
+
+    /// Whether this node has cast its vote in the fast ballot.
+    fn has_cast(&self) -> bool {
+        let accepted = self.slot.vote().accepted.as_ref();
+        self.slot.is_leaderless() && accepted.is_some_and(|accepted| accepted.ballot == FAST)
+    }
+
+    /// Whether this node asked for votes in the fast ballot.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// What this node has asked votes for since the last call.
+    pub(crate) fn newly_asked(&mut self) -> Option<NodeView> {
+        if self.counted {
+            return None;
+        }
+        self.counted = self.asked.is_some();
+        self.asked.clone()
+    }
+
+    /// No higher ballot before then.
+    pub(crate) fn give_fast_ballot_until(&mut self, until: Time) {
+        self.retry = Some(until);
+    }
+
+    fn is_asking(&self) -> bool {
+        matches!(self.slot.proposal(), Proposal::Idle) && self.has_cast()
+    }
+
+    /// Whether this node leads nothing.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        matches!(self.slot.proposal(), Proposal::Idle) && !self.has_cast()
+    }
+
+    /// A vote was counted: if what this node cast for cannot be decided any more, a higher ballot is due.
+    pub(crate) fn on_fast_news(&mut self, around: &mut Surroundings<'_>) {
+        let Some(accepted) = self.slot.vote().accepted.as_ref().filter(|_| self.has_cast()) else {
+            return;
+        };
+        let mut voters = around.reachable.clone();
+        voters.extend(accepted.value.joined.iter().copied());
+        if !self.slot.may_decide_fast(&accepted.value, &voters) {
+            self.hurry(around);
+        }
+    }
+
+    fn hurry(&mut self, around: &mut Surroundings<'_>) {
+        let soon = around.now + random_part(around, self.outbid_pause);
+        self.retry = Some(self.retry.map_or(soon, |retry| retry.min(soon)));
+        self.wake = self.retry;
+    }
+
+    /// Says that this node casts no vote for what it was asked.
+    pub(crate) fn refuse_fast(&mut self, asker: Incarnation) {
+        let message = SlotMessage::Nack {
+            ballot: FAST,
+            promised: self.slot.vote().promised,
+            hears: Vec::new(),
+        };
+        self.send(asker, message);
+    }
+
+    /// The fast ballot decided.
+    pub(crate) fn decided_fast(&mut self, value: NodeView, announce: bool) {
+        self.decided(FAST, value, announce);
+    }
+
+    fn decided(&mut self, ballot: Ballot, value: NodeView, announce: bool) {
+        self.retry = None;
+        let certificates = self.slot.certificates().iter();
+        let dead = certificates
+            .filter(|(_, last)| last.promised <= Some(ballot))
+            .map(|(dead, _)| *dead)
+            .collect();
+        let view = Box::new(value);
+        self.effects.push_back(EngineEffect::Decided {
+            ballot,
+            dead,
+            view,
+            announce,
+        });
     }
 
     /// Phase 1 left the choice free.
@@ -240,7 +377,11 @@ impl Coordinator {
                 promised,
                 hears,
             } => self.on_nack(around, ballot, promised, &hears),
-            SlotMessage::Prepare { .. } | SlotMessage::Accept { .. } => {}
+            // Of a proposer that is not the sender, or of the fast ballot, which this leader's engine handles.
+            SlotMessage::Prepare { .. }
+            | SlotMessage::Accept { .. }
+            | SlotMessage::Fast { .. }
+            | SlotMessage::Cast { .. } => {}
         }
     }
 
@@ -327,6 +468,10 @@ impl Coordinator {
         hears: &[Incarnation],
     ) {
         self.slot.on_nack(promised);
+        if ballot == FAST && self.asked.is_some() && self.is_asking() {
+            self.hurry(around);
+            return;
+        }
         let mine = match self.slot.proposal() {
             Proposal::Preparing { ballot, .. } | Proposal::Accepting { ballot, .. } => *ballot,
             Proposal::Idle | Proposal::Choosing { .. } | Proposal::Decided { .. } => return,
@@ -386,20 +531,13 @@ impl Coordinator {
                 self.retry = None;
                 // Only what was proposed can be found decided.
                 if let Some(ballot) = self.proposed {
-                    let certificates = self.slot.certificates().iter();
-                    let dead = certificates
-                        .filter(|(_, last)| last.promised <= Some(ballot))
-                        .map(|(dead, _)| *dead)
-                        .collect();
-                    let view = Box::new(value);
-                    self.effects
-                        .push_back(EngineEffect::Decided { ballot, dead, view });
+                    self.decided(ballot, value, true);
                 }
             }
         }
     }
 
-    fn broadcast(&mut self, joiners: &[Incarnation], message: &SlotMessage) {
+    pub(crate) fn broadcast(&mut self, joiners: &[Incarnation], message: &SlotMessage) {
         let certified = self.slot.certified();
         let voters = self.view.members.iter().map(|member| member.incarnation);
         let to: Vec<Incarnation> = voters
@@ -411,7 +549,7 @@ impl Coordinator {
         }
     }
 
-    fn send(&mut self, to: Incarnation, message: SlotMessage) {
+    pub(crate) fn send(&mut self, to: Incarnation, message: SlotMessage) {
         self.effects.push_back(EngineEffect::Send { to, message });
     }
 
@@ -425,7 +563,7 @@ impl Coordinator {
 }
 
 /// The view after `view` without those removed and with the joiners of the wish.
-fn compose(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
+pub(crate) fn compose(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
     let gone = |incarnation| {
         remove
             .iter()

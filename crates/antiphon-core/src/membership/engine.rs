@@ -1,8 +1,7 @@
 //! The engine interface: who decides the next primary view, and how.
 //!
 //! Membership knows what it would like to change and whom it hears; an engine turns that into one agreed view. An
-//! engine lives for one view: each installed view starts a fresh one. There is one engine now, the coordinator; an
-//! engine for large clusters fits beside it as another variant.
+//! engine lives for one view: each installed view starts a fresh one. A cluster has one of two: the coordinator, or the cut.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use antiphon_wire::membership::{Ballot, SlotMessage, VoteState};
 use antiphon_wire::{Departure, Incarnation, Member, NodeView};
 
 use super::coordinator::Coordinator;
+use super::cut::Cut;
 use crate::random::Random;
 use crate::{EngineKind, Profile, Time};
 
@@ -40,11 +40,13 @@ pub(crate) enum EngineEffect {
     Send { to: Incarnation, message: SlotMessage },
     /// This node accepted a value.
     Accepted { ballot: Ballot, view: Box<NodeView> },
-    /// The next view is decided by this node's ballot, with these proven dead.
+    /// The next view is decided by this ballot, with these proven dead.
     Decided {
         ballot: Ballot,
         dead: Vec<Incarnation>,
         view: Box<NodeView>,
+        /// Whether this node tells all others, because they cannot know or by its turn.
+        announce: bool,
     },
 }
 
@@ -54,19 +56,30 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) random: &'a mut Random,
     /// Whether this node objects to the removal of a member.
     pub(crate) objects: &'a dyn Fn(Incarnation) -> bool,
+    /// Members this node does not doubt, itself included.
+    pub(crate) reachable: &'a BTreeSet<Incarnation>,
+    /// Members that anyone has lost.
+    pub(crate) suspects: &'a BTreeSet<Incarnation>,
+    /// Whether an observer has lost its subject, as far as this node knows.
+    pub(crate) edge_is_down: &'a dyn Fn(Incarnation, Incarnation) -> bool,
+    /// Whether this node is in the primary view.
+    pub(crate) primary: bool,
 }
 
 /// A membership engine, for the slot after one installed view.
 #[derive(Debug)]
 pub(crate) enum Engine {
     /// The elder proposes, each view is one Paxos slot.
-    Coordinator(Coordinator),
+    Coordinator(Box<Coordinator>),
+    /// Observers on rings, and a fast ballot without a leader.
+    Cut(Box<Cut>),
 }
 
 impl Engine {
     pub(crate) fn new(kind: EngineKind, me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
         match kind {
-            EngineKind::Coordinator => Engine::Coordinator(Coordinator::new(me, view, profile)),
+            EngineKind::Coordinator => Engine::Coordinator(Box::new(Coordinator::new(me, view, profile))),
+            EngineKind::Cut => Engine::Cut(Box::new(Cut::new(me, view, profile))),
         }
     }
 
@@ -74,6 +87,7 @@ impl Engine {
     pub(crate) fn vote_state(&self) -> VoteState {
         match self {
             Engine::Coordinator(coordinator) => coordinator.vote_state(),
+            Engine::Cut(cut) => cut.vote_state(),
         }
     }
 
@@ -81,6 +95,7 @@ impl Engine {
     pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
         match self {
             Engine::Coordinator(coordinator) => coordinator.could_decide(reachable),
+            Engine::Cut(cut) => cut.could_decide(reachable),
         }
     }
 
@@ -88,6 +103,7 @@ impl Engine {
     pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
         match self {
             Engine::Coordinator(coordinator) => coordinator.certify(around, dead, vote),
+            Engine::Cut(cut) => cut.certify(around, dead, vote),
         }
     }
 
@@ -95,6 +111,7 @@ impl Engine {
     pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
         match self {
             Engine::Coordinator(coordinator) => coordinator.is_certified(member),
+            Engine::Cut(cut) => cut.is_certified(member),
         }
     }
 
@@ -102,6 +119,15 @@ impl Engine {
     pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
         match self {
             Engine::Coordinator(coordinator) => coordinator.pursue(around, wish),
+            Engine::Cut(cut) => cut.pursue(around, wish),
+        }
+    }
+
+    /// Members that some of their observers have lost and others not: those whom this node observes it should look at again.
+    pub(crate) fn unstable(&self) -> Vec<Incarnation> {
+        match self {
+            Engine::Coordinator(_) => Vec::new(),
+            Engine::Cut(cut) => cut.unstable().collect(),
         }
     }
 
@@ -109,6 +135,7 @@ impl Engine {
     pub(crate) fn handle(&mut self, around: &mut Surroundings<'_>, from: Incarnation, message: SlotMessage) {
         match self {
             Engine::Coordinator(coordinator) => coordinator.handle(around, from, message),
+            Engine::Cut(cut) => cut.handle(around, from, message),
         }
     }
 
@@ -116,6 +143,7 @@ impl Engine {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         match self {
             Engine::Coordinator(coordinator) => coordinator.next_deadline(),
+            Engine::Cut(cut) => cut.next_deadline(),
         }
     }
 
@@ -123,6 +151,7 @@ impl Engine {
     pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {
         match self {
             Engine::Coordinator(coordinator) => coordinator.poll_effect(),
+            Engine::Cut(cut) => cut.poll_effect(),
         }
     }
 }

@@ -264,6 +264,8 @@ impl Founding {
                 self.perform(cx, now, candidates, fresh, step);
                 return;
             }
+            // No seed casts votes of its own: founding is led.
+            SlotMessage::Fast { .. } | SlotMessage::Cast { .. } => return,
             SlotMessage::Nack { promised, .. } => {
                 self.slot.on_nack(promised);
                 let pause = cx.jitter(cx.config.profile.retransmit);

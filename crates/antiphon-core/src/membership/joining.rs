@@ -50,11 +50,8 @@ fn incompatible(config: &Config, node: &NodeRecord) -> Option<String> {
         Some(format!(
             "{name} refuses a name or metadata over the limits: shorten them"
         ))
-    } else if node.engine != 0 {
-        Some(format!(
-            "this cluster runs the coordinator engine, {} another one: change its configuration",
-            node.name
-        ))
+    } else if let Some(reason) = check::engines_differ(config, node) {
+        Some(reason)
     } else if node.policy != 0 {
         Some(format!(
             "this cluster's policy is majority, that of {} is not: change its configuration",

@@ -9,7 +9,7 @@
 //!
 //! - [`founding`]: slot 0, whose acceptors are the seeds' addresses; [`seeking`]: a node without a view;
 //! - [`seat`]: a member; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
-//! - [`engine`], [`coordinator`], [`slot`]: how the next primary view is decided;
+//! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
 //! - [`lifeline`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
 //! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
@@ -60,6 +60,7 @@ use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTroub
 mod check;
 mod context;
 mod coordinator;
+mod cut;
 mod engine;
 mod founding;
 mod history;
@@ -137,7 +138,7 @@ impl Membership {
     pub(crate) fn new(config: Arc<Config>, mut random: Random, now: Time) -> Self {
         let me = Incarnation(random.next_u128());
         let mut cx = Context {
-            detector: Detector::new(me, &config.profile),
+            detector: Detector::new(me, &config.profile, config.engine),
             config,
             random,
             me,
@@ -372,7 +373,7 @@ impl Membership {
         let me = Incarnation(self.cx.random.next_u128());
         self.cx.me = me;
         self.cx.peers.clear();
-        self.cx.detector = Detector::new(me, &self.cx.config.profile);
+        self.cx.detector = Detector::new(me, &self.cx.config.profile, self.cx.config.engine);
         self.cx.effects.push_back(Effect::NewIncarnation {
             me,
             cause: Some(cause),

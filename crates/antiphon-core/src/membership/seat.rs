@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
-    Certificate, Heartbeat, LifelineRecord, MembershipMessage, SlotMessage, VoteState, WIRE_LEVEL,
+    Certificate, Heartbeat, LifelineRecord, MembershipMessage, SlotMessage, Suspicion, VoteState, WIRE_LEVEL,
 };
 use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView, ViewId};
 
@@ -25,7 +25,7 @@ use super::joining::Joiners;
 use super::leaving::Leaving;
 use super::nonprimary::Nonprimary;
 use super::slot::{self, Value};
-use crate::{BallotStep, Event, LifelineEvent, Time};
+use crate::{BallotStep, EngineKind, Event, LifelineEvent, Time};
 
 /// What a member said of itself in its last heartbeat.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +178,14 @@ impl Seat {
         if cx.fate.is_some() || self.tend_departure(cx, now) {
             return;
         }
+        // Reinforcement: what some observers report, the others look at again.
+        let mut news = false;
+        for member in self.engine.unstable() {
+            news |= cx.detector.reinforce(now, member);
+        }
+        if news {
+            self.beat(cx, now);
+        }
         let reachable = self.reachable(cx);
         let coordinator = self.coordinator(cx, &reachable);
         let quorum = self.engine.could_decide(&reachable);
@@ -208,14 +216,21 @@ impl Seat {
     ) {
         let reachable = self.reachable(cx);
         let outvoted = self.outvoted(cx, &reachable);
+        let primary = self.is_primary();
         let Context { random, detector, .. } = cx;
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
+        let suspects = detector.lost_to_anyone();
+        let edge_is_down = |observer, subject| detector.edge_is_down(observer, subject);
         action(
             &mut self.engine,
             &mut Surroundings {
                 now,
                 random,
                 objects: &objects,
+                reachable: &reachable,
+                suspects: &suspects,
+                edge_is_down: &edge_is_down,
+                primary,
             },
         );
         let slot = check::slot_after(&self.view);
@@ -227,9 +242,18 @@ impl Seat {
                 EngineEffect::Accepted { ballot, view } => {
                     cx.trail(slot, Some(ballot), *view, BallotStep::Accepted);
                 }
-                EngineEffect::Decided { ballot, dead, view } => {
+                EngineEffect::Decided {
+                    ballot,
+                    dead,
+                    view,
+                    announce,
+                } => {
                     cx.trail(slot, Some(ballot), (*view).clone(), BallotStep::Decided { dead });
-                    self.announce(cx, now, *view);
+                    if announce {
+                        self.announce(cx, now, *view);
+                    } else {
+                        self.learn(cx, now, *view, None);
+                    }
                     return;
                 }
             }
@@ -528,6 +552,19 @@ impl Seat {
             },
         );
         cx.detector.told(now, sender, &suspicions);
+        if cx.config.engine == EngineKind::Cut {
+            let lost = |suspicion: &Suspicion| {
+                suspicion.member == cx.me
+                    && matches!(
+                        suspicion.evidence,
+                        Evidence::Silent { .. } | Evidence::ConnectionLost | Evidence::Lossy { .. }
+                    )
+            };
+            let deaf = suspicions.iter().any(lost);
+            if cx.detector.says_deaf(now, sender, deaf) {
+                self.next_heartbeat = now;
+            }
+        }
         self.leaving.confirmed(sender, view);
         if view > self.view.primary_id() {
             self.pull(cx, now, sender);

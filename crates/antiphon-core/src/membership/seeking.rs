@@ -20,6 +20,7 @@ use antiphon_wire::{Incarnation, NodeView, ViewId};
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
+use super::slot::FAST;
 use crate::inspection::Looking;
 use crate::{BallotStep, Event, PathTrouble, Time};
 
@@ -279,7 +280,9 @@ impl Seeking {
                 self.rumoured
                     .extend(others.into_iter().chain([node.addr]).take(room));
                 if founder && self.founding.is_some() {
-                    if seeds == founding::digest_of(&cx.config) {
+                    if let Some(reason) = check::engines_differ(&cx.config, &node) {
+                        self.refused(cx, now, reason, false);
+                    } else if seeds == founding::digest_of(&cx.config) {
                         self.candidate(cx, now, sender, node);
                     } else {
                         let reason = seed_lists_differ(&node, expect);
@@ -409,6 +412,15 @@ impl Seeking {
                     let message = SlotMessage::Accepted { ballot };
                     cx.send(sender, MembershipMessage::Slot { slot, message });
                 }
+            // R3, in the fast ballot.
+            MembershipMessage::Slot {
+                slot,
+                message: SlotMessage::Fast { value },
+            } if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
+                let message = SlotMessage::Cast { value: value.digest() };
+                cx.trail(slot, Some(FAST), *value, BallotStep::Accepted);
+                cx.send(sender, MembershipMessage::Slot { slot, message });
+            }
             MembershipMessage::Decide(view) => self.decided(cx, sender, view),
             _ => {}
         }

@@ -16,13 +16,19 @@
 //!                     Decided
 //! ```
 //!
+//! In a *leaderless* slot round 0 belongs to nobody, and is the fast ballot: every voter may accept a value of its own finding
+//! there, once, and tell all others ([`Slot::cast`], [`Slot::on_cast`]). Whoever counts a fast quorum for one value knows that it
+//! is decided. All higher rounds are as above, but for what their phase 1 must conclude from several values of one ballot; see
+//! [`Voters::is_fast_quorum`] and `Slot::forced`.
+//!
 //! Invariants:
 //! - one value per ballot, also when the proposer has changed its mind (R1);
 //! - the accepted value of the highest ballot among the answers is proposed unchanged (R1);
 //! - a quorum is a majority of the weight, or exactly half of it with the most senior member that has weight, of all
 //!   voters or of those left without the proposer's certified dead (R2);
 //! - a certificate counts as an answer to phase 1, and only if its last promise is not above the ballot (R2);
-//! - a decision needs a quorum of the view it makes as well (R3).
+//! - a decision needs a quorum of the view it makes as well (R3);
+//! - an acceptor casts one vote in the fast ballot, and none after it promised a higher one.
 //!
 //! When a participant dies: a dead acceptor is a missing answer, or an answer by certificate. A dead proposer leaves at
 //! most one value per ballot behind; whoever prepares next finds it if it may have been decided.
@@ -61,11 +67,37 @@ impl<A: Ord + Clone> Voters<A> {
             || (self.senior_breaks_tie && total > 0 && have * 2 == total && senior_voted())
     }
 
+    /// Whether `voted` is enough in the fast ballot. Nobody is out of the count there, whoever is dead: what decides without a
+    /// leader must hold for every leader that comes after, whatever proofs it has.
+    ///
+    /// Any two such sets and any quorum have a member in common, so that of two values at most one can have been decided as far
+    /// as a quorum can tell: three quarters of the weight twice and half of it once are more than all of it twice. Where it is
+    /// exactly three quarters and exactly half, the most senior member must be in all three.
+    pub fn is_fast_quorum(&self, voted: &BTreeSet<A>) -> bool {
+        if planted!(FastQuorumIsMajority) {
+            return self.is_quorum(voted, &BTreeSet::new());
+        }
+        let voters = || self.members.iter().filter(|(_, weight)| *weight > 0);
+        let total: u64 = voters().map(|(_, weight)| u64::from(*weight)).sum();
+        let have: u64 = voters()
+            .filter(|(voter, _)| voted.contains(voter))
+            .map(|(_, weight)| u64::from(*weight))
+            .sum();
+        let senior_voted = || voters().next().is_some_and(|(senior, _)| voted.contains(senior));
+        have * 4 > total * 3 || (total > 0 && have * 4 == total * 3 && senior_voted())
+    }
+
     /// Whether this is one of the voters.
     pub fn contains(&self, voter: &A) -> bool {
         self.members.iter().any(|(member, _)| member == voter)
     }
 }
+
+/// The fast ballot of a leaderless slot. No proposer owns it.
+pub const FAST: Ballot = Ballot {
+    round: 0,
+    proposer: Incarnation(0),
+};
 
 /// What a slot can decide on.
 pub trait Value<A>: Clone + PartialEq + Debug {
@@ -196,6 +228,9 @@ pub struct Slot<A, V> {
     proposal: Proposal<A, V>,
     highest_round: u32,
     opened: bool,
+    leaderless: bool,
+    /// What was cast in the fast ballot, as far as this node was told: each value and who cast it.
+    tallies: Vec<(V, BTreeSet<A>)>,
 }
 
 impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
@@ -210,6 +245,16 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
             proposal: Proposal::Idle,
             highest_round: 0,
             opened: false,
+            leaderless: false,
+            tallies: Vec::new(),
+        }
+    }
+
+    /// A fresh slot whose round 0 is the fast ballot.
+    pub fn leaderless(me: A, voters: Voters<A>) -> Self {
+        Self {
+            leaderless: true,
+            ..Self::new(me, voters, None)
         }
     }
 
@@ -221,6 +266,11 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
     /// Where the node's own proposal stands.
     pub fn proposal(&self) -> &Proposal<A, V> {
         &self.proposal
+    }
+
+    /// Whether its round 0 is the fast ballot.
+    pub fn is_leaderless(&self) -> bool {
+        self.leaderless
     }
 
     /// Who votes.
@@ -250,6 +300,67 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
         self.opened = true;
         self.accept_with(Ballot { round: 0, proposer }, value)
+    }
+
+    /// Whether this node may still cast a vote in the fast ballot: not after it promised a higher one, or a leader that has read
+    /// all it needs would be overtaken by a decision.
+    pub fn may_cast(&self) -> bool {
+        self.leaderless
+            && (self.vote.promised.is_none() || (planted!(CastAfterPromise) && self.vote.accepted.is_none()))
+            && !matches!(self.proposal, Proposal::Decided { .. })
+    }
+
+    /// As acceptor: accepts this in the fast ballot. False if it may not. The vote must be shown before it is told.
+    pub fn cast(&mut self, value: V) -> bool {
+        if !self.may_cast() {
+            return false;
+        }
+        self.vote.promised = self.vote.promised.max(Some(FAST));
+        self.vote.accepted = Some(Acceptance { ballot: FAST, value });
+        true
+    }
+
+    /// A voter, or a joiner of the value, cast this in the fast ballot; this node's own vote counts by this as well.
+    pub fn on_cast(&mut self, from: &A, value: &V) -> Step<A, V> {
+        if matches!(self.proposal, Proposal::Decided { .. }) || !self.leaderless {
+            return Step::Wait;
+        }
+        // One vote each, however often it is told.
+        if self.tallies.iter().any(|(_, voted)| voted.contains(from)) {
+            return Step::Wait;
+        }
+        let known = self.tallies.iter().position(|(tallied, _)| tallied == value);
+        let at = known.unwrap_or_else(|| {
+            self.tallies.push((value.clone(), BTreeSet::new()));
+            self.tallies.len() - 1
+        });
+        self.tallies[at].1.insert(from.clone());
+        let (value, voted) = &self.tallies[at];
+        if !self.is_decided_fast(value, voted) {
+            return Step::Wait;
+        }
+        let value = value.clone();
+        self.proposal = Proposal::Decided { value: value.clone() };
+        Step::Decided { value }
+    }
+
+    /// Whether these votes for a value in the fast ballot decide it.
+    pub fn is_decided_fast(&self, value: &V, voted: &BTreeSet<A>) -> bool {
+        self.voters.is_fast_quorum(voted)
+            && (planted!(SkipJointQuorum) || self.is_quorum_of(&value.voters(), voted, FAST))
+    }
+
+    /// Whether the fast ballot may still decide this, if all of these cast for it that have not cast for something else.
+    pub fn may_decide_fast(&self, value: &V, reachable: &BTreeSet<A>) -> bool {
+        let mut voted = reachable.clone();
+        for (tallied, voters) in &self.tallies {
+            if tallied == value {
+                voted.extend(voters.iter().cloned());
+            } else {
+                voted.retain(|voter| !voters.contains(voter));
+            }
+        }
+        self.is_decided_fast(value, &voted)
     }
 
     /// Starts phase 1 of a ballot above all that this node has seen.
@@ -379,6 +490,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
     /// As acceptor: a proposer asks to accept.
     pub fn on_accept(&mut self, ballot: Ballot, value: V, used: &[Used<A>]) -> Result<(), Option<Ballot>> {
         self.highest_round = self.highest_round.max(ballot.round);
+        // What is cast in the fast ballot is cast by each voter itself.
         let foreign_zero = ballot.round == 0 && self.owner != Some(ballot.proposer);
         // R1: a second value of one ballot would make the two indistinguishable to whoever prepares next.
         let second_value = !planted!(TwoValuesPerBallot)
@@ -440,6 +552,47 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
+    /// The value that a quorum's answers leave no choice but to propose.
+    ///
+    /// R1, R2: the acceptance of the highest ballot, told by the living or left by the dead, is proposed unchanged. If that
+    /// is the fast ballot, there may be several values in it. One of them may have been decided only if those who answered
+    /// that they cast it, and all who did not answer, are a fast quorum; that can be true of one value at most, since any two
+    /// fast quorums and the answers have a voter in common, and it answered with one value. If it is true of none, none was
+    /// decided, and none will be: who has answered casts no vote any more.
+    fn forced(&self, ballot: Ballot, promises: &BTreeMap<A, Option<Acceptance<V>>>) -> Option<V> {
+        let mut answers: BTreeMap<&A, Option<&Acceptance<V>>> = promises
+            .iter()
+            .map(|(voter, accepted)| (voter, accepted.as_ref()))
+            .collect();
+        for (dead, last) in self.usable(ballot) {
+            let answer = answers.entry(dead).or_default();
+            let later = |accepted: &Acceptance<V>| answer.is_none_or(|known| known.ballot <= accepted.ballot);
+            if let Some(accepted) = last.accepted.as_ref().filter(|accepted| later(accepted)) {
+                *answer = Some(accepted);
+            }
+        }
+        let highest = answers
+            .values()
+            .flatten()
+            .max_by_key(|accepted| accepted.ballot)?;
+        if highest.ballot != FAST || !self.leaderless || planted!(RecoverAnyFastVote) {
+            return Some(highest.value.clone());
+        }
+        let cast_or_silent = |value: &V| -> BTreeSet<A> {
+            let voters = self.voters.members.iter().map(|(voter, _)| voter);
+            voters
+                .filter(|voter| match answers.get(voter) {
+                    Some(answer) => answer.is_some_and(|accepted| accepted.value == *value),
+                    None => true,
+                })
+                .cloned()
+                .collect()
+        };
+        let mut cast = answers.values().flatten().map(|accepted| &accepted.value);
+        cast.find(|value| self.voters.is_fast_quorum(&cast_or_silent(value)))
+            .cloned()
+    }
+
     fn conclude(&mut self) -> Step<A, V> {
         match &self.proposal {
             Proposal::Preparing { ballot, promises } => {
@@ -448,14 +601,9 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
                 if !self.is_quorum_of(&self.voters, &voted, ballot) {
                     return Step::Wait;
                 }
-                // R1, R2: the highest acceptance, told by the living or left by the dead, is proposed unchanged.
-                let told = promises.values().flatten();
-                let left = self.usable(ballot).filter_map(|(_, last)| last.accepted.as_ref());
-                let forced = told.chain(left).max_by_key(|accepted| accepted.ballot).cloned();
+                let forced = self.forced(ballot, promises);
                 match forced {
-                    Some(accepted) if !planted!(IgnoreAcceptedValue) => {
-                        self.accept_with(ballot, accepted.value)
-                    }
+                    Some(value) if !planted!(IgnoreAcceptedValue) => self.accept_with(ballot, value),
                     _ => {
                         self.proposal = Proposal::Choosing { ballot };
                         Step::Choose
@@ -482,159 +630,4 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A view in these tests: the voters it makes.
-    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    struct View(Vec<u8>);
-
-    impl Value<u8> for View {
-        fn voters(&self) -> Voters<u8> {
-            Voters {
-                members: self.0.iter().map(|id| (*id, 1)).collect(),
-                senior_breaks_tie: true,
-            }
-        }
-    }
-
-    fn view(ids: &[u8]) -> View {
-        View(ids.to_vec())
-    }
-
-    fn inc(id: u8) -> Incarnation {
-        Incarnation(id.into())
-    }
-
-    fn slot(me: u8, members: &[u8]) -> Slot<u8, View> {
-        Slot::new(me, view(members).voters(), Some(inc(members[0])))
-    }
-
-    fn ballot(round: u32, proposer: u8) -> Ballot {
-        Ballot {
-            round,
-            proposer: inc(proposer),
-        }
-    }
-
-    #[test]
-    fn half_of_the_weight_decides_only_with_its_most_senior_member() {
-        let voters = view(&[1, 2, 3, 4]).voters();
-        let none = BTreeSet::new();
-        assert!(voters.is_quorum(&BTreeSet::from([1, 4]), &none));
-        assert!(!voters.is_quorum(&BTreeSet::from([2, 3]), &none));
-        assert!(voters.is_quorum(&BTreeSet::from([2, 3]), &BTreeSet::from([1])));
-        assert!(voters.is_quorum(&BTreeSet::from([2]), &BTreeSet::from([1, 4])));
-        assert!(!voters.is_quorum(&BTreeSet::from([3]), &BTreeSet::from([1, 4])));
-        let weighted = Voters {
-            members: vec![(1, 0), (2, 2), (3, 1), (4, 1)],
-            senior_breaks_tie: true,
-        };
-        assert!(
-            weighted.is_quorum(&BTreeSet::from([2]), &none),
-            "a senior without weight breaks no tie"
-        );
-        assert!(!weighted.is_quorum(&BTreeSet::from([1, 3, 4]), &none));
-    }
-
-    #[test]
-    fn a_second_value_under_the_same_ballot_is_refused() {
-        // R1: E prepares X (A, B accept), proposes X' under the same ballot, A would accept, E commits X' and dies.
-        let mut a = slot(2, &[1, 2, 3]);
-        assert_eq!(a.on_accept(ballot(0, 1), view(&[1, 2]), &[]), Ok(()));
-        assert!(a.on_accept(ballot(0, 1), view(&[1, 3]), &[]).is_err());
-        let mut elder = slot(1, &[1, 2, 3]);
-        assert!(matches!(elder.open(inc(1), view(&[1, 2])), Step::Accept { .. }));
-        assert_eq!(elder.open(inc(1), view(&[1, 3])), Step::Wait);
-        assert_eq!(elder.choose(view(&[1, 3])), Step::Wait);
-    }
-
-    #[test]
-    fn the_value_a_dead_elder_left_with_one_acceptor_is_proposed_unchanged() {
-        let (mut b, mut c) = (slot(2, &[1, 2, 3]), slot(3, &[1, 2, 3]));
-        c.on_accept(ballot(0, 1), view(&[1, 2, 3, 4]), &[]).unwrap();
-        let Step::Prepare { ballot, used } = b.prepare(inc(2)) else {
-            panic!()
-        };
-        let own = b.on_prepare(ballot, &used).unwrap();
-        assert_eq!(b.on_promise(&2, ballot, own), Step::Wait);
-        let theirs = c.on_prepare(ballot, &used).unwrap();
-        let step = b.on_promise(&3, ballot, theirs);
-        assert!(matches!(step, Step::Accept { value, .. } if value == view(&[1, 2, 3, 4])));
-    }
-
-    #[test]
-    fn an_acceptance_left_on_a_lifeline_is_an_answer_to_phase_one() {
-        let mut b = slot(2, &[1, 2, 3]);
-        let left = Acceptance {
-            ballot: ballot(0, 1),
-            value: view(&[1, 2, 3, 4]),
-        };
-        b.certify(
-            1,
-            LastVote {
-                promised: Some(ballot(0, 1)),
-                accepted: Some(left),
-            },
-        );
-        let Step::Prepare { ballot, used } = b.prepare(inc(2)) else {
-            panic!()
-        };
-        assert_eq!(used.len(), 1);
-        let own = b.on_prepare(ballot, &used).unwrap();
-        let step = b.on_promise(&2, ballot, own);
-        assert!(
-            matches!(step, Step::Accept { value, .. } if value == view(&[1, 2, 3, 4])),
-            "half with the senior"
-        );
-    }
-
-    #[test]
-    fn a_certificate_with_a_higher_promise_cannot_be_used() {
-        // R2: the dead voter may have helped a higher ballot to a decision.
-        let mut one = slot(1, &[1, 2, 3]);
-        one.certify(
-            2,
-            LastVote {
-                promised: Some(ballot(7, 3)),
-                accepted: None,
-            },
-        );
-        assert!(
-            matches!(one.open(inc(1), view(&[1, 3])), Step::Wait),
-            "round 0 is gone"
-        );
-        let Step::Prepare { ballot, .. } = one.prepare(inc(1)) else {
-            panic!()
-        };
-        assert_eq!(ballot.round, 8);
-        let mut acceptor = slot(3, &[1, 2, 3]);
-        assert!(
-            acceptor
-                .on_prepare(
-                    Ballot {
-                        round: 6,
-                        proposer: inc(1)
-                    },
-                    &[(2, Some(ballot))]
-                )
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn ten_joiners_that_vanish_cannot_be_admitted() {
-        // R3: 3 members would become 3 of 13 and be stuck for ever.
-        let mut elder = slot(1, &[1, 2, 3]);
-        let Step::Accept { ballot, .. } = elder.open(inc(1), View((1..=13).collect())) else {
-            panic!()
-        };
-        assert_eq!(elder.on_accepted(&1, ballot), Step::Wait);
-        assert_eq!(elder.on_accepted(&2, ballot), Step::Wait);
-        assert_eq!(elder.on_accepted(&3, ballot), Step::Wait);
-        for joiner in 4..7 {
-            assert_eq!(elder.on_accepted(&joiner, ballot), Step::Wait);
-        }
-        assert!(matches!(elder.on_accepted(&7, ballot), Step::Decided { .. }));
-    }
-}
+mod tests;

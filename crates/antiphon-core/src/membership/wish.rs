@@ -14,7 +14,7 @@ use super::context::Context;
 use super::engine::Wish;
 use super::seat::Seat;
 use super::slot::Voters;
-use crate::Time;
+use crate::{EngineKind, Time};
 
 impl Seat {
     /// The next view as this coordinator would have it; `None` if all is well.
@@ -164,6 +164,15 @@ impl Seat {
             .map(|(one, other, _)| (one.min(other), one.max(other)))
             .collect();
         let rank = |member: Incarnation| self.view.rank(member).unwrap_or(usize::MAX);
+        // With observers, edges tell more than pairs that are broken for long: who loses most of everything has many that are down.
+        let edges_down = |member: Incarnation| match cx.config.engine {
+            EngineKind::Coordinator => 0,
+            EngineKind::Cut => {
+                let members = self.view.members.iter().map(|member| member.incarnation);
+                let is_down = |by: &Incarnation| cx.detector.edge_is_down(*by, member);
+                members.filter(is_down).count()
+            }
+        };
         while !pairs.is_empty() {
             let mut broken: BTreeMap<Incarnation, usize> = BTreeMap::new();
             for (one, other) in &pairs {
@@ -172,7 +181,7 @@ impl Seat {
             }
             let Some((worst, _)) = broken
                 .into_iter()
-                .max_by_key(|(member, count)| (*count, rank(*member)))
+                .max_by_key(|(member, count)| (*count, edges_down(*member), rank(*member)))
             else {
                 return;
             };

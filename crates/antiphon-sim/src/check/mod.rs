@@ -10,6 +10,7 @@
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
 mod chain;
+mod cuts;
 mod delivery;
 mod groups;
 mod history;
@@ -159,6 +160,7 @@ pub fn check(trace: &Trace) -> Report {
     spread::check(&history, &trace.hops, &mut report);
     slow::check(&history, &mut report);
     links::check(&history, &mut report);
+    cuts::check(&history, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

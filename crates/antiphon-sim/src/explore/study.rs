@@ -151,7 +151,63 @@ pub fn slot(full: bool) -> Vec<Study> {
             },
         ),
     ];
+    let cut = |members| SlotModel {
+        leaderless: true,
+        values: Values::Two,
+        prepares: 1,
+        ..plain(members)
+    };
+    studies.extend([
+        free(
+            "two members, the fast ballot, every view",
+            SlotModel {
+                leaderless: true,
+                ..plain(2)
+            },
+        ),
+        free("three members, the fast ballot", cut(3)),
+        free(
+            "three members of weights 2, 1, 1, the fast ballot",
+            SlotModel {
+                weights: [2, 1, 1, 1, 1],
+                ..cut(3)
+            },
+        ),
+        free(
+            "four members, the fast ballot, nobody dies",
+            SlotModel { crashes: 0, ..cut(4) },
+        ),
+    ]);
     if full {
+        studies.extend([
+            free(
+                "three members, the fast ballot, two ballots after it",
+                SlotModel {
+                    prepares: 2,
+                    ..cut(3)
+                },
+            ),
+            free(
+                "three members, the fast ballot, every view, two die",
+                SlotModel {
+                    values: Values::All,
+                    crashes: 2,
+                    ..cut(3)
+                },
+            ),
+            free("four members, the fast ballot", cut(4)),
+            free(
+                "four members of weights 0, 1, 1, 1, the fast ballot",
+                SlotModel {
+                    weights: [0, 1, 1, 1, 1],
+                    ..cut(4)
+                },
+            ),
+            free(
+                "five members, the fast ballot, nobody dies",
+                SlotModel { crashes: 0, ..cut(5) },
+            ),
+        ]);
         studies.extend([
             free(
                 "three members, every view, two ballots after the elder's",
@@ -252,6 +308,13 @@ pub fn slot(full: bool) -> Vec<Study> {
                 },
             )
             .caught(Bug::VoteBeforeInstalling),
+            free("three members, a majority decides fast", cut(3)).caught(Bug::FastQuorumIsMajority),
+            free(
+                "four members, any fast vote is proposed again",
+                SlotModel { crashes: 0, ..cut(4) },
+            )
+            .caught(Bug::RecoverAnyFastVote),
+            free("three members, fast votes after a promise", cut(3)).caught(Bug::CastAfterPromise),
         ]);
     }
     studies

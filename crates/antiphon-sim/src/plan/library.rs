@@ -2,6 +2,7 @@
 //! from the seed.
 
 mod bulk;
+mod cuts;
 mod gaps;
 mod levels;
 mod lifelines;
@@ -65,6 +66,9 @@ pub const NAMES: &[&str] = &[
     "late-replay",
     "garbage",
     "slow-consumer",
+    "cut-ten-of-a-hundred",
+    "cut-flip-flop",
+    "cut-lossy",
 ];
 
 /// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
@@ -74,6 +78,7 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     let mut plan = drawn(name, seed, nodes);
     draw_orders(seed, &mut plan);
     draw_engines(seed, &mut plan);
+    cuts::draw_membership(seed, &mut plan);
     Some(plan)
 }
 
@@ -128,6 +133,8 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "r3-joiners-vanish"
         | "three-to-one-by-kill"
         | "killed-on-the-second-link" => 3,
+        "cut-ten-of-a-hundred" => 100,
+        "cut-flip-flop" | "cut-lossy" => random.range(12, 30) as usize,
         "r2-cut-heal-kill" => random.range(3, 4) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
@@ -256,6 +263,9 @@ impl Story<'_> {
             "restart-at-the-same-address" => self.restart_at_the_same_address(),
             "power-cut" => self.power_cut(),
             "slow-consumer" => self.slow_consumer(),
+            "cut-ten-of-a-hundred" => self.ten_of_a_hundred(),
+            "cut-flip-flop" => self.flip_flop(),
+            "cut-lossy" => self.lossy_hosts(),
             "late-replay" => self.late_replay(),
             _ => self.garbage(),
         }

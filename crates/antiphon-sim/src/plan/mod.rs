@@ -6,7 +6,7 @@
 mod library;
 mod swarm;
 
-use antiphon_core::{GroupOptions, Profile};
+use antiphon_core::{EngineKind, GroupOptions, Profile};
 
 use crate::agenda::Micros;
 use crate::trace::Slot;
@@ -29,12 +29,18 @@ pub struct Plan {
     /// Whether some link works between any two hosts at any time, and nothing else happens to them: then no view may lose
     /// anyone, and messages go on.
     pub never_apart: bool,
+    /// If faults hit some hosts alone: which. No view may lose anyone else.
+    pub faulty: Option<Faulty>,
+    /// Whether a node that was removed joins again.
+    pub rejoin: bool,
     /// Pairs, from and to, between which multicast does not pass.
     pub deaf: Vec<(Slot, Slot)>,
     /// Slots from which none can be sent.
     pub silent: Vec<Slot>,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
+    /// The membership engine of the nodes.
+    pub membership: EngineKind,
     /// Timing of the nodes.
     pub profile: Profile,
     /// What carries frames.
@@ -62,6 +68,17 @@ impl Plan {
             self.links
         }
     }
+}
+
+/// Hosts that something is wrong with, while all others are well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faulty {
+    /// Which.
+    pub slots: Vec<Slot>,
+    /// Whether all of them must be gone at the end.
+    pub removed: bool,
+    /// In how many views they may go at most.
+    pub views: usize,
 }
 
 /// What is demanded at the end.
@@ -248,6 +265,8 @@ pub enum Action {
     Partition(Vec<Vec<Slot>>),
     /// Nothing from the first list reaches the second.
     OneWay(Vec<Slot>, Vec<Slot>),
+    /// Of what the first list sends to the second, so many of a million datagrams are lost.
+    Lossy(Vec<Slot>, Vec<Slot>, u32),
     /// Cuts one pair.
     CutPair(Slot, Slot),
     /// Cuts one pair as a firewall does that answers with resets.
@@ -299,6 +318,7 @@ impl Action {
             Action::Stall(..) => "consumer_stall",
             Action::Partition(_) => "partition",
             Action::OneWay(..) => "one_way",
+            Action::Lossy(..) => "lossy",
             Action::CutPair(..) => "cut_pair",
             Action::Reject(..) => "reject",
             Action::CutLink(..) => "cut_link",

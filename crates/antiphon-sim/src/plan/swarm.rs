@@ -2,7 +2,7 @@
 //!
 //! A run with all faults at once finds less than many runs with a few each: faults hide one another.
 
-use antiphon_core::{GroupOptions, Order, Profile};
+use antiphon_core::{EngineKind, GroupOptions, Order, Profile};
 
 use super::{Action, GroupPlan, Liveness, Load, Network, Plan, Step, Transport, Who};
 use crate::agenda::{MILLIS, Micros, SECONDS};
@@ -65,9 +65,12 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         links: 1,
         single: Vec::new(),
         never_apart: false,
+        faulty: None,
+        rejoin: true,
         deaf: Vec::new(),
         silent: Vec::new(),
         prompt: None,
+        membership: EngineKind::Coordinator,
         profile: if random.percent(75) {
             Profile::lan()
         } else {

@@ -29,7 +29,8 @@ impl World {
             return;
         }
         self.take_line(sender, to, sent);
-        if self.random.ppm(network.loss_ppm) {
+        let loss_ppm = network.loss_ppm.max(self.path(sender, to).loss_ppm);
+        if self.random.ppm(loss_ppm) {
             self.count("drop");
             return;
         }

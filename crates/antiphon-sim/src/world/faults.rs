@@ -65,6 +65,15 @@ impl World {
                     .for_each(|a| to.iter().for_each(|b| self.block(*a, *b, false)));
                 true
             }
+            Action::Lossy(from, to, ppm) => {
+                self.fault_note(action);
+                for (a, b) in from.iter().flat_map(|a| to.iter().map(move |b| (*a, *b))) {
+                    for door in self.doors(b) {
+                        self.path_mut(a, door).loss_ppm = *ppm;
+                    }
+                }
+                true
+            }
             Action::CutPair(a, b) => {
                 self.fault_note(action);
                 self.cut(*a, *b, false);
@@ -285,6 +294,7 @@ impl World {
             proxy_percent: self.network.proxy_percent,
             ..Network::default()
         };
+        self.paths.iter_mut().for_each(|path| path.loss_ppm = 0);
         self.heal();
         for slot in 0..self.hosts.len() {
             let Some(id) = self.hosts[slot].process else {

@@ -94,6 +94,8 @@ struct Path {
     /// While blocked, answers are resets instead of silence.
     rejecting: bool,
     clogged_until: Micros,
+    /// Datagrams lost on this path, of a million.
+    loss_ppm: u32,
     /// When the line has sent what it was given.
     free_at: Micros,
 }
@@ -162,6 +164,7 @@ impl World {
         let mut trace = Trace::default();
         trace.seeds.extend((0..plan.seeds).map(addr_of));
         trace.never_apart = plan.never_apart;
+        trace.faulty = plan.faulty.clone();
         trace.prompt = plan.prompt;
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
         Self {

@@ -182,6 +182,8 @@ impl World {
             config.seeds.clear();
         }
         config.profile = self.plan.profile.clone();
+        config.engine = self.plan.membership;
+        config.rejoin = self.plan.rejoin;
         config.unix_time_s = UNIX_TIME_S + self.now / 1_000_000;
         config.metadata = [
             ("slot".to_owned(), slot.to_string()),

@@ -110,6 +110,24 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             },
         ),
     ];
+    let edges = |heartbeat: &Heartbeat| {
+        let suspicion = |evidence| Suspicion {
+            member: incarnation(2),
+            evidence,
+            for_ms: 70,
+        };
+        let evidence = [
+            Evidence::Observed,
+            Evidence::Deaf,
+            Evidence::Lossy { lost_percent: 80 },
+        ];
+        let suspicions = evidence.map(suspicion).into();
+        let all = Heartbeat {
+            suspicions,
+            ..heartbeat.clone()
+        };
+        [("heartbeat of an observer of edges", all)]
+    };
     let suspicion = Suspicion {
         member: incarnation(2),
         evidence: Evidence::Silent { for_ms: 900 },
@@ -130,13 +148,16 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             Heartbeat {
                 suspicions: vec![suspicion],
                 leaving: true,
-                ..heartbeat
+                ..heartbeat.clone()
             },
         ),
     ];
     let enquiries = enquiries().map(|(name, enquiry)| (name, Record::Enquiry(enquiry)));
     let discovery = discovery.map(|(name, message)| (name, Record::Discovery(message)));
-    let heartbeats = heartbeats.map(|(name, message)| (name, Record::Heartbeat(message)));
+    let heartbeats = heartbeats
+        .into_iter()
+        .chain(edges(&heartbeat))
+        .map(|(name, message)| (name, Record::Heartbeat(message)));
     discovery.into_iter().chain(heartbeats).chain(enquiries).collect()
 }
 
@@ -259,6 +280,18 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
                 ballot: ballot(),
                 promised: Some(ballot()),
                 hears: vec![incarnation(3)],
+            }),
+        ),
+        (
+            "fast",
+            slot(SlotMessage::Fast {
+                value: Box::new(primary()),
+            }),
+        ),
+        (
+            "cast",
+            slot(SlotMessage::Cast {
+                value: primary().digest(),
             }),
         ),
         (

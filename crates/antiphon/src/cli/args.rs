@@ -180,6 +180,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_PROFILE", value_enum, value_name = "NAME")]
     pub(crate) profile: Option<ProfileName>,
 
+    /// How node views are agreed on, the same at all nodes: `coordinator` up to some fifty, `cut` for more [default: coordinator]
+    #[arg(long, env = "ANTIPHON_MEMBERSHIP", value_enum, value_name = "NAME")]
+    pub(crate) membership: Option<MembershipName>,
+
     /// Votes this node has in majorities; 0 never counts [default: 1]
     #[arg(long, env = "ANTIPHON_WEIGHT", value_name = "N")]
     pub(crate) weight: Option<u16>,
@@ -283,6 +287,32 @@ impl EngineName {
             EngineName::Sequencer => antiphon::TotalEngine::Sequencer,
             EngineName::Rotation => antiphon::TotalEngine::Rotation,
             EngineName::Token => antiphon::TotalEngine::Token,
+        }
+    }
+}
+
+/// `--membership`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MembershipName {
+    /// The most senior node proposes.
+    #[default]
+    Coordinator,
+    /// Ten observers for each node, and mostly no leader.
+    Cut,
+}
+
+impl MembershipName {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        self.engine().name()
+    }
+
+    /// What it stands for.
+    pub(crate) fn engine(self) -> antiphon::EngineKind {
+        match self {
+            MembershipName::Coordinator => antiphon::EngineKind::Coordinator,
+            MembershipName::Cut => antiphon::EngineKind::Cut,
         }
     }
 }

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use antiphon::{ClusterKey, Profile};
 use serde::Deserialize;
 
-use super::args::{DisseminationName, EngineName, NodeArgs, OrderName, ProfileName, TransportName};
+use super::args::{
+    DisseminationName, EngineName, MembershipName, NodeArgs, OrderName, ProfileName, TransportName,
+};
 use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
@@ -57,6 +59,7 @@ pub(crate) struct Settings {
     pub(crate) expect: Option<u16>,
     pub(crate) found: bool,
     pub(crate) profile: Profile,
+    pub(crate) membership: MembershipName,
     pub(crate) weight: u16,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) key: Option<ClusterKey>,
@@ -114,6 +117,7 @@ struct File {
     expect: Option<u16>,
     found: Option<bool>,
     profile: Option<ProfileName>,
+    membership: Option<MembershipName>,
     weight: Option<u16>,
     key_file: Option<PathBuf>,
     insecure: Option<bool>,
@@ -281,6 +285,7 @@ impl Settings {
                 .or(file.profile)
                 .unwrap_or(ProfileName::Lan)
                 .profile(),
+            membership: args.membership.or(file.membership).unwrap_or_default(),
             weight: args.weight.or(file.weight).unwrap_or(1),
             key_file: args.key_file.or(file.key_file),
             key: None,
@@ -417,6 +422,7 @@ impl Settings {
             put("max-datagram", toml::Value::Integer(bytes.into()));
         }
         put("profile", text(&self.profile.name));
+        put("membership", text(&self.membership.as_str()));
         put("weight", toml::Value::Integer(self.weight.into()));
         if let Some(expect) = self.expect {
             put("expect", toml::Value::Integer(expect.into()));
@@ -546,6 +552,7 @@ mod tests {
             transport = "udp"
             max-datagram = 1400
             profile = "wan"
+            membership = "cut"
             weight = 3
             found = true
             allow-faults = true
@@ -574,7 +581,7 @@ mod tests {
             (TransportName::Udp, Some(1400))
         );
         assert_eq!(settings.profile.name, "wan");
-        assert_eq!(settings.weight, 3);
+        assert_eq!((settings.weight, settings.membership), (3, MembershipName::Cut));
         assert!(!settings.found);
         assert!(settings.allow_faults);
         assert!(!settings.json);
@@ -606,14 +613,17 @@ mod tests {
             (TransportName::Tcp, None)
         );
         assert_eq!(settings.profile.name, "lan");
-        assert_eq!(settings.weight, 1);
+        assert_eq!(
+            (settings.weight, settings.membership),
+            (1, MembershipName::Coordinator)
+        );
         assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
     }
 
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 \
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();

@@ -11,7 +11,7 @@ use std::{fmt, io};
 
 use antiphon_core::wire::MAX_ADDRESSES;
 use antiphon_core::wire::frame::cluster_tag;
-use antiphon_core::{ClusterKey, Config, ConfigError, Policy, Profile};
+use antiphon_core::{ClusterKey, Config, ConfigError, EngineKind, Policy, Profile};
 use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
@@ -107,8 +107,9 @@ pub struct Builder {
     expect: Option<u16>,
     found: bool,
     profile: Profile,
-    policy: Policy,
-    weight: u16,
+    pub(super) policy: Policy,
+    pub(super) membership: EngineKind,
+    pub(super) weight: u16,
     key: Option<ClusterKey>,
     insecure: bool,
     rejoin: bool,
@@ -137,6 +138,7 @@ impl Builder {
             found: false,
             profile: Profile::lan(),
             policy: Policy::Majority,
+            membership: EngineKind::Coordinator,
             weight: 1,
             key: None,
             insecure: false,
@@ -205,18 +207,6 @@ impl Builder {
     /// Timing; [`Profile::lan`] unless given.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
-        self
-    }
-
-    /// Who may go on after a partition; the majority unless given.
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// Votes in quorums; 1 unless given, 0 never counts.
-    pub fn weight(mut self, weight: u16) -> Self {
-        self.weight = weight;
         self
     }
 
@@ -352,6 +342,7 @@ impl Builder {
         config.metadata = self.metadata;
         config.weight = self.weight;
         config.policy = self.policy;
+        config.engine = self.membership;
         config.profile = self.profile;
         config.key = self.key;
         config.multicast = self.multicast.is_some();

@@ -12,6 +12,7 @@
 mod builder;
 mod events;
 mod journal;
+mod quorum;
 mod shared;
 
 use std::net::SocketAddr;

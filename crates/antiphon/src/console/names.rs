@@ -79,5 +79,8 @@ pub(crate) fn evidence(evidence: &Evidence) -> String {
         Evidence::Silent { for_ms } => format!("silent for {for_ms} ms"),
         Evidence::ConnectionLost => "connection lost, and silent since".to_owned(),
         Evidence::FlushStalled => "did not take part in a flush in time".to_owned(),
+        Evidence::Observed => "observed it, and enough of its observers had lost it".to_owned(),
+        Evidence::Lossy { lost_percent } => format!("lost {lost_percent} % of what it sent"),
+        Evidence::Deaf => "was told that it does not hear it".to_owned(),
     }
 }

@@ -14,7 +14,9 @@ use bytes::Bytes;
 
 use super::super::{Effect, Membership};
 use crate::random::Random;
-use crate::{Config, DialId, Event, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time};
+use crate::{
+    Config, DialId, EngineKind, Event, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time,
+};
 
 const LATENCY: Duration = Duration::from_micros(300);
 const RETRANSMIT: Duration = Duration::from_millis(50);
@@ -82,6 +84,7 @@ struct Connection {
 }
 
 pub(super) struct Net {
+    engine: EngineKind,
     pub(super) now: Time,
     pub(super) hosts: Vec<Option<Host>>,
     queue: BTreeMap<(Time, u64), Delivery>,
@@ -110,8 +113,9 @@ pub(super) fn config(index: usize, seeds: usize) -> Config {
 }
 
 impl Net {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, engine: EngineKind) -> Self {
         Self {
+            engine,
             now: Time::ZERO,
             hosts: Vec::new(),
             queue: BTreeMap::new(),
@@ -126,8 +130,8 @@ impl Net {
     }
 
     /// `count` nodes that are each other's seeds, started at the same instant and settled in one view.
-    pub(super) fn formed(count: usize) -> Self {
-        let mut net = Net::new(7);
+    pub(super) fn formed(count: usize, engine: EngineKind) -> Self {
+        let mut net = Net::new(7, engine);
         for node in 0..count {
             net.start(node, config(node, count));
         }
@@ -137,6 +141,12 @@ impl Net {
     }
 
     pub(super) fn start(&mut self, node: usize, config: Config) {
+        let engine = self.engine;
+        self.start_with(node, Config { engine, ..config });
+    }
+
+    /// Starts a node with the engine that its configuration says.
+    pub(super) fn start_with(&mut self, node: usize, config: Config) {
         while self.hosts.len() <= node {
             self.hosts.push(None);
         }

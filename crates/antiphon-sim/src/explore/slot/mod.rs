@@ -8,6 +8,9 @@
 //!   between writing a vote to its lifelines and answering leaves two last votes, one with and one without it: each watcher
 //!   shows one of them, and the vote went nowhere else.
 //! - **Proposers choose freely** among the views of the configuration when they may choose.
+//! - **In a leaderless slot each member casts** one vote for any of these views at any time, if it still may, and tells all. A
+//!   value counts as decided as soon as what was ever cast for it is a fast quorum: any learner might count so, and what is not
+//!   decided because its own members have not acknowledged it (R3) must not be contradicted either.
 //! - With two slots, a member that learns the decision of the first goes on to the second as an acceptor of that view, or
 //!   knows that it is out.
 //!
@@ -73,6 +76,8 @@ pub struct SlotModel {
     pub slots: u8,
     /// Whether proposers try a second value in a ballot. Shipping code refuses; only a planted mistake lets them.
     pub second_values: bool,
+    /// Whether round 0 is the fast ballot, in which each member casts a vote of its own.
+    pub leaderless: bool,
 }
 
 /// Which views a proposer tries when it may choose.
@@ -82,6 +87,8 @@ pub enum Values {
     All,
     /// Itself alone, which any quorum of the slot may decide, and everyone, which needs the most to be decided.
     Extremes,
+    /// Everyone, and everyone but the most junior, whoever proposes: what members disagree on after one of them was doubted.
+    Two,
 }
 
 /// The most nodes in a model, the joiner included.
@@ -141,6 +148,7 @@ impl SlotModel {
             values: Values::All,
             slots: 1,
             second_values: false,
+            leaderless: false,
         }
     }
 
@@ -166,6 +174,7 @@ impl SlotModel {
                 .filter(|set| set & !everyone == 0 && set & 1 << me != 0)
                 .collect(),
             Values::Extremes => [1 << me, everyone].into(),
+            Values::Two => [everyone, everyone & !(1 << (self.members - 1))].into(),
         };
         // A view without anyone who votes could never be followed by another.
         choices

@@ -186,6 +186,7 @@ async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnati
         .seeds(&settings.seeds)
         .profile(settings.profile.clone())
         .transport(settings.transport.transport())
+        .membership(settings.membership.engine())
         .weight(settings.weight);
     if let Some(bytes) = settings.max_datagram {
         builder = builder.max_datagram(bytes);

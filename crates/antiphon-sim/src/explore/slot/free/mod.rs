@@ -2,7 +2,7 @@
 
 mod show;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -56,6 +56,10 @@ enum Message {
         value: View,
         from: Id,
     },
+    Cast {
+        value: View,
+        from: Id,
+    },
 }
 
 /// Everything at one moment.
@@ -79,6 +83,7 @@ pub struct Move {
 
 enum Did {
     Answer(Message),
+    Cast(View),
     /// As proposer, for this reason, with this result.
     GoOn(Reason, Option<Message>),
     Install(View),
@@ -184,11 +189,31 @@ impl Free {
                 }
             }
         }
+        if self.0.leaderless {
+            self.settle_fast(state);
+        }
         let sent = std::mem::take(&mut state.sent);
         state.sent = sent
             .into_iter()
             .filter(|(at, message)| self.is_of_use(state, *at, message))
             .collect();
+    }
+
+    /// Notes what a fast quorum has cast.
+    fn settle_fast(&self, state: &mut State) {
+        let mut cast: BTreeMap<View, BTreeSet<Id>> = BTreeMap::new();
+        for (_, message) in &state.sent {
+            if let Message::Cast { value, from } = message {
+                cast.entry(*value).or_default().insert(*from);
+            }
+        }
+        let voters = state.before(&self.0, 0).voters();
+        for (value, voted) in cast {
+            if voters.is_fast_quorum(&voted) && !state.decided[0].contains(&value) {
+                state.decided[0].push(value);
+                state.decided[0].sort_unstable();
+            }
+        }
     }
 
     fn is_of_use(&self, state: &State, at: u8, message: &Message) -> bool {
@@ -219,6 +244,7 @@ impl Free {
                 proposer(*ballot),
                 Some(Proposal::Accepting { ballot: theirs, value: its, .. }) if theirs == ballot && its == value
             ),
+            Message::Cast { .. } => true,
         }
     }
 
@@ -241,13 +267,16 @@ impl Free {
                     from: id,
                 })
             }
-            Message::Promise { .. } | Message::Accepted { .. } => None,
+            Message::Promise { .. } | Message::Accepted { .. } | Message::Cast { .. } => None,
         }
     }
 
     fn deliveries(&self, state: &State, into: &mut Vec<(Move, State)>) {
         for (at, message) in &state.sent {
-            if matches!(message, Message::Promise { .. } | Message::Accepted { .. }) {
+            if matches!(
+                message,
+                Message::Promise { .. } | Message::Accepted { .. } | Message::Cast { .. }
+            ) {
                 continue;
             }
             for id in 0..MAX_IDS as u8 {
@@ -313,6 +342,18 @@ impl Free {
                 let mut slot = slot.clone();
                 let step = slot.open(proposer, value);
                 self.perform(state, id, at, (slot, step), Reason::Decides, into);
+            }
+        }
+        if slot.may_cast() {
+            for value in self.0.choices(id, state.before(&self.0, at)) {
+                let mut slot = slot.clone();
+                slot.cast(value);
+                let mut next = state.clone();
+                next.nodes[usize::from(id)] = Some(Arc::new(Node::Alive { at, slot }));
+                next.send(at, Message::Cast { value, from: id });
+                self.settle(&mut next);
+                let what = Did::Cast(value);
+                into.push((Move { who: id, what }, next));
             }
         }
         if self.0.second_values
@@ -451,6 +492,13 @@ impl Free {
                 endings.push(vec![slot.vote().clone(), voted.vote().clone()]);
             }
         }
+        if slot.may_cast() {
+            for value in self.0.choices(dying, state.before(&self.0, died_at)) {
+                let mut voted = slot.clone();
+                voted.cast(value);
+                endings.push(vec![slot.vote().clone(), voted.vote().clone()]);
+            }
+        }
         for last_votes in endings {
             let mut next = state.clone();
             next.crashes_left -= 1;
@@ -511,7 +559,11 @@ fn nodes(model: &SlotModel) -> [Option<Arc<Node>>; MAX_IDS] {
     let view = model.view((1 << model.members) - 1);
     let mut nodes: [Option<Arc<Node>>; MAX_IDS] = Default::default();
     for id in 0..model.members {
-        let slot = Slot::new(id, view.voters(), Some(Incarnation(0)));
+        let slot = if model.leaderless {
+            Slot::leaderless(id, view.voters())
+        } else {
+            Slot::new(id, view.voters(), Some(Incarnation(0)))
+        };
         nodes[usize::from(id)] = Some(Arc::new(Node::Alive { at: 0, slot }));
     }
     if model.joiner {

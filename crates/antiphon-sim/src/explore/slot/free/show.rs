@@ -12,6 +12,7 @@ impl fmt::Display for Move {
         let Self { who, what } = self;
         match what {
             Did::Answer(message) => write!(f, "{who} answers {message}"),
+            Did::Cast(value) => write!(f, "{who} casts {value:?} in the fast ballot"),
             Did::GoOn(reason, message) => {
                 write!(f, "{who} {reason}")?;
                 message
@@ -58,6 +59,7 @@ impl fmt::Display for Message {
             Message::Promise { ballot, .. } => write!(f, "Promise {}", show(*ballot)),
             Message::Accept { ballot, value, .. } => write!(f, "Accept {} {value:?}", show(*ballot)),
             Message::Accepted { ballot, value, .. } => write!(f, "Accepted {} {value:?}", show(*ballot)),
+            Message::Cast { value, .. } => write!(f, "Cast {value:?}"),
         }
     }
 }

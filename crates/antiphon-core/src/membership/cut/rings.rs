@@ -1,0 +1,154 @@
+//! The rings: who observes whom.
+//!
+//! The members of a view stand on K rings, on each in an order of its own that follows from their incarnations alone. On each
+//! ring a member's observer is the next one behind it that does not observe it yet, so it has min(K, N − 1) *different*
+//! observers, and in small views everyone observes everyone. All compute the same rings from the same view: no message is about
+//! them. A view that removes or adds one member moves a few edges per ring.
+//!
+//! Equal keys are told apart by the incarnations themselves, so nobody is missing on a ring.
+
+use antiphon_wire::{Incarnation, NodeView};
+
+/// How many rings, and so observers of each member.
+pub(crate) const RINGS: usize = 10;
+
+/// The rings of one view. Members are named by their rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rings {
+    /// Each member's observers, one after another.
+    observers: Vec<u16>,
+    per_member: usize,
+}
+
+impl Rings {
+    pub(crate) fn new(view: &NodeView) -> Self {
+        let count = view.members.len();
+        let per_member = RINGS.min(count.saturating_sub(1));
+        let mut observers = vec![u16::MAX; count * per_member];
+        let mut ring: Vec<(u64, Incarnation, u16)> = Vec::with_capacity(count);
+        for k in 0..per_member {
+            ring.clear();
+            ring.extend(view.members.iter().enumerate().map(|(rank, member)| {
+                let rank = u16::try_from(rank).unwrap_or(u16::MAX);
+                (key(member.incarnation, k as u64), member.incarnation, rank)
+            }));
+            ring.sort_unstable();
+            for (place, (.., subject)) in ring.iter().enumerate() {
+                let start = usize::from(*subject) * per_member;
+                let taken = &observers[start..start + k];
+                let behind = ring[place + 1..].iter().chain(&ring[..place]);
+                let observer = behind.map(|(.., rank)| *rank).find(|rank| !taken.contains(rank));
+                if let Some(observer) = observer {
+                    observers[start + k] = observer;
+                }
+            }
+        }
+        Self {
+            observers,
+            per_member,
+        }
+    }
+
+    /// The ranks of those who observe this member.
+    pub(crate) fn observers(&self, rank: usize) -> &[u16] {
+        let start = rank * self.per_member;
+        self.observers.get(start..start + self.per_member).unwrap_or(&[])
+    }
+
+    /// The ranks of those whom this member observes.
+    #[cfg(test)]
+    pub(crate) fn subjects(&self, rank: usize) -> impl Iterator<Item = usize> {
+        let me = u16::try_from(rank).unwrap_or(u16::MAX);
+        let edges = self.observers.chunks(self.per_member.max(1)).enumerate();
+        edges
+            .filter(move |(_, observers)| observers.contains(&me))
+            .map(|(subject, _)| subject)
+    }
+}
+
+/// Where a member stands on a ring: the finalizer of SplitMix64 over both halves of its incarnation.
+fn key(member: Incarnation, ring: u64) -> u64 {
+    let mix = |mut x: u64| {
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    };
+    let (high, low) = ((member.0 >> 64) as u64, member.0 as u64);
+    mix(low ^ mix(high.wrapping_add((ring + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::testing::view_of;
+    use super::*;
+
+    fn edges(rings: &Rings, count: usize) -> BTreeSet<(usize, usize)> {
+        let of = |subject: usize| {
+            rings
+                .observers(subject)
+                .iter()
+                .map(move |by| (usize::from(*by), subject))
+        };
+        (0..count).flat_map(of).collect()
+    }
+
+    #[test]
+    fn every_member_has_as_many_different_observers_as_there_can_be() {
+        // Fault 11 of Rapid: thresholds over ring numbers count one observer several times.
+        for count in 1..40 {
+            let rings = Rings::new(&view_of(count));
+            for rank in 0..count {
+                let observers: BTreeSet<u16> = rings.observers(rank).iter().copied().collect();
+                assert_eq!(observers.len(), RINGS.min(count - 1), "of {count}");
+                assert!(!observers.contains(&(rank as u16)), "nobody observes itself");
+            }
+        }
+    }
+
+    #[test]
+    fn subjects_are_the_other_end_of_observers() {
+        let rings = Rings::new(&view_of(50));
+        let mut from_subjects = BTreeSet::new();
+        for observer in 0..50 {
+            from_subjects.extend(rings.subjects(observer).map(|subject| (observer, subject)));
+        }
+        assert_eq!(from_subjects, edges(&rings, 50));
+    }
+
+    #[test]
+    fn links_do_not_grow_with_the_view() {
+        let most = |count| {
+            let rings = Rings::new(&view_of(count));
+            (0..count).map(|rank| rings.subjects(rank).count()).max()
+        };
+        assert!(most(100).is_some_and(|most| most <= 2 * RINGS));
+        assert!(most(1000).is_some_and(|most| most <= 2 * RINGS));
+    }
+
+    #[test]
+    fn members_with_equal_keys_are_all_on_the_ring() {
+        // Fault 3 of Rapid: an equal hash loses a member. Here the key may be equal, the incarnation is not.
+        let view = view_of(12);
+        let mut ring: Vec<(u64, Incarnation)> = view
+            .members
+            .iter()
+            .map(|member| (7, member.incarnation))
+            .collect();
+        ring.sort_unstable();
+        ring.dedup();
+        assert_eq!(ring.len(), 12);
+    }
+
+    #[test]
+    fn the_rings_of_a_view_hold_nothing_of_the_view_before() {
+        // Fault 6 of Rapid: what was computed for one view outlives it, where a ring wraps around.
+        let view = view_of(30);
+        let mut next = view.clone();
+        next.members.remove(0);
+        let rings = Rings::new(&next);
+        assert!((0..29).all(|rank| rings.observers(rank).iter().all(|by| usize::from(*by) < 29)));
+        assert_ne!(edges(&rings, 29), edges(&Rings::new(&view), 30));
+    }
+}

@@ -1,0 +1,219 @@
+//! The engine alone: what it casts, for what, and when not.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use antiphon_wire::membership::Ballot;
+
+use super::testing::view_of;
+use super::*;
+use crate::random::Random;
+
+/// One member's engine and what it knows of the world.
+struct Bench {
+    cut: Cut,
+    now: Time,
+    down: BTreeSet<(Incarnation, Incarnation)>,
+    random: RefCell<Random>,
+}
+
+impl Bench {
+    fn new(view: &Arc<NodeView>, rank: usize) -> Self {
+        let me = view.members[rank].incarnation;
+        Self {
+            cut: Cut::new(me, view.clone(), &Profile::lan()),
+            now: Time::from_micros(1),
+            down: BTreeSet::new(),
+            random: RefCell::new(Random::new([1, 2, 3, 4])),
+        }
+    }
+
+    /// All observers lose the member of this rank.
+    fn lose(&mut self, rank: usize) {
+        let at = |rank: usize| self.cut.view.members[rank].incarnation;
+        let observers = self.cut.rings.observers(rank).iter();
+        let edges: Vec<_> = observers.map(|by| (at(usize::from(*by)), at(rank))).collect();
+        self.down.extend(edges);
+    }
+
+    fn with(&mut self, action: impl FnOnce(&mut Cut, &mut Surroundings<'_>)) -> Vec<EngineEffect> {
+        let suspects = self.down.iter().map(|(_, subject)| *subject).collect();
+        let members = self.cut.view.members.iter().map(|member| member.incarnation);
+        let reachable = members
+            .filter(|member| !self.down.contains(&(self.cut.me, *member)))
+            .collect();
+        let down = &self.down;
+        let mut random = self.random.borrow_mut();
+        let mut around = Surroundings {
+            now: self.now,
+            random: &mut random,
+            objects: &|_| false,
+            reachable: &reachable,
+            suspects: &suspects,
+            edge_is_down: &|observer, subject| down.contains(&(observer, subject)),
+            primary: true,
+        };
+        action(&mut self.cut, &mut around);
+        std::iter::from_fn(|| self.cut.poll_effect()).collect()
+    }
+
+    fn pursue_after(&mut self, pause: Duration) -> Vec<EngineEffect> {
+        self.now = self.now + pause;
+        self.with(|cut, around| cut.pursue(around, None))
+    }
+}
+
+fn casts(effects: &[EngineEffect]) -> usize {
+    let is_cast = |effect: &&EngineEffect| {
+        matches!(
+            effect,
+            EngineEffect::Send {
+                message: SlotMessage::Cast { .. },
+                ..
+            }
+        )
+    };
+    effects.iter().filter(is_cast).count()
+}
+
+const LONG: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_vote_is_shown_before_it_is_told() {
+    let view = Arc::new(view_of(6));
+    let mut bench = Bench::new(&view, 0);
+    bench.lose(4);
+    assert_eq!(bench.pursue_after(Duration::ZERO), [], "not quiet yet");
+    let effects = bench.pursue_after(Duration::from_millis(300));
+    let shown = effects.iter().position(|effect| *effect == EngineEffect::Voted);
+    let told = effects
+        .iter()
+        .position(|effect| matches!(effect, EngineEffect::Send { .. }));
+    assert!(shown.expect("shown") < told.expect("told"));
+    assert_eq!(
+        casts(&effects),
+        5,
+        "to all others, also to whom was lost: {effects:?}"
+    );
+}
+
+#[test]
+fn fault_1_no_vote_is_told_after_a_promise_to_a_leader() {
+    let view = Arc::new(view_of(6));
+    let mut bench = Bench::new(&view, 1);
+    let leader = view.members[0].incarnation;
+    let ballot = Ballot {
+        round: 1,
+        proposer: leader,
+    };
+    let prepare = SlotMessage::Prepare {
+        ballot,
+        proofs: Vec::new(),
+        removing: Vec::new(),
+    };
+    bench.with(|cut, around| cut.handle(around, leader, prepare));
+    bench.lose(4);
+    bench.pursue_after(Duration::ZERO);
+    assert_eq!(casts(&bench.pursue_after(LONG)), 0);
+    let mut asked = view_of(6);
+    asked.members = view.members.clone();
+    asked.id = antiphon_wire::NodeViewId::Primary {
+        id: check::next_id(view.primary_id()),
+    };
+    asked.number += 1;
+    let fast = SlotMessage::Fast {
+        value: Box::new(asked),
+    };
+    let effects = bench.with(|cut, around| cut.handle(around, leader, fast));
+    assert_eq!(casts(&effects), 0, "nor if someone asks for it: {effects:?}");
+}
+
+#[test]
+fn fault_2_a_vote_that_arrives_five_times_is_one() {
+    let view = Arc::new(view_of(8));
+    let mut bench = Bench::new(&view, 0);
+    bench.lose(7);
+    bench.pursue_after(Duration::ZERO);
+    bench.pursue_after(LONG);
+    let digest = bench.cut.compose().digest();
+    let from = |rank: usize| view.members[rank].incarnation;
+    let mut decided = 0;
+    for rank in [1, 1, 1, 1, 1, 2, 3, 4] {
+        let cast = SlotMessage::Cast { value: digest };
+        let effects = bench.with(|cut, around| cut.handle(around, from(rank), cast));
+        let is_decided = |effect: &EngineEffect| matches!(effect, EngineEffect::Decided { .. });
+        decided += effects.iter().filter(|effect| is_decided(effect)).count();
+    }
+    assert_eq!(decided, 0, "five of eight are not three quarters");
+    let cast = SlotMessage::Cast { value: digest };
+    let effects = bench.with(|cut, around| cut.handle(around, from(5), cast));
+    assert!(
+        matches!(effects.last(), Some(EngineEffect::Decided { .. })),
+        "six with the senior are"
+    );
+}
+
+#[test]
+fn votes_that_come_before_the_cut_is_seen_here_count_afterwards() {
+    let view = Arc::new(view_of(8));
+    let mut others = Bench::new(&view, 1);
+    others.lose(7);
+    others.pursue_after(Duration::ZERO);
+    let digest = others.cut.compose().digest();
+    let mut bench = Bench::new(&view, 0);
+    for rank in 1..7 {
+        let cast = SlotMessage::Cast { value: digest };
+        let effects = bench.with(|cut, around| cut.handle(around, view.members[rank].incarnation, cast));
+        assert_eq!(effects, []);
+    }
+    bench.lose(7);
+    bench.pursue_after(Duration::ZERO);
+    let effects = bench.pursue_after(LONG);
+    assert!(
+        effects
+            .iter()
+            .any(|effect| matches!(effect, EngineEffect::Decided { .. }))
+    );
+}
+
+#[test]
+fn all_who_see_the_same_cut_compose_the_same_bytes() {
+    let view = Arc::new(view_of(30));
+    let composed: BTreeSet<ViewDigest> = (0..20)
+        .map(|rank| {
+            let mut bench = Bench::new(&view, rank);
+            [28, 22, 25].into_iter().for_each(|lost| bench.lose(lost));
+            bench.pursue_after(Duration::ZERO);
+            bench.cut.compose().digest()
+        })
+        .collect();
+    assert_eq!(composed.len(), 1);
+}
+
+#[test]
+fn nothing_is_cast_while_a_member_is_between_the_thresholds() {
+    let view = Arc::new(view_of(40));
+    let mut bench = Bench::new(&view, 0);
+    bench.lose(20);
+    let at = |rank: usize| view.members[rank].incarnation;
+    let some: Vec<usize> = bench.cut.rings.observers(30)[..5]
+        .iter()
+        .map(|by| usize::from(*by))
+        .collect();
+    bench.down.extend(some.iter().map(|by| (at(*by), at(30))));
+    bench.pursue_after(Duration::ZERO);
+    assert_eq!(casts(&bench.pursue_after(Duration::from_millis(400))), 0);
+    // It turns out that the path of those five was bad.
+    bench.down.retain(|(_, subject)| *subject != at(30));
+    bench.pursue_after(Duration::ZERO);
+    assert!(casts(&bench.pursue_after(Duration::from_millis(300))) > 0);
+}
+
+#[test]
+fn nobody_casts_for_its_own_removal() {
+    let view = Arc::new(view_of(6));
+    let mut bench = Bench::new(&view, 3);
+    bench.lose(3);
+    bench.pursue_after(Duration::ZERO);
+    assert_eq!(bench.pursue_after(LONG), []);
+}

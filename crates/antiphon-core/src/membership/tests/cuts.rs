@@ -1,0 +1,214 @@
+//! Stories of the cut engine alone: the faults of its model that it must not have, each by its number in the list of them.
+
+use antiphon_wire::{Cause, Evidence};
+
+use super::net::{Net, config};
+use crate::{EngineKind, Event};
+
+fn formed(count: usize) -> Net {
+    Net::formed(count, EngineKind::Cut)
+}
+
+fn all_but(count: usize, gone: &[usize]) -> Vec<usize> {
+    (0..count).filter(|node| !gone.contains(node)).collect()
+}
+
+#[test]
+fn three_hosts_of_twelve_that_lose_power_are_one_view_change() {
+    let mut net = formed(12);
+    let views = net.primaries.len();
+    for node in [2, 5, 9] {
+        net.power_off(node);
+    }
+    net.run_ms(3000);
+    net.assert_one_view(&all_but(12, &[2, 5, 9]));
+    assert_eq!(net.primaries.len(), views + 1, "{:?}", net.summary());
+    let view = net.view(0).unwrap();
+    let evidence = |accusation: &antiphon_wire::Accusation| accusation.evidence == Evidence::Observed;
+    assert!(view.departed.iter().all(|gone| gone.cause == Cause::Crashed));
+    assert!(view.departed.iter().all(|gone| !gone.accusers.is_empty()));
+    assert!(
+        view.departed.iter().flat_map(|gone| &gone.accusers).all(evidence),
+        "decided without a leader: {:?}",
+        view.departed
+    );
+}
+
+#[test]
+fn three_of_twelve_that_are_killed_are_one_view_change_within_a_hundred_milliseconds() {
+    let mut net = formed(12);
+    let views = net.primaries.len();
+    for node in [0, 5, 9] {
+        net.kill(node);
+    }
+    let gone = |net: &Net| {
+        all_but(12, &[0, 5, 9])
+            .iter()
+            .any(|node| net.names(*node).len() != 9)
+    };
+    let ms = net.run_while_ms(2000, gone);
+    assert!(ms < 100, "{ms} ms");
+    assert_eq!(net.primaries.len(), views + 1);
+}
+
+#[test]
+fn fault_4_a_member_that_saw_no_report_gets_a_whole_view() {
+    // It hears nobody while the others decide, and learns of it afterwards: names, addresses and causes must all be there.
+    let mut net = formed(8);
+    net.power_off(3);
+    net.run_ms(1200);
+    net.pause(7);
+    net.run_ms(1000);
+    assert_eq!(net.names(0).len(), 7, "decided meanwhile");
+    net.resume(7);
+    net.run_ms(500);
+    net.assert_one_view(&all_but(8, &[3]));
+    let view = net.view(7).unwrap();
+    assert_eq!(view.departed.len(), 1);
+    assert_eq!(view.departed[0].member.name, "n3");
+}
+
+#[test]
+fn fault_5_the_same_inputs_give_the_same_views_to_the_microsecond() {
+    // One owner, no threads: what a timer finds and what a message finds is the same state, whatever comes first.
+    let story = || {
+        let mut net = Net::new(11, EngineKind::Cut);
+        (0..9).for_each(|node| net.start(node, config(node, 9)));
+        net.run_ms(1000);
+        [2, 4].into_iter().for_each(|node| net.power_off(node));
+        net.kill(6);
+        net.run_ms(2600);
+        (net.now, net.summary(), net.primaries.len())
+    };
+    assert_eq!(story(), story());
+}
+
+#[test]
+fn fault_7_a_cluster_shrinks_from_five_to_one_by_proof_of_death() {
+    let mut net = formed(5);
+    for node in 0..4 {
+        net.kill(node);
+        net.run_ms(1000);
+    }
+    net.assert_one_view(&[4]);
+}
+
+#[test]
+fn fault_8_a_leader_that_dies_in_its_round_is_followed_by_the_next() {
+    // Too many are gone for the fast ballot, so a leader is needed; it dies with its prepare on the way.
+    for micros in [200, 500, 700, 900, 1200, 1500, 2000, 5000, 8000, 12_000] {
+        let mut net = formed(9);
+        for node in [6, 7, 8] {
+            net.kill(node);
+        }
+        net.run_micros(micros);
+        net.kill(0);
+        net.run_ms(3000);
+        net.assert_one_view(&[1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn fault_9_a_leader_steps_in_within_half_a_second_of_a_ballot_that_cannot_decide() {
+    let mut net = formed(3);
+    net.kill(2);
+    let ms = net.run_while_ms(2000, |net| net.names(0).len() != 2 || net.names(1).len() != 2);
+    assert!(ms < 500, "{ms} ms");
+}
+
+#[test]
+fn fault_10_who_missed_a_decision_pulls_it() {
+    let mut net = formed(6);
+    // 5 hears nobody for a second, in which a joiner is admitted.
+    for node in [0, 1, 2, 3, 4, 6] {
+        net.cut_one_way(node, 5);
+    }
+    net.start(6, config(6, 6));
+    net.run_ms(800);
+    assert_eq!(net.names(5).len(), 6);
+    assert_eq!(net.names(0).len(), 7);
+    net.heal();
+    net.run_ms(1000);
+    net.assert_one_view(&(0..7).collect::<Vec<_>>());
+}
+
+#[test]
+fn fault_11_one_of_three_that_hears_nobody_is_removed() {
+    let mut net = formed(3);
+    for node in [0, 1] {
+        net.cut_one_way(node, 2);
+    }
+    net.run_ms(6000);
+    assert_eq!(net.names(0), ["n0", "n1"]);
+    assert_eq!(net.names(1), ["n0", "n1"]);
+}
+
+#[test]
+fn fault_11_one_of_ten_that_hears_nobody_is_removed_and_nobody_else() {
+    let mut net = formed(10);
+    let views = net.primaries.len();
+    for node in 0..9 {
+        net.cut_one_way(node, 9);
+    }
+    net.run_ms(3500);
+    let view = net.view(0).unwrap();
+    assert_eq!(view.members.len(), 9, "{:?}", net.summary());
+    assert!(!view.members.iter().any(|member| member.name == "n9"));
+    assert_eq!(net.primaries.len(), views + 1);
+}
+
+#[test]
+fn fault_20_a_leave_is_no_crash() {
+    let mut net = formed(8);
+    for node in 4..8 {
+        net.leave(node);
+    }
+    net.run_ms(1000);
+    net.assert_one_view(&[0, 1, 2, 3]);
+    for node in 4..8 {
+        assert!(net.host(node).events.contains(&Event::Left));
+    }
+}
+
+#[test]
+fn a_node_of_another_engine_is_refused_and_told_both() {
+    let mut net = formed(3);
+    let engine = EngineKind::Coordinator;
+    net.start_with(
+        3,
+        crate::Config {
+            engine,
+            ..config(3, 3)
+        },
+    );
+    net.run_ms(1000);
+    net.assert_one_view(&[0, 1, 2]);
+    let told = net.host(3).events.iter().find_map(|event| match event {
+        Event::Refused { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    let told = told.expect("a refusal");
+    assert!(told.contains("`cut`") && told.contains("`coordinator`"), "{told}");
+    assert!(told.contains("n3") && told.contains("membership"), "{told}");
+}
+
+#[test]
+fn founders_of_different_engines_say_so_and_found_nothing() {
+    let mut net = Net::new(1, EngineKind::Cut);
+    net.start(0, config(0, 2));
+    let engine = EngineKind::Coordinator;
+    net.start_with(
+        1,
+        crate::Config {
+            engine,
+            ..config(1, 2)
+        },
+    );
+    net.run_ms(3000);
+    for node in [0, 1] {
+        assert!(net.view(node).is_none());
+        let differ =
+            |event: &Event| matches!(event, Event::Refused { reason, .. } if reason.contains("engine"));
+        assert!(net.host(node).events.iter().any(differ), "{node}");
+    }
+}

@@ -1,0 +1,58 @@
+//! G35. Where something is wrong with some hosts alone: these go, in as few views as they may, and nobody else does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
+
+use super::Report;
+use super::history::History;
+use crate::agenda::Micros;
+use crate::trace::Slot;
+
+pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    let Some(faulty) = &history.trace.faulty else {
+        return;
+    };
+    let slot_of = |who: Incarnation| -> Option<Slot> {
+        let life = history.life(who)?;
+        history.processes.get(&life.process).map(|facts| facts.slot)
+    };
+    // Each departure once, with the view that it was in.
+    let mut departures: BTreeMap<(Lineage, ViewId), (Micros, BTreeSet<Slot>)> = BTreeMap::new();
+    let mut last: Option<(ViewId, Micros, BTreeSet<Slot>)> = None;
+    for (at, view) in history.lives.iter().flat_map(|life| life.primaries()) {
+        let lost = view.departed.iter().filter(|gone| gone.cause != Cause::Left);
+        let slots: BTreeSet<Slot> = lost.filter_map(|gone| slot_of(gone.member.incarnation)).collect();
+        if !slots.is_empty() {
+            departures.insert((view.lineage, view.primary_id()), (*at, slots));
+        }
+        if last.as_ref().is_none_or(|(id, ..)| *id < view.primary_id()) {
+            let members = view
+                .members
+                .iter()
+                .filter_map(|member| slot_of(member.incarnation));
+            last = Some((view.primary_id(), *at, members.collect()));
+        }
+    }
+    for ((_, id), (at, slots)) in &departures {
+        let well: Vec<&Slot> = slots.iter().filter(|slot| !faulty.slots.contains(slot)).collect();
+        report.check("G35", *at, well.is_empty(), || {
+            format!("view {id} lost n{well:?}, and nothing was wrong with them")
+        });
+    }
+    let views = departures.len();
+    let at = departures.values().map(|(at, _)| *at).max().unwrap_or(0);
+    report.check("G35", at, views <= faulty.views, || {
+        format!("{:?} went in {views} views: {departures:?}", faulty.slots)
+    });
+    if let Some((id, at, members)) = last.filter(|_| faulty.removed) {
+        let kept: Vec<&Slot> = faulty
+            .slots
+            .iter()
+            .filter(|slot| members.contains(slot))
+            .collect();
+        report.check("G35", at, kept.is_empty(), || {
+            format!("view {id}, the last one, still has n{kept:?}")
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Plans about the cut engine: faults of some hosts that must cost these alone, and once.
+
+use antiphon_core::EngineKind;
+
+use super::super::{Action, Faulty, Liveness, Plan, Transport, Who};
+use super::Story;
+use crate::agenda::{MILLIS, SECONDS};
+use crate::random::Random;
+use crate::trace::Slot;
+
+/// When a cluster of some size has formed.
+const FORMED: u64 = 6 * SECONDS;
+
+/// How node views are decided, in all plans that are not about one way; drawn apart from all else.
+pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"membership", 0));
+    plan.membership = if plan.name.starts_with("cut-") || random.percent(50) {
+        EngineKind::Cut
+    } else {
+        EngineKind::Coordinator
+    };
+}
+
+impl Story<'_> {
+    /// Nodes and nothing else: no groups, started together, seeds that are not faulty.
+    fn bare(&mut self, faulty: usize) -> (Vec<Slot>, Vec<Slot>) {
+        self.plan.groups.clear();
+        self.plan.seeds = 5;
+        self.plan.liveness = Liveness::None;
+        self.plan.rejoin = false;
+        for slot in 0..self.plan.slots {
+            self.at(0, Action::Start(slot));
+        }
+        let mut others: Vec<Slot> = (0..self.plan.slots).collect();
+        self.random.shuffle(&mut others);
+        let faulty = others.split_off(others.len() - faulty);
+        self.plan.faulty = Some(Faulty {
+            slots: faulty.clone(),
+            removed: true,
+            views: usize::MAX,
+        });
+        (faulty, others)
+    }
+
+    fn in_one_view(&mut self) {
+        if let Some(faulty) = &mut self.plan.faulty {
+            faulty.views = 1;
+        }
+    }
+
+    /// Ten of a hundred crash at one instant: one view change.
+    pub(super) fn ten_of_a_hundred(&mut self) {
+        let (faulty, _) = self.bare(self.nodes / 10);
+        let proven = self.random.percent(50);
+        for slot in faulty {
+            let apart = self.random.below(2 * MILLIS);
+            let who = Who::Slot(slot);
+            let end = if proven {
+                Action::Crash(who)
+            } else {
+                Action::PowerOff(who)
+            };
+            self.at(FORMED + apart, end);
+        }
+        self.in_one_view();
+        self.plan.duration = FORMED + 5 * SECONDS;
+    }
+
+    /// Some hosts get nothing for a while, and then everything, by turns.
+    pub(super) fn flip_flop(&mut self) {
+        let count = self.random.range(1, 3) as usize;
+        let (faulty, others) = self.bare(count);
+        if self.random.percent(50) {
+            self.plan.transport = Transport::Datagram;
+        }
+        let turn = self.ms(4_000, 20_000);
+        for round in 0..2 {
+            let at = FORMED + 2 * turn * round;
+            self.at(at, Action::OneWay(others.clone(), faulty.clone()));
+            self.at(at + turn, Action::Heal);
+        }
+        self.plan.duration = FORMED + 4 * turn;
+    }
+
+    /// Some hosts lose most of what they send, or of what they are sent; others lose a little.
+    pub(super) fn lossy_hosts(&mut self) {
+        let count = self.random.range(1, 3) as usize;
+        let (faulty, others) = self.bare(count);
+        self.plan.transport = Transport::Datagram;
+        self.plan.network.loss_ppm = self.random.below(20_000) as u32;
+        let (from, to) = if self.random.percent(50) {
+            (faulty, others)
+        } else {
+            (others, faulty)
+        };
+        self.at(FORMED, Action::Lossy(from, to, 800_000));
+        self.plan.duration = FORMED + 40 * SECONDS;
+    }
+}
