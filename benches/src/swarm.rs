@@ -23,13 +23,21 @@ use crate::tools::Lines;
 /// For everything a swarm does.
 const PATIENCE: Duration = Duration::from_secs(400);
 /// What of ours is measured: its name, its options, and the most nodes it is for on one machine.
-const OURS: [Engine; 1] = [Engine {
-    name: "coordinator",
-    options: &[],
-    most: 100,
-}];
-/// Up to this many nodes of the coordinator's full mesh have few enough connections for a process with 20,000 files.
-const MESH_OF_A_PROCESS: usize = 90;
+const OURS: [Engine; 2] = [
+    Engine {
+        name: "coordinator",
+        options: &["--membership", "coordinator"],
+        most: 100,
+    },
+    Engine {
+        name: "cut",
+        options: &["--membership", "cut"],
+        most: 200,
+    },
+];
+/// Connections of ours in a process that may have 20,000 files: members that all hear of each other have two for each pair and
+/// end, and where that is more, they are spread over several processes.
+const CONNECTIONS_OF_A_PROCESS: usize = 16_000;
 
 struct Engine {
     name: &'static str,
@@ -135,7 +143,9 @@ impl System<'_> {
         let (count, joins) = (nodes.to_string(), joins.to_string());
         match self {
             System::Ours(ours, _, options) => {
-                let processes = nodes.div_ceil(MESH_OF_A_PROCESS).to_string();
+                let processes = (2 * nodes * (nodes - 1))
+                    .div_ceil(CONNECTIONS_OF_A_PROCESS)
+                    .to_string();
                 let mut args = vec![
                     "swarm",
                     "--nodes",
@@ -146,9 +156,7 @@ impl System<'_> {
                     "0",
                     "--json",
                 ];
-                if options.is_empty() {
-                    args.extend(["--processes", &processes]);
-                }
+                args.extend(["--processes", &processes]);
                 args.extend(options.iter().chain(more));
                 ours_told(&ours.printed(&args)?).map(Some)
             }

@@ -23,7 +23,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-const patience = 120 * time.Second
+const (
+	patience = 120 * time.Second
+	goodBye  = 5 * time.Second
+)
 
 // watcher knows the members that one member knows, by what it is told.
 type watcher struct {
@@ -186,11 +189,7 @@ func form(count, joins int) error {
 	begun = time.Now()
 	for _, list := range lists {
 		go func() {
-			err := list.Leave(patience)
-			if err == nil {
-				err = list.Shutdown()
-			}
-			errs <- err
+			errs <- leave(list)
 		}()
 	}
 	for range lists {
@@ -236,16 +235,19 @@ func join(all *swarm, first *memberlist.Memberlist, run int) error {
 		return err
 	}
 	fmt.Printf("join %.2f %.2f\n", ownMs, milliseconds(begun))
-	if err := joiner.Leave(patience); err != nil {
-		return err
-	}
-	if err := joiner.Shutdown(); err != nil {
+	if err := leave(joiner); err != nil {
 		return err
 	}
 	all.mutex.Lock()
 	all.now = all.now[:count]
 	all.mutex.Unlock()
 	return all.expect(count, "the joiner to be gone")
+}
+
+// leave says good-bye, for as long as that may take, and ends. When all leave at once, nobody may be left to hear it.
+func leave(list *memberlist.Memberlist) error {
+	_ = list.Leave(goodBye)
+	return list.Shutdown()
 }
 
 func milliseconds(begun time.Time) float64 {

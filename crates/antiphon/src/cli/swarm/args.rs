@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::args::{ProfileName, TransportName};
+use crate::cli::args::{MembershipName, ProfileName, TransportName};
 
 /// Many nodes on this machine.
 #[derive(Debug, Args)]
@@ -19,8 +19,11 @@ pub(crate) struct SwarmArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) threads: Option<u8>,
     /// How many of the nodes are the seeds that found the cluster; the others join it
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) seeds: u8,
+    /// How node views are agreed on: `coordinator` up to some fifty, `cut` for more
+    #[arg(long, value_enum, value_name = "NAME", default_value = "coordinator")]
+    pub(crate) membership: MembershipName,
     /// Timing of the nodes
     #[arg(long, value_enum, value_name = "NAME", default_value = "lan")]
     pub(crate) profile: ProfileName,
@@ -65,5 +68,5 @@ those of frames, without the headers of TCP and IP. `left` counts from when all 
 
 Examples:
   antiphon swarm --nodes 50
-  antiphon swarm --nodes 200 --processes 4 --json | tail -n 1
+  antiphon swarm --nodes 200 --membership cut --json | tail -n 1
   antiphon swarm --nodes 100 --joins 20 --seconds 0";

@@ -103,6 +103,7 @@ impl<'a> Conductor<'a> {
                 nodes,
                 first,
                 all,
+                membership: args.membership,
                 profile: args.profile,
                 transport: args.transport,
                 key,

@@ -140,6 +140,7 @@ impl Crowd {
             .name(format!("n{number}"))
             .bind(bind.unwrap_or(&any))
             .seeds(&self.setup.seeds)
+            .membership(self.setup.membership.engine())
             .transport(self.setup.transport.transport())
             .profile(self.setup.profile.profile());
         match self.setup.key {

@@ -175,7 +175,8 @@ pub(super) fn summary(summary: &Summary, args: &SwarmArgs) {
     if args.json {
         let mut whole = summary.formed_json();
         let more = json!({
-            "nodes": args.nodes, "processes": args.processes, "seeds": args.seeds, "profile": args.profile.as_str(),
+            "nodes": args.nodes, "processes": args.processes, "seeds": args.seeds,
+            "membership": args.membership.as_str(), "profile": args.profile.as_str(),
             "transport": args.transport.as_str(), "keyed": args.keyed, "group": args.group,
             "rest": summary.rest, "join_own_ms": own, "join_everywhere_ms": everywhere, "removed": summary.removed,
             "left_ms": summary.left_ms,

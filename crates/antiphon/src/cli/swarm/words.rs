@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::args::{ProfileName, TransportName};
+use crate::cli::args::{MembershipName, ProfileName, TransportName};
 
 /// The first line to a crowd: the nodes it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,6 +18,7 @@ pub(super) struct Setup {
     pub(super) first: usize,
     /// Nodes of the whole swarm.
     pub(super) all: usize,
+    pub(super) membership: MembershipName,
     pub(super) profile: ProfileName,
     pub(super) transport: TransportName,
     pub(super) key: Option<[u8; 32]>,
