@@ -20,7 +20,7 @@ use crate::check::{Report, check};
 use crate::plan::{Action, Liveness, Plan};
 use crate::random::Random;
 use crate::trace::{Settled, Slot, Trace};
-use crate::world::{KEEPALIVE, World};
+use crate::world::{KEEPALIVE, LONGEST_RETRY, World};
 
 /// What a run gave.
 #[derive(Debug)]
@@ -286,11 +286,12 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     if let Some(stuck) = stuck {
         return stuck;
     }
-    // What hangs behind would still move now: on slow lines what was sent last may still be on its way.
+    // What hangs behind would still move now: on a slow line it is on its way, on a connection to a host that was away it
+    // waits for the kernel's next try.
     let deadline = world.now() + 10 * SECONDS;
     loop {
         let before = world.trace().lines.len();
-        world.run_until(world.now() + 500 * MILLIS);
+        world.run_until(world.now() + LONGEST_RETRY + 500 * MILLIS);
         if world.trace().lines.len() == before || world.now() >= deadline {
             break;
         }

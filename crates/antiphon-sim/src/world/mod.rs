@@ -37,8 +37,8 @@ use crate::trace::{Ending, GroupIndex, ProcessId, Seen, Slot, Trace};
 
 use lifeline::Lifelines;
 use process::{Input, Process};
-pub use stream::KEEPALIVE;
 use stream::Streams;
+pub use stream::{KEEPALIVE, LONGEST_RETRY};
 
 /// The wall clock at the simulation's start, in seconds since 1970: an afternoon in 2026.
 const UNIX_TIME_S: u64 = 1_780_000_000;

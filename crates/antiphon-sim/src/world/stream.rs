@@ -23,6 +23,8 @@ const KERNEL_BYTES: usize = 128 << 10;
 const REDIAL: Micros = 100 * MILLIS;
 /// An idle half-open connection is noticed after this long.
 pub const KEEPALIVE: Micros = 15 * SECONDS;
+/// A kernel that has waited for long tries again after this at the latest.
+pub const LONGEST_RETRY: Micros = 1_500 * MILLIS;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {
@@ -288,7 +290,7 @@ impl World {
             .filter_map(|(id, stream)| stream.stalled.map(|since| (*id, since)))
             .collect();
         for (id, since) in waiting {
-            let backoff = self.random.below((self.now - since).min(1_500 * MILLIS) + 1);
+            let backoff = self.random.below((self.now - since).min(LONGEST_RETRY) + 1);
             if let Some(stream) = self.streams.all.get_mut(&id) {
                 stream.stalled = None;
             }
