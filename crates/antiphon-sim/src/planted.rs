@@ -183,7 +183,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Pieces", "r22-large-messages"),
     ("Object", "r22-bulk"),
     ("AllHold", "r22-bulk"),
-    ("SafeCut", "r14-leaders-die-in-the-flush"),
+    ("SafeCut", "g25-the-only-holder-dies"),
     ("Safe", "r17-safe"),
     ("Chain", "chain-is-torn"),
     ("HandOn", "chain-is-torn"),

@@ -64,4 +64,32 @@ impl Story<'_> {
             }
         }
     }
+
+    /// G25: the last safe messages of a sender that dies have reached one member, which dies right after it might have delivered
+    /// them.
+    pub(super) fn only_holder_dies(&mut self) {
+        self.plan.load.safe_percent = 100;
+        let order = if self.random.percent(50) {
+            Order::Total
+        } else {
+            Order::Fifo
+        };
+        self.one_group(order);
+        self.begin();
+        self.plan.load.every = 10 * MILLIS;
+        for round in 0..2 {
+            let at = (3 + 8 * round) * SECONDS + self.ms(0, 500);
+            let (sender, holder) = pair(self.random, self.nodes);
+            let others = (0..self.nodes).filter(|slot| *slot != sender && *slot != holder);
+            self.at(at, Action::OneWay(vec![sender], others.collect()));
+            let killed = at + self.ms(10, 80);
+            self.at(killed, Action::Crash(Who::Slot(sender)));
+            let count = self.random.below(16) as u32;
+            self.at(killed, Action::CrashAfterView(Who::Slot(holder), count));
+            self.at(at + 5 * SECONDS, Action::Heal);
+            for slot in 0..self.nodes {
+                self.at(at + 6 * SECONDS, Action::Start(slot));
+            }
+        }
+    }
 }
