@@ -136,7 +136,7 @@ fn plans_for(bug: Bug) -> (Vec<&'static str>, Vec<&'static str>) {
 /// Words in the names of mistakes, and the plans made for what they mean.
 const LIKELY: &[(&str, &str)] = &[
     ("CutOn", "cut-flip-flop"),
-    ("CutWithout", "cut-ten-of-a-hundred"),
+    ("CutWithout", "cut-a-tenth-crashes"),
     ("Wedge", "r13-late-frame-of-the-dead"),
     ("Certificate", "r2-cut-heal-kill"),
     ("LastVote", "r2-cut-heal-kill"),

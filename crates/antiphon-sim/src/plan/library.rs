@@ -67,7 +67,7 @@ pub const NAMES: &[&str] = &[
     "late-replay",
     "garbage",
     "slow-consumer",
-    "cut-ten-of-a-hundred",
+    "cut-a-tenth-crashes",
     "cut-flip-flop",
     "cut-lossy",
 ];
@@ -134,7 +134,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "r3-joiners-vanish"
         | "three-to-one-by-kill"
         | "killed-on-the-second-link" => 3,
-        "cut-ten-of-a-hundred" => 100,
+        "cut-a-tenth-crashes" => 30,
         "cut-flip-flop" | "cut-lossy" => random.range(12, 30) as usize,
         "r2-cut-heal-kill" => random.range(3, 4) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
@@ -265,7 +265,7 @@ impl Story<'_> {
             "restart-at-the-same-address" => self.restart_at_the_same_address(),
             "power-cut" => self.power_cut(),
             "slow-consumer" => self.slow_consumer(),
-            "cut-ten-of-a-hundred" => self.ten_of_a_hundred(),
+            "cut-a-tenth-crashes" => self.a_tenth_crashes(),
             "cut-flip-flop" => self.flip_flop(),
             "cut-lossy" => self.lossy_hosts(),
             "late-replay" => self.late_replay(),

@@ -48,8 +48,8 @@ impl Story<'_> {
         }
     }
 
-    /// Ten of a hundred crash at one instant: one view change.
-    pub(super) fn ten_of_a_hundred(&mut self) {
+    /// A tenth of all crash at one instant: one view change.
+    pub(super) fn a_tenth_crashes(&mut self) {
         let (faulty, _) = self.bare(self.nodes / 10);
         let proven = self.random.percent(50);
         for slot in faulty {
