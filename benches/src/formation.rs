@@ -20,15 +20,24 @@ pub(crate) struct FormationArgs {
         long,
         value_name = "N,…",
         value_delimiter = ',',
-        default_value = "10,50,71,100"
+        default_value = "10,50,71,100",
+        value_parser = size
     )]
     nodes: Vec<usize>,
-    /// How many of ours without the peers
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "200")]
+    /// How many of ours without the peers, as well
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = size)]
     alone: Vec<usize>,
     /// Further options for `antiphon swarm`, as one word
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, default_value = "")]
     ours: String,
+}
+
+/// A swarm of one is none.
+fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(size @ 2..=5000) => Ok(size),
+        _ => Err("expected 2 to 5000 members".to_owned()),
+    }
 }
 
 /// All members at once, until each reports all.
@@ -71,7 +80,7 @@ pub(crate) struct JoinArgs {
     #[command(flatten)]
     common: Common,
     /// How many members there are already
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,100")]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,100", value_parser = size)]
     nodes: Vec<usize>,
     /// How many join, one after the other, in each run
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -116,7 +125,7 @@ pub(crate) struct ShutdownArgs {
     #[command(flatten)]
     common: Common,
     /// How many members
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,50,100")]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,50,100", value_parser = size)]
     nodes: Vec<usize>,
     /// Further options for `antiphon swarm`, as one word
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, default_value = "")]
