@@ -71,6 +71,8 @@ struct Conductor<'a> {
     /// Since when each crowd is complete.
     complete: Vec<Option<Instant>>,
     seen: Vec<Seen>,
+    /// Whose nodes have all left: they may end.
+    left: Vec<bool>,
     progress: Progress,
 }
 
@@ -123,6 +125,7 @@ impl<'a> Conductor<'a> {
             args,
             complete: vec![None; processes],
             seen: vec![Seen::default(); processes],
+            left: vec![false; processes],
             crowds,
             heard,
             progress: Progress::new(),
@@ -317,22 +320,27 @@ impl<'a> Conductor<'a> {
 
     /// The next line of a crowd, if one comes in time.
     fn hear(&mut self, deadline: Instant) -> Result<Option<(usize, Say)>, Stop> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let (crowd, say) = match self.heard.recv_timeout(left) {
-            Ok(Heard::Say(crowd, say)) => (crowd, say),
-            Ok(Heard::Signal(signal)) => return Err(Stop::Signal(signal)),
-            Ok(Heard::Ended(crowd)) => {
-                let first = format!("process {} of {} has ended", crowd + 1, self.crowds.len());
-                return Err(Failed::run(format!("{first}; what it said of that is above")).into());
-            }
-            Err(RecvTimeoutError::Timeout) => return Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failed::run("all processes have ended").into());
+        let (crowd, say) = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.heard.recv_timeout(left) {
+                Ok(Heard::Say(crowd, say)) => break (crowd, say),
+                Ok(Heard::Signal(signal)) => return Err(Stop::Signal(signal)),
+                // It was told to, and the others may still be at it.
+                Ok(Heard::Ended(crowd)) if self.left[crowd] => {}
+                Ok(Heard::Ended(crowd)) => {
+                    let first = format!("process {} of {} has ended", crowd + 1, self.crowds.len());
+                    return Err(Failed::run(format!("{first}; what it said of that is above")).into());
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failed::run("all processes have ended").into());
+                }
             }
         };
         match &say {
             Say::Complete { complete } => self.complete[crowd] = complete.then(Instant::now),
             Say::Seen { seen } => self.seen[crowd].clone_from(seen),
+            Say::Left => self.left[crowd] = true,
             Say::Failed { reason } => return Err(Failed::run(reason.clone()).into()),
             _ => {}
         }
