@@ -184,7 +184,7 @@ impl EngineKind {
     }
 
     /// What a node that says this runs, for people.
-    pub(crate) fn named(code: u8) -> &'static str {
+    pub fn named(code: u8) -> &'static str {
         let known = Self::ALL.into_iter().find(|kind| kind.code() == code);
         known.map_or("another engine", Self::name)
     }

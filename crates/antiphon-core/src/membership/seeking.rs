@@ -207,11 +207,12 @@ impl Seeking {
 
     /// Why this node could not found a cluster with the one that is asked about.
     pub(crate) fn objection(&self, cx: &Context, ask: &Ask) -> Option<Objection> {
+        let objection = |reason| Objection { reason, fatal: false };
+        if let Some(reason) = check::engines_differ(&cx.config, &ask.node) {
+            return Some(objection(reason));
+        }
         let differ = ask.founder && self.founding.is_some() && ask.seeds != founding::digest_of(&cx.config);
-        differ.then(|| Objection {
-            reason: seed_lists_differ(&ask.node, 0),
-            fatal: false,
-        })
+        differ.then(|| objection(seed_lists_differ(&ask.node, 0)))
     }
 
     fn missing_now(&self, cx: &Context) -> Missing {

@@ -42,8 +42,16 @@ pub(crate) enum Command {
 /// All that a node can say of itself, at one moment.
 #[derive(Debug)]
 pub(crate) struct Examined {
+    #[cfg_attr(
+        not(all(feature = "console", unix)),
+        expect(dead_code, reason = "a console shows it")
+    )]
     pub(crate) status: Status,
     pub(crate) inspection: Inspection,
+    #[cfg_attr(
+        not(all(feature = "console", unix)),
+        expect(dead_code, reason = "a console shows it")
+    )]
     pub(crate) paths: Vec<PathStatus>,
 }
 

@@ -361,6 +361,34 @@ fn a_name_that_is_taken_other_group_options_and_another_seed_list_are_told_in_th
 }
 
 #[test]
+fn another_membership_engine_is_told_by_members_and_by_those_that_form() {
+    let bench = Bench::new();
+    let addrs = free_addrs(3);
+    let member = bench.node("m", addrs[0], "--membership cut");
+    member.view_of(1);
+    let _forms = bench.node(
+        "f",
+        addrs[1],
+        &format!("--membership cut --seeds {}", list(&addrs[1..])),
+    );
+    for seeds in [&addrs[..1], &addrs[1..]] {
+        let settings = newcomer(addrs[2], seeds);
+        let told = doctor(&bench, &settings);
+        let engine = told.failed("engine")["text"].as_str().unwrap();
+        assert!(
+            engine.contains("`cut`") && engine.contains("`coordinator`"),
+            "{told}"
+        );
+        let refused = told.failed("refused")["text"].as_str().unwrap();
+        assert!(refused.contains("`membership`"), "{told}");
+        assert_eq!(told.verdict["gets_in"], false, "{told}");
+        let alike = doctor(&bench, &format!("{settings} --membership cut"));
+        alike.step("engine", "ok");
+        assert_eq!(alike.verdict["gets_in"], true, "{alike}");
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_names_who_has_it() {
     let bench = Bench::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use antiphon_core::wire::enquiry::{Answer, Notice, Verdict};
 use antiphon_core::wire::frame::WIRE_VERSION;
 use antiphon_core::wire::membership::WIRE_LEVEL;
-use antiphon_core::{Config, Enquirer, GroupOptions};
+use antiphon_core::{Config, EngineKind, Enquirer, GroupOptions};
 use antiphon_net::tcp::{Reached, TcpConfig, TcpTransport, enquire};
 use antiphon_net::udp::{Greeted, greet};
 use antiphon_net::{Input, Inputs};
@@ -480,10 +480,14 @@ impl Enquiries {
                 "engine",
                 asked.addr,
                 format!(
-                    "{} runs membership engine {} under policy {}, and this node would run engine {} under policy {}",
-                    node.name, node.engine, node.policy, own.engine, own.policy
+                    "{} runs the membership engine `{}` (policy {}), and this node would run `{}` (policy {})",
+                    node.name,
+                    EngineKind::named(node.engine),
+                    node.policy,
+                    EngineKind::named(own.engine),
+                    own.policy
                 ),
-                "give all nodes of the cluster the same membership engine and policy",
+                "give all nodes of the cluster the same --membership",
             ));
         } else {
             report.add(Step::ok(
@@ -612,6 +616,7 @@ fn config(settings: &Settings, advertised: &[SocketAddr]) -> Config {
     config.found = settings.found;
     config.metadata = settings.metadata.clone();
     config.weight = settings.weight;
+    config.engine = settings.membership.engine();
     config.profile = settings.profile.clone();
     config.key = settings.key.clone();
     config
