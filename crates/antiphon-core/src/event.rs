@@ -47,6 +47,9 @@ pub enum Event {
         /// What happened to it.
         cause: LinkCause,
     },
+    /// The direct path to a member is dead, and what is sent to it goes through another one; or it goes directly again, or through yet
+    /// another one. No view changes by it.
+    Path(PeerPath),
     /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each peer when it is known,
     /// and again when it changes.
     Multicast {
@@ -59,6 +62,21 @@ pub enum Event {
     Left,
     /// Of one group.
     Group(GroupHandle, GroupEvent),
+}
+
+/// The paths between this node and another member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerPath {
+    /// The member.
+    pub peer: Incarnation,
+    /// The member that passes on what this node sends to it; `None`: nobody, it goes directly.
+    pub sends_through: Option<Incarnation>,
+    /// The member that passed on what was heard of it last, if any did lately.
+    pub heard_through: Option<Incarnation>,
+    /// Whether this node hears it directly.
+    pub hears_directly: bool,
+    /// Whether it hears this node directly, as it said last.
+    pub heard_directly: bool,
 }
 
 /// The links to one peer, by number: link j is the peer's j-th address.

@@ -51,6 +51,7 @@ mod output;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod random;
+mod relay;
 mod route;
 mod spread;
 mod time;

@@ -19,30 +19,31 @@
 //!   then the cluster.
 
 mod holdback;
+mod incoming;
 mod outgoing;
+mod passing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_wire::codec::{decode_all, encode_to_vec};
-use antiphon_wire::enquiry::Enquiry;
+use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::frame::{self, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
-use antiphon_wire::group::{GroupControl, GroupData};
-use antiphon_wire::membership::Discovery;
+use antiphon_wire::group::GroupControl;
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Block, Evidence, Incarnation, Level, NodeView, Reader, ViewId, Wire};
+use antiphon_wire::{Block, Evidence, Incarnation, Level, NodeView, ViewId};
 use bytes::Bytes;
 
 use crate::group::{self, Groups};
-use crate::link::{LinkBroken, Links};
+use crate::link::Links;
 use crate::membership::{self, Membership};
 use crate::random::Random;
+use crate::relay::Relay;
 use crate::route::Routes;
 use crate::spread::air::Air;
 use crate::{
     BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, Inspection, LifelineCommand,
-    LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, SendError, Ticket, Time, WhyReport,
+    LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket, Time, WhyReport,
 };
 use holdback::Holdback;
 
@@ -57,12 +58,15 @@ pub struct Node {
     codec: FrameCodec,
     links: Links,
     routes: Routes,
+    relay: Relay,
     air: Air,
     membership: Membership,
     groups: Groups,
     holdback: Holdback,
     /// The records of this step, by destination, that have no frame yet.
     records: BTreeMap<SocketAddr, Vec<Record>>,
+    /// The same of those that go through another member.
+    relayed: BTreeMap<Incarnation, Vec<Record>>,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     counters: Counters,
@@ -93,6 +97,10 @@ pub struct Counters {
     pub records_misaddressed: u64,
     /// Frames by multicast of nobody that this node speaks to, dropped unopened.
     pub casts_of_strangers: u64,
+    /// Frames that this node passed on, because the direct path from their sender to their target is dead.
+    pub frames_passed_on: u64,
+    /// Frames that it was asked to pass on and did not: from or for somebody in no view of its own, or for their own sender.
+    pub frames_not_passed_on: u64,
     /// Links given up because the peer acknowledged nothing for too long.
     pub links_broken: u64,
     /// Messages that did not fit a frame or whose peer had no address.
@@ -120,11 +128,13 @@ impl Node {
             codec: FrameCodec::new(&config.cluster, config.key.as_ref(), Incarnation(0)),
             links: Links::new(config.profile.retransmit),
             routes,
+            relay: Relay::new(Incarnation(0), &config.profile),
             air: Air::default(),
             membership: Membership::new(config.clone(), random, now),
             groups: Groups::new(config.profile.clone(), group_random),
             holdback: Holdback::default(),
             records: BTreeMap::new(),
+            relayed: BTreeMap::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -151,29 +161,11 @@ impl Node {
     /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
     /// that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
-        // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it is needed.
-        let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
-        let sealed = chained.then(|| frame.clone());
-        let opened = self
-            .codec
-            .open(frame)
+        self.handle_sealed(now, from, frame, None)
             .inspect_err(|_| self.counters.frames_refused += 1)?;
-        if self.phase == Phase::Stopped || opened.sender == self.me {
-            return Ok(());
+        if self.phase != Phase::Stopped {
+            self.touch(now);
         }
-        self.notice_lateness(now);
-        match opened.kind {
-            Kind::Lifeline => self.membership.heard(now, opened.sender),
-            Kind::Control | Kind::Bulk => {
-                self.membership.heard(now, opened.sender);
-                self.handle_records(now, from, opened.sender, opened.records, None);
-            }
-            // It may have come by others: that says nothing about the path from its sender to here.
-            Kind::Chain => self.handle_records(now, from, opened.sender, opened.records, sealed),
-            // Nor does what comes by multicast, on its own path.
-            Kind::Cast => self.handle_cast(now, opened.sender, opened.records),
-        }
-        self.touch(now);
         Ok(())
     }
 
@@ -200,6 +192,7 @@ impl Node {
     pub fn handle_path_trouble(&mut self, now: Time, to: SocketAddr, trouble: PathTrouble) {
         self.notice_lateness(now);
         if let Some(to) = self.routes.trouble(now, to, trouble) {
+            self.relay.trouble(now, to);
             self.membership.handle_path_trouble(now, to, trouble);
         }
         self.follow_routes(now);
@@ -416,6 +409,11 @@ impl Node {
         self.routes.status()
     }
 
+    /// The members with which this node has no steady direct path, and through whom it speaks with them.
+    pub fn paths(&self, now: Time) -> Vec<PeerPath> {
+        self.relay.status(now)
+    }
+
     /// What this node knows about why a named node is or is not a member.
     pub fn why(&self, now: Time, name: &str) -> WhyReport {
         self.membership.why(now, name)
@@ -443,108 +441,6 @@ impl Node {
         self.counters
     }
 
-    /// `sealed` is the frame, if it is one to be handed on.
-    fn handle_records(
-        &mut self,
-        now: Time,
-        from: SocketAddr,
-        sender: Incarnation,
-        records: Bytes,
-        sealed: Option<Bytes>,
-    ) {
-        let mut reader = Reader::new(records);
-        let mut next = None;
-        while !reader.is_empty() {
-            match Record::decode(&mut reader) {
-                Ok(Record::Group(data)) if sealed.is_some() => {
-                    let hop = self.groups.handle_chained(now, sender, data);
-                    next = next.or(hop);
-                    self.perform_views(now);
-                }
-                // What one record changes must be in force before the next is read: a view, a new incarnation.
-                Ok(record) => {
-                    self.handle_record(now, from, sender, record);
-                    self.perform_views(now);
-                }
-                Err(_) => {
-                    self.counters.frames_malformed += 1;
-                    return;
-                }
-            }
-        }
-        if let (Some(next), Some(sealed)) = (next, sealed) {
-            self.transmit(&[next], Class::Bulk, &sealed.into());
-        }
-    }
-
-    /// What may come by multicast: messages, order records that ride on them, and calls.
-    fn handle_cast(&mut self, now: Time, sender: Incarnation, records: Bytes) {
-        let mut reader = Reader::new(records);
-        while !reader.is_empty() {
-            match Record::decode(&mut reader) {
-                Ok(Record::Group(data @ (GroupData::Batch { .. } | GroupData::Orders { .. }))) => {
-                    self.groups.handle_data(now, sender, data);
-                    self.perform_views(now);
-                }
-                Ok(Record::Call { round, .. }) => self.air.called(sender, round),
-                Ok(_) | Err(_) => {
-                    self.counters.frames_malformed += 1;
-                    return;
-                }
-            }
-        }
-    }
-
-    fn handle_record(&mut self, now: Time, from: SocketAddr, sender: Incarnation, record: Record) {
-        match record {
-            Record::Discovery(message) => {
-                // Whoever answers must know everywhere that the answer may go.
-                if let Discovery::Seek { node, .. } | Discovery::Join { node, .. } = &message {
-                    self.routes.note(now, node.addr, &node.further);
-                }
-                self.membership.handle_discovery(now, from, sender, message);
-            }
-            Record::Heartbeat(heartbeat) => self.membership.handle_heartbeat(now, sender, heartbeat),
-            Record::Group(data) => self.groups.handle_data(now, sender, data),
-            Record::Call { .. } => self.counters.frames_malformed += 1,
-            Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
-            Record::Heard { round, .. } => self.air.answered(sender, round),
-            Record::Enquiry(Enquiry::Ask(ask)) => {
-                for (to, answer) in self.answers(now, &ask) {
-                    self.records.entry(to).or_default().push(answer);
-                }
-            }
-            // Nodes do not ask.
-            Record::Enquiry(Enquiry::Answer(_)) => self.counters.records_misaddressed += 1,
-            Record::Beat(beat) if beat.to != self.me => self.counters.records_misaddressed += 1,
-            Record::Beat(beat) => self.routes.handle_beat(sender, &beat),
-            Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
-            Record::Link(link) => match self.links.handle_record(now, sender, link) {
-                Ok(messages) => {
-                    for message in messages {
-                        self.handle_control(now, sender, message);
-                    }
-                }
-                Err(LinkBroken) => self.link_broke(now, sender),
-            },
-        }
-    }
-
-    fn handle_control(&mut self, now: Time, sender: Incarnation, message: Bytes) {
-        match decode_all::<Control>(message) {
-            Ok(Control::Membership(message)) => self.membership.handle_message(now, sender, message),
-            Ok(Control::Group(GroupControl { view, body })) => {
-                match self.holdback.admit(self.primary, sender, view, body) {
-                    holdback::Verdict::Handle(body) => self.groups.handle_message(now, sender, view, body),
-                    holdback::Verdict::Held => self.membership.behind(now, view, sender),
-                    holdback::Verdict::Full => self.link_broke(now, sender),
-                }
-            }
-            Err(_) => self.counters.frames_malformed += 1,
-        }
-        self.perform_views(now);
-    }
-
     /// After a pause, frames that waited in the kernel come first. Without this they would be judged by clocks that
     /// have not noticed the pause yet.
     fn notice_lateness(&mut self, now: Time) {
@@ -569,6 +465,9 @@ impl Node {
     fn settle(&mut self) {
         let Some(now) = self.unsettled.take() else { return };
         self.perform(now);
+        while let Some(path) = self.relay.poll_change() {
+            self.events.push_back(Event::Path(path));
+        }
         if let Phase::LeavingGroups { until } = self.phase
             && (self.groups.is_idle() || until <= now)
         {
@@ -626,11 +525,11 @@ impl Node {
                 }
             }
             membership::Effect::Heartbeat { to, heartbeat } => match self.links.addr(to) {
-                Some(addr) => self
-                    .records
-                    .entry(self.routes.to(addr))
-                    .or_default()
-                    .push(Record::Heartbeat(heartbeat)),
+                Some(addr) => {
+                    let report = self.relay.report(now);
+                    self.queue_life(to, addr, Record::Heartbeat(heartbeat));
+                    self.queue_life(to, addr, Record::Paths(report));
+                }
                 None => self.counters.messages_dropped += 1,
             },
             membership::Effect::Lifeline(command) => self.perform_lifeline(now, command),
@@ -651,6 +550,8 @@ impl Node {
         self.codec = FrameCodec::new(&self.config.cluster, self.config.key.as_ref(), me);
         self.links = Links::new(self.config.profile.retransmit);
         self.routes.disconnect_all();
+        self.relay = Relay::new(me, &self.config.profile);
+        self.relayed.clear();
         self.air = Air::default();
         self.holdback = Holdback::default();
         self.events.push_back(Event::Incarnation(me));
@@ -665,6 +566,7 @@ impl Node {
         self.events.push_back(Event::NodeView(view.clone()));
         if view.is_primary() {
             self.primary = Some(view.primary_id());
+            self.relay.watch(now, &view.members);
         }
         self.groups.handle_node_view(now, &view);
         if view.is_primary() {

@@ -181,6 +181,16 @@ bugs! {
     CutOnOneReport,
     /// A cut is proposed as soon as one member is in it, without waiting for others that are about to be.
     CutWithoutQuiet,
+    /// A frame that is to be passed on is dropped (R20).
+    PassOnNothing,
+    /// Who is to pass a frame on asks another member to do it, if its own path is dead (R20).
+    PassOnThroughAnother,
+    /// What was heard through another member is no sign of life (R20).
+    RelayedIsNoLife,
+    /// A relay that is dead, or passes on nothing, stays in use (R20).
+    KeepDeadRelay,
+    /// Messages are not passed on, only control (R20).
+    RelayControlOnly,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

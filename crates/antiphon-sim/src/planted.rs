@@ -193,6 +193,10 @@ const LIKELY: &[(&str, &str)] = &[
     ("Token", "r16-the-token-is-lost"),
     ("Multicast", "multicast-fails"),
     ("Hears", "multicast-is-not-heard"),
+    ("PassOn", "r20-relays-die"),
+    ("PassOn", "r20-black-holes"),
+    ("Relay", "r20-relays-die"),
+    ("Relay", "r20-black-holes"),
     ("Link", "links-fail"),
     ("FailBack", "links-fail"),
 ];

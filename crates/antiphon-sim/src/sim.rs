@@ -56,6 +56,7 @@ impl Sim {
             never_apart: false,
             faulty: None,
             rejoin: true,
+            bridged: false,
             deaf: Vec::new(),
             silent: Vec::new(),
             prompt: None,

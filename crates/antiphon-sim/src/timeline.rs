@@ -114,6 +114,13 @@ fn show(what: &Seen) -> String {
             let (peer, in_use) = (links.peer.short(), links.in_use);
             format!("link {number} to {peer}: {cause:?}; now {up:?}, uses {in_use}")
         }
+        Seen::Path(path) => {
+            let (peer, via) = (path.peer.short(), path.sends_through.map(|via| via.short()));
+            format!("sends to {peer} through {via:?}: {path:?}")
+        }
+        Seen::Cut { from, to, cut: true } => format!("n{from} does not reach n{to}"),
+        Seen::Cut { from, to, cut: false } => format!("n{from} reaches n{to}"),
+        Seen::Disturbed { .. } | Seen::Rough(_) => String::new(),
         Seen::Multicast { peer, hears } => format!("multicast heard by {}: {hears}", peer.short()),
         Seen::Left => "left".to_owned(),
         Seen::Memory { .. } => String::new(),

@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Member, NodeView};
-use antiphon_core::{BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, SendError};
+use antiphon_core::{
+    BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, PeerPath, SendError,
+};
 
 use crate::agenda::Micros;
 use crate::plan::Faulty;
@@ -33,12 +35,18 @@ pub struct Trace {
     pub never_apart: bool,
     /// If faults hit some hosts alone: which.
     pub faulty: Option<Faulty>,
+    /// Whether, between any two hosts at any time, the direct paths work or those over one host between them, and nothing else happens.
+    pub bridged: bool,
+    /// How long a pair may need at most until it is relayed, or removed: the profile's bounds together.
+    pub pair_patience: Micros,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
     /// The nodes' heartbeat.
     pub heartbeat: Micros,
     /// The frames that were sent to be handed on, in order.
     pub hops: Vec<Hop>,
+    /// The frames inside of others, on their way through another node, in order.
+    pub passes: Vec<Pass>,
     /// What the run promised at its end, if it ran a liveness phase.
     pub settled: Settled,
 }
@@ -58,6 +66,23 @@ pub struct Hop {
     pub group: GroupId,
     /// Their view.
     pub view: GroupViewId,
+}
+
+/// A frame inside of another one left a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pass {
+    /// When.
+    pub at: Micros,
+    /// Which process sent it.
+    pub by: ProcessId,
+    /// To where.
+    pub to: Slot,
+    /// For whom it is to be passed on; empty if it was.
+    pub targets: Vec<Incarnation>,
+    /// The kind of the frame inside, who sealed it, and its number among those.
+    pub frame: (u8, Incarnation, u64),
+    /// Whether there is another one inside of that.
+    pub nested: bool,
 }
 
 /// Whether the run ended with a cluster at rest.
@@ -97,6 +122,24 @@ pub enum Seen {
     Ended(Ending),
     /// The simulator did something to it, or to the network around it; for people.
     Fault(String),
+    /// What leaves the first host does not reach the second from here on, or does again; on one of its links at least.
+    Cut {
+        /// From where.
+        from: Slot,
+        /// To where.
+        to: Slot,
+        /// Whether it is cut.
+        cut: bool,
+    },
+    /// The processes of this host were stopped or slowed down, or its paths held things back, until then.
+    Disturbed {
+        /// Where.
+        slot: Slot,
+        /// Until when at most.
+        until: Micros,
+    },
+    /// From here on the network loses much everywhere, or does not any more.
+    Rough(bool),
     /// The application asked to leave the cluster.
     AskedToLeave,
     /// The application joined a group.
@@ -156,6 +199,8 @@ pub enum Seen {
         /// What happened to it.
         cause: LinkCause,
     },
+    /// [`antiphon_core::Event::Path`].
+    Path(PeerPath),
     /// [`antiphon_core::Event::Multicast`].
     Multicast {
         /// Who.

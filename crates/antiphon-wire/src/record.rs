@@ -36,6 +36,20 @@ wire_enum! {
             /// The latest of its calls that came here.
             round: u64,
         },
+        /// Pass this frame on to these (R20): the direct path to them is dead. Alone in its frame.
+        Relay = 7 {
+            /// To whom, at most [`MAX_RELAYED_TO`](crate::frame::MAX_RELAYED_TO).
+            to: Vec<Incarnation>,
+            /// As it was sealed.
+            frame: Bytes,
+        },
+        /// A frame that somebody else asked the sender of this one to pass on. Alone in its frame.
+        Relayed = 8 {
+            /// As it was sealed.
+            frame: Bytes,
+        },
+        /// Whom the sender hears, and who hears it; unreliable, repeated by a timer.
+        Paths = 9 (Paths),
         /// What a node would say to another, and what it says; idempotent.
         Enquiry = 16 (Enquiry),
     }
@@ -108,6 +122,46 @@ wire_struct! {
         pub round: u64,
         /// For each address of the sender: the highest round of the receiver's that came there; 0 is none.
         pub heard: Vec<u64>,
+    }
+}
+
+wire_struct! {
+    /// The direct paths between a member and the others, as far as not all is well with them: whoever is not named hears the
+    /// sender, and is heard by it, directly and steadily.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Paths {
+        /// The sender's count of such reports, from 1; an earlier one that comes later is void.
+        pub round: u64,
+        /// The others, each at most once.
+        pub paths: Vec<Path>,
+    }
+}
+
+wire_struct! {
+    /// The paths between the sender of a report and one other member.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Path {
+        /// The other.
+        pub member: Incarnation,
+        /// How the sender hears it directly.
+        pub hears: Directly,
+        /// How the other said that it hears the sender directly.
+        pub heard: Directly,
+        /// Who passed on to the sender what it heard of the other last, if anything was passed on lately.
+        pub through: Option<Incarnation>,
+    }
+}
+
+wire_enum! {
+    /// How one member hears another without anybody in between.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Directly {
+        /// As it should.
+        Steadily = 0,
+        /// It does, and did not a while ago.
+        Lately = 1,
+        /// Not.
+        Never = 2,
     }
 }
 

@@ -48,6 +48,18 @@ pub enum ClusterEvent {
         /// What happened to it.
         cause: LinkCause,
     },
+    /// The direct path to a member is dead, and what this node sends to it goes through another one, or through yet another one; or it
+    /// goes directly again. No view changes by it.
+    Path {
+        /// The member.
+        peer: Arc<Member>,
+        /// Who passes on what is sent to it; `None`: it goes directly.
+        through: Option<Arc<Member>>,
+        /// Whether this node hears the member directly.
+        hears_directly: bool,
+        /// Whether the member hears this node directly, as it said last.
+        heard_directly: bool,
+    },
     /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each peer once it is
     /// known, in groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast), and when it changes.
     Multicast {

@@ -55,7 +55,7 @@ pub use antiphon_core::wire::{
 };
 pub use antiphon_core::{
     ClusterKey, ConfigError, Dissemination, EngineKind, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES,
-    Order, Outcome, PathTrouble, PeerLinks, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
+    Order, Outcome, PathTrouble, PeerLinks, PeerPath, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};

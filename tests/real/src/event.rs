@@ -41,6 +41,13 @@ pub enum Event {
         /// Which is used now.
         in_use: usize,
     },
+    /// What is sent to a node goes through another one, or directly again.
+    Path {
+        /// The node.
+        peer: String,
+        /// The one in between.
+        through: Option<String>,
+    },
     /// A node hears this one's multicast, or does not.
     Multicast {
         /// The node.

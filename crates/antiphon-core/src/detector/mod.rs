@@ -142,16 +142,24 @@ impl Detector {
         }
     }
 
-    /// Any authentic frame arrived. True if a suspicion was withdrawn by it.
+    /// Any authentic frame arrived directly. True if a suspicion was withdrawn by it.
     pub(crate) fn heard(&mut self, now: Time, peer: Incarnation) -> bool {
+        if self.judges_edges
+            && let Some(watch) = self.watches.get_mut(&peer)
+        {
+            watch.edge.heard(now, self.heartbeat);
+        }
+        self.heard_through(now, peer)
+    }
+
+    /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it sends must not look
+    /// well because others repeat it. True if a suspicion was withdrawn by it.
+    pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation) -> bool {
         let Some(watch) = self.watches.get_mut(&peer) else {
             return false;
         };
         watch.last_heard = now;
         watch.trouble = None;
-        if self.judges_edges {
-            watch.edge.heard(now, self.heartbeat);
-        }
         let withdrawn = watch.suspected.as_ref().is_some_and(|doubt| {
             matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
         });
@@ -500,6 +508,24 @@ mod tests {
         assert!(!detector.suspects(PEER));
         run(&mut detector, 60_050, 62_000);
         assert!(detector.suspects(PEER), "silence while awake still counts");
+    }
+
+    #[test]
+    fn what_others_pass_on_is_life_and_makes_no_path_good() {
+        let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Cut);
+        detector.watch(at(0), [ME, PEER].into_iter());
+        // One beat of five comes by itself, all of them through another.
+        for beat in 1..=40 {
+            let now = at(beat * 200 + 50);
+            detector.awake(now);
+            detector.heard_through(now, PEER);
+            if beat % 5 == 0 {
+                detector.heard(now, PEER);
+            }
+            detector.tick(now);
+        }
+        assert!(!detector.suspects(PEER));
+        assert!(detector.edge_is_down(ME, PEER));
     }
 
     #[test]

@@ -202,10 +202,21 @@ impl Membership {
         self.settle(now);
     }
 
-    /// Any authentic frame of that incarnation arrived.
+    /// Any authentic frame of that incarnation arrived directly.
     pub(crate) fn heard(&mut self, now: Time, sender: Incarnation) {
         self.cx.detector.awake(now);
         let withdrawn = self.cx.detector.heard(now, sender);
+        self.after_hearing(now, withdrawn);
+    }
+
+    /// The same, but another member passed it on.
+    pub(crate) fn heard_through(&mut self, now: Time, sender: Incarnation) {
+        self.cx.detector.awake(now);
+        let withdrawn = self.cx.detector.heard_through(now, sender);
+        self.after_hearing(now, withdrawn);
+    }
+
+    fn after_hearing(&mut self, now: Time, withdrawn: bool) {
         if let (Phase::Seated(seat), true) = (&mut self.phase, withdrawn) {
             seat.beat(&mut self.cx, now);
             seat.evaluate(&mut self.cx, now);

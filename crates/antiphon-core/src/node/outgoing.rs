@@ -1,11 +1,15 @@
 //! From records to sealed frames, and where those go.
 
-use antiphon_wire::frame::{Frame, Kind, MAX_RECORDS_BYTES};
-use antiphon_wire::record::Record;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use antiphon_wire::frame::{Frame, Kind, MAX_RECORDS_BYTES, MAX_RELAYED_TO};
+use antiphon_wire::record::{Beat, Record};
 use antiphon_wire::{Incarnation, Wire};
 use bytes::Bytes;
 
 use super::{Counters, Node, Phase};
+use crate::relay::Way;
 use crate::{Class, Event, Output, Time};
 
 /// What makes a call fill a packet of Ethernet: a network that loses large packets must not pass the calls that ask whether it passes messages.
@@ -65,23 +69,55 @@ impl Node {
         frames.into_iter().map(seal).collect()
     }
 
+    /// The same bytes to all of these, each on the way that works.
     pub(super) fn transmit(&mut self, to: &[Incarnation], class: Class, frame: &Frame) {
+        let mut through: BTreeMap<Incarnation, Vec<Incarnation>> = BTreeMap::new();
         for peer in to {
-            match self.links.addr(*peer) {
-                Some(addr) => self.outputs.push_back(Output::Frame {
+            let Some(addr) = self.links.addr(*peer) else {
+                self.counters.messages_dropped += 1;
+                continue;
+            };
+            let way = self.relay.way(*peer, class);
+            if let Way::Through(via) | Way::Both(via) = way {
+                through.entry(via).or_default().push(*peer);
+            }
+            if !matches!(way, Way::Through(_)) {
+                self.outputs.push_back(Output::Frame {
                     to: self.routes.to(addr),
                     class,
                     frame: frame.clone(),
-                }),
-                None => self.counters.messages_dropped += 1,
+                });
+            }
+        }
+        for (via, to) in through {
+            for to in to.chunks(MAX_RELAYED_TO) {
+                self.ask_to_pass_on(via, to, class, frame);
             }
         }
     }
 
+    /// A record for a member, on the way that works.
+    pub(super) fn queue(&mut self, to: Incarnation, addr: SocketAddr, record: Record) {
+        let way = self.relay.way(to, Class::Control);
+        if !matches!(way, Way::Direct) {
+            self.relayed.entry(to).or_default().push(record.clone());
+        }
+        if !matches!(way, Way::Through(_)) {
+            self.records.entry(self.routes.to(addr)).or_default().push(record);
+        }
+    }
+
+    /// A record that shows that this node lives, and that the direct path works if it does.
+    pub(super) fn queue_life(&mut self, to: Incarnation, addr: SocketAddr, record: Record) {
+        if !matches!(self.relay.way(to, Class::Control), Way::Direct) {
+            self.relayed.entry(to).or_default().push(record.clone());
+        }
+        self.records.entry(self.routes.to(addr)).or_default().push(record);
+    }
+
     pub(super) fn flush_links(&mut self, now: Time) {
-        while let Some((_, addr, record)) = self.links.poll_record(now) {
-            let to = self.routes.to(addr);
-            self.records.entry(to).or_default().push(Record::Link(record));
+        while let Some((peer, addr, record)) = self.links.poll_record(now) {
+            self.queue(peer, addr, Record::Link(record));
         }
     }
 
@@ -92,12 +128,25 @@ impl Node {
         self.flush_links(now);
         for (to, round) in self.air.take_answers() {
             if let Some(addr) = self.links.addr(to) {
-                let records = self.records.entry(self.routes.to(addr)).or_default();
-                records.push(Record::Heard { to, round });
+                self.queue(to, addr, Record::Heard { to, round });
             }
         }
-        while let Some((to, beat)) = self.routes.poll_beat() {
-            self.records.entry(to).or_default().push(Record::Beat(beat));
+        for to in self.relay.take_news(now) {
+            if let Some(addr) = self.links.addr(to) {
+                let report = self.relay.report(now);
+                self.queue_life(to, addr, Record::Paths(report));
+            }
+        }
+        while let Some((addr, beat)) = self.routes.poll_beat() {
+            // What it says of the peer's links is news to it whatever way it comes; it shows nothing of this node's.
+            if beat.link == 0 && !matches!(self.relay.way(beat.to, Class::Control), Way::Direct) {
+                let said = Beat {
+                    round: 0,
+                    ..beat.clone()
+                };
+                self.relayed.entry(beat.to).or_default().push(Record::Beat(said));
+            }
+            self.records.entry(addr).or_default().push(Record::Beat(beat));
         }
         for (to, records) in std::mem::take(&mut self.records) {
             for encoded in encode_frames(&records, &mut self.counters) {
@@ -107,6 +156,16 @@ impl Node {
                     class: Class::Control,
                     frame,
                 });
+            }
+        }
+        // Sealed apart: of two frames with one nonce, only the first to come would count.
+        for (to, records) in std::mem::take(&mut self.relayed) {
+            let (Way::Through(via) | Way::Both(via)) = self.relay.way(to, Class::Control) else {
+                continue;
+            };
+            for encoded in encode_frames(&records, &mut self.counters) {
+                let frame = self.codec.seal(Kind::Control, &encoded).into();
+                self.ask_to_pass_on(via, &[to], Class::Control, &frame);
             }
         }
     }

@@ -20,7 +20,7 @@ const FORMED: Micros = 4 * SECONDS;
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     choices(history, report);
     if history.trace.never_apart {
-        stays(history, report);
+        stays(history, report, "G32");
         delays(history, report, "G32", REPAIRED_WITHIN);
     }
     if let Some(prompt) = history.trace.prompt {
@@ -64,28 +64,28 @@ fn choices(history: &History<'_>, report: &mut Report) {
 }
 
 /// No view loses anyone.
-fn stays(history: &History<'_>, report: &mut Report) {
+pub(super) fn stays(history: &History<'_>, report: &mut Report, name: &'static str) {
     for line in &history.trace.lines {
         let (process, at) = (line.process, line.at);
         match &line.what {
             Seen::NodeView(view) => {
-                report.check("G32", at, view.is_primary() && view.departed.is_empty(), || {
+                report.check(name, at, view.is_primary() && view.departed.is_empty(), || {
                     let gone: Vec<&str> = view
                         .departed
                         .iter()
                         .map(|gone| gone.member.name.as_str())
                         .collect();
                     format!(
-                        "p{process} installed {} without {gone:?} although a link to everyone worked",
+                        "p{process} installed {} without {gone:?} although there was a way to everyone",
                         view.id
                     )
                 });
             }
             Seen::Expelled(cause) => {
                 report.fail(
-                    "G32",
+                    name,
                     at,
-                    format!("p{process} was expelled although its links worked: {cause}"),
+                    format!("p{process} was expelled although there was a way to it: {cause}"),
                 );
             }
             _ => {}
@@ -94,7 +94,7 @@ fn stays(history: &History<'_>, report: &mut Report) {
 }
 
 /// Messages go on.
-fn delays(history: &History<'_>, report: &mut Report, name: &'static str, within: Micros) {
+pub(super) fn delays(history: &History<'_>, report: &mut Report, name: &'static str, within: Micros) {
     let mut sent: BTreeMap<(GroupIndex, u64), Micros> = BTreeMap::new();
     for line in &history.trace.lines {
         match &line.what {

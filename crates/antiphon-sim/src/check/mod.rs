@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, safe, receipts, spread, slow, links ──► Report
+//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -18,6 +18,7 @@ mod lifecycle;
 mod links;
 mod membership;
 mod order;
+mod paths;
 mod receipts;
 mod safe;
 mod slow;
@@ -129,9 +130,11 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G32",
     "G33",
     "G34",
+    "G36",
     "R2",
     "R8",
     "R9",
+    "R20",
     "R17",
     "causes",
     "founding",
@@ -161,6 +164,7 @@ pub fn check(trace: &Trace) -> Report {
     slow::check(&history, &mut report);
     links::check(&history, &mut report);
     cuts::check(&history, &mut report);
+    paths::check(&history, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

@@ -8,6 +8,7 @@ mod levels;
 mod lifelines;
 mod links;
 mod operations;
+mod paths;
 mod ways;
 
 use antiphon_core::{Dissemination, GroupOptions, Order, TotalEngine};
@@ -44,6 +45,8 @@ pub const NAMES: &[&str] = &[
     "g20-sender-and-sequencer-die",
     "r18-stalled-flush",
     "r20-bad-pairs",
+    "r20-black-holes",
+    "r20-relays-die",
     "r21-stalled-applications",
     "chain-is-torn",
     "r22-large-messages",
@@ -248,6 +251,8 @@ impl Story<'_> {
             "g20-sender-and-sequencer-die" => self.sender_and_sequencer_die(),
             "r18-stalled-flush" => self.stalled_flush(),
             "r20-bad-pairs" => self.bad_pairs(),
+            "r20-black-holes" => self.black_holes(),
+            "r20-relays-die" => self.relays_die(),
             "r21-stalled-applications" => self.stalled_applications(),
             "chain-is-torn" => self.chain_is_torn(),
             "r22-large-messages" => self.large_messages(),

@@ -33,6 +33,9 @@ pub struct Plan {
     pub faulty: Option<Faulty>,
     /// Whether a node that was removed joins again.
     pub rejoin: bool,
+    /// Whether the direct paths between any two hosts work at any time, or those over one host between them, and nothing else happens
+    /// to them: then no view may lose anyone, and messages go on.
+    pub bridged: bool,
     /// Pairs, from and to, between which multicast does not pass.
     pub deaf: Vec<(Slot, Slot)>,
     /// Slots from which none can be sent.
@@ -142,6 +145,16 @@ pub struct Network {
     pub proxy_percent: u32,
     /// A datagram to a dead process is answered with ICMP with this chance.
     pub icmp_percent: u32,
+}
+
+impl Network {
+    /// Whether it may well lose or delay so much that silence is no sign of anything.
+    pub(crate) fn is_rough(&self) -> bool {
+        self.loss_ppm > 100_000
+            || self.bytes_per_s > 0
+            || self.latency + self.jitter + self.reorder_within > 100_000
+            || self.corrupt_ppm + self.truncate_ppm + self.break_ppm > 50_000
+    }
 }
 
 impl Default for Network {

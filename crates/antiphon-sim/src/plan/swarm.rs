@@ -67,6 +67,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         never_apart: false,
         faulty: None,
         rejoin: true,
+        bridged: false,
         deaf: Vec::new(),
         silent: Vec::new(),
         prompt: None,

@@ -44,10 +44,14 @@ impl World {
                 *group < self.plan.groups.len()
                     && self.with(*who, action, |world, id| world.join_group(id, *group))
             }
-            Action::Pause(who, length) => self.with(*who, action, |world, id| world.pause(id, *length)),
-            Action::Slow(who, cost, length) => {
-                self.with(*who, action, |world, id| world.slow(id, *cost, *length))
-            }
+            Action::Pause(who, length) => self.with(*who, action, |world, id| {
+                world.disturb(world.processes[id].slot, *length);
+                world.pause(id, *length);
+            }),
+            Action::Slow(who, cost, length) => self.with(*who, action, |world, id| {
+                world.disturb(world.processes[id].slot, *length);
+                world.slow(id, *cost, *length);
+            }),
             Action::Stall(who, length) => self.with(*who, action, |world, id| world.stall(id, *length)),
             Action::Partition(sides) => {
                 self.fault_note(action);
@@ -131,6 +135,8 @@ impl World {
             Action::Clog(from, to, length) => {
                 self.fault_note(action);
                 let until = self.now + length;
+                self.disturb(*from, *length);
+                self.disturb(*to, *length);
                 for door in self.doors(*to) {
                     self.path_mut(*from, door).clogged_until = until;
                 }
@@ -174,6 +180,7 @@ impl World {
             Action::Network(network) => {
                 self.fault_note(action);
                 self.network = (**network).clone();
+                self.note(ProcessId::MAX, Seen::Rough(self.network.is_rough()));
                 true
             }
         }
@@ -192,6 +199,11 @@ impl World {
     fn fault_note(&mut self, action: &Action) {
         let text = format!("{action:?}");
         self.note(ProcessId::MAX, Seen::Fault(text));
+    }
+
+    fn disturb(&mut self, slot: Slot, length: Micros) {
+        let until = self.now + length;
+        self.note(ProcessId::MAX, Seen::Disturbed { slot, until });
     }
 
     fn cut(&mut self, a: Slot, b: Slot, rejecting: bool) {
@@ -214,6 +226,7 @@ impl World {
         path.rejecting = rejecting;
         if path.blocked.is_none() {
             path.blocked = Some(now);
+            self.note(ProcessId::MAX, Seen::Cut { from, to, cut: true });
             self.watch_keepalives(from, door);
         }
     }
@@ -229,6 +242,9 @@ impl World {
         path.clogged_until = 0;
         if let Some(since) = path.blocked.take() {
             let cut_for = self.now - since;
+            let open =
+                (0..self.plan.links).all(|link| self.path(from, Door { slot: to, link }).blocked.is_none());
+            self.note(ProcessId::MAX, Seen::Cut { from, to, cut: !open });
             self.unstall_streams(from, door);
             // Those of the other direction may wait for what answers them: the reset of a reader that is gone.
             self.unstall_streams(to, door.facing(from));

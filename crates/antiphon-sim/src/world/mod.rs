@@ -165,8 +165,14 @@ impl World {
         trace.seeds.extend((0..plan.seeds).map(addr_of));
         trace.never_apart = plan.never_apart;
         trace.faulty = plan.faulty.clone();
+        trace.bridged = plan.bridged;
+        let profile = &plan.profile;
+        trace.pair_patience = (profile.suspect_after + profile.unreachable_after).as_micros() as Micros;
         trace.prompt = plan.prompt;
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
+        if plan.network.is_rough() {
+            trace.add(0, ProcessId::MAX, Seen::Rough(true));
+        }
         Self {
             now: 0,
             agenda,

@@ -5,16 +5,15 @@
 //! each. A crash may come between any two outputs: what was performed has happened, the rest never does.
 
 mod application;
+mod passing;
 mod timer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::wire::frame::{HEADER_BYTES, Kind, MAX_FRAME_BYTES, TAG_BYTES, peek};
-use antiphon_core::wire::group::GroupData;
-use antiphon_core::wire::record::Record;
-use antiphon_core::wire::{Block, Incarnation, Member, NodeView, Reader, Wire};
+use antiphon_core::wire::frame::MAX_FRAME_BYTES;
+use antiphon_core::wire::{Block, Incarnation, Member, NodeView};
 use antiphon_core::{
     Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message,
     Messages, Node, Output, PathTrouble, Time,
@@ -25,7 +24,7 @@ use super::datagram::receive;
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of};
 use crate::agenda::Micros;
 use crate::plan::{GroupPlan, Plan, Transport};
-use crate::trace::{Delivery, Ending, GroupIndex, Heard, Hop, ProcessId, Seen, Slot, hash};
+use crate::trace::{Delivery, Ending, GroupIndex, Heard, ProcessId, Seen, Slot, hash};
 
 /// More outputs or timer calls than this at one instant are a runaway of the core.
 const RUNAWAY: u32 = 100_000;
@@ -490,6 +489,7 @@ impl World {
                     return;
                 };
                 self.trace_hop(id, door.slot, &bytes);
+                self.trace_pass(id, door.slot, &bytes);
                 if self.recent.is_none() || self.digest.is_multiple_of(64) {
                     self.recent = Some(bytes.clone());
                 }
@@ -508,32 +508,6 @@ impl World {
                 self.lifeline_command(id, command);
             }
         }
-    }
-
-    /// Notes a frame that is to be handed on.
-    fn trace_hop(&mut self, by: ProcessId, to: Slot, frame: &Bytes) {
-        let Ok((Kind::Chain, origin)) = peek(frame) else {
-            return;
-        };
-        let mut nonce = [0; 8];
-        nonce.copy_from_slice(&frame[HEADER_BYTES - 8..HEADER_BYTES]);
-        let mut records = Reader::new(frame.slice(HEADER_BYTES..frame.len() - TAG_BYTES));
-        // No node here has a key: the records can be read.
-        let Ok(Record::Group(GroupData::Batch { group, view, .. })) = Record::decode(&mut records) else {
-            self.note(
-                by,
-                Seen::Contract("a chained frame begins with no messages".to_owned()),
-            );
-            return;
-        };
-        self.trace.hops.push(Hop {
-            at: self.now,
-            by,
-            to,
-            frame: (origin, u64::from_le_bytes(nonce)),
-            group,
-            view,
-        });
     }
 
     /// Hands an event to the application.
@@ -563,6 +537,7 @@ impl World {
             Event::Refused { reason, fatal } => Seen::Refused { reason, fatal },
             Event::Expelled { cause } => Seen::Expelled(cause),
             Event::Multicast { peer, hears } => Seen::Multicast { peer, hears },
+            Event::Path(path) => Seen::Path(path),
             Event::Link { links, number, cause } => Seen::Link { links, number, cause },
             Event::Left => {
                 self.note(id, Seen::Left);

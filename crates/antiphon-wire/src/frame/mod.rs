@@ -48,8 +48,16 @@ pub const HEADER_BYTES: usize = 40;
 pub const TAG_BYTES: usize = 16;
 /// The smallest frame: header and tag without a record.
 pub const MIN_FRAME_BYTES: usize = HEADER_BYTES + TAG_BYTES;
-/// The most bytes of records in a frame.
-pub const MAX_RECORDS_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES - TAG_BYTES;
+/// The most bytes that a frame has room for between header and tag.
+const MAX_CONTENT_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES - TAG_BYTES;
+/// What is around a frame inside of another one that another node passes on: a tag, a list of [`MAX_RELAYED_TO`] incarnations, a length.
+const ENVELOPE_BYTES: usize = 1 + 1 + 16 * MAX_RELAYED_TO + 3;
+/// To so many nodes one frame may be passed on.
+pub const MAX_RELAYED_TO: usize = 32;
+/// The largest frame that fits into another one, to be passed on.
+pub const MAX_RELAYED_BYTES: usize = MAX_CONTENT_BYTES - ENVELOPE_BYTES;
+/// The most bytes of records that are put into a frame: one that has to be passed on fits into another then.
+pub const MAX_RECORDS_BYTES: usize = MAX_RELAYED_BYTES - HEADER_BYTES - TAG_BYTES;
 /// A block below this is copied into its frame: a part of its own would cost more.
 const WORTH_SHARING: usize = 2048;
 
@@ -240,7 +248,8 @@ impl FrameCodec {
     /// Seals one frame for all its destinations.
     ///
     /// # Panics
-    /// If `records` has more than [`MAX_RECORDS_BYTES`]: whoever fills frames has to stop before.
+    /// If `records` is larger than a frame. Whoever fills frames stops at [`MAX_RECORDS_BYTES`]; more has only one that is around
+    /// another frame, of at most [`MAX_RELAYED_BYTES`].
     pub fn seal(&mut self, kind: Kind, records: &[u8]) -> Bytes {
         let header = self.next_header(kind, records.len());
         let mut frame = Vec::with_capacity(MIN_FRAME_BYTES + records.len());
@@ -288,7 +297,7 @@ impl FrameCodec {
 
     fn next_header(&mut self, kind: Kind, records: usize) -> [u8; HEADER_BYTES] {
         assert!(
-            records <= MAX_RECORDS_BYTES,
+            records <= MAX_CONTENT_BYTES,
             "{records} bytes of records do not fit a frame"
         );
         let nonce = &mut self.nonces[kind.index()];

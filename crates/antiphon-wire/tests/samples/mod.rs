@@ -6,7 +6,7 @@ mod membership;
 use std::collections::BTreeMap;
 
 pub(crate) use self::membership::lifelines;
-use antiphon_wire::record::{Beat, Control, LinkRecord, Record};
+use antiphon_wire::record::{Beat, Control, Directly, LinkRecord, Path, Paths, Record};
 use antiphon_wire::{
     Accusation, Cause, Departure, Evidence, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId,
 };
@@ -138,6 +138,46 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                 to: incarnation(2),
                 round: 300,
             },
+        ),
+        (
+            "frame to be passed on",
+            Record::Relay {
+                to: vec![incarnation(2), incarnation(3)],
+                frame: Bytes::from_static(b"a sealed frame"),
+            },
+        ),
+        (
+            "frame that was passed on",
+            Record::Relayed {
+                frame: Bytes::from_static(b"a sealed frame"),
+            },
+        ),
+        (
+            "all paths are well",
+            Record::Paths(Paths {
+                round: 1,
+                paths: Vec::new(),
+            }),
+        ),
+        (
+            "a cut, and a path that works again",
+            Record::Paths(Paths {
+                round: 300,
+                paths: vec![
+                    Path {
+                        member: incarnation(2),
+                        hears: Directly::Never,
+                        heard: Directly::Steadily,
+                        through: Some(incarnation(3)),
+                    },
+                    Path {
+                        member: incarnation(4),
+                        hears: Directly::Lately,
+                        heard: Directly::Never,
+                        through: None,
+                    },
+                ],
+            }),
         ),
     ];
     records.extend(membership::records());

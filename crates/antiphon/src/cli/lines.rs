@@ -72,6 +72,17 @@ pub(crate) enum Line {
         /// The number of the one that this node sends on.
         in_use: usize,
     },
+    /// What is sent to a node goes through another one, since the direct path is dead, or goes directly again. No view changes by it.
+    Path {
+        /// The node's name.
+        peer: String,
+        /// The name of the one in between; `null`: nobody.
+        through: Option<String>,
+        /// Whether this node hears it directly.
+        hears: bool,
+        /// Whether it hears this node directly.
+        heard: bool,
+    },
     /// A node hears this one's multicast now, or does not (any more) and is sent to directly.
     Multicast {
         /// The node's name.
@@ -447,6 +458,15 @@ mod tests {
                 hears: false,
             },
             r#"{"event":"multicast","peer":"b","hears":false}"#,
+        );
+        golden(
+            Line::Path {
+                peer: "c".into(),
+                through: Some("b".into()),
+                hears: true,
+                heard: false,
+            },
+            r#"{"event":"path","peer":"c","through":"b","hears":true,"heard":false}"#,
         );
         golden(
             Line::Link {

@@ -95,6 +95,7 @@ impl Hub {
             }
             ClusterEvent::Link { .. }
             | ClusterEvent::Multicast { .. }
+            | ClusterEvent::Path { .. }
             | ClusterEvent::Expelled { .. }
             | ClusterEvent::Left
             | ClusterEvent::Overrun => {}

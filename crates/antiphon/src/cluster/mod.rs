@@ -206,6 +206,8 @@ pub struct Status {
     pub groups: Vec<GroupStatus>,
     /// The links to each peer that has several addresses.
     pub links: Vec<crate::PeerLinks>,
+    /// The members with which this node has no steady direct path, and through whom it speaks with them.
+    pub paths: Vec<crate::PeerPath>,
     /// What its transport counted.
     pub transport: TransportCounters,
     /// Since its start.

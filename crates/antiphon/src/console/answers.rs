@@ -584,6 +584,10 @@ pub(super) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
             up: *cause == LinkCause::Works,
             in_use: links.links.get(links.in_use)?.addr.to_string(),
         },
+        ClusterEvent::Path { peer, through, .. } => Happening::Path {
+            peer: peer.name.clone(),
+            through: through.as_ref().map(|via| via.name.clone()),
+        },
         ClusterEvent::Multicast { peer, hears } => Happening::Multicast {
             peer: peer.name.clone(),
             hears: *hears,

@@ -440,6 +440,13 @@ pub enum Happening {
         /// The address that is used now.
         in_use: String,
     },
+    /// What is sent to a member goes through another one, or directly again.
+    Path {
+        /// Its name.
+        peer: String,
+        /// The name of the one in between; nobody if it goes directly.
+        through: Option<String>,
+    },
     /// A member hears this node's multicast now, or does not.
     Multicast {
         /// The member.

@@ -236,6 +236,26 @@ impl Driver {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
             }
+            CoreEvent::Path(path) => {
+                let peer = self.people.member(path.peer);
+                let through = path.sends_through.map(|via| self.people.member(via));
+                let (node, name) = (&self.shared.name, &peer.name);
+                match &through {
+                    Some(via) => {
+                        let via = &via.name;
+                        tracing::warn!(target: "antiphon::net", %node, peer = %name, %via, "no direct path: is sent to through another member");
+                    }
+                    None => {
+                        tracing::info!(target: "antiphon::net", %node, peer = %name, "is sent to directly again");
+                    }
+                }
+                self.shared.hub().publish(ClusterEvent::Path {
+                    peer,
+                    through,
+                    hears_directly: path.hears_directly,
+                    heard_directly: path.heard_directly,
+                });
+            }
             CoreEvent::Multicast { peer, hears } => {
                 let peer = self.people.member(peer);
                 let (node, name) = (&self.shared.name, &peer.name);
@@ -360,6 +380,7 @@ impl Driver {
             view,
             groups: self.groups.values().map(GroupDriver::status).collect(),
             links: self.node.links(),
+            paths: self.node.paths(now),
             transport: self
                 .transport
                 .as_ref()

@@ -153,7 +153,7 @@ fn one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed() {
 }
 
 #[test]
-fn an_asymmetric_link_costs_at_most_one_member_and_never_makes_two_primaries() {
+fn an_asymmetric_link_of_a_pair_that_a_third_joins_costs_nobody() {
     let _turn = Turn::take();
     for (from, to) in [(2, 0), (0, 2)] {
         let Some((mut cluster, order)) = three_hosts() else {
@@ -161,21 +161,14 @@ fn an_asymmetric_link_costs_at_most_one_member_and_never_makes_two_primaries() {
         };
         let load = cluster.load(Duration::from_millis(10));
         cluster.deafen(&order[from], &order[to]);
-        // Either the two settle with the third as one cluster again, or one of the bad pair is out; the third stays.
-        cluster.until(
-            "a pair with the third is a majority",
-            Duration::from_secs(30),
-            |trace| {
-                let pair = |other: usize| trace.together(&[&order[1], &order[other]]);
-                pair(0) || pair(2)
-            },
-        );
-        cluster.throughout("the third stays primary", WATCHED, |trace| {
-            trace.last(&order[1]).primary()
+        let names: Vec<&str> = order.iter().map(String::as_str).collect();
+        // Longer than a pair that nobody joins may last.
+        cluster.throughout("the third passes on what they send", WATCHED * 2, |trace| {
+            trace.together(&names)
         });
         load.end();
+        cluster.until_delivered(&names, SOON);
         cluster.heal();
-        let names: Vec<&str> = order.iter().map(String::as_str).collect();
         cluster.until_together(&names, Duration::from_secs(30));
         names.iter().for_each(|name| cluster.say(name, 20));
         cluster.until_delivered(&names, SOON);

@@ -6,6 +6,7 @@
 //! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of death;
 //! - [`datagrams`]: messages by UDP, through networks that lose some of it or all;
 //! - [`objects`]: payloads of many megabytes, in files, through kills and joins;
+//! - [`paths`]: pairs that do not reach each other, while others reach both;
 //! - [`rolling`]: restarting all, one after the other, under load;
 //! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
 //! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port.
@@ -24,6 +25,7 @@ mod killing;
 mod links;
 mod multicast;
 mod objects;
+mod paths;
 mod rolling;
 mod slow;
 mod strangers;

@@ -280,6 +280,11 @@ fn describe(what: &Happening) -> String {
             let now = if *up { "works" } else { "has FAILED" };
             format!("link {addr} to {peer} {now}; in use: {in_use}")
         }
+        Happening::Path {
+            peer,
+            through: Some(via),
+        } => format!("NO DIRECT PATH to {peer}: what is sent to it goes through {via}"),
+        Happening::Path { peer, through: None } => format!("{peer} is sent to directly again"),
         Happening::Multicast { peer, hears } => {
             let does = if *hears { "hears" } else { "does NOT hear" };
             format!("{peer} {does} this node's multicast")

@@ -71,6 +71,22 @@ fn describe(line: &Line) -> String {
         Line::Multicast { peer, hears: false } => {
             format!("{peer} does NOT hear this node's multicast: it is sent to directly")
         }
+        Line::Path {
+            peer,
+            through: Some(via),
+            hears,
+            heard,
+        } => {
+            let how = match (hears, heard) {
+                (true, _) => "this node hears it, and is not heard",
+                (_, true) => "it hears this node, and is not heard",
+                _ => "neither hears the other",
+            };
+            format!("NO DIRECT PATH to {peer} ({how}): what is sent to it goes through {via}")
+        }
+        Line::Path {
+            peer, through: None, ..
+        } => format!("{peer} is sent to directly again"),
         Line::Link {
             peer,
             number,

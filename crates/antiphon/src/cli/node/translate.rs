@@ -98,6 +98,17 @@ impl Names {
                 peer: peer.name.clone(),
                 hears,
             }),
+            ClusterEvent::Path {
+                peer,
+                through,
+                hears_directly,
+                heard_directly,
+            } => Some(Line::Path {
+                peer: peer.name.clone(),
+                through: through.map(|via| via.name.clone()),
+                hears: hears_directly,
+                heard: heard_directly,
+            }),
             ClusterEvent::Link {
                 peer,
                 links,

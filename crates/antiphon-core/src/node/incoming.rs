@@ -1,0 +1,200 @@
+//! From frames to records, and to whom at this node each one goes.
+
+use std::net::SocketAddr;
+
+use antiphon_wire::codec::decode_all;
+use antiphon_wire::enquiry::Enquiry;
+use antiphon_wire::frame::{self, Kind, OpenError};
+use antiphon_wire::group::{GroupControl, GroupData};
+use antiphon_wire::membership::Discovery;
+use antiphon_wire::record::{Control, Record};
+use antiphon_wire::{Incarnation, Reader, Wire};
+use bytes::Bytes;
+
+use super::{Node, Phase, holdback};
+use crate::link::LinkBroken;
+use crate::{Class, Time};
+
+/// Where the records of a frame come from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) from: SocketAddr,
+    pub(super) sender: Incarnation,
+    pub(super) kind: Kind,
+    /// Who passed the frame on, if it did not come directly.
+    pub(super) via: Option<Incarnation>,
+}
+
+impl Origin {
+    pub(super) fn class(&self) -> Class {
+        match self.kind {
+            Kind::Control | Kind::Lifeline => Class::Control,
+            Kind::Bulk | Kind::Chain | Kind::Cast => Class::Bulk,
+        }
+    }
+
+    /// Whether it came straight from its sender, as far as frames of this kind show that.
+    pub(super) fn shows_path(&self) -> bool {
+        self.via.is_none() && matches!(self.kind, Kind::Control | Kind::Bulk)
+    }
+}
+
+impl Node {
+    /// A frame that came directly, or was passed on by `via`.
+    pub(super) fn handle_sealed(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        frame: Bytes,
+        via: Option<Incarnation>,
+    ) -> Result<(), OpenError> {
+        // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it is needed.
+        let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
+        let sealed = chained.then(|| frame.clone());
+        let opened = self.codec.open(frame)?;
+        if self.phase == Phase::Stopped || opened.sender == self.me {
+            return Ok(());
+        }
+        self.notice_lateness(now);
+        let origin = Origin {
+            from,
+            sender: opened.sender,
+            kind: opened.kind,
+            via,
+        };
+        match opened.kind {
+            Kind::Lifeline => self.membership.heard(now, opened.sender),
+            Kind::Control | Kind::Bulk => {
+                self.note_life(now, &origin);
+                self.handle_records(now, &origin, opened.records, None);
+            }
+            // It may have come by others: that says nothing about the path from its sender to here.
+            Kind::Chain => self.handle_records(now, &origin, opened.records, sealed),
+            // Nor does what comes by multicast, on its own path.
+            Kind::Cast => self.handle_cast(now, opened.sender, opened.records),
+        }
+        Ok(())
+    }
+
+    /// Whoever sealed this lives, and so does the way that it came.
+    fn note_life(&mut self, now: Time, origin: &Origin) {
+        match origin.via {
+            Some(_) if planted!(RelayedIsNoLife) => {}
+            // That says nothing of the path: how much is lost on it is counted by what comes on it.
+            Some(via) => {
+                self.membership.heard_through(now, origin.sender);
+                self.relay.heard_through(now, origin.sender, via);
+            }
+            None => {
+                self.membership.heard(now, origin.sender);
+                self.relay.heard(now, origin.sender);
+            }
+        }
+    }
+
+    /// `sealed` is the frame, if it is one to be handed on.
+    fn handle_records(&mut self, now: Time, origin: &Origin, records: Bytes, sealed: Option<Bytes>) {
+        let mut reader = Reader::new(records);
+        let mut next = None;
+        let mut first = true;
+        while !reader.is_empty() {
+            let is_first = std::mem::replace(&mut first, false);
+            match Record::decode(&mut reader) {
+                Ok(Record::Group(data)) if sealed.is_some() => {
+                    let hop = self.groups.handle_chained(now, origin.sender, data);
+                    next = next.or(hop);
+                    self.perform_views(now);
+                }
+                // Many in one frame would make many frames of each.
+                Ok(Record::Relay { .. } | Record::Relayed { .. }) if !is_first || !reader.is_empty() => {
+                    self.counters.frames_malformed += 1;
+                    return;
+                }
+                // What one record changes must be in force before the next is read: a view, a new incarnation.
+                Ok(record) => {
+                    self.handle_record(now, origin, record);
+                    self.perform_views(now);
+                }
+                Err(_) => {
+                    self.counters.frames_malformed += 1;
+                    return;
+                }
+            }
+        }
+        if let (Some(next), Some(sealed)) = (next, sealed) {
+            self.transmit(&[next], Class::Bulk, &sealed.into());
+        }
+    }
+
+    /// What may come by multicast: messages, order records that ride on them, and calls.
+    fn handle_cast(&mut self, now: Time, sender: Incarnation, records: Bytes) {
+        let mut reader = Reader::new(records);
+        while !reader.is_empty() {
+            match Record::decode(&mut reader) {
+                Ok(Record::Group(data @ (GroupData::Batch { .. } | GroupData::Orders { .. }))) => {
+                    self.groups.handle_data(now, sender, data);
+                    self.perform_views(now);
+                }
+                Ok(Record::Call { round, .. }) => self.air.called(sender, round),
+                Ok(_) | Err(_) => {
+                    self.counters.frames_malformed += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn handle_record(&mut self, now: Time, origin: &Origin, record: Record) {
+        let Origin { from, sender, .. } = *origin;
+        match record {
+            Record::Discovery(message) => {
+                // Whoever answers must know everywhere that the answer may go.
+                if let Discovery::Seek { node, .. } | Discovery::Join { node, .. } = &message {
+                    self.routes.note(now, node.addr, &node.further);
+                }
+                self.membership.handle_discovery(now, from, sender, message);
+            }
+            Record::Heartbeat(heartbeat) => self.membership.handle_heartbeat(now, sender, heartbeat),
+            Record::Group(data) => self.groups.handle_data(now, sender, data),
+            Record::Call { .. } => self.counters.frames_malformed += 1,
+            Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
+            Record::Heard { round, .. } => self.air.answered(sender, round),
+            Record::Enquiry(Enquiry::Ask(ask)) => {
+                for (to, answer) in self.answers(now, &ask) {
+                    self.records.entry(to).or_default().push(answer);
+                }
+            }
+            // Nodes do not ask.
+            Record::Enquiry(Enquiry::Answer(_)) => self.counters.records_misaddressed += 1,
+            Record::Beat(beat) if beat.to != self.me => self.counters.records_misaddressed += 1,
+            Record::Beat(beat) => self.routes.handle_beat(sender, &beat),
+            Record::Relay { to, frame } => self.pass_on(origin, &to, &frame),
+            Record::Relayed { frame } => self.handle_passed_on(now, origin, frame),
+            Record::Paths(paths) => self.relay.handle_paths(now, sender, &paths),
+            Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
+            Record::Link(link) => match self.links.handle_record(now, sender, link) {
+                Ok(messages) => {
+                    for message in messages {
+                        self.handle_control(now, sender, message);
+                    }
+                }
+                Err(LinkBroken) => self.link_broke(now, sender),
+            },
+        }
+    }
+
+    fn handle_control(&mut self, now: Time, sender: Incarnation, message: Bytes) {
+        match decode_all::<Control>(message) {
+            Ok(Control::Membership(message)) => self.membership.handle_message(now, sender, message),
+            Ok(Control::Group(GroupControl { view, body })) => {
+                match self.holdback.admit(self.primary, sender, view, body) {
+                    holdback::Verdict::Handle(body) => self.groups.handle_message(now, sender, view, body),
+                    holdback::Verdict::Held => self.membership.behind(now, view, sender),
+                    holdback::Verdict::Full => self.link_broke(now, sender),
+                }
+            }
+            Err(_) => self.counters.frames_malformed += 1,
+        }
+        self.perform_views(now);
+    }
+}

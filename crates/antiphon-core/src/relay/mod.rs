@@ -1,0 +1,507 @@
+//! Relay: two members whose direct path is dead go on through a member that both hear (R20, G36).
+//!
+//! ```text
+//!   a ──x──► p        Paths{p does not hear a}:  p ──► m ──► a      (or directly, if only one direction is dead)
+//!   │        ▲
+//!   │        │        a ──► m   Relay{to: [p], frame}       sealed by a, around a frame that a sealed for p
+//!   └──► m ──┘        m ──► p   Relayed{frame}              sealed by m, around the same bytes
+//! ```
+//! A frame travels one hop more, as it was sealed: the relay reads no word of it and keeps nothing of it. So whatever a frame may be,
+//! control, messages of any dissemination, repairs, it means at its end what it means on a direct path, and counts as a sign of
+//! life of whoever sealed it: the detector does not doubt who is heard through another.
+//!
+//! # Who knows what
+//! That a path is dead knows only its far end. So every member tells all others, with each heartbeat, which of them it does not hear
+//! directly (`Paths`), and who said so of it; of those that it does not name all is well. From these reports each member draws its
+//! own conclusions for each other one, and for one direction only, that of what it sends:
+//!
+//! ```text
+//!                reported deaf, or nothing reported for 3 heartbeats, or the network reports trouble
+//!     Direct ─────────────────────────────────────────────────────────────────────────────────────► Through { via }
+//!       ◄────────────────────────────────────────────────────────────────────────────────────────────
+//!                reported to hear steadily
+//! ```
+//! What goes through a relay depends on how sure that is. *Known deaf*: everything. *Guessed* (it may just be dead, or slow): control
+//! goes both ways, bulk stays on the direct path. Heartbeats and reports always go directly too: they are what shows that a path works
+//! again.
+//!
+//! A relay for frames from a to p is a member m of which a knows: m hears a and p, a and p hear m, all directly. Steady paths are
+//! preferred, then a choice by hash spreads the pairs over the members. Both directions choose for themselves; mostly they choose alike.
+//!
+//! # What happens when…
+//! - *the relay dies*: a hears nothing of it for 3 heartbeats, or its connection breaks, and chooses another one, well before p doubts
+//!   a (`suspect_after` is at least 4 heartbeats, and half of it is waited for at most). What was on its way is lost, as on a
+//!   connection that broke, and repaired as then: by links and logs;
+//! - *it loses its path to p, or to a, in one direction or both*: its next report says so;
+//! - *it says that it hears all and passes on nothing*, or too slowly: p reports that it hears a through nobody, or through somebody
+//!   else. After 6 heartbeats a avoids this relay for 20 and tries the next;
+//! - *there is none*: p is sent to directly and doubts a in time. A pair that stays so for `unreachable_after` loses its junior, with the
+//!   cause `unreachable from a` (membership does that);
+//! - *a path works and fails by turns*: once it failed, it must be heard on without a gap for 10 heartbeats until it is used again, and
+//!   twice as long if it fails again soon (80 at most). Meanwhile the relay goes on, and nothing is lost at the turns;
+//! - *p dies, or is stopped*: nobody knows the difference to a dead path, so control is passed on for a while. M doubts p as a does;
+//! - *a was stopped itself*: what it missed is given to everyone, as in the detector: it reports nobody deaf for it;
+//! - *a view removes one of them*: relays pass on nothing for or from those who are in no view of theirs;
+//! - *a host loses most of what it sends*: paths through others lose as much, and what is passed on counts as life only, not as a good
+//!   path. Observers of the cut engine judge paths by what comes on them, and such a host goes;
+//! - *p has several addresses*: a path is dead when none of them works. What p says of them (`Beat`) goes through the relay too,
+//!   so that a finds the one that does;
+//! - *a proof of death is due*: lifelines are never relayed. A proof that the relay, or anyone, has is shared by certificate.
+//!
+//! # Invariants
+//! - One hop: a relay sends what it passes on to its target's address, never to another relay; and a frame inside of a passed-on
+//!   frame is not passed on. So no frame can circle, and none is passed on twice by anybody.
+//! - Who may ask: a member, for other members, of what it sealed itself, or of what members hand on from each other in any case. One frame makes
+//!   at most 32, each target once, and a frame that asks says nothing else.
+//! - A relay keeps nothing, and its queue to the target is its transport's, which is bounded and drops: who sends too much is held
+//!   back by credit, end to end, as on a direct path.
+//! - What came through another is no sign that the direct path works: only that its sender lives.
+//! - State is bounded by the members of the view: a report is read as far as it speaks of them.
+//!
+//! Not done here: nodes that are in no view are not relayed to. Who joins needs direct paths to the coordinator and to a member.
+
+mod path;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_wire::record::{Directly, Path, Paths};
+use antiphon_wire::{Incarnation, Member};
+
+use crate::{Class, PeerPath, Profile, Time};
+use path::Inbound;
+
+/// A path of which nothing was heard for so many heartbeats is dead.
+const SILENT_BEATS: u32 = 3;
+/// A relay that has not shown in so many heartbeats that it works is given up.
+const PATIENCE_BEATS: u32 = 6;
+/// And for so many it is not chosen for the same target.
+const AVOID_BEATS: u32 = 20;
+
+/// The paths to all members of the primary view.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    me: Incarnation,
+    heartbeat: Duration,
+    /// After this long without a frame a direct path is dead.
+    silence: Duration,
+    peers: BTreeMap<Incarnation, Peer>,
+    /// The last report, and when it was made.
+    told: Paths,
+    told_at: Option<Time>,
+    last_active: Option<Time>,
+    /// Something changed that all should hear of now.
+    news: bool,
+    /// Members that should hear from this one now, through another.
+    whispers: BTreeSet<Incarnation>,
+    changes: VecDeque<PeerPath>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    addr: SocketAddr,
+    inbound: Inbound,
+    /// Who passed on its last frame that came so, and when.
+    through: Option<(Incarnation, Time)>,
+    /// The network reported trouble with what is sent there, and nothing has shown since that it arrives.
+    trouble: Option<Time>,
+    report: Report,
+    outbound: Outbound,
+    /// The relay that the application was told of.
+    told: Option<Incarnation>,
+    /// Relays that did not work, until then.
+    avoided: BTreeMap<Incarnation, Time>,
+}
+
+/// What a member said last.
+#[derive(Debug)]
+struct Report {
+    round: u64,
+    at: Time,
+    paths: BTreeMap<Incarnation, Path>,
+}
+
+impl Report {
+    fn path(&self, member: Incarnation) -> Path {
+        self.paths.get(&member).copied().unwrap_or(Path {
+            member,
+            hears: Directly::Steadily,
+            heard: Directly::Steadily,
+            through: None,
+        })
+    }
+}
+
+/// Where what is sent to a member goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outbound {
+    Direct,
+    Through {
+        /// `None`: there is nobody.
+        via: Option<Incarnation>,
+        since: Time,
+        /// Whether the member has shown that it works.
+        works: bool,
+    },
+}
+
+/// How a frame is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Direct,
+    Through(Incarnation),
+    Both(Incarnation),
+}
+
+impl Relay {
+    pub(crate) fn new(me: Incarnation, profile: &Profile) -> Self {
+        Self {
+            me,
+            heartbeat: profile.heartbeat,
+            silence: (profile.heartbeat * SILENT_BEATS).min(profile.suspect_after / 2),
+            peers: BTreeMap::new(),
+            told: Paths {
+                round: 0,
+                paths: Vec::new(),
+            },
+            told_at: None,
+            last_active: None,
+            news: false,
+            whispers: BTreeSet::new(),
+            changes: VecDeque::new(),
+        }
+    }
+
+    /// The members of a new primary view. What is known of those that stay is kept.
+    pub(crate) fn watch(&mut self, now: Time, members: &[Member]) {
+        self.awake(now);
+        let ids: BTreeSet<Incarnation> = members.iter().map(|member| member.incarnation).collect();
+        self.peers.retain(|peer, _| ids.contains(peer));
+        for peer in self.peers.values_mut() {
+            peer.avoided.retain(|relay, _| ids.contains(relay));
+        }
+        self.whispers.retain(|peer| ids.contains(peer));
+        for member in members.iter().filter(|member| member.incarnation != self.me) {
+            self.peers.entry(member.incarnation).or_insert_with(|| Peer {
+                addr: member.addr,
+                inbound: Inbound::new(now),
+                through: None,
+                trouble: None,
+                report: Report {
+                    round: 0,
+                    at: now,
+                    paths: BTreeMap::new(),
+                },
+                outbound: Outbound::Direct,
+                told: None,
+                avoided: BTreeMap::new(),
+            });
+        }
+    }
+
+    /// Whether this is a member of the primary view.
+    pub(crate) fn knows(&self, peer: Incarnation) -> bool {
+        self.peers.contains_key(&peer)
+    }
+
+    /// A frame came directly from its sender.
+    pub(crate) fn heard(&mut self, now: Time, peer: Incarnation) {
+        self.awake(now);
+        let silence = self.silence;
+        if let Some(known) = self.peers.get_mut(&peer)
+            && known.inbound.heard(now, silence)
+        {
+            self.news = true;
+        }
+    }
+
+    /// A frame of this member was passed on by that one.
+    pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation, via: Incarnation) {
+        self.awake(now);
+        let silence = self.silence;
+        if let Some(known) = self.peers.get_mut(&peer) {
+            let before = known.through_lately(now, silence);
+            known.through = Some((via, now));
+            // Its sender waits to hear that the relay works.
+            self.news |= before != Some(via) && known.inbound.directly() != Directly::Steadily;
+        }
+    }
+
+    /// The network reports trouble on the way to an address, and no link to that node is known to work.
+    pub(crate) fn trouble(&mut self, now: Time, addr: SocketAddr) {
+        self.awake(now);
+        let mut fresh = Vec::new();
+        for (id, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.addr == addr) {
+            // What is sent for the first trouble may be the cause of the next.
+            if peer.trouble.replace(now).is_none() {
+                fresh.push(*id);
+            }
+        }
+        if !fresh.is_empty() {
+            // It was perhaps the relay of others.
+            self.judge(now);
+            self.whispers.extend(fresh);
+        }
+    }
+
+    /// A member's report.
+    pub(crate) fn handle_paths(&mut self, now: Time, peer: Incarnation, paths: &Paths) {
+        self.awake(now);
+        let known: BTreeMap<Incarnation, Path> = paths
+            .paths
+            .iter()
+            .filter(|path| path.member == self.me || self.peers.contains_key(&path.member))
+            .map(|path| (path.member, *path))
+            .collect();
+        let silence = self.silence;
+        let Some(reporter) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        if paths.round < reporter.report.round {
+            return;
+        }
+        let same = reporter.report.paths == known;
+        reporter.report = Report {
+            round: paths.round,
+            at: now,
+            paths: known,
+        };
+        // What it heard of this one before the trouble says nothing of the path since.
+        if reporter
+            .trouble
+            .is_some_and(|trouble| now.since(trouble) >= silence)
+        {
+            reporter.trouble = None;
+        }
+        if !same || reporter.outbound != Outbound::Direct {
+            self.judge_after(now, peer);
+        }
+    }
+
+    /// What a member said concerns the path to it, and those who are sent to through it. Whoever has no relay yet is looked at with
+    /// this node's own next report: in a large view, all members' reports change at once when one is lost.
+    fn judge_after(&mut self, now: Time, reporter: Incarnation) {
+        let concerned = |(id, peer): (&Incarnation, &Peer)| {
+            let through =
+                matches!(peer.outbound, Outbound::Through { via: Some(via), .. } if via == reporter);
+            (*id == reporter || through).then_some(*id)
+        };
+        let concerned: Vec<Incarnation> = self.peers.iter().filter_map(concerned).collect();
+        for id in concerned {
+            self.judge_one(now, id);
+        }
+    }
+
+    /// The report that goes with this heartbeat; all that go at one time are one.
+    pub(crate) fn report(&mut self, now: Time) -> Paths {
+        if self.told_at != Some(now) {
+            self.told_at = Some(now);
+            self.awake(now);
+            for peer in self.peers.values_mut() {
+                peer.inbound.judge(now, self.silence, self.heartbeat);
+            }
+            self.judge(now);
+            // It is told by what follows.
+            self.news = false;
+            self.told.round += 1;
+            self.told.paths = self.bad_paths(now);
+        }
+        self.told.clone()
+    }
+
+    fn bad_paths(&self, now: Time) -> Vec<Path> {
+        let paths = self.peers.iter().map(|(member, peer)| Path {
+            member: *member,
+            hears: peer.inbound.directly(),
+            heard: peer.report.path(self.me).hears,
+            through: peer.through_lately(now, self.silence),
+        });
+        let well = |path: &Path| path.hears == Directly::Steadily && path.heard == Directly::Steadily;
+        paths.filter(|path| !well(path)).collect()
+    }
+
+    /// Who should be sent a report now, and not only with the next heartbeat. However much changes, it is said a few times per
+    /// heartbeat at most.
+    pub(crate) fn take_news(&mut self, now: Time) -> Vec<Incarnation> {
+        let told_lately = self.told_at.is_some_and(|at| now.since(at) < self.heartbeat / 8);
+        if told_lately || !self.news && self.whispers.is_empty() {
+            return Vec::new();
+        }
+        let whispers = std::mem::take(&mut self.whispers);
+        if std::mem::take(&mut self.news) {
+            return self.peers.keys().copied().collect();
+        }
+        whispers.into_iter().collect()
+    }
+
+    /// How a frame of this class goes to a member.
+    pub(crate) fn way(&self, peer: Incarnation, class: Class) -> Way {
+        let Some(Peer {
+            outbound: Outbound::Through { via: Some(via), .. },
+            report,
+            ..
+        }) = self.peers.get(&peer)
+        else {
+            return Way::Direct;
+        };
+        let known = report.path(self.me).hears != Directly::Steadily;
+        match class {
+            Class::Bulk if planted!(RelayControlOnly) => Way::Direct,
+            _ if known => Way::Through(*via),
+            Class::Control => Way::Both(*via),
+            Class::Bulk => Way::Direct,
+        }
+    }
+
+    /// What changed for the application since the last call.
+    pub(crate) fn poll_change(&mut self) -> Option<PeerPath> {
+        self.changes.pop_front()
+    }
+
+    /// Every member with which not all is well.
+    pub(crate) fn status(&self, now: Time) -> Vec<PeerPath> {
+        self.peers
+            .iter()
+            .map(|(id, peer)| self.path_of(now, *id, peer))
+            .filter(|path| path.sends_through.is_some() || !path.hears_directly || !path.heard_directly)
+            .collect()
+    }
+
+    fn path_of(&self, now: Time, id: Incarnation, peer: &Peer) -> PeerPath {
+        let sends_through = match peer.outbound {
+            Outbound::Through { via, works: true, .. } => via,
+            _ => None,
+        };
+        PeerPath {
+            peer: id,
+            sends_through,
+            heard_through: peer.through_lately(now, self.silence),
+            hears_directly: peer.inbound.directly() != Directly::Never,
+            heard_directly: peer.report.path(self.me).hears != Directly::Never,
+        }
+    }
+
+    /// What this node missed while it was not running, nobody could make it hear.
+    fn awake(&mut self, now: Time) {
+        let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
+        self.last_active = Some(now);
+        if gap <= self.heartbeat * 2 {
+            return;
+        }
+        let missed = gap - self.heartbeat;
+        let later = |time: Time| (time + missed).min(now);
+        for peer in self.peers.values_mut() {
+            peer.inbound.forgive(now, missed);
+            peer.report.at = later(peer.report.at);
+            peer.through = peer.through.map(|(via, at)| (via, later(at)));
+            if let Outbound::Through { since, .. } = &mut peer.outbound {
+                *since = later(*since);
+            }
+        }
+    }
+
+    /// Decides for every member where what is sent to it goes.
+    fn judge(&mut self, now: Time) {
+        let ids: Vec<Incarnation> = self.peers.keys().copied().collect();
+        for id in ids {
+            self.judge_one(now, id);
+        }
+    }
+
+    fn judge_one(&mut self, now: Time, id: Incarnation) {
+        let next = self.decide(now, id);
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        peer.outbound = next;
+        // A relay that is tried is no news.
+        let told = match next {
+            Outbound::Direct => None,
+            Outbound::Through { via, works: true, .. } => via,
+            Outbound::Through { .. } => return,
+        };
+        if std::mem::replace(&mut peer.told, told) != told {
+            let path = self.path_of(now, id, &self.peers[&id]);
+            self.changes.push_back(path);
+        }
+    }
+
+    fn decide(&mut self, now: Time, id: Incarnation) -> Outbound {
+        let (me, silence, heartbeat) = (self.me, self.silence, self.heartbeat);
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return Outbound::Direct;
+        };
+        let path = peer.report.path(me);
+        let fresh = now.since(peer.report.at) <= silence;
+        if fresh && path.hears == Directly::Steadily && peer.trouble.is_none() {
+            peer.avoided.clear();
+            return Outbound::Direct;
+        }
+        peer.avoided.retain(|_, until| *until > now);
+        let mut current = None;
+        if let Outbound::Through {
+            via: Some(via),
+            since,
+            ..
+        } = peer.outbound
+        {
+            let works = fresh && path.through == Some(via);
+            if !works && now.since(since) >= heartbeat * PATIENCE_BEATS && !planted!(KeepDeadRelay) {
+                peer.avoided.insert(via, now + heartbeat * AVOID_BEATS);
+            } else {
+                current = Some((via, since, works));
+            }
+        }
+        if let Some((via, since, works)) = current
+            && (self.quality(now, via, id).is_some() || planted!(KeepDeadRelay))
+        {
+            return Outbound::Through {
+                via: Some(via),
+                since,
+                works,
+            };
+        }
+        Outbound::Through {
+            via: self.choose(now, id),
+            since: now,
+            works: false,
+        }
+    }
+
+    /// The best relay to a member, if there is any.
+    fn choose(&self, now: Time, target: Incarnation) -> Option<Incarnation> {
+        let avoided = |relay: &Incarnation| self.peers[&target].avoided.contains_key(relay);
+        self.peers
+            .keys()
+            .filter(|relay| **relay != target)
+            .filter_map(|relay| Some((avoided(relay), self.quality(now, *relay, target)?, *relay)))
+            .min_by_key(|(avoided, quality, relay)| (*avoided, *quality, spread(self.me, target, *relay)))
+            .map(|(_, _, relay)| relay)
+    }
+
+    /// How good the paths over this relay to that member are, the worst of them; `None` if one is dead.
+    fn quality(&self, now: Time, relay: Incarnation, target: Incarnation) -> Option<Directly> {
+        let peer = self.peers.get(&relay)?;
+        let direct = peer.trouble.is_none() && now.since(peer.report.at) <= self.silence;
+        let (here, there) = (peer.report.path(self.me), peer.report.path(target));
+        let legs = [peer.inbound.directly(), here.hears, there.hears, there.heard];
+        let worst = legs.into_iter().max()?;
+        (direct && worst != Directly::Never).then_some(worst)
+    }
+}
+
+impl Peer {
+    fn through_lately(&self, now: Time, silence: Duration) -> Option<Incarnation> {
+        let (via, at) = self.through?;
+        (now.since(at) <= silence).then_some(via)
+    }
+}
+
+/// A number by which the pairs spread over the relays, the same for both directions.
+fn spread(one: Incarnation, other: Incarnation, relay: Incarnation) -> u128 {
+    let pair = one.0.min(other.0) ^ one.0.max(other.0).rotate_left(64);
+    (pair ^ relay.0).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+}

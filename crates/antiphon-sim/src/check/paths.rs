@@ -1,0 +1,327 @@
+//! G36 and R20. Bad pairs: nobody is removed because of a path that is dead if somebody else hears both ends, and what goes through
+//! another goes one hop.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_core::BallotStep;
+use antiphon_core::wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView};
+
+use super::Report;
+use super::history::History;
+use super::links::{delays, stays};
+use crate::agenda::{Micros, SECONDS};
+use crate::trace::{Pass, ProcessId, Seen, Slot, Trace};
+
+/// A message may take this long while there is some way: until its path is known to be dead, and it is repaired over another.
+const REPAIRED_WITHIN: Micros = 4 * SECONDS;
+
+pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    removals(history.trace, report);
+    passes(&history.trace.passes, history.trace, report);
+    if history.trace.bridged {
+        stays(history, report, "G36");
+        delays(history, report, "G36", REPAIRED_WITHIN);
+    }
+}
+
+/// What is known of the network and the hosts at a time.
+#[derive(Default)]
+struct Ground {
+    places: BTreeMap<ProcessId, Slot>,
+    processes: BTreeMap<Incarnation, ProcessId>,
+    /// Cut now, or mended then.
+    cut: BTreeSet<(Slot, Slot)>,
+    mended: BTreeMap<(Slot, Slot), Micros>,
+    /// Nothing happened to the host since.
+    calm: BTreeMap<Slot, Micros>,
+    running: BTreeSet<ProcessId>,
+    rough: bool,
+    calm_everywhere: Micros,
+    /// Since when each process has had each incarnation in its views.
+    met: BTreeMap<ProcessId, BTreeMap<Incarnation, Micros>>,
+}
+
+impl Ground {
+    fn learn(&mut self, at: Micros, process: ProcessId, what: &Seen) {
+        match what {
+            Seen::Started { slot, .. } => {
+                self.places.insert(process, *slot);
+                self.calm.insert(*slot, at);
+                self.running.insert(process);
+            }
+            Seen::Ended(_) | Seen::AskedToLeave => {
+                self.running.remove(&process);
+            }
+            Seen::Incarnation(incarnation) => {
+                self.processes.retain(|_, other| *other != process);
+                self.processes.insert(*incarnation, process);
+                self.met.remove(&process);
+            }
+            Seen::NodeView(view) => {
+                let met = self.met.entry(process).or_default();
+                met.retain(|member, _| view.contains(*member));
+                for member in &view.members {
+                    met.entry(member.incarnation).or_insert(at);
+                }
+            }
+            Seen::Cut { from, to, cut: true } => {
+                self.cut.insert((*from, *to));
+            }
+            Seen::Cut { from, to, cut: false } => {
+                self.cut.remove(&(*from, *to));
+                self.mended.insert((*from, *to), at);
+            }
+            Seen::Disturbed { slot, until } => {
+                let calm = self.calm.entry(*slot).or_default();
+                *calm = (*calm).max(*until);
+            }
+            Seen::Rough(rough) => {
+                self.rough = *rough;
+                self.calm_everywhere = at;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether both have worked well, with good paths to each other, and known each other, since then.
+    fn well(&self, since: Micros, one: Incarnation, other: Incarnation) -> bool {
+        let place = |who: Incarnation| {
+            let process = self
+                .processes
+                .get(&who)
+                .filter(|process| self.running.contains(process))?;
+            let slot = *self.places.get(process)?;
+            let calm = self.calm.get(&slot).is_some_and(|calm| *calm <= since);
+            calm.then_some((*process, slot))
+        };
+        let (Some((here, a)), Some((there, b))) = (place(one), place(other)) else {
+            return false;
+        };
+        let met = |process: ProcessId, who: Incarnation| {
+            let met = self.met.get(&process).and_then(|met| met.get(&who));
+            met.is_some_and(|met| *met <= since)
+        };
+        let open = |from: Slot, to: Slot| {
+            !self.cut.contains(&(from, to))
+                && self.mended.get(&(from, to)).is_none_or(|mended| *mended <= since)
+        };
+        met(here, other) && met(there, one) && open(a, b) && open(b, a)
+    }
+
+    /// A member that has heard both all the time since then, and that both have heard.
+    fn bridge(
+        &self,
+        since: Micros,
+        members: &[Incarnation],
+        one: Incarnation,
+        other: Incarnation,
+    ) -> Option<Incarnation> {
+        if self.rough || self.calm_everywhere > since || !self.lives(one) || !self.lives(other) {
+            return None;
+        }
+        let between = |member: &Incarnation| {
+            *member != one
+                && *member != other
+                && self.well(since, *member, one)
+                && self.well(since, *member, other)
+        };
+        members.iter().copied().find(between)
+    }
+
+    fn lives(&self, who: Incarnation) -> bool {
+        self.processes
+            .get(&who)
+            .is_some_and(|process| self.running.contains(process))
+    }
+}
+
+/// Who accuses somebody of silence, if that is all there is against it.
+fn deaf_accusers(departure: &Departure) -> Vec<Incarnation> {
+    let deaf = |accusation: &&Accusation| {
+        matches!(
+            accusation.evidence,
+            Evidence::Silent { .. } | Evidence::ConnectionLost
+        )
+    };
+    match &departure.cause {
+        Cause::Unreachable { from } => vec![*from],
+        Cause::Crashed if departure.accusers.iter().all(|accusation| deaf(&accusation)) => {
+            let accusers = departure.accusers.iter();
+            accusers.map(|accusation| accusation.accuser).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Looked at when the first member votes for it: what happens later was not known.
+fn removals(trace: &Trace, report: &mut Report) {
+    let mut ground = Ground::default();
+    let mut judged = BTreeSet::new();
+    for line in &trace.lines {
+        ground.learn(line.at, line.process, &line.what);
+        let Seen::Ballot(note) = &line.what else { continue };
+        let (BallotStep::Accepted, view): (_, &NodeView) = (&note.step, &note.view) else {
+            continue;
+        };
+        let Some(since) = line.at.checked_sub(trace.pair_patience) else {
+            continue;
+        };
+        let departed = view.departed.iter().map(|departure| departure.member.incarnation);
+        let members: Vec<Incarnation> = view
+            .members
+            .iter()
+            .map(|member| member.incarnation)
+            .chain(departed)
+            .collect();
+        for departure in &view.departed {
+            let gone = departure.member.incarnation;
+            let accusers = deaf_accusers(departure);
+            if accusers.is_empty() || !judged.insert((view.lineage, view.id, gone)) {
+                continue;
+            }
+            let bridges: Option<Vec<Incarnation>> = accusers
+                .iter()
+                .map(|accuser| ground.bridge(since, &members, *accuser, gone))
+                .collect();
+            report.check("G36", line.at, bridges.is_none(), || {
+                format!(
+                    "{} is removed by {} as {:?}, accused by {accusers:?}, although {bridges:?} heard it and them",
+                    departure.member.name, view.id, departure.cause
+                )
+            });
+        }
+    }
+}
+
+/// One hop: each frame is asked to be passed on by one process, passed on once to each, and never back or in another one.
+fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
+    let mut processes: BTreeMap<Incarnation, ProcessId> = BTreeMap::new();
+    // A fresh incarnation has seen no frame yet: a late copy of what another was asked to pass on reaches its target again.
+    let mut begun: BTreeMap<ProcessId, Vec<Micros>> = BTreeMap::new();
+    let mut places: BTreeMap<ProcessId, Slot> = BTreeMap::new();
+    for line in &trace.lines {
+        match &line.what {
+            Seen::Incarnation(incarnation) => {
+                processes.insert(*incarnation, line.process);
+                begun.entry(line.process).or_default().push(line.at);
+            }
+            Seen::Started { slot, .. } => {
+                places.insert(line.process, *slot);
+            }
+            _ => {}
+        }
+    }
+    let mut asked: BTreeMap<((u8, Incarnation, u64), Incarnation), ProcessId> = BTreeMap::new();
+    let mut passed = BTreeSet::new();
+    for pass in passes {
+        let name = || {
+            format!(
+                "frame {:?} by process {} to slot {}",
+                pass.frame, pass.by, pass.to
+            )
+        };
+        let sealer = processes
+            .get(&pass.frame.1)
+            .and_then(|process| places.get(process));
+        report.check("R20", pass.at, !pass.nested, || {
+            format!("{} has another one inside", name())
+        });
+        let back = pass.targets.is_empty() && sealer == Some(&pass.to);
+        report.check("R20", pass.at, !back, || {
+            format!("{} goes back to its sender", name())
+        });
+        for target in &pass.targets {
+            let first = *asked.entry((pass.frame, *target)).or_insert(pass.by);
+            report.check("R20", pass.at, first == pass.by, || {
+                format!(
+                    "{} is to be passed on a second time, after process {first} asked",
+                    name()
+                )
+            });
+        }
+        if pass.targets.is_empty() {
+            let begun = begun.get(&pass.by).into_iter().flatten();
+            let life = (pass.by, begun.filter(|begun| **begun <= pass.at).count());
+            report.check("R20", pass.at, passed.insert((life, pass.frame, pass.to)), || {
+                format!("{} was passed on before", name())
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::Order;
+
+    use super::super::testing::{Story, incarnation};
+    use super::*;
+
+    fn broken(story: &Story) -> Vec<&'static str> {
+        let report = crate::check::check(&story.trace);
+        report
+            .violations
+            .iter()
+            .map(|violation| violation.guarantee)
+            .collect()
+    }
+
+    /// Process 2 of three is removed, accused of silence by process 0; whatever is good, is good for long.
+    fn removed_after(faults: &[Seen]) -> Vec<&'static str> {
+        let mut story = Story::of(3, Order::Fifo);
+        story.trace.pair_patience = 0;
+        for fault in faults {
+            story.add(ProcessId::MAX, fault.clone());
+        }
+        story.node_view(&[0, 1], &[0, 1, 2], 2, &[0, 1]);
+        broken(&story)
+    }
+
+    fn cut(from: Slot, to: Slot) -> Seen {
+        Seen::Cut { from, to, cut: true }
+    }
+
+    #[test]
+    fn a_member_removed_although_another_heard_both_is_rejected() {
+        assert!(removed_after(&[cut(0, 2), cut(2, 0)]).contains(&"G36"));
+        assert!(removed_after(&[cut(2, 0)]).contains(&"G36"));
+    }
+
+    #[test]
+    fn a_member_removed_that_nobody_else_heard_is_accepted() {
+        assert!(!removed_after(&[cut(2, 0), cut(1, 2)]).contains(&"G36"));
+        assert!(!removed_after(&[cut(2, 0), cut(0, 1)]).contains(&"G36"));
+        assert!(!removed_after(&[cut(2, 0), Seen::Rough(true)]).contains(&"G36"));
+    }
+
+    fn passed(by: ProcessId, to: Slot, targets: &[ProcessId]) -> Pass {
+        Pass {
+            at: 0,
+            by,
+            to,
+            targets: targets.iter().map(|target| incarnation(*target)).collect(),
+            frame: (0, incarnation(0), 7),
+            nested: false,
+        }
+    }
+
+    fn ways(passes: Vec<Pass>) -> Vec<&'static str> {
+        let mut story = Story::of(4, Order::Fifo);
+        story.trace.passes = passes;
+        broken(&story)
+    }
+
+    #[test]
+    fn a_frame_goes_through_one_other_and_once() {
+        let asked = passed(0, 1, &[2, 3]);
+        let good = [asked.clone(), passed(1, 2, &[]), passed(1, 3, &[])];
+        assert_eq!(ways(good.to_vec()), [""; 0]);
+        assert_eq!(ways(vec![asked.clone(), passed(1, 3, &[2])]), ["R20"], "two hops");
+        assert_eq!(ways(vec![asked.clone(), passed(1, 0, &[])]), ["R20"], "back");
+        assert_eq!(ways(vec![passed(1, 2, &[]), passed(1, 2, &[])]), ["R20"], "twice");
+        let nested = Pass {
+            nested: true,
+            ..asked
+        };
+        assert_eq!(ways(vec![nested]), ["R20"]);
+    }
+}

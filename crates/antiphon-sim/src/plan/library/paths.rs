@@ -1,0 +1,113 @@
+//! Plans about pairs whose paths are dead while others hear both.
+
+use antiphon_core::Profile;
+
+use super::super::swarm::pair;
+use super::super::{Action, Who};
+use super::Story;
+use crate::agenda::{MILLIS, SECONDS};
+use crate::trace::Slot;
+
+impl Story<'_> {
+    /// R20: black holes, one-way cuts, firewalls and flip-flop links, of one pair or of all that do not include the hub of the day.
+    pub(super) fn black_holes(&mut self) {
+        self.plan.bridged = true;
+        self.plan.seeds = self.nodes;
+        self.plan.load.every = 25 * MILLIS;
+        self.begin();
+        self.draw_dissemination();
+        let mut at = self.ms(5_000, 7_000);
+        while at < 22 * SECONDS {
+            let hub = self.slot();
+            let lasts = self.ms(200, 9_000);
+            for action in self.black_hole(hub, lasts) {
+                self.at(at, action);
+            }
+            self.at(at + lasts + MILLIS, Action::Heal);
+            // Whoever was cut off from the last hub must have found that it is not any more.
+            at += lasts + self.ms(1_000, 8_000);
+        }
+        self.plan.duration = at + SECONDS;
+    }
+
+    fn draw_dissemination(&mut self) {
+        let ways = [
+            antiphon_core::Dissemination::Direct,
+            antiphon_core::Dissemination::Chain,
+            antiphon_core::Dissemination::Multicast,
+        ];
+        for group in &mut self.plan.groups {
+            group.options = group.options.dissemination(*self.random.pick(&ways));
+        }
+    }
+
+    /// A cut after which everybody hears the hub and is heard by it.
+    fn black_hole(&mut self, hub: Slot, lasts: u64) -> Vec<Action> {
+        let others: Vec<Slot> = (0..self.nodes).filter(|slot| *slot != hub).collect();
+        let (a, b) = pair(self.random, others.len());
+        let (a, b) = (others[a], others[b]);
+        match self.random.below(8) {
+            0 | 1 => vec![Action::CutPair(a, b)],
+            2 => vec![Action::OneWay(vec![a], vec![b])],
+            3 => vec![Action::Reject(a, b)],
+            4 => {
+                let period = self.ms(100, 2_500);
+                vec![Action::Flap(a, b, period, lasts)]
+            }
+            // Nobody but the hub hears it.
+            5 => vec![Action::OneWay(
+                vec![a],
+                others.iter().copied().filter(|other| *other != a).collect(),
+            )],
+            6 => {
+                let side = self.random.range(1, others.len() as u64 - 1) as usize;
+                let (one, other) = others.split_at(side);
+                vec![Action::Partition(vec![one.to_vec(), other.to_vec()])]
+            }
+            _ => vec![Action::Partition(
+                others.into_iter().map(|slot| vec![slot]).collect(),
+            )],
+        }
+    }
+
+    /// R20: a pair is cut that all others hear; of these one after the other dies, stops, or loses a path itself.
+    pub(super) fn relays_die(&mut self) {
+        self.plan.seeds = self.nodes;
+        self.plan.load.every = 25 * MILLIS;
+        self.plan.profile = Profile::lan();
+        self.begin();
+        self.draw_dissemination();
+        for round in 0..2 {
+            let at = (5 + 14 * round) * SECONDS + self.ms(0, 1_000);
+            let mut slots: Vec<Slot> = (0..self.nodes).collect();
+            self.random.shuffle(&mut slots);
+            let (a, b) = (slots[0], slots[1]);
+            let cut = match self.random.below(3) {
+                0 => Action::OneWay(vec![a], vec![b]),
+                _ => Action::CutPair(a, b),
+            };
+            self.at(at, cut);
+            // One of the others is spared.
+            let mut when = at + self.ms(200, 3_000);
+            for relay in slots.iter().skip(2).take(self.nodes.saturating_sub(3)) {
+                let relay = *relay;
+                let length = self.ms(500, 4_000);
+                let action = match self.random.below(6) {
+                    0 => Action::Crash(Who::Slot(relay)),
+                    1 => Action::PowerOff(Who::Slot(relay)),
+                    2 => Action::Pause(Who::Slot(relay), length),
+                    3 => Action::OneWay(vec![relay], vec![b]),
+                    4 => Action::OneWay(vec![a], vec![relay]),
+                    _ => Action::CutPair(relay, if self.random.percent(50) { a } else { b }),
+                };
+                self.at(when, action);
+                when += self.ms(100, 2_500);
+            }
+            self.at(at + 12 * SECONDS, Action::Heal);
+            for slot in 0..self.nodes {
+                self.at(at + 12 * SECONDS, Action::Start(slot));
+            }
+        }
+        self.plan.duration = 34 * SECONDS;
+    }
+}
