@@ -1,5 +1,5 @@
 //! Arbitrary records, rightly sealed by a stranger, to a whole node that leads a cluster of its own and a group: whatever
-//! they say, it does not panic. Also the same bytes as the record of a lifeline.
+//! they say, it does not panic. Also the same bytes as the record of a lifeline, and to a locator, which stays within its bounds.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use antiphon_core::wire::Incarnation;
 use antiphon_core::wire::frame::{FrameCodec, Kind, MAX_RECORDS_BYTES};
-use antiphon_core::{Config, GroupOptions, LifelineEvent, Node, Time};
+use antiphon_core::{Config, GroupOptions, LifelineEvent, Locator, MAX_LOCATED, Node, Time};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -18,6 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let mut now = Time::from_micros(1);
     let mut node = Node::new(config, [1, 2, 3, 4], now).expect("a good configuration");
     let mut sealer = FrameCodec::new("fuzz", None, Incarnation(7));
+    let mut locator = Locator::new("fuzz", addr, None, [1, 2, 3, 4]).expect("a good configuration");
     let _ = node.join_group(now, "orders", GroupOptions::default());
     settle(&mut node, &mut now);
     assert!(node.view().is_some(), "it has founded");
@@ -33,6 +34,9 @@ fuzz_target!(|data: &[u8]| {
         let record = sealer.seal(Kind::Lifeline, records);
         let event = LifelineEvent::Record { connection: 1, local: addr, remote: stranger, record };
         let _ = node.handle_lifeline(now, event);
+        let _ = locator.handle_frame(now, sealer.seal(Kind::Control, records));
+        while locator.poll_output().is_some() {}
+        assert!(locator.located(now).len() <= MAX_LOCATED);
         settle(&mut node, &mut now);
     }
 });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::group::slow::SLOW_AFTER;
 use crate::membership::addresses_are_sound;
 pub use antiphon_wire::frame::ClusterKey;
-use antiphon_wire::{MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES};
+use antiphon_wire::{MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES};
 
 /// A node's configuration. Build it from a preset: `Config::new(cluster, name, addr)` has the `lan` profile.
 #[derive(Debug, Clone)]
@@ -25,8 +25,13 @@ pub struct Config {
     pub seeds: Vec<SocketAddr>,
     /// Where else a seed is reached, by its address in `seeds`: for a node that starts while its first network is down.
     pub further_of_seeds: BTreeMap<SocketAddr, Vec<SocketAddr>>,
-    /// Found only when this many nodes are present: their majority, not the seeds', is the founding quorum.
+    /// Found only when this many different nodes are present, and all of them vote for it; the seeds then are only where
+    /// to ask. Two clusters cannot be founded as long as fewer than twice as many nodes are started before the first view.
+    /// The same at all nodes, at most 256.
     pub expect: Option<u16>,
+    /// Whether the driver tells of others at run time ([`Node::set_hints`](crate::Node::set_hints)). Then a list of seeds
+    /// that names nobody else does not mean that the node is alone, and such a node founds by `expect` or `found` only.
+    pub discovers: bool,
     /// Found at once, alone if need be. Two nodes so started never become one cluster by themselves.
     pub found: bool,
     /// Free for the application; every view carries it.
@@ -60,6 +65,7 @@ impl Config {
             seeds: Vec::new(),
             further_of_seeds: BTreeMap::new(),
             expect: None,
+            discovers: false,
             found: false,
             metadata: BTreeMap::new(),
             weight: 1,
@@ -98,6 +104,12 @@ impl Config {
         }
         if self.expect == Some(0) {
             return conflict("`expect` must be at least 1: it counts this node too");
+        }
+        if self
+            .expect
+            .is_some_and(|expect| usize::from(expect) > MAX_MEMBERS)
+        {
+            return conflict("`expect` is above 256, the most members of a view");
         }
         if self.seeds.len() > MAX_SEEDS {
             return conflict(

@@ -15,13 +15,21 @@ pub enum Event {
     /// The node goes by this incarnation from here on: emitted first at its start, and again after each expulsion or
     /// merge. Everything that belonged to the previous incarnation is over.
     Incarnation(Incarnation),
-    /// No cluster yet: these seeds have not answered, or not enough of them are ready to found.
+    /// No cluster yet: these seeds and locators have not answered, or not enough nodes are ready to found. Said again when
+    /// something of it changes, and every five seconds.
     Forming {
-        /// The seeds missed.
+        /// The seeds and locators missed.
         missing: Vec<SocketAddr>,
         /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and again: they do
         /// not accept its frames. Most likely the key or the cluster's name differs; their logs say which.
         rejecting: Vec<SocketAddr>,
+        /// What ends this state.
+        awaits: Awaits,
+    },
+    /// This node has founded a cluster of itself alone, because its settings say so. [`Event::NodeView`] follows.
+    Alone {
+        /// Which of them.
+        reason: Alone,
     },
     /// A node view was installed, primary or not.
     NodeView(Arc<NodeView>),
@@ -77,6 +85,32 @@ pub struct PeerPath {
     pub hears_directly: bool,
     /// Whether it hears this node directly, as it said last.
     pub heard_directly: bool,
+}
+
+/// What a node without a view waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Awaits {
+    /// A cluster to join; or, if there is none, this many nodes that may found one.
+    Founders {
+        /// How many are there, this one included.
+        present: usize,
+        /// How many are needed.
+        needed: usize,
+    },
+    /// A cluster to join: this node founds none. It is not among its seeds, its seeds name nobody else while it looks for
+    /// others at run time, or it was a member before.
+    Cluster,
+}
+
+/// Why a node founded a cluster of itself alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Alone {
+    /// [`Config::found`](crate::Config::found), or a [`Config::expect`](crate::Config::expect) of 1.
+    Told,
+    /// There is nobody to ask: the seeds name at most this node itself, and nobody is looked for at run time.
+    NobodyElse,
 }
 
 /// The links to one peer, by number: link j is the peer's j-th address.

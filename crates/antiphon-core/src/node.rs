@@ -42,8 +42,9 @@ use crate::relay::Relay;
 use crate::route::Routes;
 use crate::spread::air::Air;
 use crate::{
-    BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, Inspection, LifelineCommand,
-    LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket, Time, WhyReport,
+    BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, Hints, Inspection,
+    LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket,
+    Time, WhyReport,
 };
 use holdback::Holdback;
 
@@ -342,6 +343,17 @@ impl Node {
     /// What a group takes of this node's memory, and the most it may take.
     pub fn memory(&self, group: GroupHandle) -> Option<crate::Memory> {
         self.groups.memory(group)
+    }
+
+    /// Says where nodes and locators may be found, in place of what was said before: addresses that come and go while the
+    /// node runs. They are only asked; who founds a cluster depends on [`Config::seeds`], [`Config::expect`] and
+    /// [`Config::found`] alone. A driver that will call this sets [`Config::discovers`].
+    pub fn set_hints(&mut self, now: Time, hints: Hints) {
+        if self.phase != Phase::Stopped {
+            self.notice_lateness(now);
+            self.membership.set_hints(now, hints);
+            self.touch(now);
+        }
     }
 
     /// Leaves a group in order; [`crate::GroupEvent::Left`] follows.

@@ -97,6 +97,8 @@ bugs! {
     ForgetSeniorityOrder,
     /// A candidate that misses the others founds a cluster alone (R4).
     FoundAlone,
+    /// With an expected number, a majority of the addresses that a node was told of founds (R4).
+    FoundByHints,
     /// A view is decided without a quorum of its own members (R3).
     SkipJointQuorum,
     /// A vote travels without having been written to the lifelines (R2).

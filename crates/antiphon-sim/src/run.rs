@@ -135,10 +135,10 @@ fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
 
 /// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead, and so is
 /// everyone else of its last view. It keeps asking them at their addresses, so an operator must start one; who is in
-/// the primary view may have joined later and never have met it.
+/// the primary view may have joined later and never have met it. Who is told of others at run time is told of all by now.
 fn is_lost(world: &World) -> bool {
     let seeds = world.plan().seeds;
-    if (0..seeds).any(|slot| world.process_at(slot).is_some()) {
+    if world.plan().hinted.is_some() || (0..seeds).any(|slot| world.process_at(slot).is_some()) {
         return false;
     }
     let living: Vec<_> = world
@@ -181,9 +181,13 @@ fn can_decide(world: &World) -> bool {
     2 * living > view.members.len() || (2 * living == view.members.len() && alive(view.elder().incarnation))
 }
 
-/// Whether a majority of the seeds knows of no cluster: they may found one, and the others join it. Who was a member
-/// once founds nothing beside that cluster.
+/// Whether a majority of the seeds, or the number expected, knows of no cluster: they may found one, and the others join it. Who was
+/// a member once founds nothing beside that cluster.
 fn can_found(world: &World) -> bool {
+    if let Some(hinted) = &world.plan().hinted {
+        let fresh = (0..world.plan().slots).filter(|slot| world.is_fresh(*slot));
+        return fresh.count() >= usize::from(hinted.expect);
+    }
     let seeds = world.plan().seeds;
     2 * (0..seeds).filter(|slot| world.is_fresh(*slot)).count() > seeds
 }

@@ -85,6 +85,9 @@ pub fn show(plan: &Plan) -> String {
         plan.load.every,
         plan.network
     );
+    if let Some(hinted) = &plan.hinted {
+        text.push_str(&format!("{hinted:?}\n"));
+    }
     for group in &plan.groups {
         text.push_str(&format!(
             "group {} {:?} for {:?}\n",

@@ -51,6 +51,7 @@ impl Sim {
             name: "by hand",
             slots: nodes,
             seeds: nodes,
+            hinted: None,
             links: 1,
             single: Vec::new(),
             never_apart: false,

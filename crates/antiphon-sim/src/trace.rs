@@ -31,6 +31,8 @@ pub struct Trace {
     pub lines: Vec<Line>,
     /// The addresses of the configured seeds: the acceptors of the founding slot.
     pub seeds: Vec<SocketAddr>,
+    /// How many nodes must be there to found, if there are no seeds.
+    pub expect: Option<usize>,
     /// Whether some link worked between any two hosts at any time, and nothing else happened to them.
     pub never_apart: bool,
     /// If faults hit some hosts alone: which.

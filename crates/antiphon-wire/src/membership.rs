@@ -178,6 +178,19 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// A node that a locator knows of.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct KnownNode {
+        /// Where it is reached.
+        pub addr: SocketAddr,
+        /// Whether it was a member of a primary view when it was heard.
+        pub member: bool,
+        /// How long ago that was, in seconds.
+        pub age_s: u32,
+    }
+}
+
 wire_enum! {
     /// Before membership, and between clusters that do not know each other.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,6 +248,20 @@ wire_enum! {
             standing: Standing,
             /// Why, as text for people.
             cause: String,
+        },
+        /// A locator's answer to `Seek`.
+        Known = 5 {
+            /// Where the locator is reached.
+            addr: SocketAddr,
+            /// Other nodes it has heard of: members first, then the latest heard.
+            nodes: Vec<KnownNode>,
+        },
+        /// Here is a node. Sent by multicast, to whoever looks for nodes there.
+        Announce = 6 {
+            /// Where it is reached.
+            addr: SocketAddr,
+            /// Whether it is in a primary view.
+            member: bool,
         },
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use antiphon_core::ConfigError;
 
@@ -37,6 +38,13 @@ pub enum Error {
     Multicast {
         /// Its address.
         group: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A locator's state file could not be read, or its folder is not there.
+    State {
+        /// The file.
+        path: PathBuf,
         /// What the system says.
         source: io::Error,
     },
@@ -83,6 +91,11 @@ impl fmt::Display for Error {
                 f,
                 "cannot join multicast group {group}: {source}; is the interface right, and does it do multicast?"
             ),
+            Error::State { path, source } => write!(
+                f,
+                "the state file {} cannot be used: {source}; give another one, or none",
+                path.display()
+            ),
             Error::Refused { reason } => write!(f, "the cluster refused this node: {reason}"),
             Error::GroupRefused { reason } => write!(f, "the group refused this member: {reason}"),
             Error::AlreadyJoined { group } => {
@@ -113,7 +126,8 @@ impl std::error::Error for Error {
             Error::Address { source, .. }
             | Error::Bind { source, .. }
             | Error::Console { source, .. }
-            | Error::Multicast { source, .. } => Some(source),
+            | Error::Multicast { source, .. }
+            | Error::State { source, .. } => Some(source),
             _ => None,
         }
     }

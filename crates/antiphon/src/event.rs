@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::wire::{GroupViewId, Incarnation, Level, Member, NodeView};
-use antiphon_core::{LinkCause, Order, PeerLinks};
+use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks};
 use bytes::Bytes;
 
 /// What happened to this node in its cluster. From [`Cluster::events`](crate::Cluster::events).
@@ -14,13 +14,31 @@ use bytes::Bytes;
 pub enum ClusterEvent {
     /// The node goes by this incarnation from here on: first at its start, and again after each expulsion or merge.
     Incarnation(Incarnation),
-    /// No cluster yet: these seeds have not answered, or not enough of them are ready to found.
+    /// No cluster yet: these seeds and locators have not answered, or not enough nodes are ready to found. Said again when
+    /// something of it changes, and every five seconds.
     Forming {
-        /// The seeds missed.
+        /// The seeds and locators missed.
         missing: Vec<SocketAddr>,
         /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and again: they do
         /// not accept its frames. Most likely the key or the cluster's name differs; their logs say which.
         rejecting: Vec<SocketAddr>,
+        /// What ends this state.
+        awaits: Awaits,
+    },
+    /// This node has founded a cluster of itself alone, because its settings say so. [`ClusterEvent::View`] follows.
+    Alone {
+        /// Which of them.
+        reason: Alone,
+    },
+    /// A source of addresses ([`discovery::Source`](crate::discovery::Source), or a locator's name) found others than before, or cannot
+    /// find any, or can again.
+    Discovery {
+        /// The source, as it is written.
+        source: String,
+        /// What is in use of it now.
+        found: Vec<SocketAddr>,
+        /// What is wrong, if something is.
+        problem: Option<String>,
     },
     /// A node view was installed, primary or not. None is skipped.
     View(Arc<NodeView>),

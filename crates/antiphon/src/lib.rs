@@ -26,6 +26,7 @@
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
 //! - `console` (feature): a local socket at which a running node answers what it knows.
+//! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells newcomers where the others are.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
 //! # What to rely on
@@ -41,10 +42,12 @@
 mod cluster;
 #[cfg(all(feature = "console", unix))]
 pub mod console;
+pub mod discovery;
 mod driver;
 mod error;
 mod event;
 mod group;
+mod locator;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
@@ -54,8 +57,9 @@ pub use antiphon_core::wire::{
     ViewId,
 };
 pub use antiphon_core::{
-    ClusterKey, ConfigError, Dissemination, EngineKind, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES,
-    Order, Outcome, PathTrouble, PeerLinks, PeerPath, Policy, Profile, TotalEngine, WhyEntry, WhyReport,
+    Alone, Awaits, ClusterKey, ConfigError, Dissemination, EngineKind, Inspection, LinkCause, LinkStatus,
+    MAX_PAYLOAD_BYTES, Order, Outcome, PathTrouble, PeerLinks, PeerPath, Policy, Profile, TotalEngine,
+    WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};
@@ -69,3 +73,4 @@ pub use event::{ClusterEvent, Event, Message, Messages, Scope, View};
 pub use group::{
     Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, Turn,
 };
+pub use locator::{Located, Locator, LocatorBuilder, LocatorEvent};

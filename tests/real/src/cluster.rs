@@ -52,6 +52,8 @@ pub struct Cluster {
     options: Options,
     shared: Arc<Shared>,
     seeds: Vec<SocketAddr>,
+    /// Flags instead of the seeds.
+    finds_by: Option<Vec<String>>,
     processes: BTreeMap<String, Process>,
     folder: PathBuf,
     // Dropped after the processes that live in it.
@@ -95,6 +97,7 @@ impl Cluster {
             options,
             shared: Shared::new(),
             seeds,
+            finds_by: None,
             processes: BTreeMap::new(),
             folder,
             network,
@@ -120,6 +123,35 @@ impl Cluster {
         );
     }
 
+    /// From now on nodes are started with these flags instead of seeds.
+    pub fn finds_by(&mut self, flags: &[&str]) {
+        self.finds_by = Some(flags.iter().map(|flag| (*flag).to_owned()).collect());
+    }
+
+    /// Starts a node by a command of its own.
+    pub fn start_command(&mut self, name: &str, command: Command) {
+        let process = Process::start(&self.shared, name, command);
+        self.processes.insert(name.to_owned(), process);
+    }
+
+    /// The command of a locator of this cluster, at an address.
+    pub fn locator(&self, addr: SocketAddr) -> Command {
+        let mut command = Command::new(program());
+        command.args([
+            "locator",
+            "--json",
+            "--cluster",
+            "real",
+            "--bind",
+            &addr.to_string(),
+        ]);
+        command.args(["--die-with", &std::process::id().to_string()]);
+        if self.options.keyed {
+            command.arg("--key-file").arg(self.key_file());
+        }
+        command
+    }
+
     /// Starts a process that is not one of the cluster's nodes, under the cluster's eyes.
     pub fn adopt(&self, name: &str, command: Command) -> Process {
         Process::start(&self.shared, name, command)
@@ -127,6 +159,19 @@ impl Cluster {
 
     /// The command that would start a node.
     pub fn command(&self, name: &str) -> Command {
+        let mut command = self.bare_command(name);
+        let addresses = match &self.network {
+            Some(network) => network.addresses(number(name)),
+            None => vec![self.address(name)],
+        };
+        for address in addresses {
+            command.args(["--bind", &address.to_string()]);
+        }
+        command
+    }
+
+    /// The same without an address to listen at.
+    pub fn bare_command(&self, name: &str) -> Command {
         let mut command = match &self.network {
             Some(network) => network.command(number(name), program()),
             None => Command::new(program()),
@@ -145,14 +190,11 @@ impl Cluster {
             None => self.seeds.iter().map(ToString::to_string).collect(),
         };
         command.args(["node", "--json", "--cluster", "real", "--name", name]);
-        let addresses = match &self.network {
-            Some(network) => network.addresses(number(name)),
-            None => vec![self.address(name)],
+        match &self.finds_by {
+            Some(flags) => command.args(flags),
+            None => command.args(["--seeds", &seeds.join(",")]),
         };
-        for address in addresses {
-            command.args(["--bind", &address.to_string()]);
-        }
-        command.args(["--seeds", &seeds.join(","), "--group", GROUP]);
+        command.args(["--group", GROUP]);
         command.args(["--order", self.options.order, "--profile", self.options.profile]);
         command.env("ANTIPHON_TRANSPORT", self.options.transport);
         // Which way messages take is in the log alone: nobody should have to care.

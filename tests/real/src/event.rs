@@ -24,9 +24,30 @@ pub enum Event {
     Forming {
         /// The seeds missed.
         missing: Vec<String>,
+        /// How many nodes are there that may found.
+        #[serde(default)]
+        present: Option<usize>,
+        /// How many it takes.
+        #[serde(default)]
+        needed: Option<usize>,
         /// What the node thinks is wrong.
         #[serde(default)]
         reason: Option<String>,
+    },
+    /// It has founded a cluster of itself.
+    FoundedAlone {
+        /// By which setting.
+        reason: String,
+    },
+    /// A source of addresses found others than before, or cannot.
+    Discovery {
+        /// As it was given.
+        source: String,
+        /// What is in use of it.
+        found: Vec<String>,
+        /// What is wrong.
+        #[serde(default)]
+        problem: Option<String>,
     },
     /// A view of the cluster.
     NodeView(NodeView),

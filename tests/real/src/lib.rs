@@ -19,9 +19,11 @@
 //! that are about chance are repeated.
 
 mod cluster;
+pub mod dns;
 mod event;
 pub mod judge;
 mod load;
+pub mod locator;
 mod network;
 mod process;
 mod program;

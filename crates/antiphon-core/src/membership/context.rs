@@ -11,6 +11,7 @@ use antiphon_wire::membership::{
 use antiphon_wire::{Incarnation, Member, NodeView};
 
 use super::Effect;
+use super::hints::Whom;
 use super::history::History;
 use super::lifeline::Lifelines;
 use super::refusals::Refusals;
@@ -53,6 +54,7 @@ pub(crate) struct Context {
     pub(crate) history: History,
     pub(crate) refusals: Refusals,
     pub(crate) past: Option<Past>,
+    pub(crate) whom: Whom,
     pub(crate) fate: Option<Fate>,
     /// Every step of every ballot, if somebody wants to know.
     pub(crate) trail: Option<VecDeque<BallotNote>>,

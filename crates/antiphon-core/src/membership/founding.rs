@@ -1,18 +1,30 @@
-//! Founding: slot 0, whose acceptors are the configured seeds, named by their addresses (R4).
+//! Founding: slot 0, whose acceptors are named by their addresses (R4).
 //!
 //! ```text
 //!   Seek ──► all seeds, again and again          candidates answer with their own Seek, members with Here
 //!   all seeds present: at once ─┐
-//!   a majority, after a while ──┴─► lowest address prepares ──► promises ──► accepts ──► Decide
+//!   a majority, after a while ──┼─► lowest address prepares ──► promises ──► accepts ──► Decide
+//!   `expect` nodes present ─────┘
 //! ```
 //!
-//! A seed's present incarnation speaks for its address. Round 0 belongs to nobody here: after a restart the same
+//! Who the acceptors are is configured, in one of two ways, and candidates that differ in it do not count each other:
+//! - **seeds**: the addresses in the list, the same at each; a quorum is their majority;
+//! - **`expect` N**: whoever is there, and a quorum is N of them. Two such quorums have a node in common as long as fewer than
+//!   2N nodes take part, whatever each of them has heard of the others. A majority of N would be enough only if
+//!   never more than N nodes were started, and two of three that were not told of the third would found at once.
+//!
+//! What is found out at run time (names, files, multicast, locators) says whom to ask and nothing more: lists that differ
+//! between nodes must not decide who may vote. So with such [`hints`](super::hints) alone, without `expect` or `found`, a node
+//! waits for a cluster for ever, and says so.
+//!
+//! An acceptor's present incarnation speaks for its address. Round 0 belongs to nobody here: after a restart the same
 //! address would own it twice. Whoever hears of a primary view joins it instead of founding. A node that was ever a
 //! member of a cluster in this process does not found, and neither does one that its own seed list does not name.
 //!
 //! When a candidate dies before phase 2, the next in order of address takes over after a while. If it dies with its
 //! value accepted somewhere, phase 1 finds the value. If it dies after a decision, any candidate that retries the slot
-//! arrives at the same view.
+//! arrives at the same view. With `expect`, a node that started at another address takes part from the next ballot on. If all die
+//! at once, votes and all, those that start next found anew by the same rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -25,7 +37,7 @@ use super::check;
 use super::context::{Context, Fate, member_of};
 use super::coordinator::{from_wire, to_wire};
 use super::slot::{Acceptance, Proposal, Slot, Step, Value, Voters};
-use crate::{Config, Time};
+use crate::{Alone, Awaits, Config, Event, Time};
 
 /// Another node that has no view either.
 #[derive(Debug, Clone)]
@@ -69,7 +81,7 @@ pub(crate) fn seeds_of(config: &Config) -> BTreeSet<SocketAddr> {
     config.seeds.iter().copied().collect()
 }
 
-/// What candidates compare: the seeds and the number expected.
+/// What candidates compare: the number expected, or else the seeds.
 pub(crate) fn digest_of(config: &Config) -> u64 {
     // FNV-1a: it only has to tell configurations apart, not resist anyone.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -78,21 +90,31 @@ pub(crate) fn digest_of(config: &Config) -> u64 {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     };
-    for seed in seeds_of(config) {
-        feed(&seed.to_string());
+    if config.expect.is_none() {
+        for seed in seeds_of(config) {
+            feed(&seed.to_string());
+        }
     }
     feed(&config.expect.unwrap_or(0).to_string());
     hash
 }
 
-/// Whether this node founds without asking anyone.
-pub(crate) fn founds_at_once(config: &Config) -> bool {
-    config.found || (config.expect.unwrap_or(0) <= 1 && config.seeds.iter().all(|seed| *seed == config.addr))
+/// Whether this node founds without asking anyone, and why.
+pub(crate) fn founds_at_once(config: &Config) -> Option<Alone> {
+    if config.found || config.expect == Some(1) {
+        return Some(Alone::Told);
+    }
+    let nobody_else = config.expect.is_none() && !config.discovers && !names_others(config);
+    nobody_else.then_some(Alone::NobodyElse)
+}
+
+fn names_others(config: &Config) -> bool {
+    config.seeds.iter().any(|seed| *seed != config.addr)
 }
 
 /// Whether this node is an acceptor of the founding slot.
 pub(crate) fn is_founder(config: &Config) -> bool {
-    config.expect.is_some() || config.seeds.contains(&config.addr)
+    config.expect.is_some() || (config.seeds.contains(&config.addr) && names_others(config))
 }
 
 /// The founding view of these nodes, by address.
@@ -130,8 +152,9 @@ fn founding_number(cx: &Context, now: Time) -> u32 {
 }
 
 /// A cluster of this node alone.
-pub(crate) fn found_alone(cx: &mut Context, now: Time) -> NodeView {
+pub(crate) fn found_alone(cx: &mut Context, now: Time, reason: Alone) -> NodeView {
     let nodes = BTreeMap::from([(cx.config.addr, (cx.me, cx.record()))]);
+    cx.event(Event::Alone { reason });
     compose(cx, now, &nodes)
 }
 
@@ -156,28 +179,14 @@ impl Founding {
         candidates: &BTreeMap<SocketAddr, Candidate>,
         fresh: Duration,
     ) {
-        let mut present: BTreeSet<SocketAddr> = candidates
-            .iter()
-            .filter(|(_, candidate)| now.since(candidate.heard) <= fresh)
-            .map(|(addr, _)| *addr)
-            .collect();
+        let mut present = present(now, candidates, fresh);
         present.insert(cx.config.addr);
-        if !self.seeds.contains(&cx.config.addr) {
-            return;
-        }
-        let (enough, all) = match cx.config.expect {
-            Some(expected) => {
-                let all = present.len() >= usize::from(expected);
-                if all {
-                    self.slot.set_voters(voters(&present));
-                }
-                (all, all)
-            }
-            None => {
-                let seeds = present.intersection(&self.seeds).count();
-                (seeds * 2 > self.seeds.len(), seeds == self.seeds.len())
-            }
+        let (there, needed) = self.count(cx, &present);
+        let all = match cx.config.expect {
+            Some(_) => there >= needed,
+            None => there == self.seeds.len(),
         };
+        let enough = there >= needed;
         if !enough && !planted!(FoundAlone) {
             self.ready = None;
             return;
@@ -187,7 +196,8 @@ impl Founding {
             return;
         }
         if planted!(FoundAlone) && !enough {
-            cx.fate = Some(Fate::Seated(Box::new(found_alone(cx, now))));
+            let view = found_alone(cx, now, Alone::Told);
+            cx.fate = Some(Fate::Seated(Box::new(view)));
             return;
         }
         // One proposer at a time: the next in order takes over only if nothing came of it.
@@ -205,11 +215,40 @@ impl Founding {
             Proposal::Decided { .. } => {}
             Proposal::Choosing { .. } => self.perform(cx, now, candidates, fresh, Step::Choose),
             _ if now >= turn && due => {
+                if let Some(expected) = cx.config.expect {
+                    self.slot.set_voters(electorate(&present, expected));
+                }
                 let step = self.slot.prepare(cx.me);
                 self.perform(cx, now, candidates, fresh, step);
             }
             _ => {}
         }
+    }
+
+    /// How many that may found are there, and how many are needed.
+    fn count(&self, cx: &Context, present: &BTreeSet<SocketAddr>) -> (usize, usize) {
+        match cx.config.expect {
+            Some(_) if planted!(FoundByHints) => (present.len(), cx.whom.known() / 2 + 1),
+            Some(expected) => (present.len(), usize::from(expected)),
+            None => (
+                present.intersection(&self.seeds).count(),
+                self.seeds.len() / 2 + 1,
+            ),
+        }
+    }
+
+    /// What ends the waiting.
+    pub(crate) fn awaits(
+        &self,
+        cx: &Context,
+        now: Time,
+        candidates: &BTreeMap<SocketAddr, Candidate>,
+        fresh: Duration,
+    ) -> Awaits {
+        let mut present = present(now, candidates, fresh);
+        present.insert(cx.config.addr);
+        let (present, needed) = self.count(cx, &present);
+        Awaits::Founders { present, needed }
     }
 
     /// A message of the founding slot, from a candidate.
@@ -314,6 +353,10 @@ impl Founding {
                     .map(|(addr, candidate)| (*addr, (candidate.incarnation, candidate.record.clone())))
                     .collect();
                 nodes.insert(me, (cx.me, cx.record()));
+                if nodes.len() < usize::from(cx.config.expect.unwrap_or(0)) && !planted!(FoundByHints) {
+                    // Somebody has gone since: this is tried again with each round of Seeks.
+                    return;
+                }
                 let value = compose(cx, now, &nodes);
                 let step = self.slot.choose(FoundingView(value));
                 self.perform(cx, now, candidates, fresh, step);
@@ -365,6 +408,28 @@ impl Founding {
     }
 }
 
+/// The candidates heard lately.
+fn present(now: Time, candidates: &BTreeMap<SocketAddr, Candidate>, fresh: Duration) -> BTreeSet<SocketAddr> {
+    let heard =
+        |(addr, candidate): (&SocketAddr, &Candidate)| (now.since(candidate.heard) <= fresh).then_some(*addr);
+    candidates.iter().filter_map(heard).collect()
+}
+
+/// Those present, and as much weight for others that may exist as makes `expected` votes the least majority.
+fn electorate(present: &BTreeSet<SocketAddr>, expected: u16) -> Voters<SocketAddr> {
+    let mut electorate = voters(present);
+    let (all, here) = (
+        u32::from(expected) * 2 - 1,
+        u32::try_from(present.len()).unwrap_or(u32::MAX),
+    );
+    if planted!(FoundByHints) {
+        return electorate;
+    }
+    let absent = SocketAddr::from(([0, 0, 0, 0], 0));
+    electorate.members.push((absent, all.saturating_sub(here)));
+    electorate
+}
+
 fn voters(addrs: &BTreeSet<SocketAddr>) -> Voters<SocketAddr> {
     // R4: a majority of the seeds, never half of them.
     Voters {
@@ -384,5 +449,31 @@ fn founding(accepted: Acceptance<NodeView>) -> Acceptance<FoundingView> {
     Acceptance {
         ballot: accepted.ballot,
         value: FoundingView(accepted.value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(ports: std::ops::Range<u16>) -> BTreeSet<SocketAddr> {
+        ports
+            .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+            .collect()
+    }
+
+    #[test]
+    fn as_many_votes_as_are_expected_decide_and_never_fewer_whoever_is_there() {
+        let none = BTreeSet::new();
+        for expected in 1..8 {
+            for there in expected..2 * expected {
+                let electorate = electorate(&nodes(1..1 + there), expected);
+                let enough = |votes: u16| electorate.is_quorum(&nodes(1..1 + votes), &none);
+                assert!(!enough(expected - 1) && enough(expected), "{expected} of {there}");
+            }
+            // More were started than should have been: at least no two of the same electorate.
+            let crowd = electorate(&nodes(1..101), expected);
+            assert!(!crowd.is_quorum(&nodes(1..51), &none) && crowd.is_quorum(&nodes(1..52), &none));
+        }
     }
 }

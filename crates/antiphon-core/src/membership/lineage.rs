@@ -4,14 +4,14 @@
 //! as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior one dissolves: lower
 //! total weight; equal: founded later; equal: lower lineage. Its nodes join the other as fresh incarnations.
 //!
-//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the seeds that are
-//! no members, and without a primary at all the addresses it knows.
+//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the seeds and hints that
+//! are no members, and without a primary at all the addresses it knows. By the same Seeks locators know who is a member.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use antiphon_wire::membership::{Discovery, MembershipMessage, Standing};
+use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Standing};
 use antiphon_wire::{Evidence, Incarnation};
 
 use super::check;
@@ -22,6 +22,10 @@ use crate::Time;
 
 /// Members seek this many heartbeats apart while they are primary.
 const SLOW_SEEK: u32 = 8;
+/// A locator that answers is told this many heartbeats apart that a member is there.
+const REGISTER: u32 = 32;
+/// Of the strangers that a locator names, this many are asked at once.
+const MAX_KNOWN: usize = 16;
 
 /// Which of two lineages gives way: `Less` is the junior.
 fn seniority(one: &Standing, other: &Standing) -> Ordering {
@@ -50,6 +54,7 @@ impl Seat {
         let pace = if self.is_primary() { SLOW_SEEK } else { 1 };
         self.next_seek = now + cx.jitter(cx.config.profile.heartbeat * pace);
         let mut to: BTreeSet<SocketAddr> = founding::seeds_of(&cx.config);
+        to.extend(cx.whom.turn(now));
         if self.is_primary() {
             for member in &self.view.members {
                 to.remove(&member.addr);
@@ -57,7 +62,24 @@ impl Seat {
         } else {
             to.extend(self.view.members.iter().map(|member| member.addr));
         }
+        // Not all members at the same instant, however they were started: each after a time of its own.
+        let heartbeat = cx.config.profile.heartbeat;
+        let register = cx.jitter(heartbeat * REGISTER);
+        to.extend(cx.whom.due(now, register, heartbeat * pace));
         for addr in to {
+            self.seek_at(cx, addr);
+        }
+    }
+
+    /// Nodes that are no members, by a locator's word: others that wait, or that founded a cluster of their own.
+    fn known(&self, cx: &mut Context, now: Time, locator: SocketAddr, nodes: &[KnownNode]) {
+        cx.whom.answered(now, locator);
+        let strangers = nodes
+            .iter()
+            .map(|node| node.addr)
+            .filter(|addr| self.view.members.iter().all(|member| member.addr != *addr))
+            .take(MAX_KNOWN);
+        for addr in strangers {
             self.seek_at(cx, addr);
         }
     }
@@ -131,7 +153,8 @@ impl Seat {
                     return;
                 }
             }
-            Discovery::Refused { .. } => {}
+            Discovery::Known { addr, nodes } => self.known(cx, now, addr, &nodes),
+            Discovery::Refused { .. } | Discovery::Announce { .. } => {}
         }
         self.evaluate(cx, now);
     }

@@ -7,7 +7,7 @@
 //!               └── removed, merged: a fresh incarnation ────┘
 //! ```
 //!
-//! - [`founding`]: slot 0, whose acceptors are the seeds' addresses; [`seeking`]: a node without a view;
+//! - [`founding`]: slot 0, whose acceptors are addresses; [`seeking`]: a node without a view; [`hints`]: whom it asks;
 //! - [`seat`]: a member; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
@@ -48,6 +48,7 @@ use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 
 use self::context::{Context, Fate};
+use self::hints::{Hints, Whom};
 use self::history::History;
 use self::lifeline::Lifelines;
 use self::refusals::Refusals;
@@ -63,6 +64,7 @@ mod coordinator;
 mod cut;
 mod engine;
 mod founding;
+pub(crate) mod hints;
 mod history;
 mod inspect;
 mod joining;
@@ -76,7 +78,7 @@ mod seeking;
 pub mod slot;
 mod wish;
 
-pub(crate) use check::addresses_are_sound;
+pub(crate) use check::{addresses_are_sound, record_is_sound};
 pub(crate) use inspect::ask_of;
 
 /// What membership wants done, in order.
@@ -148,6 +150,7 @@ impl Membership {
             history: History::default(),
             refusals: Refusals::default(),
             past: None,
+            whom: Whom::default(),
             fate: None,
             trail: None,
         };
@@ -289,6 +292,16 @@ impl Membership {
         }
     }
 
+    /// Addresses found at run time replace those given before.
+    pub(crate) fn set_hints(&mut self, now: Time, hints: Hints) {
+        self.cx.detector.awake(now);
+        let news = self.cx.whom.set(hints);
+        if let (Phase::Seeking(seeking), true) = (&mut self.phase, news) {
+            seeking.hurry(&self.cx, now);
+        }
+        self.handle_timeout(now);
+    }
+
     /// Leave the cluster in order.
     pub(crate) fn leave(&mut self, now: Time) {
         match &mut self.phase {
@@ -358,6 +371,7 @@ impl Membership {
             match fate {
                 Fate::Seated(view) => {
                     self.seated = now;
+                    self.cx.whom.register_anew();
                     let mut seat = Seat::new(&mut self.cx, now, *view);
                     seat.tick(&mut self.cx, now);
                     self.phase = Phase::Seated(Box::new(seat));

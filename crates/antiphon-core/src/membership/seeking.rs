@@ -5,6 +5,8 @@
 //!        └─► Seek    (a candidate) ──► founding
 //! ```
 //!
+//! Besides the seeds it asks locators, and some of the addresses it was told of ([`super::hints`]), by turns.
+//!
 //! Everything here is repeated by a timer and idempotent. If the coordinator dies at any step, the Seeks that go on
 //! find out who is the coordinator now. If the decision that admits this node is lost with its author, any member that
 //! installed the view sends it when this node seeks again.
@@ -15,21 +17,27 @@ use std::time::Duration;
 
 use antiphon_wire::enquiry::{Ask, Objection};
 use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
-use antiphon_wire::{Incarnation, NodeView, ViewId};
+use antiphon_wire::{Incarnation, MAX_MEMBERS, NodeView, ViewId};
 
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
 use super::slot::FAST;
 use crate::inspection::Looking;
-use crate::{BallotStep, Event, PathTrouble, Time};
+use crate::{Awaits, BallotStep, Event, PathTrouble, Time};
 
 /// More candidates than this are not listened to.
-const MAX_CANDIDATES: usize = 64;
+const MAX_CANDIDATES: usize = MAX_MEMBERS;
+/// A Seek names this many of them, by turns.
+const OTHERS: usize = 64;
+/// A locator's answer is read up to here.
+const MAX_KNOWN: usize = 128;
 /// After this many tries the pace slows down.
 const EAGER_SEEKS: u32 = 200;
 /// What is still missing is said again after this long.
 const FORMING_REPEATS: Duration = Duration::from_secs(5);
+/// And when it has changed, after this long.
+const FORMING_CHANGES: Duration = Duration::from_millis(200);
 /// A seed that ended so many connections in a row, and never spoke, rejects this node.
 const REJECTED_AFTER: u32 = 3;
 /// The same refusal is told again after this long.
@@ -42,16 +50,16 @@ struct Target {
     heard: Time,
 }
 
-/// Seeds that have not answered, and those among them that reject this node's frames.
-type Missing = (Vec<SocketAddr>, Vec<SocketAddr>);
+/// Seeds and locators that have not answered, those among them that reject this node's frames, and what is waited for.
+type Missing = (Vec<SocketAddr>, Vec<SocketAddr>, Awaits);
 
 /// The state of a node without a view.
 #[derive(Debug)]
 pub(crate) struct Seeking {
     next_seek: Time,
+    last_seek: Time,
     seeks: u32,
     candidates: BTreeMap<SocketAddr, Candidate>,
-    rumoured: BTreeSet<SocketAddr>,
     target: Option<Target>,
     founding: Option<Founding>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
@@ -70,9 +78,9 @@ impl Seeking {
         let founder = founding::is_founder(&cx.config) && cx.past.is_none();
         Self {
             next_seek: start,
+            last_seek: start,
             seeks: 0,
             candidates: BTreeMap::new(),
-            rumoured: BTreeSet::new(),
             target: None,
             founding: founder.then(|| Founding::new(&cx.config)),
             remnant: None,
@@ -86,12 +94,15 @@ impl Seeking {
         if now < self.next_seek {
             return;
         }
-        if self.seeks == 0 && cx.past.is_none() && founding::founds_at_once(&cx.config) {
-            cx.fate = Some(Fate::Seated(Box::new(founding::found_alone(cx, now))));
+        let alone = founding::founds_at_once(&cx.config).filter(|_| self.seeks == 0 && cx.past.is_none());
+        if let Some(reason) = alone {
+            let view = founding::found_alone(cx, now, reason);
+            cx.fate = Some(Fate::Seated(Box::new(view)));
             return;
         }
         self.seeks = self.seeks.saturating_add(1);
-        let slow = if self.seeks > EAGER_SEEKS { 4 } else { 1 };
+        let slow = if self.is_slow() { 4 } else { 1 };
+        self.last_seek = now;
         self.next_seek = now + cx.jitter(cx.config.profile.retransmit * slow);
         self.seek(cx, now);
         self.found(cx, now);
@@ -100,6 +111,19 @@ impl Seeking {
 
     pub(crate) fn next_deadline(&self) -> Time {
         self.next_seek
+    }
+
+    fn is_slow(&self) -> bool {
+        self.seeks > EAGER_SEEKS
+    }
+
+    /// There is somebody new to ask: soon, however many tell of somebody new at the same time. A node that pauses after a
+    /// removal does not cut that short.
+    pub(crate) fn hurry(&mut self, cx: &Context, now: Time) {
+        if self.seeks > 0 {
+            let soon = now.max(self.last_seek + cx.config.profile.retransmit / 4);
+            self.next_seek = self.next_seek.min(soon);
+        }
     }
 
     fn seek(&mut self, cx: &mut Context, now: Time) {
@@ -125,12 +149,12 @@ impl Seeking {
         }
         let mut to = founding::seeds_of(&cx.config);
         to.extend(cx.past.iter().flat_map(|past| past.contacts.iter()).copied());
-        if cx.config.expect.is_some() {
-            to.extend(self.rumoured.iter().copied());
-        }
+        to.extend(cx.whom.turn(now));
+        let pace = cx.config.profile.retransmit;
+        to.extend(cx.whom.due(now, pace * 8, pace * 2));
+        let message = self.seek_message(cx, false);
         for addr in to {
-            let message = self.seek_message(cx, false);
-            cx.discover(addr, message);
+            cx.discover(addr, message.clone());
         }
         if self
             .target
@@ -159,14 +183,33 @@ impl Seeking {
             expect: cx.config.expect.unwrap_or(0),
             founder: self.founding.is_some(),
             standing: None,
-            others: self.candidates.keys().copied().collect(),
+            others: self.others(),
             reply,
         }
     }
 
-    /// A candidate heard within this long is present.
+    /// Other candidates: all of them if they fit, otherwise some, by turns.
+    fn others(&self) -> Vec<SocketAddr> {
+        let count = self.candidates.len();
+        let first = if count > OTHERS {
+            self.seeks as usize * OTHERS % count
+        } else {
+            0
+        };
+        self.candidates
+            .keys()
+            .copied()
+            .cycle()
+            .skip(first)
+            .take(count.min(OTHERS))
+            .collect()
+    }
+
+    /// A candidate heard within this long is present: as long as it takes to ask everyone ten times, or a few times where
+    /// that takes turns.
     fn fresh(&self, cx: &Context) -> Duration {
-        cx.config.profile.retransmit * 10
+        let slow = if self.is_slow() { 2 } else { 1 };
+        cx.config.profile.retransmit * (6 + 4 * cx.whom.rounds() * slow)
     }
 
     fn found(&mut self, cx: &mut Context, now: Time) {
@@ -181,7 +224,7 @@ impl Seeking {
 
     /// What this node looks for, for people.
     pub(crate) fn inspect(&self, cx: &Context, now: Time) -> Looking {
-        let (missing, rejecting) = self.missing_now(cx);
+        let (missing, rejecting, _) = self.missing_now(cx, now);
         let candidates = self.candidates.values();
         Looking {
             missing,
@@ -215,26 +258,37 @@ impl Seeking {
         differ.then(|| objection(seed_lists_differ(&ask.node, 0)))
     }
 
-    fn missing_now(&self, cx: &Context) -> Missing {
+    fn missing_now(&self, cx: &Context, now: Time) -> Missing {
         let missing: Vec<SocketAddr> = founding::seeds_of(&cx.config)
             .into_iter()
             .filter(|seed| *seed != cx.config.addr && !self.candidates.contains_key(seed))
+            .chain(cx.whom.silent_locators(now, FORMING_REPEATS))
             .collect();
         let rejects = |seed: &&SocketAddr| self.lost.get(*seed).is_some_and(|lost| *lost >= REJECTED_AFTER);
         let rejecting: Vec<SocketAddr> = missing.iter().filter(rejects).copied().collect();
-        (missing, rejecting)
+        let fresh = self.fresh(cx);
+        let awaits = match &self.founding {
+            Some(founding) => founding.awaits(cx, now, &self.candidates, fresh),
+            None => Awaits::Cluster,
+        };
+        (missing, rejecting, awaits)
     }
 
     fn report_missing(&mut self, cx: &mut Context, now: Time) {
-        let told = self.missing_now(cx);
+        let told = self.missing_now(cx, now);
         let news = match &self.missing {
             None => true,
-            Some((at, known)) => *known != told || now.since(*at) >= FORMING_REPEATS,
+            Some((at, known)) if *known != told => now.since(*at) >= FORMING_CHANGES,
+            Some((at, _)) => now.since(*at) >= FORMING_REPEATS,
         };
         if news && self.target.is_none() {
             self.missing = Some((now, told.clone()));
-            let (missing, rejecting) = told;
-            cx.event(Event::Forming { missing, rejecting });
+            let (missing, rejecting, awaits) = told;
+            cx.event(Event::Forming {
+                missing,
+                rejecting,
+                awaits,
+            });
         }
     }
 
@@ -243,7 +297,7 @@ impl Seeking {
     pub(crate) fn handle_path_trouble(&mut self, cx: &Context, addr: SocketAddr, trouble: PathTrouble) {
         if trouble != PathTrouble::Lost {
             self.lost.remove(&addr);
-        } else if founding::seeds_of(&cx.config).contains(&addr) {
+        } else if founding::seeds_of(&cx.config).contains(&addr) || cx.whom.is_locator(addr) {
             let lost = self.lost.entry(addr).or_default();
             *lost = lost.saturating_add(1);
         }
@@ -277,9 +331,11 @@ impl Seeking {
                 if standing.is_some() {
                     return;
                 }
-                let room = MAX_CANDIDATES - self.rumoured.len().min(MAX_CANDIDATES);
-                self.rumoured
-                    .extend(others.into_iter().chain([node.addr]).take(room));
+                // By number, everyone must hear of everyone; with seeds, they are enough.
+                if cx.config.expect.is_some() {
+                    let others = others.into_iter().take(OTHERS).chain([node.addr]);
+                    self.told(cx, now, others);
+                }
                 if founder && self.founding.is_some() {
                     if let Some(reason) = check::engines_differ(&cx.config, &node) {
                         self.refused(cx, now, reason, false);
@@ -300,8 +356,26 @@ impl Seeking {
                 self.here(cx, now, sender, addr, standing, (coordinator, coordinator_addr));
             }
             Discovery::Refused { to, reason, fatal } if to == cx.me => self.refused(cx, now, reason, fatal),
+            Discovery::Known { addr, nodes } => {
+                self.lost.remove(&addr);
+                cx.whom.answered(now, addr);
+                let nodes = nodes.into_iter().take(MAX_KNOWN).map(|node| node.addr);
+                self.told(cx, now, nodes);
+            }
+            // Heard by multicast, not here.
+            Discovery::Announce { .. } => {}
             // A joining node has nothing to admit or to be removed from.
             Discovery::Join { .. } | Discovery::Refused { .. } | Discovery::Removed { .. } => {}
+        }
+    }
+
+    fn told(&mut self, cx: &mut Context, now: Time, addrs: impl Iterator<Item = SocketAddr>) {
+        let mut news = false;
+        for addr in addrs {
+            news |= addr != cx.config.addr && cx.whom.tell(now, addr);
+        }
+        if news {
+            self.hurry(cx, now);
         }
     }
 
@@ -448,12 +522,12 @@ impl Seeking {
 
 fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {
     let expect = if expect > 0 {
-        format!(" or its expected number, {expect},")
+        format!(", or expects another number of nodes ({expect}),")
     } else {
         String::new()
     };
     format!(
-        "{} at {} has another seed list{expect} than this node; give all founding nodes the same",
+        "{} at {} has another seed list{expect} than this node; give all founding nodes the same list, or the same number",
         node.name, node.addr
     )
 }

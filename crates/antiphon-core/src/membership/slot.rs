@@ -278,9 +278,11 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         &self.voters
     }
 
-    /// Founding by number: the voters are known only once enough nodes are present. Ignored while proposing.
+    /// Founding by number: who votes is known only once enough nodes are present, and may change from ballot to ballot. To be
+    /// called right before [`Slot::prepare`]; ignored once the value is decided. The caller sees to it that quorums of any two of
+    /// the sets it gives, at whatever node, have a voter in common.
     pub fn set_voters(&mut self, voters: Voters<A>) {
-        if matches!(self.proposal, Proposal::Idle) {
+        if !matches!(self.proposal, Proposal::Decided { .. }) {
             self.voters = voters;
         }
     }

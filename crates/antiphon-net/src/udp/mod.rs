@@ -74,7 +74,7 @@ use socket::Datagrams;
 
 pub use enquiry::{Greeted, greet};
 pub(crate) use multicast::Caster;
-pub use multicast::MulticastConfig;
+pub use multicast::{MulticastConfig, MulticastSockets, sockets as multicast_sockets};
 pub use socket::{SMALLEST_DATAGRAM, listen};
 
 /// Settings of a UDP transport. Made with [`UdpConfig::new`], then changed field by field.

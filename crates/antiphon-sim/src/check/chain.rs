@@ -196,7 +196,7 @@ fn differences(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report
     });
 }
 
-/// R4: a founding view holds a majority of the seeds, and a second lineage has an excuse: those seeds forgot.
+/// R4: a founding view holds a majority of the seeds, or the number expected, and a second lineage has an excuse: those seeds forgot.
 fn founding(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &mut Report) {
     let seeds = &history.trace.seeds;
     let mut foundings: Vec<(Micros, Arc<NodeView>)> = Vec::new();
@@ -208,7 +208,18 @@ fn founding(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &m
             .iter()
             .filter(|seed| first.members.iter().any(|member| member.addr == **seed))
             .count();
-        let complete = first.primary_id().counter != 1 || seeds.is_empty() || 2 * present > seeds.len();
+        let founds = first.primary_id().counter == 1;
+        if let Some(expected) = history.trace.expect.filter(|_| founds) {
+            let enough = first.members.len() >= expected;
+            report.check("founding", *at, enough, || {
+                format!(
+                    "node view {} {} was founded by fewer than the {expected} nodes expected",
+                    first.id,
+                    names(first)
+                )
+            });
+        }
+        let complete = !founds || seeds.is_empty() || 2 * present > seeds.len();
         report.check("founding", *at, complete, || {
             format!(
                 "node view {} {} was founded by {present} of {} seeds",

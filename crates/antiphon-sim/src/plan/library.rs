@@ -4,6 +4,7 @@
 mod bulk;
 mod cuts;
 mod gaps;
+mod hints;
 mod levels;
 mod lifelines;
 mod links;
@@ -30,6 +31,8 @@ pub const NAMES: &[&str] = &[
     "r2-killed-while-voting",
     "r3-joiners-vanish",
     "r4-one-of-three-restarted",
+    "r4-hints-differ",
+    "r4-hints-come-late",
     "r6-merge",
     "r9-resets-and-proxies",
     "r12-founding-race",
@@ -236,6 +239,8 @@ impl Story<'_> {
             "r2-killed-while-voting" => self.killed_while_voting(),
             "r3-joiners-vanish" => self.joiners_vanish(),
             "r4-one-of-three-restarted" => self.one_of_three_restarted(),
+            "r4-hints-differ" => self.hints_differ(),
+            "r4-hints-come-late" => self.hints_come_late(),
             "r6-merge" => self.merge(),
             "r9-resets-and-proxies" => self.resets_and_proxies(),
             "r12-founding-race" => self.founding_race(),

@@ -22,6 +22,8 @@ pub struct Plan {
     pub slots: usize,
     /// How many of the slots every node is told as seeds.
     pub seeds: usize,
+    /// How they find each other, if they have no seeds.
+    pub hinted: Option<Hinted>,
     /// How many addresses a node has.
     pub links: usize,
     /// The slots that have only the first of them.
@@ -82,6 +84,15 @@ pub struct Faulty {
     pub removed: bool,
     /// In how many views they may go at most.
     pub views: usize,
+}
+
+/// Nodes without seeds: each is told at run time whom to ask.
+#[derive(Debug, Clone)]
+pub struct Hinted {
+    /// How many nodes must be there to found.
+    pub expect: u16,
+    /// Of whom the node at each slot is told from its start on. Slots above all others are addresses where nobody is.
+    pub told: Vec<Vec<Slot>>,
 }
 
 /// What is demanded at the end.
@@ -312,6 +323,8 @@ pub enum Action {
     Foreign(Slot, Micros),
     /// Another network from now on.
     Network(Box<Network>),
+    /// From now on the node at a slot is told of these, and of nobody else.
+    Tell(Slot, Vec<Slot>),
 }
 
 impl Action {
@@ -348,6 +361,7 @@ impl Action {
             Action::Garbage(..) => "garbage",
             Action::Foreign(..) => "foreign_cluster",
             Action::Network(_) => "network",
+            Action::Tell(..) => "tell",
         }
     }
 }

@@ -62,6 +62,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         name,
         slots,
         seeds: random.range(1.max(nodes as u64 / 2), nodes as u64) as usize,
+        hinted: None,
         links: 1,
         single: Vec::new(),
         never_apart: false,

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
 use bytes::Bytes;
 
-use super::{Door, Happening, World};
+use super::process::Input;
+use super::{Door, Happening, World, addr_of};
 use crate::agenda::Micros;
 use crate::plan::{Action, Network, Who};
 use crate::trace::{Ending, ProcessId, Seen, Slot};
@@ -53,6 +54,14 @@ impl World {
                 world.slow(id, *cost, *length);
             }),
             Action::Stall(who, length) => self.with(*who, action, |world, id| world.stall(id, *length)),
+            Action::Tell(slot, whom) => {
+                self.fault_note(action);
+                let known = *slot < self.told.len();
+                if known {
+                    self.tell(*slot, whom.clone());
+                }
+                known
+            }
             Action::Partition(sides) => {
                 self.fault_note(action);
                 for (i, one) in sides.iter().enumerate() {
@@ -196,6 +205,19 @@ impl World {
         true
     }
 
+    fn tell(&mut self, slot: Slot, whom: Vec<Slot>) {
+        self.told[slot] = whom;
+        self.hint(slot);
+    }
+
+    /// The node at a slot hears what it is told now, when it comes to it.
+    pub(super) fn hint(&mut self, slot: Slot) {
+        if let (Some(id), Some(told)) = (self.process_at(slot), self.told.get(slot)) {
+            let nodes = told.iter().copied().map(addr_of).collect();
+            self.accept(id, Input::Hints(nodes));
+        }
+    }
+
     fn fault_note(&mut self, action: &Action) {
         let text = format!("{action:?}");
         self.note(ProcessId::MAX, Seen::Fault(text));
@@ -312,6 +334,9 @@ impl World {
         };
         self.paths.iter_mut().for_each(|path| path.loss_ppm = 0);
         self.heal();
+        for slot in 0..self.told.len() {
+            self.tell(slot, (0..self.hosts.len()).collect());
+        }
         for slot in 0..self.hosts.len() {
             let Some(id) = self.hosts[slot].process else {
                 continue;

@@ -51,6 +51,8 @@ pub struct World {
     plan: Arc<Plan>,
     network: Network,
     hosts: Vec<Host>,
+    /// Of whom the node at each slot is told.
+    told: Vec<Vec<Slot>>,
     processes: Vec<Process>,
     paths: Vec<Path>,
     streams: Streams,
@@ -162,7 +164,10 @@ impl World {
             agenda.add(step.at, Happening::Step(index));
         }
         let mut trace = Trace::default();
-        trace.seeds.extend((0..plan.seeds).map(addr_of));
+        match &plan.hinted {
+            Some(hinted) => trace.expect = Some(usize::from(hinted.expect)),
+            None => trace.seeds.extend((0..plan.seeds).map(addr_of)),
+        }
         trace.never_apart = plan.never_apart;
         trace.faulty = plan.faulty.clone();
         trace.bridged = plan.bridged;
@@ -185,6 +190,10 @@ impl World {
                     powered: true,
                 })
                 .collect(),
+            told: plan
+                .hinted
+                .as_ref()
+                .map_or_else(Vec::new, |hinted| hinted.told.clone()),
             processes: Vec::new(),
             paths: vec![Path::default(); plan.slots * plan.slots * plan.links],
             streams: Streams::default(),

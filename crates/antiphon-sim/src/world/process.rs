@@ -15,7 +15,7 @@ use std::sync::Arc;
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
 use antiphon_core::wire::{Block, Incarnation, Member, NodeView};
 use antiphon_core::{
-    Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, LifelineEvent, Memory, Message,
+    Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, Hints, LifelineEvent, Memory, Message,
     Messages, Node, Output, PathTrouble, Time,
 };
 use bytes::Bytes;
@@ -84,6 +84,7 @@ pub(super) enum Input {
         trouble: PathTrouble,
     },
     Lifeline(LifelineEvent),
+    Hints(Vec<SocketAddr>),
     Timer,
     /// A connection has something to read.
     ReadStream(u64),
@@ -166,7 +167,13 @@ impl World {
         let id = self.processes.len();
         let cluster = if foreign { "foreign" } else { "simulated" };
         let mut config = Config::new(cluster, format!("n{slot}"), addr_of(slot));
-        config.seeds = (0..self.plan.seeds).map(addr_of).collect();
+        match &self.plan.hinted {
+            Some(hinted) => {
+                config.discovers = true;
+                config.expect = Some(hinted.expect);
+            }
+            None => config.seeds = (0..self.plan.seeds).map(addr_of).collect(),
+        }
         config.further = further(&self.plan, slot);
         // Half of the nodes know the other addresses of the seeds before they hear of them.
         if self.plan.links > 1 && self.random.percent(50) {
@@ -179,6 +186,7 @@ impl World {
         config.found = foreign;
         if foreign {
             config.seeds.clear();
+            config.expect = None;
         }
         config.profile = self.plan.profile.clone();
         config.engine = self.plan.membership;
@@ -246,6 +254,7 @@ impl World {
         });
         self.drive(id);
         if !foreign {
+            self.hint(slot);
             let groups: Vec<GroupIndex> = (0..self.plan.groups.len())
                 .filter(|group| self.plan.groups[*group].members.contains(&slot))
                 .collect();
@@ -398,6 +407,10 @@ impl World {
                 }
             }
             Input::Trouble { to, trouble } => process.node.handle_path_trouble(now, to, trouble),
+            Input::Hints(nodes) => {
+                let locators = Vec::new();
+                process.node.set_hints(now, Hints { nodes, locators });
+            }
             Input::Lifeline(event) => {
                 if process.node.handle_lifeline(now, event).is_err() {
                     self.count("refused_record");

@@ -3,8 +3,8 @@
 use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, Objection};
 use antiphon_wire::group::GroupTerms;
 use antiphon_wire::membership::{
-    AcceptedValue, Ballot, Certificate, Discovery, Heartbeat, LifelineRecord, MembershipMessage, NodeRecord,
-    Proof, SlotId, SlotMessage, Standing, Suspicion, VoteState,
+    AcceptedValue, Ballot, Certificate, Discovery, Heartbeat, KnownNode, LifelineRecord, MembershipMessage,
+    NodeRecord, Proof, SlotId, SlotMessage, Standing, Suspicion, VoteState,
 };
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Evidence, ViewId};
@@ -107,6 +107,31 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                 who: incarnation(3),
                 standing: standing(),
                 cause: "silent".to_owned(),
+            },
+        ),
+        (
+            "known",
+            Discovery::Known {
+                addr: member(3).addr,
+                nodes: vec![
+                    KnownNode {
+                        addr: member(1).addr,
+                        member: true,
+                        age_s: 0,
+                    },
+                    KnownNode {
+                        addr: "[2001:db8::3]:7400".parse().expect("an address"),
+                        member: false,
+                        age_s: 86_400,
+                    },
+                ],
+            },
+        ),
+        (
+            "announce",
+            Discovery::Announce {
+                addr: member(1).addr,
+                member: true,
             },
         ),
     ];

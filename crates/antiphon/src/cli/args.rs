@@ -9,6 +9,7 @@ use super::bench::BenchArgs;
 use super::console::args::{MembersArgs, ViewArgs, WhyArgs};
 use super::doctor::args::DoctorArgs;
 use super::exit;
+use super::locator::LocatorArgs;
 use super::patience::Patience;
 use super::size::Size;
 use super::swarm::{self, SwarmArgs};
@@ -30,6 +31,9 @@ pub(crate) enum Command {
     /// Run one node of a cluster until it is told to leave
     #[command(after_help = node_help())]
     Node(Box<NodeArgs>),
+    /// Tell newcomers where the nodes of a cluster are: a small server that is no node itself
+    #[command(after_help = exit::HELP)]
+    Locator(LocatorArgs),
     /// Make a new cluster key in a file that only you can read
     Key(KeyArgs),
     /// Find out why a node with these settings cannot form or join a cluster, step by step; nothing joins
@@ -95,9 +99,24 @@ pub(crate) struct NodeArgs {
 
     /// Addresses of the nodes that may found the cluster, the same list at each; a majority of them founds it.
     /// Without seeds, or with only its own address, a node founds a cluster at once. Further addresses of a seed may follow its
-    /// first: 10.0.0.1/10.1.0.1
+    /// first: 10.0.0.1/10.1.0.1. And where to find nodes again and again, which founds nothing (see --expect):
+    /// dns:NAME:PORT, srv:NAME, file:PATH, multicast[:GROUP[:PORT]][@IF]
     #[arg(long, env = "ANTIPHON_SEEDS", value_name = "A,B,…", value_delimiter = ',')]
     pub(crate) seeds: Option<Vec<String>>,
+
+    /// Addresses or names of locators (see `antiphon locator`), or srv:NAME, file:PATH; the port is 7410 if left out. Each is told of
+    /// this node, and asked for others
+    #[arg(long, env = "ANTIPHON_LOCATORS", value_name = "A,B,…", value_delimiter = ',')]
+    pub(crate) locators: Option<Vec<String>>,
+
+    /// DNS servers to ask, again and again, for what is found by name, instead of the system's; the port is 53 if left out
+    #[arg(
+        long,
+        env = "ANTIPHON_DNS_SERVER",
+        value_name = "ADDR:PORT",
+        value_delimiter = ','
+    )]
+    pub(crate) dns_server: Option<Vec<String>>,
 
     /// Group to join; give it again for more [default: main]
     #[arg(long, env = "ANTIPHON_GROUP", value_name = "G", value_delimiter = ',')]
@@ -167,8 +186,9 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_METADATA", value_name = "K=V", value_delimiter = ',')]
     pub(crate) metadata: Option<Vec<String>>,
 
-    /// Found the cluster only when a majority of this many nodes is present [default: a majority of the seeds]
-    #[arg(long, env = "ANTIPHON_EXPECT", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Found the cluster when this many nodes are there, wherever they were found, and agree: more than half of all that may be
+    /// started, at most 256, the same at each [default: a majority of the seeds]
+    #[arg(long, env = "ANTIPHON_EXPECT", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) expect: Option<u16>,
 
     /// Found a cluster at once, alone if need be; two nodes started so never become one cluster by themselves

@@ -36,11 +36,32 @@ pub(crate) enum Line {
     },
     /// No cluster yet.
     Forming {
-        /// The seeds that have not answered or are not ready.
+        /// The seeds and locators that have not answered or are not ready.
         missing: Vec<String>,
+        /// How many nodes are there of the `needed` ones to found a cluster, this one included. Left out if this node founds none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        present: Option<usize>,
+        /// How many it takes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        needed: Option<usize>,
         /// What is probably wrong, if there is a sign of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+    },
+    /// This node has founded a cluster of itself alone, as it was told.
+    FoundedAlone {
+        /// By which setting.
+        reason: String,
+    },
+    /// A source of addresses found others than before, or cannot find any, or can again.
+    Discovery {
+        /// As it is written in `seeds`; a locator's with `locator ` in front.
+        source: String,
+        /// What is in use of it now.
+        found: Vec<String>,
+        /// What is wrong, if something is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
     },
     /// A view of the cluster.
     NodeView {
@@ -591,13 +612,17 @@ mod tests {
         golden(
             Line::Forming {
                 missing: names(&["127.0.0.1:1"]),
+                present: Some(1),
+                needed: Some(2),
                 reason: None,
             },
-            r#"{"event":"forming","missing":["127.0.0.1:1"]}"#,
+            r#"{"event":"forming","missing":["127.0.0.1:1"],"present":1,"needed":2}"#,
         );
         golden(
             Line::Forming {
                 missing: names(&["127.0.0.1:1"]),
+                present: None,
+                needed: None,
                 reason: Some("why".into()),
             },
             r#"{"event":"forming","missing":["127.0.0.1:1"],"reason":"why"}"#,

@@ -10,6 +10,7 @@
 //! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
 //! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
 //! - [`console`]: questions to a running node; [`doctor`]: why a node cannot form or join a cluster.
+//! - [`locator`]: the server that tells newcomers where the nodes are.
 //! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
 //!
 //! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
@@ -26,6 +27,7 @@ mod hands;
 mod judge;
 mod key;
 mod lines;
+mod locator;
 mod node;
 mod patience;
 mod progress;
@@ -43,6 +45,7 @@ use exit::{Exit, Failed};
 pub(crate) fn run() -> i32 {
     let result = match Cli::parse().command {
         Command::Node(args) => node::run(*args),
+        Command::Locator(args) => locator::run(args),
         Command::Key(args) => key::generate(&args.file).map(|()| {
             eprintln!(
                 "wrote a new cluster key to {}; copy it to every node and keep it secret",

@@ -3,6 +3,7 @@
 //! Names are the same everywhere: `--key-file`, `ANTIPHON_KEY_FILE`, `key-file = "…"`. An unknown key in the file is an
 //! error that names it, since a setting that is silently ignored is found only when it was needed.
 
+mod discovery;
 mod multicast;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
+use antiphon::discovery::Source;
 use antiphon::{ClusterKey, Profile};
 use serde::Deserialize;
 
@@ -20,6 +22,7 @@ use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
 use super::size::Size;
+use discovery::DiscoverySettings;
 use multicast::MulticastSettings;
 
 /// The longest cluster, node or group name.
@@ -41,7 +44,9 @@ pub(crate) struct Settings {
     /// At least one.
     pub(crate) bind: Vec<SocketAddr>,
     pub(crate) advertise: Vec<SocketAddr>,
+    /// Those that are written out.
     pub(crate) seeds: Vec<Seed>,
+    pub(crate) discovery: DiscoverySettings,
     /// At least one.
     pub(crate) groups: Vec<String>,
     pub(crate) order: OrderName,
@@ -100,6 +105,8 @@ struct File {
     bind: Option<Strings>,
     advertise: Option<Strings>,
     seeds: Option<Strings>,
+    locators: Option<Strings>,
+    dns_server: Option<Strings>,
     group: Option<Strings>,
     order: Option<OrderName>,
     engine: Option<EngineName>,
@@ -217,9 +224,14 @@ impl Settings {
             .seeds
             .or(file.seeds.map(Strings::into_vec))
             .unwrap_or_default();
+        let discovery = DiscoverySettings::merge(
+            &seeds,
+            args.locators.or(file.locators.map(Strings::into_vec)),
+            args.dns_server.or(file.dns_server.map(Strings::into_vec)),
+        )?;
         let seeds = seeds
             .iter()
-            .filter(|text| !text.is_empty())
+            .filter(|text| !text.is_empty() && !Source::is_meant_by(text))
             .map(|text| text.split('/').map(|part| address("seeds", part)).collect())
             .map(|addresses: Result<_, _>| addresses.map(Seed))
             .collect::<Result<Vec<_>, _>>()?;
@@ -266,6 +278,7 @@ impl Settings {
             bind,
             advertise,
             seeds,
+            discovery,
             groups,
             order: args.order.or(file.order).unwrap_or(OrderName::Total),
             engine: args.engine.or(file.engine).unwrap_or_default(),
@@ -393,10 +406,18 @@ impl Settings {
         if !self.advertise.is_empty() {
             put("advertise", list(&self.advertise));
         }
-        put(
-            "seeds",
-            toml::Value::Array(self.seeds.iter().map(|seed| text(seed)).collect()),
-        );
+        let texts = |texts: &[String]| toml::Value::Array(texts.iter().map(|given| text(given)).collect());
+        put("seeds", texts(&self.discovery.all_seeds(&self.seeds)));
+        if !self.discovery.locators.is_empty() {
+            put("locators", texts(&self.discovery.locators));
+        }
+        if !self.discovery.dns_servers.is_empty() {
+            let servers = &self.discovery.dns_servers;
+            put(
+                "dns-server",
+                toml::Value::Array(servers.iter().map(|server| text(server)).collect()),
+            );
+        }
         put(
             "group",
             toml::Value::Array(self.groups.iter().map(|group| text(group)).collect()),
@@ -470,7 +491,7 @@ pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
     address_with(field, text, DEFAULT_PORT)
 }
 
-fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed> {
+pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
@@ -497,7 +518,7 @@ fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed
     }
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
+pub(crate) fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
@@ -622,7 +643,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
-        let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6 --group a --group b \
+        let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6,dns:db:1 --locators loc:1,127.0.0.1 --dns-server 127.0.0.1 --group a --group b \
                      --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();

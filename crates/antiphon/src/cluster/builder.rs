@@ -1,33 +1,32 @@
 //! From settings to a running node.
 
+mod addresses;
 #[cfg(all(feature = "console", unix))]
 mod console;
+mod discover;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fmt, io};
 
-use antiphon_core::wire::MAX_ADDRESSES;
 use antiphon_core::wire::frame::cluster_tag;
-use antiphon_core::{ClusterKey, Config, ConfigError, EngineKind, Policy, Profile};
+use antiphon_core::{ClusterKey, Config, EngineKind, Policy, Profile};
 use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
 use antiphon_net::udp::{self, MulticastConfig, UdpConfig, UdpTransport};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::shared::MAX_COMMANDS;
 use super::{Cluster, ClusterShared, Handle};
+use crate::discovery::{Board, Source, Tasks};
 use crate::driver::{self, Driver};
 use crate::{ClusterEvent, Error};
+use addresses::{advertised, conflict, resolve_all};
 
-/// How long host names among the seeds are tried.
-const RESOLVE_WITHIN: Duration = Duration::from_secs(30);
-/// Between two tries of a host name.
-const RESOLVE_EVERY: Duration = Duration::from_millis(500);
+pub(crate) use addresses::{check_addresses_of, parse_all};
 
 /// How messages travel between nodes. Each node chooses for what it sends; nodes that chose differently understand each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,6 +102,9 @@ pub struct Builder {
     bind: Vec<String>,
     advertise: Vec<String>,
     seeds: Vec<String>,
+    sources: Vec<Source>,
+    locators: Vec<String>,
+    dns_servers: Vec<SocketAddr>,
     metadata: BTreeMap<String, String>,
     expect: Option<u16>,
     found: bool,
@@ -123,7 +125,7 @@ pub struct Builder {
 }
 
 /// A transport that listens, what comes in by it, and where the others reach it: at least one address.
-type Bound = (Box<dyn antiphon_net::Transport>, Inputs, Vec<SocketAddr>);
+pub(crate) type Bound = (Box<dyn antiphon_net::Transport>, Inputs, Vec<SocketAddr>);
 
 impl Builder {
     pub(crate) fn new(cluster: String) -> Self {
@@ -133,6 +135,9 @@ impl Builder {
             bind: Vec::new(),
             advertise: Vec::new(),
             seeds: Vec::new(),
+            sources: Vec::new(),
+            locators: Vec::new(),
+            dns_servers: Vec::new(),
             metadata: BTreeMap::new(),
             expect: None,
             found: false,
@@ -180,7 +185,10 @@ impl Builder {
     /// Addresses or host names, each with its port, of the nodes to ask for the cluster: at most 64, the same list on all of
     /// them. A majority of them founds it; a node that is not among them only joins. None: see [`found`](Builder::found).
     /// The first address of a node with several; the others may follow it, `10.0.0.1:7400/10.1.0.1:7400`, so that it is found
-    /// while its first network is down.
+    /// while its first network is down. Names are resolved once, at the start.
+    ///
+    /// Among them may be [`Source`]s as text (`dns:db.example:7400`, `srv:_antiphon._udp.example`, `file:/etc/nodes`, `multicast`), whose
+    /// addresses are found again and again, as with [`discover`](Builder::discover). Those are only asked: they do not count for the majority.
     pub fn seeds(mut self, seeds: impl IntoIterator<Item = impl ToString>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.to_string()));
         self
@@ -192,7 +200,31 @@ impl Builder {
         self
     }
 
-    /// Found only when this many nodes are present: *their* majority, not the seeds', is the founding quorum.
+    /// Looks for others there too, again and again; at most 16 sources. Nobody founds a cluster by what is found so: give
+    /// [`expect`](Builder::expect) or [`found`](Builder::found), or seeds that name others; otherwise this node waits for a cluster to join.
+    pub fn discover(mut self, source: Source) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// Addresses or names of locators (see [`Locator`](crate::Locator)), such as `locator.example:7410`, or [`Source`]s as text; names are
+    /// resolved again and again, and all their addresses used, at most 16. Each is told of this node and asked for others.
+    /// What [`discover`](Builder::discover) says of founding holds here, too.
+    pub fn locators(mut self, locators: impl IntoIterator<Item = impl ToString>) -> Self {
+        self.locators
+            .extend(locators.into_iter().map(|locator| locator.to_string()));
+        self
+    }
+
+    /// Asks these DNS servers instead of the system's, for all that is found by names at run time. Needs the feature `dns`.
+    pub fn dns_servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.dns_servers.extend(servers);
+        self
+    }
+
+    /// Found only when this many different nodes are there, this one included, and have voted for it; the seeds then are only whom
+    /// to ask. Two clusters cannot be founded as long as fewer than twice as many nodes are ever started before the first
+    /// view: give at least more than half of the nodes that there may be. All of them the same number, at most 256.
     pub fn expect(mut self, nodes: u16) -> Self {
         self.expect = Some(nodes);
         self
@@ -295,19 +327,16 @@ impl Builder {
     /// If the future is dropped, no node is started.
     pub async fn start(self) -> Result<Cluster, Error> {
         let bind = match self.bind.as_slice() {
-            [] => vec![parse("127.0.0.1:0")?],
-            given => given.iter().map(|addr| parse(addr)).collect::<Result<_, _>>()?,
+            [] => vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            given => parse_all(given)?,
         };
-        let advertise: Vec<SocketAddr> = self
-            .advertise
-            .iter()
-            .map(|addr| parse(addr))
-            .collect::<Result<_, _>>()?;
-        check_addresses(&bind, &advertise).map_err(conflict)?;
+        let advertise = parse_all(&self.advertise)?;
+        check_addresses_of(&bind, &advertise)?;
         self.check_datagram()?;
         let mut seeds = Vec::with_capacity(self.seeds.len());
         let mut further_of_seeds = BTreeMap::new();
-        for seed in resolve_all(&self.seeds).await? {
+        let (written, sources) = self.split_seeds()?;
+        for seed in resolve_all(&written).await? {
             let Some((first, further)) = seed.split_first() else {
                 continue;
             };
@@ -327,8 +356,9 @@ impl Builder {
             *word = getrandom::u64().map_err(|_| Error::Entropy)?;
         }
         let (transport, inputs, addrs) = self.bind_transport(&bind, &advertise, &seeds)?;
-        let addr = addrs[0];
+        let (addr, confined) = (addrs[0], self.is_confined());
 
+        let sources = self.open_sources(sources, &bind, addr)?;
         let name = self
             .name
             .clone()
@@ -336,6 +366,7 @@ impl Builder {
         let mut config = Config::new(self.cluster.clone(), name.clone(), addr);
         config.further = addrs[1..].to_vec();
         config.seeds = seeds;
+        config.discovers = !sources.is_empty();
         config.further_of_seeds = further_of_seeds;
         config.expect = self.expect;
         config.found = self.found;
@@ -361,6 +392,8 @@ impl Builder {
             config,
             seed,
             allow_faults: self.allow_faults,
+            discovery: (!sources.is_empty())
+                .then(|| Tasks::start(sources, &Board::new(shared.clone(), confined))),
         };
         let driver = Driver::new(settings, shared.clone(), transport, inputs, command_receiver)?;
         #[cfg(all(feature = "console", unix))]
@@ -374,7 +407,7 @@ impl Builder {
     }
 
     /// Listens, and says where the others reach this node: at least one address.
-    fn bind_transport(
+    pub(crate) fn bind_transport(
         &self,
         bind: &[SocketAddr],
         advertise: &[SocketAddr],
@@ -511,11 +544,11 @@ impl Builder {
         }
     }
 
-    fn is_confined(&self) -> bool {
+    pub(crate) fn is_confined(&self) -> bool {
         self.key.is_none() && !self.insecure && self.memory.is_none()
     }
 
-    fn check_loopback(&self, field: &str, addr: SocketAddr) -> Result<(), Error> {
+    pub(crate) fn check_loopback(&self, field: &str, addr: SocketAddr) -> Result<(), Error> {
         if self.is_confined() && !addr.ip().is_loopback() {
             return Err(conflict(format!(
                 "`{field}` has {addr}, which is not a loopback address, and there is no `key`: whoever reaches the port \
@@ -526,182 +559,12 @@ impl Builder {
     }
 }
 
-fn conflict(reason: String) -> Error {
-    Error::Config(ConfigError::Conflict { reason })
-}
-
-fn parse(given: &str) -> Result<SocketAddr, Error> {
-    given.parse().map_err(|_| Error::Address {
-        given: given.to_owned(),
-        source: io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "an IP address and a port, like 10.0.0.2:7400 or [fd00::2]:7400, is needed",
-        ),
-    })
-}
-
-/// Whether a node may listen at and be reached at these addresses; the text says what is wrong and what to do.
-fn check_addresses(bind: &[SocketAddr], advertise: &[SocketAddr]) -> Result<(), String> {
-    let most = MAX_ADDRESSES;
-    for (field, addrs) in [("bind", bind), ("advertise", advertise)] {
-        if addrs.len() > most {
-            return Err(format!(
-                "`{field}` has {} addresses; a node has at most {most}",
-                addrs.len()
-            ));
-        }
-        for (index, addr) in addrs.iter().enumerate() {
-            let again = field == "advertise" || addr.port() != 0;
-            if again && addrs[..index].contains(addr) {
-                return Err(format!("`{field}` has {addr} twice: give each address once"));
-            }
-        }
-    }
-    let unspecified = bind.iter().find(|addr| addr.ip().is_unspecified());
-    if let Some(addr) = unspecified
-        && bind.len() > 1
-    {
-        return Err(format!(
-            "`bind` has {addr}, which listens on every address, beside others: give it alone, and each address that the \
-             others shall use with `advertise`"
-        ));
-    }
-    if unspecified.is_none() && !advertise.is_empty() && advertise.len() != bind.len() {
-        return Err(format!(
-            "`advertise` has {} addresses and `bind` has {}: give one for each, in the same order",
-            advertise.len(),
-            bind.len()
-        ));
-    }
-    Ok(())
-}
-
-/// Where the others reach a node that listens at `bound`.
-fn advertised(
-    bound: &[SocketAddr],
-    advertise: &[SocketAddr],
-    seeds: &[SocketAddr],
-) -> Result<Vec<SocketAddr>, Error> {
-    if advertise.is_empty() {
-        return bound
-            .iter()
-            .map(|bound| match bound.ip().is_unspecified() {
-                true => Ok(SocketAddr::new(own_ip(seeds)?.ip(), bound.port())),
-                false => Ok(*bound),
-            })
-            .collect();
-    }
-    // One that listens everywhere stands for all that are advertised.
-    let bound = bound.iter().chain(std::iter::repeat(&bound[0]));
-    let with_port = |(addr, bound): (&SocketAddr, &SocketAddr)| match addr.port() {
-        0 => SocketAddr::new(addr.ip(), bound.port()),
-        _ => *addr,
-    };
-    Ok(advertise.iter().zip(bound).map(with_port).collect())
-}
-
-/// All seeds have to be known: nodes that found a cluster together compare their lists. Each has at least one address.
-async fn resolve_all(seeds: &[String]) -> Result<Vec<Vec<SocketAddr>>, Error> {
-    let mut resolved = Vec::with_capacity(seeds.len());
-    let deadline = Instant::now() + RESOLVE_WITHIN;
-    for seed in seeds {
-        let mut addrs = Vec::new();
-        for part in seed.split('/') {
-            addrs.push(match part.parse() {
-                Ok(addr) => addr,
-                Err(_) => resolve(part, deadline).await?,
-            });
-        }
-        resolved.push(addrs);
-    }
-    Ok(resolved)
-}
-
-async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
-    let failed = |source| Error::Address {
-        given: seed.to_owned(),
-        source,
-    };
-    if !seed
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-    {
-        return Err(failed(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a seed is a host and a port, like db1.example:7400",
-        )));
-    }
-    loop {
-        let source = match tokio::net::lookup_host(seed).await {
-            Ok(mut found) => match found.next() {
-                Some(addr) => return Ok(addr),
-                None => io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
-            },
-            Err(source) => source,
-        };
-        if Instant::now() + RESOLVE_EVERY > deadline {
-            return Err(failed(source));
-        }
-        tracing::info!(target: "antiphon::net", seed, error = %source, "cannot resolve a seed yet; trying again");
-        tokio::time::sleep(RESOLVE_EVERY).await;
-    }
-}
-
-/// The address of the interface towards the first seed. Nothing is sent.
-fn own_ip(seeds: &[SocketAddr]) -> Result<SocketAddr, Error> {
-    let guess = |seed: &SocketAddr| {
-        let any: SocketAddr = if seed.is_ipv4() {
-            ([0, 0, 0, 0], 0).into()
-        } else {
-            ([0u16; 8], 0).into()
-        };
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(seed)?;
-        socket.local_addr()
-    };
-    seeds.first().and_then(|seed| guess(seed).ok()).ok_or_else(|| {
-        conflict("`bind` names no address that others could dial, and `seeds` do not tell which it is: give `advertise`".into())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn addrs(given: &[&str]) -> Vec<SocketAddr> {
         given.iter().map(|addr| addr.parse().unwrap()).collect()
-    }
-
-    #[test]
-    fn addresses_that_cannot_work_together_are_refused_with_what_to_do() {
-        let nine: Vec<String> = (1..10).map(|host| format!("10.0.0.{host}:1")).collect();
-        let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
-        for (bind, advertise, expected) in [
-            (&["10.0.0.1:1", "10.0.0.1:1"][..], &[][..], "twice"),
-            (&["10.0.0.1:1", "10.1.0.1:1"], &["192.0.2.1:1"], "one for each"),
-            (&["10.0.0.1:1"], &["192.0.2.1:1", "192.0.2.2:1"], "one for each"),
-            (&["0.0.0.0:1", "[::]:1"], &[], "alone"),
-            (&["10.0.0.1:1", "[::]:2"], &[], "alone"),
-            (&["[::]:1"], &["192.0.2.1:1", "192.0.2.1:1"], "twice"),
-            (&nine, &[], "at most 8"),
-        ] {
-            let error = check_addresses(&addrs(bind), &addrs(advertise)).expect_err(expected);
-            assert!(error.contains(expected), "{bind:?} {advertise:?}: {error}");
-        }
-        let free = addrs(&["127.0.0.1:0", "127.0.0.1:0"]);
-        assert_eq!(check_addresses(&free, &[]), Ok(()), "each gets a port of its own");
-    }
-
-    #[test]
-    fn what_is_advertised_stands_for_what_is_bound_in_the_same_order() {
-        let bound = addrs(&["10.0.0.1:7", "[fd00::1]:8"]);
-        assert_eq!(advertised(&bound, &[], &[]).unwrap(), bound);
-        let outside = addrs(&["192.0.2.1:0", "[2001:db8::1]:9"]);
-        let expected = addrs(&["192.0.2.1:7", "[2001:db8::1]:9"]);
-        assert_eq!(advertised(&bound, &outside, &[]).unwrap(), expected);
-        let everywhere = addrs(&["[::]:5"]);
-        let expected = addrs(&["192.0.2.1:5", "[2001:db8::1]:9"]);
-        assert_eq!(advertised(&everywhere, &outside, &[]).unwrap(), expected);
     }
 
     fn multicast(

@@ -1,6 +1,6 @@
 //! Node events: one sequence, any number of readers, none of whom skips a view or holds up another.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use antiphon_core::wire::{Incarnation, NodeView};
@@ -26,6 +26,10 @@ struct HubState {
     view: Option<Arc<NodeView>>,
     /// The last refusal or forming event, for those who subscribe while the cluster forms.
     forming: Option<ClusterEvent>,
+    /// That this incarnation has founded alone.
+    alone: Option<ClusterEvent>,
+    /// The last of each source of addresses.
+    discovery: BTreeMap<String, ClusterEvent>,
     ended: bool,
     readers: Vec<Weak<Queue>>,
     journal: Journal,
@@ -56,6 +60,8 @@ impl Hub {
         let mut state = self.lock();
         let queue = Arc::new(Queue::default());
         queue.extend(state.incarnation.map(ClusterEvent::Incarnation));
+        queue.extend(state.discovery.values().cloned());
+        queue.extend(state.alone.clone());
         queue.extend(state.view.clone().map(ClusterEvent::View));
         queue.extend(state.forming.clone());
         if state.ended {
@@ -85,6 +91,7 @@ impl Hub {
             ClusterEvent::Incarnation(incarnation) => {
                 state.incarnation = Some(*incarnation);
                 state.view = None;
+                state.alone = None;
             }
             ClusterEvent::View(view) => {
                 state.view = Some(view.clone());
@@ -92,6 +99,11 @@ impl Hub {
             }
             ClusterEvent::Forming { .. } | ClusterEvent::Refused { .. } => {
                 state.forming = Some(event.clone())
+            }
+            ClusterEvent::Alone { .. } => state.alone = Some(event.clone()),
+            ClusterEvent::Discovery { source, .. } => {
+                let source = source.clone();
+                state.discovery.insert(source, event.clone());
             }
             ClusterEvent::Link { .. }
             | ClusterEvent::Multicast { .. }
@@ -124,8 +136,8 @@ impl Hub {
 }
 
 impl Queue {
-    fn extend(&self, event: Option<ClusterEvent>) {
-        self.lock().events.extend(event);
+    fn extend(&self, events: impl IntoIterator<Item = ClusterEvent>) {
+        self.lock().events.extend(events);
     }
 
     /// Adds an event; false if the reader was too slow and its stream has ended.

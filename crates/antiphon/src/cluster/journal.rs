@@ -85,6 +85,7 @@ impl Journal {
 mod tests {
     use std::sync::Arc;
 
+    use antiphon_core::Awaits;
     use antiphon_core::wire::{Lineage, Member, NodeView, NodeViewId, ViewId};
 
     use super::*;
@@ -119,6 +120,7 @@ mod tests {
         ClusterEvent::Forming {
             missing: vec![([127, 0, 0, 1], missing).into()],
             rejecting: Vec::new(),
+            awaits: Awaits::Cluster,
         }
     }
 

@@ -24,6 +24,7 @@ use antiphon_core::{Inspection, WhyReport};
 use antiphon_net::{Fault, TransportCounters};
 use tokio::sync::oneshot;
 
+pub(crate) use builder::{Bound, check_addresses_of, parse_all};
 pub use builder::{Builder, Interface, MULTICAST_PORT, Multicast, Transport};
 pub use events::ClusterEvents;
 pub(crate) use events::Hub;
@@ -72,7 +73,8 @@ impl Cluster {
         self.handle.shared.hub().view()
     }
 
-    /// A stream of what happens to this node from now on. It starts with the present incarnation and view, if any.
+    /// A stream of what happens to this node from now on. It starts with the present incarnation and view, if any, and with what
+    /// each source of addresses found last.
     pub fn events(&self) -> ClusterEvents {
         self.handle.shared.hub().subscribe()
     }

@@ -564,7 +564,9 @@ pub(super) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
         ClusterEvent::Incarnation(incarnation) => Happening::Incarnation {
             incarnation: incarnation.to_string(),
         },
-        ClusterEvent::Forming { missing, rejecting } => Happening::Forming {
+        ClusterEvent::Forming {
+            missing, rejecting, ..
+        } => Happening::Forming {
             missing: missing.iter().map(ToString::to_string).collect(),
             rejecting: rejecting.iter().map(ToString::to_string).collect(),
         },
@@ -593,7 +595,8 @@ pub(super) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
             hears: *hears,
         },
         ClusterEvent::Left => Happening::Left {},
-        ClusterEvent::Overrun => return None,
+        // Said by the node's own lines.
+        ClusterEvent::Alone { .. } | ClusterEvent::Discovery { .. } | ClusterEvent::Overrun => return None,
     };
     let since = noted.at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(Happened {

@@ -27,13 +27,14 @@ use std::time::Duration;
 
 use antiphon_core::wire::{Cause, NodeView};
 use antiphon_core::{
-    Config, Event as CoreEvent, GroupHandle, GroupOptions, LifelineEvent, LinkCause, Node, Output, PeerLinks,
-    Time,
+    Config, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node, Output,
+    PeerLinks, Time,
 };
 use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::{ClusterShared, Command, Examined};
+use crate::discovery::Tasks;
 use crate::group::{GroupShared, Membership};
 use crate::{ClusterEvent, Error, Phase, Status};
 use clock::Clock;
@@ -52,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) config: Config,
     pub(crate) seed: [u64; 4],
     pub(crate) allow_faults: bool,
+    pub(crate) discovery: Option<Tasks>,
 }
 
 /// Owns one node. Dropped, it closes all handles and resets all lifelines.
@@ -65,6 +67,8 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     groups: BTreeMap<GroupHandle, GroupDriver>,
     people: People,
+    /// What finds others at run time, if anything was given for that.
+    discovery: Option<Tasks>,
     allow_faults: bool,
     life: Life,
 }
@@ -104,6 +108,7 @@ impl Driver {
             commands,
             groups: BTreeMap::new(),
             people: People::default(),
+            discovery: settings.discovery,
             allow_faults: settings.allow_faults,
             life: Life::Running,
         })
@@ -112,6 +117,9 @@ impl Driver {
     /// Runs until the node has left, was given up, or lost its transport.
     pub(crate) async fn run(mut self) {
         let mut inputs = Vec::with_capacity(INPUTS_PER_TURN);
+        if let Some(discovery) = &mut self.discovery {
+            self.node.set_hints(self.clock.now(), discovery.hints());
+        }
         self.perform();
         while matches!(self.life, Life::Running | Life::Leaving { .. }) {
             let sleep = self
@@ -129,6 +137,10 @@ impl Driver {
                     None => self.life = Life::Aborted,
                 },
                 () = self.shared.wake.notify.notified() => {}
+                hints = changed(&mut self.discovery) => {
+                    let now = self.clock.now();
+                    self.node.set_hints(now, hints);
+                }
                 () = tokio::time::sleep(sleep.unwrap_or_default()), if sleep.is_some() => {}
             }
             self.turn(&mut inputs);
@@ -216,17 +228,33 @@ impl Driver {
             CoreEvent::NodeView(view) => {
                 log_view(&self.shared.name, &view);
                 self.people.learn(&view);
+                if let Some(discovery) = &self.discovery {
+                    discovery.settle(view.is_primary());
+                }
                 self.shared.hub().publish(ClusterEvent::View(view));
             }
             CoreEvent::Incarnation(incarnation) => {
                 tracing::debug!(target: "antiphon::membership", node = %self.shared.name, %incarnation, "new incarnation");
+                if let Some(discovery) = &self.discovery {
+                    discovery.settle(false);
+                }
                 self.shared.hub().publish(ClusterEvent::Incarnation(incarnation));
             }
-            CoreEvent::Forming { missing, rejecting } => {
-                tracing::info!(target: "antiphon::membership", node = %self.shared.name, ?missing, ?rejecting, "forming");
-                self.shared
-                    .hub()
-                    .publish(ClusterEvent::Forming { missing, rejecting });
+            CoreEvent::Forming {
+                missing,
+                rejecting,
+                awaits,
+            } => {
+                tracing::info!(target: "antiphon::membership", node = %self.shared.name, ?missing, ?rejecting, ?awaits, "forming");
+                self.shared.hub().publish(ClusterEvent::Forming {
+                    missing,
+                    rejecting,
+                    awaits,
+                });
+            }
+            CoreEvent::Alone { reason } => {
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, ?reason, "founds a cluster of itself alone");
+                self.shared.hub().publish(ClusterEvent::Alone { reason });
             }
             CoreEvent::Refused { reason, fatal } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %reason, fatal, "refused");
@@ -428,6 +456,14 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.close_handles();
+    }
+}
+
+/// What discovery has found, when that changes.
+async fn changed(discovery: &mut Option<Tasks>) -> Hints {
+    match discovery {
+        Some(discovery) => discovery.changed().await,
+        None => std::future::pending().await,
     }
 }
 

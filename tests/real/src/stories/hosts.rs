@@ -136,9 +136,9 @@ fn one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed() {
         cluster.kill(outcast);
         cluster.start(&[outcast]);
         cluster.until("it says whom it misses", SOON, |trace| {
-            trace
-                .last(outcast)
-                .said(|event| matches!(event, Event::Forming { missing, reason: None } if missing.len() == 2))
+            trace.last(outcast).said(
+                |event| matches!(event, Event::Forming { missing, reason: None, .. } if missing.len() == 2),
+            )
         });
         cluster.throughout("it stays forming", Duration::from_secs(8), |trace| {
             !trace.last(outcast).primary()

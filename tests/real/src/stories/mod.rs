@@ -5,6 +5,7 @@
 //! - [`cutting`]: partitions, on loopback by injected faults and between hosts by cut cables;
 //! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of death;
 //! - [`datagrams`]: messages by UDP, through networks that lose some of it or all;
+//! - [`discovery`]: names, files, multicast and locators, while they change, fail and die;
 //! - [`objects`]: payloads of many megabytes, in files, through kills and joins;
 //! - [`paths`]: pairs that do not reach each other, while others reach both;
 //! - [`rolling`]: restarting all, one after the other, under load;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 mod cutting;
 mod datagrams;
+mod discovery;
 mod forming;
 mod hosts;
 mod killing;

@@ -83,7 +83,7 @@ fn stranger_stays_out(cluster: &Cluster, words: &[&str]) {
 fn stranger_says_what_to_check(cluster: &Cluster) {
     cluster.until("the stranger says what to check", SOON, |trace| {
         trace.last("n4").said(|event| {
-            matches!(event, Event::Forming { missing, reason: Some(reason) }
+            matches!(event, Event::Forming { missing, reason: Some(reason), .. }
                 if missing.iter().any(|seed| reason.contains(seed.as_str()))
                     && reason.contains("--key-file")
                     && reason.contains("--cluster"))

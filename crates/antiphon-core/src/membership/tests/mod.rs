@@ -7,4 +7,8 @@ mod coordinator;
 #[path = "stories.rs"]
 mod cut;
 mod cuts;
+#[path = "hints.rs"]
+mod hints_coordinator;
+#[path = "hints.rs"]
+mod hints_cut;
 mod net;

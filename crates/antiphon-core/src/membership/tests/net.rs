@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::super::{Effect, Membership};
 use crate::random::Random;
 use crate::{
-    Config, DialId, EngineKind, Event, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time,
+    Config, DialId, EngineKind, Event, Hints, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time,
 };
 
 const LATENCY: Duration = Duration::from_micros(300);
@@ -249,6 +249,35 @@ impl Net {
         let now = self.now;
         let host = self.hosts[node].as_mut().unwrap();
         host.membership.handle_path_trouble(now, addr(to), trouble);
+        self.drain(node);
+    }
+
+    /// A node is told of nodes, whether any run there or not.
+    pub(super) fn hint(&mut self, node: usize, whom: &[usize]) {
+        let nodes = whom.iter().copied().map(addr).collect();
+        let locators = Vec::new();
+        self.set_hints(node, Hints { nodes, locators });
+    }
+
+    /// A node is told of locators.
+    pub(super) fn hint_locators(&mut self, node: usize, whom: &[usize]) {
+        let locators = whom.iter().copied().map(addr).collect();
+        let nodes = Vec::new();
+        self.set_hints(node, Hints { nodes, locators });
+    }
+
+    fn set_hints(&mut self, node: usize, hints: Hints) {
+        let now = self.now;
+        let host = self.hosts[node].as_mut().unwrap();
+        host.membership.set_hints(now, hints);
+        self.drain(node);
+    }
+
+    /// Somebody who is no node says something to a node.
+    pub(super) fn discover(&mut self, node: usize, sender: Incarnation, message: Discovery) {
+        let now = self.now;
+        let host = self.hosts[node].as_mut().unwrap();
+        host.membership.handle_discovery(now, addr(0), sender, message);
         self.drain(node);
     }
 

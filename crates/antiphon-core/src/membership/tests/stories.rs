@@ -3,7 +3,7 @@
 use antiphon_wire::Cause;
 
 use super::net::{Net, addr, config};
-use crate::{EngineKind, Event, PathTrouble, WhyEntry};
+use crate::{Awaits, EngineKind, Event, PathTrouble, WhyEntry};
 
 fn engine() -> EngineKind {
     if module_path!().ends_with("cut") {
@@ -52,12 +52,15 @@ fn a_node_that_misses_most_seeds_stays_forming_and_says_whom_it_misses() {
     net.run_ms(20_000);
     assert!(net.view(0).is_none());
     let missing = vec![addr(1), addr(2)];
-    let rejecting = Vec::new();
-    assert!(
-        net.host(0)
-            .events
-            .contains(&Event::Forming { missing, rejecting })
-    );
+    let forming = Event::Forming {
+        missing,
+        rejecting: Vec::new(),
+        awaits: Awaits::Founders {
+            present: 1,
+            needed: 2,
+        },
+    };
+    assert!(net.host(0).events.contains(&forming));
     net.start(1, config(1, 3));
     net.run_ms(1500);
     net.assert_one_view(&[0, 1]);
@@ -71,6 +74,10 @@ fn a_node_whose_connections_are_closed_again_and_again_says_who_rejects_it() {
         let forming = Event::Forming {
             missing: vec![addr(1), addr(2)],
             rejecting: rejecting.iter().map(|node| addr(*node)).collect(),
+            awaits: Awaits::Founders {
+                present: 1,
+                needed: 2,
+            },
         };
         net.host(0).events.contains(&forming)
     };

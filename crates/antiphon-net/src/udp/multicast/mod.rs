@@ -153,6 +153,30 @@ impl Caster {
     }
 }
 
+/// Sockets of a group that somebody else reads and writes, datagram by datagram.
+#[derive(Debug)]
+pub struct MulticastSockets {
+    /// Bound to the group: hears nothing else. Does not block.
+    pub ears: std::net::UdpSocket,
+    /// Sends through the interface. Does not block.
+    pub mouth: std::net::UdpSocket,
+    /// Where to send to.
+    pub group: SocketAddr,
+}
+
+/// Joins a group for something else than frames of a node.
+///
+/// # Errors
+/// What the system says, or what is wrong with the settings.
+pub fn sockets(config: &MulticastConfig) -> io::Result<MulticastSockets> {
+    check(config, false)?;
+    Ok(MulticastSockets {
+        ears: ears(config)?,
+        mouth: mouth(config)?,
+        group: scoped(config),
+    })
+}
+
 fn check(config: &MulticastConfig, loopback_only: bool) -> io::Result<()> {
     let on_loopback = config.group.is_ipv4() && config.interface.is_ipv4() && config.interface.is_loopback();
     let trouble = if !config.group.ip().is_multicast() {

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use antiphon::discovery::Source;
+
 use super::report::{Report, Step};
 use crate::cli::settings::{DEFAULT_PORT, Written};
 
@@ -26,6 +28,12 @@ pub(super) async fn resolve(report: &mut Report, written: &Written) -> Usable {
         ("seeds", &written.seeds, &mut usable.seeds),
     ] {
         for text in texts {
+            if field == "seeds" && Source::is_meant_by(text) {
+                let why = "a node finds others there while it runs, and its `discovery` lines say whom: not examined here";
+                report.add(Step::skipped("name", format!("{field} {text}"), why));
+                good.push(text.clone());
+                continue;
+            }
             let mut all = true;
             for part in text.split('/') {
                 all &= resolve_one(report, field, part.trim()).await;

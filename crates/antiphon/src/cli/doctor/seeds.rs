@@ -613,6 +613,7 @@ fn config(settings: &Settings, advertised: &[SocketAddr]) -> Config {
         }
     }
     config.expect = settings.expect;
+    config.discovers = !settings.discovery.is_empty();
     config.found = settings.found;
     config.metadata = settings.metadata.clone();
     config.weight = settings.weight;

@@ -72,8 +72,19 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
         );
     }
     let others = settings.seeds.len() - usize::from(enquiries.founder && settings.expect.is_none());
-    if settings.found || (others == 0 && settings.expect.is_none_or(|expect| expect <= 1)) {
+    let finds_others = !settings.discovery.is_empty();
+    if settings.found
+        || settings.expect == Some(1)
+        || (others == 0 && settings.expect.is_none() && !finds_others)
+    {
         return report.verdict(true, "this node founds a cluster by itself, at once".to_owned());
+    }
+    if others == 0 && settings.expect.is_none() {
+        return report.verdict(
+            false,
+            "this node founds no cluster without --expect or --found: it waits for one that its sources or locators lead to"
+                .to_owned(),
+        );
     }
     let mut alike: Vec<usize> = enquiries
         .asked

@@ -104,11 +104,41 @@ fn describe(line: &Line) -> String {
         Line::Incarnation { incarnation } => {
             format!("going on as a fresh incarnation, {}", short(incarnation))
         }
-        Line::Forming { missing, .. } if missing.is_empty() => {
-            "forming: not enough nodes are ready to found the cluster".to_owned()
+        Line::FoundedAlone { reason } => {
+            format!(
+                "founds a new cluster, ALONE, since {reason}; a cluster that runs elsewhere is another one"
+            )
         }
-        Line::Forming { missing, reason } => {
-            let mut text = format!("forming: no answer yet from {}", missing.join(", "));
+        Line::Discovery {
+            source,
+            found,
+            problem,
+        } => {
+            let found = match found.as_slice() {
+                [] => "nobody".to_owned(),
+                found => found.join(", "),
+            };
+            match problem {
+                None => format!("{source} finds {found}"),
+                Some(problem) => format!("{source}: {problem}\n- in use: {found}"),
+            }
+        }
+        Line::Forming {
+            missing,
+            present,
+            needed,
+            reason,
+        } => {
+            let mut text = match (present, needed) {
+                (Some(present), Some(needed)) if present < needed => {
+                    format!("forming: {present} of {needed} nodes are here that it takes to found a cluster")
+                }
+                (Some(_), _) => "forming: enough nodes are here to found a cluster".to_owned(),
+                (None, _) => "forming: looking for a cluster to join; this node founds none".to_owned(),
+            };
+            if !missing.is_empty() {
+                let _ = write!(text, "; no answer yet from {}", missing.join(", "));
+            }
             if let Some(reason) = reason {
                 let _ = write!(text, "\n- {reason}");
             }
@@ -258,7 +288,7 @@ fn short(incarnation: &str) -> &str {
 }
 
 /// "20:15:07.123", UTC.
-fn time_of_day(now: SystemTime) -> String {
+pub(super) fn time_of_day(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs() % 86_400;
     format!(
@@ -312,11 +342,38 @@ mod tests {
     fn a_node_that_is_turned_away_is_told_what_to_check() {
         let line = Line::Forming {
             missing: vec!["127.0.0.1:7".into()],
+            present: Some(1),
+            needed: Some(2),
             reason: Some("check the key".into()),
         };
         assert_eq!(
             describe(&line),
-            "forming: no answer yet from 127.0.0.1:7\n- check the key"
+            "forming: 1 of 2 nodes are here that it takes to found a cluster; no answer yet from 127.0.0.1:7\n- check the key"
+        );
+    }
+
+    #[test]
+    fn how_others_are_found_and_who_founds_alone_is_said_to_people_and_programs() {
+        let line = Line::Discovery {
+            source: "dns:db:7400".into(),
+            found: vec!["10.0.0.1:7400".into()],
+            problem: Some("no DNS server answers".into()),
+        };
+        assert_eq!(
+            describe(&line),
+            "dns:db:7400: no DNS server answers\n- in use: 10.0.0.1:7400"
+        );
+        assert_eq!(
+            serde_json::to_string(&line).unwrap(),
+            r#"{"event":"discovery","source":"dns:db:7400","found":["10.0.0.1:7400"],"problem":"no DNS server answers"}"#
+        );
+        let line = Line::FoundedAlone {
+            reason: "--found is given".into(),
+        };
+        assert!(describe(&line).contains("ALONE, since --found is given"));
+        assert_eq!(
+            serde_json::to_string(&line).unwrap(),
+            r#"{"event":"founded_alone","reason":"--found is given"}"#
         );
     }
 

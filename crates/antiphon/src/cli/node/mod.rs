@@ -183,7 +183,9 @@ impl Drop for CleanUp {
 async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
     let mut builder = Cluster::builder(&settings.cluster)
         .name(&settings.name)
-        .seeds(&settings.seeds)
+        .seeds(settings.discovery.all_seeds(&settings.seeds))
+        .locators(&settings.discovery.locators)
+        .dns_servers(settings.discovery.dns_servers.iter().copied())
         .profile(settings.profile.clone())
         .transport(settings.transport.transport())
         .membership(settings.membership.engine())
@@ -247,14 +249,6 @@ async fn hint(settings: &Settings, printer: &Printer) {
             "              type a line to send it to group {group}; /why NAME, /view; Ctrl-C leaves (times are UTC)"
         ))
         .await;
-    let alone = settings.seeds.iter().all(|seed| seed.0[0] == settings.bind[0]);
-    if alone || settings.found {
-        printer
-            .print_text(
-                "              no other seeds (or --found): this node founds a cluster by itself".to_owned(),
-            )
-            .await;
-    }
 }
 
 /// Makes the kernel end this process when the one that started it ends, however that happens.
@@ -279,6 +273,11 @@ pub(crate) fn die_with(parent: i32) {
         }
         std::process::exit(Exit::Failure.code());
     });
+}
+
+/// The time of day, as it stands before lines for people.
+pub(crate) fn clock() -> String {
+    human::time_of_day(now())
 }
 
 /// The time for people.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon::{
-    Cause, ClusterEvent, Departure, Event, LinkCause, LinkStatus, Member, NodeView, NodeViewId, Outcome,
-    PathTrouble, View, WhyReport,
+    Alone, Awaits, Cause, ClusterEvent, Departure, Event, LinkCause, LinkStatus, Member, NodeView,
+    NodeViewId, Outcome, PathTrouble, View, WhyReport,
 };
 
 use super::spool::Spool;
@@ -79,9 +79,37 @@ impl Names {
             ClusterEvent::Incarnation(incarnation) => Some(Line::Incarnation {
                 incarnation: incarnation.to_string(),
             }),
-            ClusterEvent::Forming { missing, rejecting } => Some(Line::Forming {
-                missing: missing.iter().map(ToString::to_string).collect(),
-                reason: rejection(&rejecting),
+            ClusterEvent::Forming {
+                missing,
+                rejecting,
+                awaits,
+            } => {
+                let (present, needed) = match awaits {
+                    Awaits::Founders { present, needed } => (Some(present), Some(needed)),
+                    _ => (None, None),
+                };
+                Some(Line::Forming {
+                    missing: missing.iter().map(ToString::to_string).collect(),
+                    present,
+                    needed,
+                    reason: rejection(&rejecting),
+                })
+            }
+            ClusterEvent::Alone { reason } => Some(Line::FoundedAlone {
+                reason: match reason {
+                    Alone::Told => "--found or --expect 1 is given".to_owned(),
+                    _ => "no seeds but itself, no other source of addresses and no --expect are given"
+                        .to_owned(),
+                },
+            }),
+            ClusterEvent::Discovery {
+                source,
+                found,
+                problem,
+            } => Some(Line::Discovery {
+                source,
+                found: found.iter().map(ToString::to_string).collect(),
+                problem,
             }),
             ClusterEvent::View(view) => {
                 self.learn(&view);

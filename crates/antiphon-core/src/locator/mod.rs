@@ -1,0 +1,294 @@
+//! A locator: a small server that knows where the cluster's nodes are, and tells newcomers.
+//!
+//! ```text
+//!   node without a view ── Seek, at each round ────────► locator     remembers it: waiting
+//!   member ─────────────── Seek, every few seconds ────► locator     remembers it: a member, of which lineage
+//!                       ◄── Known { members, others } ──
+//! ```
+//! It speaks the wire and has the key of the cluster, and is not one of its nodes: it never votes, founds, or is in a view. What
+//! it tells are addresses to ask ([`crate::Hints`]); a node believes only what it then hears from there. So a locator that is out of
+//! date, has forgotten everything, or lies, delays nodes and can do no more.
+//!
+//! There may be several. They know nothing of each other, since every node registers with each of them: what one knows, the others
+//! learn by themselves.
+//!
+//! # What it answers
+//! To a node without a view: members heard lately, others that wait, and unless there are a few members, also whom it heard
+//! long ago (from before it was started again, if its state was kept). To a member: nodes that wait, and members of other
+//! lineages; so two clusters that were founded under one name meet, and newcomers whose own hints lead nowhere are found.
+//!
+//! # Bounds
+//! [`MAX_LOCATED`] nodes, by address; the one heard longest ago makes room. What was not heard for a day is forgotten. An answer
+//! names at most [`MAX_ANSWER`]. Nothing is sent unless asked.
+//!
+//! # When…
+//! - *it dies*: newcomers find nothing by it, and those that have other hints, another locator or seeds go on with them; members
+//!   are not concerned. It may die at any step, since no answer depends on an earlier one;
+//! - *it starts again without its state*: it knows within a few seconds who is there, as all register again. Until then its answers
+//!   are empty, which no node takes for "there is no cluster": by hints nobody founds;
+//! - *it starts again with its state*: it answers with what it knew, marked by age;
+//! - *it starts first, or last*: nodes ask again and again;
+//! - *all is restarted at once*: nodes register as waiting, learn of each other, and found by `expect` or their seeds.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::frame::{FrameCodec, Kind, OpenError};
+use antiphon_wire::membership::{Discovery, KnownNode, NodeRecord, Standing};
+use antiphon_wire::record::Record;
+use antiphon_wire::{Incarnation, Lineage, Reader, Wire};
+use bytes::Bytes;
+
+use crate::config::validate_name;
+use crate::membership::record_is_sound;
+use crate::random::Random;
+use crate::{Class, ClusterKey, ConfigError, Output, Time};
+
+/// The most nodes that a locator remembers.
+pub const MAX_LOCATED: usize = 1024;
+/// The most nodes that an answer names.
+const MAX_ANSWER: usize = 128;
+/// A node that was heard within this long is there, as far as a locator knows: members of the slowest profile register once in
+/// a minute at least.
+const PRESENT_WITHIN: Duration = Duration::from_secs(90);
+/// What was not heard for this long is forgotten.
+const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+/// With this many present members nobody needs to try old addresses.
+const ENOUGH_MEMBERS: usize = 3;
+
+/// A node as a locator knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// Its name.
+    pub name: String,
+    /// Where it is reached.
+    pub addr: SocketAddr,
+    /// The lineage of the primary view it was in when it was heard; `None` if it was in none.
+    pub member_of: Option<Lineage>,
+    /// How long ago it was heard.
+    pub age: Duration,
+}
+
+#[derive(Debug)]
+struct Acquaintance {
+    name: String,
+    member_of: Option<Lineage>,
+    heard: Time,
+    /// What has to be added to the time since `heard`: more than nothing if the locator was started again since.
+    older: Duration,
+}
+
+impl Acquaintance {
+    fn age(&self, now: Time) -> Duration {
+        now.since(self.heard) + self.older
+    }
+}
+
+/// A locator's state machine: frames in, frames out. It needs no timer.
+#[derive(Debug)]
+pub struct Locator {
+    addr: SocketAddr,
+    codec: FrameCodec,
+    known: BTreeMap<SocketAddr, Acquaintance>,
+    outputs: VecDeque<Output>,
+    news: VecDeque<Located>,
+    refused: u64,
+    answered: u64,
+}
+
+impl Locator {
+    /// A locator for the cluster of this name, reached at `addr`. `seed` must be fresh entropy in a product.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the name or the address cannot work.
+    pub fn new(
+        cluster: &str,
+        addr: SocketAddr,
+        key: Option<&ClusterKey>,
+        seed: [u64; 4],
+    ) -> Result<Self, ConfigError> {
+        validate_name("cluster", cluster)?;
+        if addr.port() == 0 || addr.ip().is_unspecified() {
+            return Err(ConfigError::Conflict {
+                reason:
+                    "the advertised address must be one that nodes can dial: give a concrete address and port"
+                        .into(),
+            });
+        }
+        let me = Incarnation(Random::new(seed).next_u128());
+        Ok(Self {
+            addr,
+            codec: FrameCodec::new(cluster, key, me),
+            known: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            news: VecDeque::new(),
+            refused: 0,
+            answered: 0,
+        })
+    }
+
+    /// What an earlier start of this locator knew. What was heard since wins.
+    pub fn restore(&mut self, now: Time, located: impl IntoIterator<Item = Located>) {
+        for node in located.into_iter().take(MAX_LOCATED) {
+            if validate_name("name", &node.name).is_ok() && node.age < REMEMBERED_FOR {
+                self.known.entry(node.addr).or_insert(Acquaintance {
+                    name: node.name,
+                    member_of: node.member_of,
+                    heard: now,
+                    older: node.age,
+                });
+            }
+        }
+        self.make_room(now);
+    }
+
+    /// A frame arrived.
+    ///
+    /// # Errors
+    /// Why it was refused before anything in it was read; nothing changed.
+    pub fn handle_frame(&mut self, now: Time, frame: Bytes) -> Result<(), OpenError> {
+        let opened = self.codec.open(frame).inspect_err(|_| self.refused += 1)?;
+        let mut reader = Reader::new(opened.records);
+        while !reader.is_empty() {
+            match Record::decode(&mut reader) {
+                Ok(Record::Discovery(Discovery::Seek {
+                    node,
+                    standing,
+                    reply,
+                    ..
+                })) => {
+                    if record_is_sound(&node) && node.addr != self.addr {
+                        self.sought(now, node, standing, reply);
+                    }
+                }
+                // Whoever takes a locator for a node says other things, too.
+                Ok(_) => {}
+                Err(_) => {
+                    self.refused += 1;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// The next node that is new here, or became a member, or is none any more.
+    pub fn poll_news(&mut self) -> Option<Located> {
+        self.news.pop_front()
+    }
+
+    /// All nodes known, in the order of their addresses.
+    pub fn located(&self, now: Time) -> Vec<Located> {
+        self.known
+            .iter()
+            .map(|(addr, known)| Located {
+                name: known.name.clone(),
+                addr: *addr,
+                member_of: known.member_of,
+                age: known.age(now),
+            })
+            .collect()
+    }
+
+    /// How many Seeks were answered, and how many frames refused.
+    pub fn counters(&self) -> (u64, u64) {
+        (self.answered, self.refused)
+    }
+
+    fn sought(&mut self, now: Time, node: NodeRecord, standing: Option<Standing>, reply: bool) {
+        let member_of = standing
+            .filter(|standing| standing.primary)
+            .map(|standing| standing.lineage);
+        let seen = self.known.insert(
+            node.addr,
+            Acquaintance {
+                name: node.name.clone(),
+                member_of,
+                heard: now,
+                older: Duration::ZERO,
+            },
+        );
+        let old = seen.is_some_and(|seen| {
+            seen.name == node.name && seen.member_of == member_of && seen.age(now) <= PRESENT_WITHIN
+        });
+        if !old {
+            self.make_room(now);
+            // Nobody need listen.
+            if self.news.len() >= MAX_LOCATED {
+                self.news.pop_front();
+            }
+            self.news.push_back(Located {
+                name: node.name,
+                addr: node.addr,
+                member_of,
+                age: Duration::ZERO,
+            });
+        }
+        if !reply {
+            let nodes = self.answer(now, node.addr, member_of);
+            self.answered += 1;
+            let answer = Record::Discovery(Discovery::Known {
+                addr: self.addr,
+                nodes,
+            });
+            let frame = self.codec.seal(Kind::Control, &encode_to_vec(&answer));
+            for to in [node.addr].into_iter().chain(node.further) {
+                self.outputs.push_back(Output::Frame {
+                    to,
+                    class: Class::Control,
+                    frame: frame.clone().into(),
+                });
+            }
+        }
+    }
+
+    /// The nodes that one at this address is told of.
+    fn answer(&self, now: Time, to: SocketAddr, member_of: Option<Lineage>) -> Vec<KnownNode> {
+        let mut nodes: Vec<(bool, KnownNode)> = self
+            .known
+            .iter()
+            .filter(|(addr, known)| **addr != to && (member_of.is_none() || known.member_of != member_of))
+            .map(|(addr, known)| {
+                let age = known.age(now);
+                let node = KnownNode {
+                    addr: *addr,
+                    member: known.member_of.is_some(),
+                    age_s: u32::try_from(age.as_secs()).unwrap_or(u32::MAX),
+                };
+                (age <= PRESENT_WITHIN, node)
+            })
+            .collect();
+        let members = nodes
+            .iter()
+            .filter(|(present, node)| *present && node.member)
+            .count();
+        if members >= ENOUGH_MEMBERS || member_of.is_some() {
+            nodes.retain(|(present, _)| *present);
+        }
+        nodes.sort_by_key(|(present, node)| (Reverse(*present), Reverse(node.member), node.age_s));
+        nodes.into_iter().take(MAX_ANSWER).map(|(_, node)| node).collect()
+    }
+
+    fn make_room(&mut self, now: Time) {
+        self.known.retain(|_, known| known.age(now) < REMEMBERED_FOR);
+        while self.known.len() > MAX_LOCATED {
+            let oldest = self
+                .known
+                .iter()
+                .max_by_key(|(_, known)| known.age(now))
+                .map(|(addr, _)| *addr);
+            oldest.map(|oldest| self.known.remove(&oldest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

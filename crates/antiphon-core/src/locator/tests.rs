@@ -1,0 +1,162 @@
+//! Stories of one locator and the frames that nodes would send it.
+
+use std::collections::BTreeMap;
+
+use antiphon_wire::ViewId;
+use antiphon_wire::codec::decode_all;
+
+use super::*;
+
+fn addr(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn at(seconds: u64) -> Time {
+    Time::ZERO + Duration::from_secs(seconds)
+}
+
+fn standing(lineage: u128) -> Standing {
+    Standing {
+        lineage: Lineage(lineage),
+        view: ViewId { epoch: 1, counter: 1 },
+        number: 1,
+        weight: 3,
+        primary: true,
+    }
+}
+
+/// A locator, and what speaks to it.
+struct Scene {
+    locator: Locator,
+    voice: FrameCodec,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self {
+            locator: Locator::new("c", addr(9), None, [1, 2, 3, 4]).unwrap(),
+            voice: FrameCodec::new("c", None, Incarnation(7)),
+        }
+    }
+
+    fn seek(&mut self, now: Time, port: u16, standing: Option<Standing>) -> Vec<KnownNode> {
+        let node = NodeRecord {
+            name: format!("n{port}"),
+            addr: addr(port),
+            further: Vec::new(),
+            metadata: BTreeMap::new(),
+            weight: 1,
+            wire_level: 1,
+            engine: 0,
+            policy: 0,
+        };
+        let seek = Record::Discovery(Discovery::Seek {
+            node,
+            seeds: 0,
+            expect: 0,
+            founder: true,
+            standing,
+            others: Vec::new(),
+            reply: false,
+        });
+        let frame = self.voice.seal(Kind::Control, &encode_to_vec(&seek));
+        self.locator.handle_frame(now, frame).unwrap();
+        let Some(Output::Frame { to, frame, .. }) = self.locator.poll_output() else {
+            panic!("no answer");
+        };
+        assert_eq!(to, addr(port));
+        assert_eq!(self.locator.poll_output(), None);
+        let mut ear = FrameCodec::new("c", None, Incarnation(8));
+        let opened = ear.open(frame.to_bytes()).unwrap();
+        match decode_all(opened.records).unwrap() {
+            Record::Discovery(Discovery::Known { addr: from, nodes }) => {
+                assert_eq!(from, addr(9));
+                nodes
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn ports(nodes: &[KnownNode]) -> Vec<u16> {
+    nodes.iter().map(|node| node.addr.port()).collect()
+}
+
+#[test]
+fn a_newcomer_is_told_of_members_first_then_of_those_that_wait() {
+    let mut scene = Scene::new();
+    assert!(scene.seek(at(0), 3, None).is_empty());
+    assert_eq!(ports(&scene.seek(at(1), 1, Some(standing(1)))), [3]);
+    assert_eq!(
+        ports(&scene.seek(at(2), 2, Some(standing(1)))),
+        [3],
+        "a member knows its members"
+    );
+    let told = scene.seek(at(4), 4, None);
+    assert_eq!(ports(&told), [2, 1, 3]);
+    assert_eq!(told.iter().map(|node| node.age_s).collect::<Vec<_>>(), [2, 3, 4]);
+    // Members of another lineage are to meet these.
+    assert_eq!(ports(&scene.seek(at(5), 5, Some(standing(2)))), [2, 1, 4, 3]);
+    let news: Vec<u16> = std::iter::from_fn(|| scene.locator.poll_news())
+        .map(|located| located.addr.port())
+        .collect();
+    assert_eq!(news, [3, 1, 2, 4, 5]);
+}
+
+#[test]
+fn old_addresses_are_told_only_while_too_few_members_are_there() {
+    let mut scene = Scene::new();
+    scene.locator.restore(
+        at(0),
+        [Located {
+            name: "old".to_owned(),
+            addr: addr(50),
+            member_of: Some(Lineage(1)),
+            age: Duration::from_secs(1000),
+        }],
+    );
+    let told = scene.seek(at(1), 1, None);
+    assert_eq!((ports(&told), told[0].age_s), (vec![50], 1001));
+    for port in 1..4 {
+        scene.seek(at(2), port, Some(standing(1)));
+    }
+    assert_eq!(ports(&scene.seek(at(3), 4, None)).len(), 3);
+    // All of them gone for good: better old ones than none.
+    assert_eq!(ports(&scene.seek(at(1000), 5, None)).len(), 5);
+    assert!(scene.seek(at(100_000), 6, None).is_empty(), "a day later");
+}
+
+#[test]
+fn a_locator_is_bounded_however_many_speak() {
+    let mut scene = Scene::new();
+    for port in 1000..4000 {
+        let told = scene.seek(at(u64::from(port) / 100), port, None);
+        assert!(told.len() <= MAX_ANSWER);
+    }
+    let located = scene.locator.located(at(40));
+    assert_eq!(located.len(), MAX_LOCATED);
+    assert!(located.iter().all(|node| node.addr.port() >= 2900), "the latest");
+}
+
+#[test]
+fn frames_of_other_clusters_and_what_is_no_seek_are_not_answered() {
+    let mut scene = Scene::new();
+    let mut stranger = FrameCodec::new("other", None, Incarnation(7));
+    let frame = stranger.seal(Kind::Control, &[]);
+    assert_eq!(
+        scene.locator.handle_frame(at(0), frame),
+        Err(OpenError::OtherCluster)
+    );
+    let announce = Record::Discovery(Discovery::Announce {
+        addr: addr(1),
+        member: false,
+    });
+    let frame = scene.voice.seal(Kind::Control, &encode_to_vec(&announce));
+    scene.locator.handle_frame(at(0), frame).unwrap();
+    let frame = scene.voice.seal(Kind::Control, &[255, 255]);
+    scene.locator.handle_frame(at(0), frame).unwrap();
+    assert_eq!(scene.locator.poll_output(), None);
+    assert_eq!(scene.locator.counters(), (0, 2));
+    assert!(Locator::new("", addr(1), None, [0; 4]).is_err());
+    assert!(Locator::new("c", addr(0), None, [0; 4]).is_err());
+}

@@ -1,0 +1,259 @@
+//! What the sources of a node have found, put together.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use antiphon_core::{Hints, MAX_HINTS};
+use tokio::sync::watch;
+
+use crate::ClusterEvent;
+use crate::cluster::ClusterShared;
+
+/// Whom a source finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finds {
+    Nodes,
+    Locators,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    finds: Finds,
+    found: Vec<SocketAddr>,
+    problem: Option<String>,
+    /// Whether anything was said of it yet.
+    told: bool,
+}
+
+/// The latest of each source.
+#[derive(Debug)]
+pub(crate) struct Board {
+    entries: Mutex<Vec<Entry>>,
+    hints: watch::Sender<Hints>,
+    shared: Arc<ClusterShared>,
+    /// Only addresses of this host may be asked: there is no key.
+    confined: bool,
+}
+
+impl Board {
+    pub(crate) fn new(shared: Arc<ClusterShared>, confined: bool) -> Arc<Self> {
+        Arc::new(Self {
+            entries: Mutex::default(),
+            hints: watch::Sender::new(Hints::default()),
+            shared,
+            confined,
+        })
+    }
+
+    /// All that is found, whenever it changes.
+    pub(crate) fn hints(&self) -> watch::Receiver<Hints> {
+        self.hints.subscribe()
+    }
+
+    /// A place for one source.
+    pub(crate) fn place(self: &Arc<Self>, name: String, finds: Finds) -> Place {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.push(Entry {
+            name,
+            finds,
+            found: Vec::new(),
+            problem: None,
+            told: false,
+        });
+        Place {
+            board: self.clone(),
+            index: entries.len() - 1,
+        }
+    }
+
+    fn update(&self, index: usize, found: Option<Vec<SocketAddr>>, problem: Option<String>) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = &mut entries[index];
+        let mut problem = problem;
+        let found = found.map(|found| self.admit(found, &mut problem));
+        let changed = found.as_ref().is_some_and(|found| *found != entry.found);
+        if let Some(found) = found.filter(|_| changed) {
+            entry.found = found;
+        }
+        let news = changed || problem != entry.problem || !entry.told;
+        entry.problem = problem;
+        entry.told = true;
+        if news {
+            self.tell(entry);
+        }
+        if changed {
+            let of = |finds: Finds| -> Vec<SocketAddr> {
+                let found = entries.iter().filter(|entry| entry.finds == finds);
+                let found: BTreeSet<SocketAddr> = found.flat_map(|entry| &entry.found).copied().collect();
+                found.into_iter().collect()
+            };
+            self.hints.send_replace(Hints {
+                nodes: of(Finds::Nodes),
+                locators: of(Finds::Locators),
+            });
+        }
+    }
+
+    /// Of what a source found, what may be used; what is wrong with the rest is a problem of the source.
+    fn admit(&self, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
+        let (usable, dropped): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
+            .into_iter()
+            .filter(|addr| addr.port() != 0 && !addr.ip().is_unspecified() && !addr.ip().is_multicast())
+            .partition(|addr| !self.confined || addr.ip().to_canonical().is_loopback());
+        let first = dropped.iter().next();
+        if let Some(first) = first {
+            problem.get_or_insert_with(|| {
+                format!(
+                    "{first} and others are left out: they are not loopback addresses, and there is no key. Give a key \
+                     (--key-file FILE), or say that the network is trusted (--insecure)"
+                )
+            });
+        }
+        if usable.len() > MAX_HINTS {
+            problem
+                .get_or_insert_with(|| format!("{} addresses; the first {MAX_HINTS} are used", usable.len()));
+        }
+        usable.into_iter().take(MAX_HINTS).collect()
+    }
+
+    fn tell(&self, entry: &Entry) {
+        let (node, source, found) = (&self.shared.name, &entry.name, &entry.found);
+        match &entry.problem {
+            Some(problem) => {
+                tracing::warn!(target: "antiphon::discovery", %node, %source, %problem, in_use = ?found, "cannot find all nodes");
+            }
+            None => tracing::info!(target: "antiphon::discovery", %node, %source, ?found, "found"),
+        }
+        self.shared.hub().publish(ClusterEvent::Discovery {
+            source: source.clone(),
+            found: found.clone(),
+            problem: entry.problem.clone(),
+        });
+    }
+}
+
+/// Where one source says what it has found.
+#[derive(Debug)]
+pub(crate) struct Place {
+    board: Arc<Board>,
+    index: usize,
+}
+
+impl Place {
+    /// These, instead of those before.
+    pub(crate) fn found(&self, found: Vec<SocketAddr>) {
+        self.board.update(self.index, Some(found), None);
+    }
+
+    /// These, as far as it could be found out.
+    pub(crate) fn partly(&self, found: Vec<SocketAddr>, problem: String) {
+        self.board.update(self.index, Some(found), Some(problem));
+    }
+
+    /// Nothing new; what was found last stays.
+    pub(crate) fn failed(&self, problem: String) {
+        self.board.update(self.index, None, Some(problem));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn board(confined: bool) -> Arc<Board> {
+        let (commands, _) = mpsc::channel(1);
+        let shared = ClusterShared::new(
+            "c".to_owned(),
+            "n".to_owned(),
+            vec![addr("127.0.0.1:1")],
+            commands,
+        );
+        Board::new(Arc::new(shared), confined)
+    }
+
+    #[test]
+    fn what_all_sources_found_is_put_together_and_failures_keep_what_was_found() {
+        let board = board(false);
+        let (one, other) = (
+            board.place("one".into(), Finds::Nodes),
+            board.place("other".into(), Finds::Nodes),
+        );
+        let locators = board.place("l".into(), Finds::Locators);
+        let mut events = board.shared.hub().subscribe();
+        one.found(vec![addr("10.0.0.2:1"), addr("10.0.0.1:1")]);
+        other.found(vec![addr("10.0.0.2:1"), addr("0.0.0.0:1"), addr("10.0.0.3:0")]);
+        locators.found(vec![addr("10.0.0.9:1")]);
+        one.failed("no answer".into());
+        let hints = board.hints().borrow().clone();
+        assert_eq!(hints.nodes, [addr("10.0.0.1:1"), addr("10.0.0.2:1")]);
+        assert_eq!(hints.locators, [addr("10.0.0.9:1")]);
+        let mut told = Vec::new();
+        while let Some(ClusterEvent::Discovery {
+            source,
+            found,
+            problem,
+        }) = events.try_next()
+        {
+            told.push((source, found.len(), problem));
+        }
+        let failed = Some("no answer".to_owned());
+        assert_eq!(
+            told,
+            [
+                ("one".into(), 2, None),
+                ("other".into(), 1, None),
+                ("l".into(), 1, None),
+                ("one".into(), 2, failed)
+            ]
+        );
+        one.failed("no answer".into());
+        assert!(events.try_next().is_none(), "the same trouble is said once");
+        one.found(vec![addr("10.0.0.2:1"), addr("10.0.0.1:1")]);
+        assert!(
+            matches!(
+                events.try_next(),
+                Some(ClusterEvent::Discovery { problem: None, .. })
+            ),
+            "and when it is over"
+        );
+    }
+
+    #[test]
+    fn without_a_key_only_this_host_is_asked_and_that_is_said() {
+        let board = board(true);
+        let mut events = board.shared.hub().subscribe();
+        board
+            .place("one".into(), Finds::Nodes)
+            .found(vec![addr("10.0.0.2:1"), addr("127.0.0.9:1")]);
+        assert_eq!(board.hints().borrow().nodes, [addr("127.0.0.9:1")]);
+        let Some(ClusterEvent::Discovery {
+            problem: Some(problem),
+            ..
+        }) = events.try_next()
+        else {
+            panic!("nothing was said");
+        };
+        assert!(
+            problem.contains("10.0.0.2") && problem.contains("--key-file"),
+            "{problem}"
+        );
+    }
+
+    #[test]
+    fn addresses_are_bounded() {
+        let board = board(false);
+        let many = (1..1000)
+            .map(|port| SocketAddr::from(([10, 0, 0, 1], port)))
+            .collect();
+        board.place("one".into(), Finds::Nodes).found(many);
+        assert_eq!(board.hints().borrow().nodes.len(), MAX_HINTS);
+    }
+}

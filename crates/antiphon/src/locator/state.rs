@@ -1,0 +1,249 @@
+//! A locator's file.
+//!
+//! ```text
+//! antiphon locator 1
+//! cluster shop
+//! node 10.0.0.1:7400 1790000000 0123…ef a        address, when it was heard (Unix time), lineage or -, name
+//! end 1 9f3c…                                    how many, and the XXH3-64 of all lines before
+//! ```
+//! It is replaced by renaming a new one over it. What does not end in an `end` that fits is damaged.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use antiphon_core::wire::Lineage;
+use antiphon_core::wire::frame::cluster_tag;
+use antiphon_core::{ConfigError, Located};
+
+use crate::Error;
+
+const FIRST: &str = "antiphon locator 1";
+/// Far more than the most nodes take.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What the file holds, and what was wrong with it: a file that is damaged was set aside.
+///
+/// # Errors
+/// If it cannot be read although it is there, or is of another cluster.
+pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>, Option<String>), Error> {
+    let failed = |source| Error::State {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A folder that is not there would be noticed at the first write only.
+            return match folder_of(path).metadata() {
+                Ok(_) => Ok((Vec::new(), None)),
+                Err(error) => Err(failed(error)),
+            };
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let parsed = match String::from_utf8(bytes) {
+        Ok(text) if text.len() as u64 <= MAX_BYTES => parse(&text, now),
+        _ => Err("it is no text, or larger than 1 MiB".to_owned()),
+    };
+    match parsed {
+        Ok((theirs, _)) if theirs != cluster => Err(ConfigError::Conflict {
+            reason: format!(
+                "the state file {} is of a locator for cluster {theirs:?}, this one is for {cluster:?}: give each its own file",
+                path.display()
+            ),
+        }
+        .into()),
+        Ok((_, located)) => Ok((located, None)),
+        Err(problem) => {
+            let aside = PathBuf::from(format!("{}.damaged", path.display()));
+            fs::rename(path, &aside).map_err(failed)?;
+            let problem = format!(
+                "the state file {} is damaged ({problem}) and was set aside as {}; this locator starts knowing nobody",
+                path.display(),
+                aside.display()
+            );
+            Ok((Vec::new(), Some(problem)))
+        }
+    }
+}
+
+/// Replaces the file.
+pub(super) fn save(path: &Path, cluster: &str, located: &[Located], now: u64) -> io::Result<()> {
+    let text = show(cluster, located, now);
+    let new = PathBuf::from(format!("{}.new", path.display()));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    // The name is in the folder, which has a cache of its own.
+    File::open(folder_of(path))?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn show(cluster: &str, located: &[Located], now: u64) -> String {
+    let mut text = format!("{FIRST}\ncluster {cluster}\n");
+    for node in located {
+        let heard = now.saturating_sub(node.age.as_secs());
+        let lineage = node
+            .member_of
+            .map_or_else(|| "-".to_owned(), |lineage| format!("{:032x}", lineage.0));
+        text.push_str(&format!("node {} {heard} {lineage} {}\n", node.addr, node.name));
+    }
+    let end = format!("end {} {}\n", located.len(), digest(&text));
+    text + &end
+}
+
+/// The digest that stands for a cluster's name in frames, of a longer text.
+fn digest(text: &str) -> String {
+    format!("{:016x}", u64::from_le_bytes(cluster_tag(text)))
+}
+
+fn parse(text: &str, now: u64) -> Result<(String, Vec<Located>), String> {
+    let end = text.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+    let (lines, end) = text.split_at(end);
+    let mut rest = lines.lines();
+    if rest.next() != Some(FIRST) {
+        return Err(format!("its first line is not {FIRST:?}"));
+    }
+    let cluster = rest
+        .next()
+        .and_then(|line| line.strip_prefix("cluster "))
+        .ok_or("its second line names no cluster")?;
+    let located = rest
+        .enumerate()
+        .map(|(index, line)| node(line, now).ok_or(format!("line {} is no node", index + 3)))
+        .collect::<Result<Vec<_>, _>>()?;
+    if end != format!("end {} {}\n", located.len(), digest(lines)) {
+        return Err("its last line does not fit what is before it".to_owned());
+    }
+    Ok((cluster.to_owned(), located))
+}
+
+fn node(line: &str, now: u64) -> Option<Located> {
+    let mut fields = line.strip_prefix("node ")?.splitn(4, ' ');
+    let addr: SocketAddr = fields.next()?.parse().ok()?;
+    let heard: u64 = fields.next()?.parse().ok()?;
+    let member_of = match fields.next()? {
+        "-" => None,
+        lineage => Some(Lineage(u128::from_str_radix(lineage, 16).ok()?)),
+    };
+    Some(Located {
+        name: fields.next()?.to_owned(),
+        addr,
+        member_of,
+        // A clock that went back makes nodes younger, not the file unreadable.
+        age: Duration::from_secs(now.saturating_sub(heard)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_790_000_000;
+
+    fn some() -> Vec<Located> {
+        let node = |name: &str, addr: &str, member_of, age| Located {
+            name: name.to_owned(),
+            addr: addr.parse().unwrap(),
+            member_of,
+            age: Duration::from_secs(age),
+        };
+        vec![
+            node("a", "10.0.0.1:7400", Some(Lineage(7)), 3),
+            node("name with spaces", "[fd00::2]:7400", None, 86_000),
+        ]
+    }
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("antiphon-state-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded_older_by_the_time_between() {
+        let folder = Folder::new("saved");
+        let path = folder.0.join("state");
+        assert_eq!(load(&path, "shop", NOW).unwrap(), (Vec::new(), None));
+        for _ in 0..2 {
+            save(&path, "shop", &some(), NOW).unwrap();
+        }
+        let (located, problem) = load(&path, "shop", NOW + 10).unwrap();
+        assert_eq!(problem, None);
+        let ages: Vec<u64> = located.iter().map(|node| node.age.as_secs()).collect();
+        assert_eq!(ages, [13, 86_010]);
+        assert_eq!(located[1].name, "name with spaces");
+        assert_eq!(
+            load(&path, "shop", NOW - 100).unwrap().0[0].age,
+            Duration::ZERO,
+            "a clock that went back"
+        );
+        assert!(!folder.0.join("state.new").exists());
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_whatever_is_wrong_with_it() {
+        let folder = Folder::new("damaged");
+        let path = folder.0.join("state");
+        let good = show("shop", &some(), NOW);
+        let mut damaged: Vec<Vec<u8>> = (0..good.len())
+            .map(|length| good.as_bytes()[..length].to_vec())
+            .collect();
+        for index in (0..good.len()).step_by(7) {
+            let mut flipped = good.clone().into_bytes();
+            flipped[index] ^= 1;
+            damaged.push(flipped);
+        }
+        damaged.push(vec![0xff; 10]);
+        damaged.push(vec![b'x'; 2 << 20]);
+        for bytes in damaged {
+            fs::write(&path, &bytes).unwrap();
+            let (located, problem) = load(&path, "shop", NOW).unwrap();
+            assert!(
+                located.is_empty() && problem.unwrap().contains("state.damaged"),
+                "{:?}",
+                String::from_utf8_lossy(&bytes)
+            );
+            assert!(!path.exists());
+            assert_eq!(fs::read(folder.0.join("state.damaged")).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_cluster_or_a_missing_folder_is_an_error() {
+        let folder = Folder::new("other");
+        let path = folder.0.join("state");
+        save(&path, "shop", &some(), NOW).unwrap();
+        let error = load(&path, "bank", NOW).unwrap_err().to_string();
+        assert!(error.contains("shop") && error.contains("bank"), "{error}");
+        assert!(path.exists(), "it is not damaged");
+        assert!(load(&folder.0.join("no/state"), "shop", NOW).is_err());
+    }
+}
