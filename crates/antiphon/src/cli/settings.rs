@@ -22,7 +22,7 @@ use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
 use super::size::Size;
-use discovery::DiscoverySettings;
+pub(crate) use discovery::DiscoverySettings;
 use multicast::MulticastSettings;
 
 /// The longest cluster, node or group name.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use antiphon_core::inspection::{Inspection, Looking, MemberSeen, Seated, State};
-use antiphon_core::{LinkCause, WhyEntry, WhyReport};
+use antiphon_core::{Alone, LinkCause, WhyEntry, WhyReport};
 
 use super::Facts;
 use super::names::{Names, evidence};
@@ -595,8 +595,23 @@ pub(super) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
             hears: *hears,
         },
         ClusterEvent::Left => Happening::Left {},
-        // Said by the node's own lines.
-        ClusterEvent::Alone { .. } | ClusterEvent::Discovery { .. } | ClusterEvent::Overrun => return None,
+        ClusterEvent::Alone { reason } => Happening::FoundedAlone {
+            reason: match reason {
+                Alone::Told => "told",
+                _ => "nobody-else",
+            }
+            .to_owned(),
+        },
+        ClusterEvent::Discovery {
+            source,
+            found,
+            problem,
+        } => Happening::Discovery {
+            source: source.clone(),
+            found: found.iter().map(ToString::to_string).collect(),
+            problem: problem.clone(),
+        },
+        ClusterEvent::Overrun => return None,
     };
     let since = noted.at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(Happened {

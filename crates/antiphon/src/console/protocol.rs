@@ -417,6 +417,20 @@ pub enum Happening {
         /// Those of them that end each connection as soon as this node has spoken.
         rejecting: Vec<String>,
     },
+    /// The node has founded a cluster of itself alone.
+    FoundedAlone {
+        /// `told` (`--found`, `--expect 1`) or `nobody-else` (no other seeds, no sources, no `--expect`).
+        reason: String,
+    },
+    /// A source of addresses, or a locator's name, found others than before, or cannot find any, or can again.
+    Discovery {
+        /// The source as it is written.
+        source: String,
+        /// What is in use of it now.
+        found: Vec<String>,
+        /// What is wrong, if something is.
+        problem: Option<String>,
+    },
     /// The cluster refused this node.
     Refused {
         /// Which side must change what.

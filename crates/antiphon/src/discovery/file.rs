@@ -76,6 +76,13 @@ pub(super) async fn run(path: PathBuf, resolver: Resolver, place: Place, mut pac
     }
 }
 
+/// What the file says now, or what is wrong with it.
+pub(super) async fn entries(path: PathBuf) -> Result<Vec<Kind>, String> {
+    let read = tokio::task::spawn_blocking(move || read(&path)).await;
+    let text = read.unwrap_or_else(|_| Err("reading it failed".to_owned()))?;
+    parse(&text)
+}
+
 fn read(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     File::open(path)

@@ -33,6 +33,7 @@
 mod board;
 mod dns;
 mod file;
+mod look;
 mod multicast;
 mod resolver;
 mod source;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub(crate) use board::Board;
+pub use look::Looked;
 pub(crate) use multicast::{config as multicast_config, open as open_multicast};
 pub(crate) use resolver::Resolver;
 pub(crate) use source::Kind;

@@ -2,9 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use super::common::{Bench, free_addrs, key, list};
+use super::common::{Bench, PATIENCE, free_addrs, key, lines_of, list};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -61,6 +62,16 @@ fn doctor(bench: &Bench, arguments: &str) -> Told {
         steps,
         verdict,
         code: output.status.code(),
+    }
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -209,6 +220,54 @@ fn seeds_that_are_ready_and_those_that_are_missing_make_the_verdict() {
         (Some(0), &true.into()),
         "{founder}"
     );
+}
+
+#[test]
+fn sources_and_locators_are_looked_at_and_whoever_is_found_is_asked() {
+    let bench = Bench::new();
+    let addrs = free_addrs(4);
+    let file = bench.directory.join("nodes");
+    std::fs::write(&file, format!("{}\n{} # not running\n", addrs[1], addrs[2])).unwrap();
+    let source = format!("file:{}", file.display());
+    let _second = bench.node("b", addrs[1], &format!("--seeds {source} --expect 2"));
+    let mut locator = bench.program();
+    locator.args([
+        "locator",
+        "--cluster",
+        "tea",
+        "--json",
+        "--bind",
+        &addrs[3].to_string(),
+    ]);
+    let mut locator = Ended(locator.stdout(Stdio::piped()).spawn().unwrap());
+    let lines = lines_of(locator.0.stdout.take().unwrap());
+    assert_eq!(lines.recv_timeout(PATIENCE).unwrap()["event"], "ready");
+
+    let missing = format!("file:{}.none", file.display());
+    let told = doctor(
+        &bench,
+        &format!(
+            "--cluster tea --name new --bind {} --profile local --expect 2 --seeds {source},{missing},multicast@127.0.0.1 --locators {}",
+            addrs[0], addrs[3]
+        ),
+    );
+    let text = |step: &Value| step["text"].as_str().unwrap().to_owned();
+    assert_eq!(told.failures(), ["nothing-found", "nobody-listens"], "{told}");
+    assert_eq!(told.failed("nothing-found")["subject"], missing);
+    assert_eq!(told.failed("nobody-listens")["subject"], addrs[2].to_string());
+    let found = text(told.step("source", "ok"));
+    assert_eq!(found, format!("{}, {}", addrs[1], addrs[2]));
+    assert_eq!(told.step("source", "skipped")["subject"], "multicast@127.0.0.1");
+    let of_the_locator = told.steps.iter().find(|step| {
+        step["step"] == "identity" && step["subject"] == addrs[3].to_string() && step["outcome"] == "ok"
+    });
+    assert!(
+        text(of_the_locator.unwrap()).contains("a locator of cluster tea"),
+        "{told}"
+    );
+    assert_eq!(told.verdict["gets_in"], true, "{told}");
+    let verdict = told.verdict["text"].as_str().unwrap();
+    assert!(verdict.contains("2 of the 2 expected are ready"), "{told}");
 }
 
 #[test]

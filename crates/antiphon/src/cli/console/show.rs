@@ -266,6 +266,27 @@ fn describe(what: &Happening) -> String {
             }
             text
         }
+        Happening::FoundedAlone { reason } => {
+            let why = match reason.as_str() {
+                "told" => "as it was told by --found or --expect 1",
+                _ => "since it was given no other seeds, no sources and no --expect",
+            };
+            format!("founded a cluster ALONE, {why}")
+        }
+        Happening::Discovery {
+            source,
+            found,
+            problem,
+        } => {
+            let found = match found.as_slice() {
+                [] => "nobody".to_owned(),
+                found => found.join(", "),
+            };
+            match problem {
+                None => format!("{source} finds {found}"),
+                Some(problem) => format!("{source}: {problem}; in use: {found}"),
+            }
+        }
         Happening::Refused { reason, fatal } => {
             let then = if *fatal { "" } else { "; trying again" };
             format!("refused by the cluster: {reason}{then}")

@@ -1,9 +1,10 @@
 //! `antiphon doctor`: why a node with these settings cannot form or join a cluster, step by step.
 //!
 //! ```text
-//!   names ─► settings ─► key ─► running node? ─► port ─┬─► each seed: reach, version, cluster, key, answer,
-//!     │         │ wrong: the end                       │     wire level, engine, seed list, verdict, groups, udp
-//!     └ resolved one by one                            └─► all together: who would found, or whom the node would join
+//!   names ─► settings ─► key ─► running node? ─► port ─► sources ─┬─► each seed, and whoever is found: reach, version, cluster,
+//!     │         │ wrong: the end                            │     │     key, answer, wire level, engine, seed list, verdict, groups, udp
+//!     └ resolved one by one                each looked at ──┘     ├─► each locator: reach, version, cluster, key
+//!                                          once                   └─► all together: who would found, or whom the node would join
 //! ```
 //! It is given the settings of `antiphon node` and starts none: it listens where the node would, so that answers show whether that address is
 //! reached, and sends each seed one enquiry (`antiphon_core::Enquirer`). An enquirer is no candidate and no joiner, so nothing of the cluster
@@ -19,6 +20,7 @@ mod port;
 mod report;
 mod running;
 mod seeds;
+mod sources;
 mod verdict;
 
 use super::args::NodeArgs;
@@ -48,7 +50,8 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     let own = running::own(&mut report, &settings).await;
     let port = port::take(&mut report, &settings, own.as_ref());
     if let Some(port) = port {
-        let mut enquiries = Enquiries::new(&settings, port, within)?;
+        let found = sources::look(&mut report, &settings.discovery).await;
+        let mut enquiries = Enquiries::new(&settings, &found, port, within)?;
         enquiries.run(&mut report).await;
         verdict::draw(&mut report, &settings, &enquiries, own.as_ref());
     } else {

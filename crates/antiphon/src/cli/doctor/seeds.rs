@@ -1,10 +1,11 @@
-//! Asking the seeds, all at the same time.
+//! Asking the seeds, whoever is found besides, and the locators, all at the same time.
 //!
 //! ```text
 //!   each address ── enquiry ──► notice: taken, or why not          steps: reach, version, cluster, key
 //!                               answers, at the addresses of this node   steps: answer, wire level, engine, verdict, groups
 //!   whoever admits nodes and is no seed is asked the same way afterwards
 //! ```
+//! A locator takes the question, which shows that it is one of this cluster, and has no answer to it.
 //! A node may lose an answer: it has just tried in vain to reach the node that is not running here. So whoever took the question and
 //! has not answered is asked again, a few times.
 
@@ -24,6 +25,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::port::Port;
 use super::report::{Report, Step};
+use super::sources::Found;
 use crate::cli::args::TransportName;
 use crate::cli::exit::Failed;
 use crate::cli::settings::Settings;
@@ -39,8 +41,10 @@ const INPUTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) addr: SocketAddr,
-    /// The seed it is an address of, by its place in the list; none: it is no seed.
+    /// The seed it is an address of, by its place in the list; where a number of nodes is expected, those that were found have
+    /// places after it. None: it counts for no founding.
     pub(super) seed: Option<usize>,
+    locator: bool,
     reached: Option<Reached>,
     pub(super) answer: Option<Answer>,
     /// The addresses of this node at which answers came.
@@ -52,9 +56,17 @@ impl Asked {
         Self {
             addr,
             seed,
+            locator: false,
             reached: None,
             answer: None,
             arrived: BTreeSet::new(),
+        }
+    }
+
+    fn locator(addr: SocketAddr) -> Self {
+        Self {
+            locator: true,
+            ..Self::new(addr, None)
         }
     }
 
@@ -65,9 +77,10 @@ impl Asked {
         }
     }
 
+    /// Whether it is a node that has the question.
     fn took_it(&self) -> bool {
-        self.notice()
-            .is_some_and(|notice| notice.verdict == Verdict::Taken)
+        let taken = |notice: &Notice| notice.verdict == Verdict::Taken;
+        !self.locator && self.notice().is_some_and(taken)
     }
 }
 
@@ -97,7 +110,12 @@ struct PortInUse {
 }
 
 impl Enquiries {
-    pub(super) fn new(settings: &Settings, port: Port, within: Duration) -> Result<Self, Failed> {
+    pub(super) fn new(
+        settings: &Settings,
+        found: &Found,
+        port: Port,
+        within: Duration,
+    ) -> Result<Self, Failed> {
         let config = config(settings, &port.advertised);
         let entropy =
             || getrandom::u64().map_err(|error| Failed::run(format!("the system gave no entropy: {error}")));
@@ -123,6 +141,16 @@ impl Enquiries {
                     .map(|addr| Asked::new(*addr, Some(number))),
             );
         }
+        let mut known: BTreeSet<SocketAddr> = asked.iter().map(|asked: &Asked| asked.addr).collect();
+        known.extend(own);
+        for (number, addr) in found.nodes.iter().enumerate() {
+            if known.insert(*addr) {
+                let place = settings.expect.map(|_| settings.seeds.len() + number);
+                asked.push(Asked::new(*addr, place));
+            }
+        }
+        let locators = found.locators.iter().filter(|addr| known.insert(**addr));
+        asked.extend(locators.map(|addr| Asked::locator(*addr)));
         asked.truncate(MAX_ASKED);
         Ok(Self {
             cluster: settings.cluster.clone(),
@@ -262,14 +290,18 @@ impl Enquiries {
         if let Some(step) = self.identity(asked, notice) {
             return report.add(step);
         }
+        let what = if asked.locator { "locator" } else { "node" };
         report.add(Step::ok(
             "identity",
             asked.addr,
             format!(
-                "a node of cluster {}, same key, frame version {}, wire level {}",
+                "a {what} of cluster {}, same key, frame version {}, wire level {}",
                 self.cluster, notice.version, notice.wire_level
             ),
         ));
+        if asked.locator {
+            return;
+        }
         let Some(answer) = &asked.answer else {
             return report.add(self.no_answer(asked));
         };

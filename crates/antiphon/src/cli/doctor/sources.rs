@@ -1,0 +1,73 @@
+//! Sources and locators: whom they lead to, looked at once. A node looks again and again.
+
+use std::net::SocketAddr;
+
+use antiphon::discovery::{Looked, Source};
+
+use super::report::{Report, Step};
+use crate::cli::settings::DiscoverySettings;
+
+/// Addresses of one source that are asked.
+const MAX_OF_ONE: usize = 64;
+
+/// Who was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) nodes: Vec<SocketAddr>,
+    pub(super) locators: Vec<SocketAddr>,
+}
+
+/// Looks at each source and each locator's name, and tells what was found.
+pub(super) async fn look(report: &mut Report, settings: &DiscoverySettings) -> Found {
+    let mut found = Found::default();
+    for text in &settings.sources {
+        // Checked with the settings.
+        if let Ok(source) = text.parse::<Source>() {
+            let looked = source.look(&settings.dns_servers).await;
+            found.nodes.extend(tell(report, text, looked));
+        }
+    }
+    for text in &settings.locators {
+        if let Ok(source) = Source::locator(text) {
+            let looked = source.look(&settings.dns_servers).await;
+            found
+                .locators
+                .extend(tell(report, &format!("locator {text}"), looked));
+        }
+    }
+    found
+}
+
+fn tell(report: &mut Report, subject: &str, looked: Option<Looked>) -> Vec<SocketAddr> {
+    let Some(mut looked) = looked else {
+        let why = "nothing to look at: nodes are heard there once they speak; the `discovery` lines of a running node say whom it hears";
+        report.add(Step::skipped("source", subject, why));
+        return Vec::new();
+    };
+    let all = looked.found.len();
+    looked.found.truncate(MAX_OF_ONE);
+    let shown: Vec<String> = looked.found.iter().map(ToString::to_string).collect();
+    let shown = shown.join(", ");
+    let more = match all > MAX_OF_ONE {
+        true => format!(", and {} more, which are not asked here", all - MAX_OF_ONE),
+        false => String::new(),
+    };
+    report.add(match (looked.problem, all) {
+        (None, 0) => nothing(subject, "it names nobody".to_owned()),
+        (Some(problem), 0) => nothing(subject, problem),
+        (None, _) => Step::ok("source", subject, format!("{shown}{more}")),
+        (Some(problem), _) => Step::warning("source", subject, format!("{shown}{more}; but {problem}")),
+    });
+    looked.found
+}
+
+/// A node goes on looking, and there may be other ways to the cluster.
+fn nothing(subject: &str, problem: String) -> Step {
+    Step::failed(
+        "source",
+        "nothing-found",
+        subject,
+        problem,
+        "mend the source; a node that runs goes on looking, with what it found before",
+    )
+}
