@@ -537,6 +537,8 @@ impl World {
                 Seen::Incarnation(incarnation)
             }
             Event::Forming { missing, .. } => Seen::Forming(missing),
+            Event::Alone { .. } if self.processes[id].foreign || self.plan.seeds == 1 => return,
+            Event::Alone { .. } => Seen::Contract("founded a cluster alone, unasked".to_owned()),
             Event::NodeView(view) => {
                 let process = &mut self.processes[id];
                 if view.is_primary() {
