@@ -3,6 +3,7 @@
 
 mod bulk;
 mod cuts;
+mod draws;
 mod gaps;
 mod hints;
 mod levels;
@@ -12,7 +13,7 @@ mod operations;
 mod paths;
 mod ways;
 
-use antiphon_core::{Dissemination, GroupOptions, Order, TotalEngine};
+use antiphon_core::{Dissemination, GroupOptions, Order};
 
 use super::swarm::{draw, pair, quiet, split, start_all};
 use super::{Action, GroupPlan, Liveness, Plan, Step, Transport, Who};
@@ -83,37 +84,10 @@ pub const NAMES: &[&str] = &[
 pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     let name = NAMES.iter().copied().find(|known| *known == name)?;
     let mut plan = drawn(name, seed, nodes);
-    draw_orders(seed, &mut plan);
-    draw_engines(seed, &mut plan);
+    draws::draw_orders(seed, &mut plan);
+    draws::draw_engines(seed, &mut plan);
     cuts::draw_membership(seed, &mut plan);
     Some(plan)
-}
-
-/// Two of three groups that need not be in total order pass gaps; drawn apart from all else.
-fn draw_orders(seed: u64, plan: &mut Plan) {
-    let mut random = Random::new(seed ^ crate::trace::hash(b"orders", 0));
-    for group in &mut plan.groups {
-        let order = match group.options.order {
-            Order::Fifo => *random.pick(&[Order::Fifo, Order::Unordered, Order::Scoped]),
-            Order::Unordered => *random.pick(&[Order::Unordered, Order::Scoped]),
-            order => order,
-        };
-        group.options = group.options.order(order);
-    }
-}
-
-/// What makes a total order is drawn apart from all else: a seed means the same faults whatever engines there are.
-fn draw_engines(seed: u64, plan: &mut Plan) {
-    let mut random = Random::new(seed ^ crate::trace::hash(b"engines", 0));
-    for group in &mut plan.groups {
-        let engine = match plan.name {
-            "r16-sequencer-dies" | "g20-sender-and-sequencer-die" => TotalEngine::Sequencer,
-            "r16-members-of-a-rotation-die" => TotalEngine::Rotation,
-            "r16-the-token-is-lost" => TotalEngine::Token,
-            _ => *random.pick(&[TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token]),
-        };
-        group.options = group.options.engine(engine);
-    }
 }
 
 fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
@@ -129,7 +103,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         } else {
             ways::draw_ways(&mut plan, seed);
         }
-        draw_levels(&mut plan, seed);
+        draws::draw_levels(&mut plan, seed);
         links::draw_links(&mut plan, seed);
         bulk::draw_objects(&mut plan, seed);
         return plan;
@@ -162,17 +136,9 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     };
     story.write();
     let mut plan = story.plan;
-    draw_levels(&mut plan, seed);
+    draws::draw_levels(&mut plan, seed);
     plan.steps.sort_by_key(|step| step.at);
     plan
-}
-
-/// Whether some messages, and how many, are to be safe; drawn apart from all else.
-fn draw_levels(plan: &mut Plan, seed: u64) {
-    let mut random = Random::new(seed ^ crate::trace::hash(b"levels", 0));
-    if plan.load.safe_percent == 0 && random.percent(40) {
-        plan.load.safe_percent = *random.pick(&[5, 30, 100]);
-    }
 }
 
 /// A plan in the making.

@@ -1,0 +1,41 @@
+//! What is drawn from the seed apart from a plan's story, so that a seed means the same faults whatever is drawn here.
+
+use antiphon_core::{Order, TotalEngine};
+
+use super::Plan;
+use crate::random::Random;
+
+/// Two of three groups that need not be in total order pass gaps; drawn apart from all else.
+pub(super) fn draw_orders(seed: u64, plan: &mut Plan) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"orders", 0));
+    for group in &mut plan.groups {
+        let order = match group.options.order {
+            Order::Fifo => *random.pick(&[Order::Fifo, Order::Unordered, Order::Scoped]),
+            Order::Unordered => *random.pick(&[Order::Unordered, Order::Scoped]),
+            order => order,
+        };
+        group.options = group.options.order(order);
+    }
+}
+
+/// What makes a total order is drawn apart from all else: a seed means the same faults whatever engines there are.
+pub(super) fn draw_engines(seed: u64, plan: &mut Plan) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"engines", 0));
+    for group in &mut plan.groups {
+        let engine = match plan.name {
+            "r16-sequencer-dies" | "g20-sender-and-sequencer-die" => TotalEngine::Sequencer,
+            "r16-members-of-a-rotation-die" => TotalEngine::Rotation,
+            "r16-the-token-is-lost" => TotalEngine::Token,
+            _ => *random.pick(&[TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token]),
+        };
+        group.options = group.options.engine(engine);
+    }
+}
+
+/// Whether some messages, and how many, are to be safe; drawn apart from all else.
+pub(super) fn draw_levels(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"levels", 0));
+    if plan.load.safe_percent == 0 && random.percent(40) {
+        plan.load.safe_percent = *random.pick(&[5, 30, 100]);
+    }
+}
