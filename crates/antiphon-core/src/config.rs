@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::group::slow::SLOW_AFTER;
-use crate::membership::addresses_are_sound;
+use crate::membership::{addresses_are_sound, metadata_is_sound};
 pub use antiphon_wire::frame::ClusterKey;
-use antiphon_wire::{MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES};
+use antiphon_wire::{MAX_MEMBERS, MAX_NAME_BYTES};
 
 /// A node's configuration. Build it from a preset: `Config::new(cluster, name, addr)` has the `lan` profile.
 #[derive(Debug, Clone)]
@@ -84,12 +84,7 @@ impl Config {
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         validate_name("cluster", &self.cluster)?;
         validate_name("name", &self.name)?;
-        let metadata_bytes: usize = self
-            .metadata
-            .iter()
-            .map(|(key, value)| key.len() + value.len())
-            .sum();
-        if self.metadata.len() > MAX_METADATA_ENTRIES || metadata_bytes > MAX_METADATA_BYTES {
+        if !metadata_is_sound(&self.metadata) {
             return Err(ConfigError::Metadata);
         }
         let conflict = |reason: &str| {
@@ -479,7 +474,7 @@ impl std::fmt::Display for ConfigError {
                     "{field} {value:?} must have 1 to 64 bytes and no control characters"
                 )
             }
-            ConfigError::Metadata => f.write_str("metadata may have 32 entries and 4096 bytes in all"),
+            ConfigError::Metadata => f.write_str("metadata may have 32 entries and 4096 bytes in all, and no control characters"),
             ConfigError::Conflict { reason } => f.write_str(reason),
         }
     }

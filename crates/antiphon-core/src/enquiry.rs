@@ -5,10 +5,15 @@
 //!      └─► groups: whose options differ ────────────────────┴─► Answer, to each address that wants one
 //! ```
 //! Invariant: an enquiry changes nothing but what is sent back: nobody becomes a candidate, a joiner or a peer by it, so an enquirer
-//! that dies at any moment is missed by nobody. Answers go through the usual outputs to addresses, which are bounded and no more than
-//! a node has; an address of this node's own gets none.
+//! that dies at any moment is missed by nobody.
+//!
+//! An answer goes to addresses that the enquirer names, and is larger than the question. So that a node cannot be made to dial the world
+//! or to flood somebody, it answers [`MOST_A_SECOND`] enquiries a second, whoever asks, each at no more addresses than a node has, at
+//! each once, and of each group once; an address of its own gets none.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use antiphon_wire::MAX_ADDRESSES;
 use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, MAX_GROUPS_ASKED};
@@ -18,12 +23,38 @@ use antiphon_wire::record::Record;
 use antiphon_wire::{Incarnation, Reader, Wire, codec::encode_to_vec};
 use bytes::Bytes;
 
+use crate::config::MAX_SEEDS;
+use crate::text::printable;
 use crate::{Config, ConfigError, GroupOptions, Node, Time, group, membership};
 
+/// Enquiries that a node answers in a second. A connection to where an answer goes stays for ten seconds, so these and their addresses
+/// stay far below the connections that a node may open.
+const MOST_A_SECOND: u32 = 16;
+
+/// How many enquiries were answered lately.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    since: Time,
+    answered: u32,
+}
+
+impl Pace {
+    /// Whether one more may be answered now; if so, it counts.
+    fn allows(&mut self, now: Time) -> bool {
+        if now.since(self.since) >= Duration::from_secs(1) {
+            *self = Self { since: now, answered: 0 };
+        }
+        let allows = self.answered < MOST_A_SECOND;
+        self.answered += u32::from(allows);
+        allows
+    }
+}
+
 impl Node {
-    /// What an enquirer is told, with where it goes; nothing if the question makes no sense.
-    pub(crate) fn answers(&self, now: Time, ask: &Ask) -> Vec<(SocketAddr, Record)> {
-        if ask.answer_to.len() > MAX_ADDRESSES || ask.groups.len() > MAX_GROUPS_ASKED {
+    /// What an enquirer is told, with where it goes; nothing if the question makes no sense, or if too many were asked.
+    pub(crate) fn answers(&mut self, now: Time, ask: &Ask) -> Vec<(SocketAddr, Record)> {
+        let bounded = ask.answer_to.len() <= MAX_ADDRESSES && ask.groups.len() <= MAX_GROUPS_ASKED;
+        if !bounded || !self.enquiries().allows(now) {
             return Vec::new();
         }
         let Some(mut answer) = self.membership().answer(now, ask) else {
@@ -31,8 +62,8 @@ impl Node {
         };
         answer.groups = self.groups().objections(&ask.groups);
         let own = |to: &SocketAddr| *to == self.config().addr || self.config().further.contains(to);
-        let to = ask.answer_to.iter().filter(|to| !own(to));
-        to.map(|to| {
+        let to: BTreeSet<&SocketAddr> = ask.answer_to.iter().filter(|to| !own(to)).collect();
+        to.into_iter().map(|to| {
             let answer = Answer {
                 to: *to,
                 ..answer.clone()
@@ -111,7 +142,8 @@ impl Enquirer {
             match Record::decode(&mut reader) {
                 Ok(Record::Enquiry(Enquiry::Answer(answer))) => {
                     let number = answer.nonce.wrapping_sub(self.ask.nonce);
-                    answers.extend(u16::try_from(number).ok().map(|number| (number, *answer)));
+                    let answer = u16::try_from(number).ok().zip(believable(*answer));
+                    answers.extend(answer);
                 }
                 Ok(_) => {}
                 // What does not decode makes the rest unreadable.
@@ -120,4 +152,23 @@ impl Enquirer {
         }
         Ok(answers)
     }
+}
+
+/// An answer as it may be shown to people; `None` if no node gives such a one.
+fn believable(mut answer: Answer) -> Option<Answer> {
+    let coordinator = answer.coordinator.as_ref();
+    if !membership::record_is_sound(&answer.node)
+        || coordinator.is_some_and(|(name, _)| !membership::name_is_sound(name))
+    {
+        return None;
+    }
+    if let Some(objection) = &mut answer.objection {
+        objection.reason = printable(&objection.reason);
+    }
+    answer.missing.truncate(MAX_SEEDS);
+    answer.groups.truncate(MAX_GROUPS_ASKED);
+    for (name, reason) in &mut answer.groups {
+        (*name, *reason) = (printable(name), printable(reason));
+    }
+    Some(answer)
 }

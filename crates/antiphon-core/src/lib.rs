@@ -55,6 +55,7 @@ mod random;
 mod relay;
 mod route;
 mod spread;
+mod text;
 mod time;
 mod trail;
 
@@ -62,6 +63,7 @@ pub use antiphon_wire as wire;
 pub use config::*;
 pub use enquiry::Enquirer;
 pub use event::*;
+pub use group::MAX_GROUP_MEMBERS;
 pub use group::log::scopes::Tagger;
 pub use group::memory::Memory;
 pub use inspection::Inspection;

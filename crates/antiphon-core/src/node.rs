@@ -34,6 +34,7 @@ use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, Evidence, Incarnation, Level, NodeView, ViewId};
 use bytes::Bytes;
 
+use crate::enquiry::Pace;
 use crate::group::{self, Groups};
 use crate::link::Links;
 use crate::membership::{self, Membership};
@@ -64,6 +65,7 @@ pub struct Node {
     membership: Membership,
     groups: Groups,
     holdback: Holdback,
+    enquiries: Pace,
     /// The records of this step, by destination, that have no frame yet.
     records: BTreeMap<SocketAddr, Vec<Record>>,
     /// The same of those that go through another member.
@@ -134,6 +136,7 @@ impl Node {
             membership: Membership::new(config.clone(), random, now),
             groups: Groups::new(config.profile.clone(), group_random),
             holdback: Holdback::default(),
+            enquiries: Pace::default(),
             records: BTreeMap::new(),
             relayed: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -442,6 +445,10 @@ impl Node {
 
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
+    }
+
+    pub(crate) fn enquiries(&mut self) -> &mut Pace {
+        &mut self.enquiries
     }
 
     pub(crate) fn groups(&self) -> &Groups {

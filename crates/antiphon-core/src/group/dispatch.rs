@@ -8,6 +8,7 @@ use antiphon_wire::group::{GroupMessage, Standing};
 use super::member::{Group, Phase};
 use super::{Context, Groups};
 use crate::GroupEvent;
+use crate::text::printable;
 
 impl Groups {
     pub(super) fn dispatch(&mut self, from: Incarnation, message: GroupMessage) {
@@ -107,6 +108,7 @@ impl Groups {
             GroupMessage::Refused { reason, .. } => {
                 if matches!(group.phase, Phase::Joining { .. }) {
                     group.phase = Phase::Refused;
+                    let reason = printable(&reason);
                     group.event(&mut ctx, GroupEvent::Refused { reason });
                 }
             }

@@ -58,7 +58,7 @@ use crate::random::Random;
 use crate::{Class, Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
 
 /// The most members of a group: each acknowledges every other's messages.
-pub(crate) const MAX_GROUP_MEMBERS: usize = 64;
+pub const MAX_GROUP_MEMBERS: usize = 64;
 /// The windows a group may ask for.
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 1 << 16..=64 << 20;
 /// The most groups of a node.

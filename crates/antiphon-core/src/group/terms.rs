@@ -1,5 +1,7 @@
 //! What the members of a group must have alike.
 
+use std::collections::BTreeSet;
+
 use antiphon_wire::enquiry::GroupAsked;
 use antiphon_wire::group::GroupTerms;
 
@@ -45,7 +47,9 @@ impl Groups {
             let mine = group.terms();
             (asked.terms != mine).then(|| (asked.name.clone(), differ(&asked.name, mine, asked.terms)))
         };
-        asked.iter().filter_map(objection).collect()
+        let mut seen = BTreeSet::new();
+        let once = asked.iter().filter(|asked| seen.insert(&asked.name));
+        once.filter_map(objection).collect()
     }
 }
 

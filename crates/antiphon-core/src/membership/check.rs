@@ -1,7 +1,7 @@
 //! Which views and records are believed. A peer may be buggy or hostile; nothing it sends may make this node panic,
 //! or break what the other modules take for granted about views.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use antiphon_wire::codec::encode_to_vec;
@@ -56,13 +56,13 @@ pub(crate) fn name_is_sound(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
-fn metadata_is_sound(metadata: &std::collections::BTreeMap<String, String>) -> bool {
+/// Metadata are shown to people, at terminals: a control character could forge lines there.
+pub(crate) fn metadata_is_sound(metadata: &BTreeMap<String, String>) -> bool {
+    let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let mut texts = metadata.keys().chain(metadata.values());
     metadata.len() <= MAX_METADATA_ENTRIES
-        && metadata
-            .iter()
-            .map(|(key, value)| key.len() + value.len())
-            .sum::<usize>()
-            <= MAX_METADATA_BYTES
+        && bytes <= MAX_METADATA_BYTES
+        && !texts.any(|text| text.chars().any(char::is_control))
 }
 
 pub(crate) fn record_is_sound(record: &NodeRecord) -> bool {

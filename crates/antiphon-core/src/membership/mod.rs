@@ -78,7 +78,7 @@ mod seeking;
 pub mod slot;
 mod wish;
 
-pub(crate) use check::{addresses_are_sound, record_is_sound};
+pub(crate) use check::{addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound};
 pub(crate) use inspect::ask_of;
 
 /// What membership wants done, in order.

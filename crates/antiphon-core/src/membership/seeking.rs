@@ -24,6 +24,7 @@ use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
 use super::slot::FAST;
 use crate::inspection::Looking;
+use crate::text::printable;
 use crate::{Awaits, BallotStep, Event, PathTrouble, Time};
 
 /// More candidates than this are not listened to.
@@ -355,7 +356,9 @@ impl Seeking {
             } => {
                 self.here(cx, now, sender, addr, standing, (coordinator, coordinator_addr));
             }
-            Discovery::Refused { to, reason, fatal } if to == cx.me => self.refused(cx, now, reason, fatal),
+            Discovery::Refused { to, reason, fatal } if to == cx.me => {
+                self.refused(cx, now, printable(&reason), fatal);
+            }
             Discovery::Known { addr, nodes } => {
                 self.lost.remove(&addr);
                 cx.whom.answered(now, addr);

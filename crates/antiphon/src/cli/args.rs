@@ -182,7 +182,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_MAX_DATAGRAM", value_name = "BYTES")]
     pub(crate) max_datagram: Option<u16>,
 
-    /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in all)
+    /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in all, no control characters)
     #[arg(long, env = "ANTIPHON_METADATA", value_name = "K=V", value_delimiter = ',')]
     pub(crate) metadata: Option<Vec<String>>,
 

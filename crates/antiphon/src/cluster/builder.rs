@@ -194,7 +194,7 @@ impl Builder {
         self
     }
 
-    /// Free for the application, in every view: at most 32 entries and 4096 bytes in all.
+    /// Free for the application, in every view: at most 32 entries and 4096 bytes in all, no control characters.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
