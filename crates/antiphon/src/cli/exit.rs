@@ -34,11 +34,11 @@ impl Exit {
 /// The table of `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
-  0    the node left in order (command, SIGTERM or SIGINT); the demo's sheet holds
+  0    the node, or all of a swarm, left in order (command, SIGTERM or SIGINT); the demo's sheet holds
   1    failed at run time: the address is in use, the demo's sheet does not hold
   2    command line, environment or configuration file are wrong; nothing was started
   3    the cluster refused the node for good: other key, other configuration, name taken
-  4    stdout was closed by its reader; the node left in order
+  4    stdout was closed by its reader; what ran left in order
   130  a second SIGINT arrived while leaving: ended at once (143 for SIGTERM)";
 
 /// An error that ends the program: what happened and what to do, for the person at the terminal.

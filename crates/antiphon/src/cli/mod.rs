@@ -31,6 +31,7 @@ mod locator;
 mod node;
 mod patience;
 mod progress;
+mod say;
 mod settings;
 mod size;
 mod swarm;

@@ -9,6 +9,7 @@ use super::args::IdleArgs;
 use super::crew::Crew;
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::figures::statistics;
+use crate::cli::say::say;
 use crate::cli::usage;
 
 /// Watches the nodes of this host, in a group of each order.
@@ -50,21 +51,21 @@ pub(super) fn run(args: &IdleArgs) -> Result<Exit, Failed> {
         })?;
         if !args.crew.json {
             for ((name, _), percent) in processes.iter().zip(&shares) {
-                println!("{:<6} {name:<24} {percent:>8.4} % of a core", order.as_str());
+                say!("{:<6} {name:<24} {percent:>8.4} % of a core", order.as_str())?;
             }
         }
         results.push(result(order.as_str(), crew.members(), &shares));
         crew.disband();
     }
     if args.crew.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "event": "summary", "bench": "idle", "seconds": args.seconds.as_secs_f64(),
                 "engine": args.crew.engine.as_str(),
                 "profile": args.crew.profile.as_str(), "results": results,
             })
-        );
+        )?;
     }
     Ok(Exit::Success)
 }

@@ -8,6 +8,7 @@ use super::crew::Crew;
 use super::worker::words::{Done, Task, Way};
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::figures::round;
+use crate::cli::say::say;
 
 const QUANTILES: [(&str, f64); 5] = [
     ("p50_us", 0.5),
@@ -48,28 +49,28 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
             let figures = figures(&done)?;
             if !args.crew.json {
                 if results.is_empty() {
-                    println!(
+                    say!(
                         "{:<6} {:<10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}   µs",
                         "order", "", "messages", "p50", "p90", "p99", "p99.9", "p99.99", "max"
-                    );
+                    )?;
                 }
-                print!(
+                let mut row = format!(
                     "{:<6} {name:<10} {:>10}",
                     order.as_str(),
                     figures["messages"].to_string()
                 );
                 for figure in QUANTILES.map(|(name, _)| name).into_iter().chain(["max_us"]) {
-                    print!(" {:>10}", figures[figure].to_string());
+                    row.push_str(&format!(" {:>10}", figures[figure].to_string()));
                 }
-                println!();
+                say!("{row}")?;
             }
             let bulk: f64 = done.iter().map(|done| done.bulk_bytes_per_s).sum();
             if args.bulk.is_some() && !args.crew.json {
-                println!(
+                say!(
                     "       besides, {:.0} MB/s in payloads of {}",
                     bulk / 1e6,
                     args.bulk.map(String::from).unwrap_or_default()
-                );
+                )?;
             }
             let mut result = json!({"order": order.as_str(), "way": way, "senders": senders, "bulk_bytes_per_s": round(bulk)});
             if let (Value::Object(result), Value::Object(figures)) = (&mut result, figures) {
@@ -80,14 +81,14 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
         crew.disband();
     }
     if args.crew.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "event": "summary", "bench": "latency", "rate": args.rate, "size": args.size,
                 "engine": args.crew.engine.as_str(), "safe": args.safe, "bulk": args.bulk.map_or(0, |size| size.0),
                 "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.as_str(), "results": results,
             })
-        );
+        )?;
     }
     Ok(Exit::Success)
 }

@@ -8,6 +8,7 @@ use super::worker::words::{Datagrams, Done, Task};
 use crate::cli::args::OrderName;
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::figures::{round, statistics};
+use crate::cli::say::say;
 
 /// Measures each order and size, several times.
 pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
@@ -29,7 +30,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
                 };
                 let result = Run::of(&crew.measure(&task, &label)?);
                 crew.show("");
-                result.print(*order, *size, run, args.crew.json, std::mem::take(&mut first));
+                result.print(*order, *size, run, args.crew.json, std::mem::take(&mut first))?;
                 runs.push(result);
             }
             results.push(summary_of(*order, *size, senders, &runs));
@@ -37,7 +38,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
         crew.disband();
     }
     if args.crew.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "event": "summary", "bench": "multicast", "nodes": results.first().map(|result| result["nodes"].clone()),
@@ -48,7 +49,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
                 "window_bytes": args.crew.window_bytes, "threads": args.crew.threads,
                 "seconds": args.seconds.as_secs_f64(), "runs": args.runs, "results": results,
             })
-        );
+        )?;
     }
     Ok(Exit::Success)
 }
@@ -90,7 +91,7 @@ impl Run {
         mean(&self.rates)
     }
 
-    fn print(&self, order: OrderName, size: u32, run: u16, json: bool, first: bool) {
+    fn print(&self, order: OrderName, size: u32, run: u16, json: bool, first: bool) -> Result<(), Failed> {
         if json {
             let nodes: Vec<Value> = self
                 .names
@@ -98,42 +99,43 @@ impl Run {
                 .zip(&self.rates)
                 .map(|(name, rate)| json!({"name": name, "msgs_per_s": rate.round()}))
                 .collect();
-            println!(
+            say!(
                 "{}",
                 json!({
                     "event": "run", "order": order.as_str(), "size": size, "run": run,
                     "msgs_per_s": self.rate().round(), "mb_per_s": round(mean(&self.megabytes)),
                     "cpu_us_per_msg": self.cpu_us.map(round), "members": nodes, "datagrams": self.datagrams,
                 })
-            );
-            return;
+            )?;
+            return Ok(());
         }
         if first {
-            println!(
+            say!(
                 "{:<6} {:>7} {:>4} {:>14} {:>12} {:>14} {:>14} {:>12}",
                 "order", "bytes", "run", "msg/s/member", "MB/s", "slowest", "fastest", "CPU µs/msg"
-            );
+            )?;
         }
         let cpu = self
             .cpu_us
             .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
-        println!(
+        say!(
             "{:<6} {size:>7} {run:>4} {:>14.0} {:>12.1} {:>14.0} {:>14.0} {cpu:>12}",
             order.as_str(),
             self.rate(),
             mean(&self.megabytes),
             self.rates.iter().copied().fold(f64::INFINITY, f64::min),
             self.rates.iter().copied().fold(0.0, f64::max),
-        );
+        )?;
         let datagrams = &self.datagrams;
         if datagrams.sent > 0 {
-            println!(
+            say!(
                 "       datagrams: {} sent, {:.3} % of them again; {} frames incomplete",
                 datagrams.sent,
                 datagrams.repaired as f64 * 100.0 / datagrams.sent as f64,
                 datagrams.incomplete,
-            );
+            )?;
         }
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use super::crew::Crew;
 use super::worker::words::{Done, Stop, Task};
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::figures::round;
+use crate::cli::say::say;
 use crate::cli::usage;
 
 /// One process over time.
@@ -83,20 +84,20 @@ pub(super) fn run(args: &SlowArgs) -> Result<Exit, Failed> {
             .map(|(done, watched)| Member::of(done, watched.most, done.rank == stops))
             .collect();
         if !args.crew.json {
-            print(order.as_str(), &members, results.is_empty());
+            print(order.as_str(), &members, results.is_empty())?;
         }
         results.push(result(order.as_str(), &members));
         crew.disband();
     }
     if args.crew.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "event": "summary", "bench": "slow", "stop": args.stop.as_str(), "slow_after": args.slow_after,
                 "size": args.size, "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.as_str(),
                 "window_bytes": args.crew.window_bytes, "results": results,
             })
-        );
+        )?;
     }
     Ok(Exit::Success)
 }
@@ -134,12 +135,12 @@ impl Member {
     }
 }
 
-fn print(order: &str, members: &[Member], first: bool) {
+fn print(order: &str, members: &[Member], first: bool) -> Result<(), Failed> {
     if first {
-        println!(
+        say!(
             "{:<6} {:<8} {:>12} {:>12} {:>16} {:>16} {:>8}",
             "order", "member", "msg/s", "held up, s", "all read, MiB", "one stopped, MiB", "ratio"
-        );
+        )?;
     }
     for member in members {
         let name = if member.stopped {
@@ -147,15 +148,16 @@ fn print(order: &str, members: &[Member], first: bool) {
         } else {
             member.name.clone()
         };
-        println!(
+        say!(
             "{order:<6} {name:<8} {:>12.0} {:>12.1} {:>16.1} {:>16.1} {:>8.2}",
             member.rate,
             member.held_up.as_secs_f64(),
             member.most[0],
             member.most[1],
             member.grown()
-        );
+        )?;
     }
+    Ok(())
 }
 
 fn result(order: &str, members: &[Member]) -> Value {

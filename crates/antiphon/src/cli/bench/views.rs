@@ -16,6 +16,7 @@ use crate::cli::exit::{Exit, Failed};
 use crate::cli::figures::{round, statistics};
 use crate::cli::fleet::{Arrivals, Node, Plan, View, free_addrs};
 use crate::cli::lines::{LeaveRequest, Line, Request};
+use crate::cli::say::say;
 
 /// A run that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,7 +70,7 @@ pub(super) fn run(change: Change, args: &ViewsArgs) -> Result<Exit, Failed> {
             "silent"
         }
     };
-    bench.summary(name, nodes, args.runs);
+    bench.summary(name, nodes, args.runs)?;
     Ok(Exit::Success)
 }
 
@@ -114,7 +115,7 @@ impl Bench {
                     ("formed_ms", last_start, views),
                     ("group_formed_ms", last_start, groups),
                 ],
-            );
+            )?;
         }
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Bench {
                     ("join_everywhere_ms", ready, everywhere),
                     ("join_group_everywhere_ms", ready, groups),
                 ],
-            );
+            )?;
             joiner.ask(&Request::Leave(LeaveRequest {}));
             if joiner.wait_for_exit(PATIENCE).is_none() {
                 return Err(Failed::run("the joiner did not leave in order"));
@@ -194,7 +195,7 @@ impl Bench {
                     ("everywhere_ms", begun, everywhere),
                     ("group_everywhere_ms", begun, groups),
                 ],
-            );
+            )?;
             victim.kill();
             nodes.push(self.start(&plan, victim.addr)?);
             self.settled(&nodes, &format!("{name} to be replaced"))?;
@@ -252,7 +253,11 @@ impl Bench {
         })
     }
 
-    fn sample(&mut self, run: u16, figures: &[(&'static str, Instant, Instant)]) {
+    fn sample(
+        &mut self,
+        run: u16,
+        figures: &[(&'static str, Instant, Instant)],
+    ) -> Result<(), Failed> {
         let mut line = json!({"event": "run", "run": run + 1});
         let mut text = format!("run {:>3}", run + 1);
         for (name, from, to) in figures {
@@ -261,10 +266,10 @@ impl Bench {
             line[name] = json!(ms);
             text.push_str(&format!("   {name} {ms}"));
         }
-        println!("{}", if self.json { line.to_string() } else { text });
+        say!("{}", if self.json { line.to_string() } else { text })
     }
 
-    fn summary(&self, what: &str, nodes: usize, runs: u16) {
+    fn summary(&self, what: &str, nodes: usize, runs: u16) -> Result<(), Failed> {
         let figures: BTreeMap<&str, Value> = self
             .samples
             .iter()
@@ -275,19 +280,19 @@ impl Bench {
                 "event": "summary", "bench": what, "nodes": nodes, "runs": runs, "profile": self.profile,
                 "figures": figures,
             });
-            println!("{summary}");
-            return;
+            return say!("{summary}");
         }
-        println!(
+        say!(
             "\n{what}, {nodes} nodes, {runs} runs, profile {} (milliseconds)",
             self.profile
-        );
+        )?;
         for (name, figure) in figures {
-            println!(
+            say!(
                 "  {name:<36} median {:>9}   p99 {:>9}   min {:>9}   max {:>9}",
                 figure["median"], figure["p99"], figure["min"], figure["max"]
-            );
+            )?;
         }
+        Ok(())
     }
 }
 

@@ -9,8 +9,8 @@ use crate::cli::args::{MembershipName, ProfileName, TransportName};
 /// Many nodes on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct SwarmArgs {
-    /// How many nodes
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..=5000))]
+    /// How many nodes, at least 2 and at most what a cluster takes
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..))]
     pub(crate) nodes: u16,
     /// Spread them over this many processes, each with its own limit of open files
     #[arg(long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]

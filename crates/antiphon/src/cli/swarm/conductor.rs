@@ -3,6 +3,9 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use antiphon_core::MAX_GROUP_MEMBERS;
+use antiphon_core::wire::MAX_MEMBERS;
+
 use super::args::SwarmArgs;
 use super::descriptors;
 use super::report::{self, Rest, Summary};
@@ -20,8 +23,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_secs(1);
 /// Between two joins.
 const BETWEEN_JOINS: Duration = Duration::from_millis(200);
-/// For leaving after a signal.
-const LEAVE_AFTER_SIGNAL: Duration = Duration::from_secs(10);
+/// For leaving after a signal, or when nobody reads any more.
+const LEAVE_EARLY_WITHIN: Duration = Duration::from_secs(10);
 /// Between two looks at the clock, for the progress line.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -49,18 +52,15 @@ pub(super) fn run(args: &SwarmArgs) -> Result<Exit, Failed> {
     let mut conductor = Conductor::start(args)?;
     match conductor.tell_story() {
         Ok(exit) => Ok(exit),
+        Err(Stop::Failed(failed)) if failed.exit == Exit::StdoutClosed => {
+            conductor.leave_early()?;
+            Err(failed)
+        }
         Err(Stop::Failed(failed)) => {
             conductor.progress.clear();
             Err(failed)
         }
-        Err(Stop::Signal(signal)) => {
-            conductor
-                .progress
-                .show("leaving; a second signal ends everything at once");
-            // Whatever stops that, a second signal or the time, ends the crowds with it.
-            let _ = conductor.leave(LEAVE_AFTER_SIGNAL);
-            Ok(Exit::Signal(signal))
-        }
+        Err(Stop::Signal(_)) => conductor.leave_early(),
     }
 }
 
@@ -83,6 +83,18 @@ impl<'a> Conductor<'a> {
         if processes > all {
             return Err(Failed::usage(format!(
                 "--processes {processes} for --nodes {all}: a process without a node is of no use"
+            )));
+        }
+        let at_once = all + usize::from(args.joins > 0);
+        if at_once > MAX_MEMBERS {
+            return Err(Failed::usage(format!(
+                "--nodes {all}{}: a cluster has at most {MAX_MEMBERS} members",
+                if args.joins > 0 { " and one more that joins" } else { "" }
+            )));
+        }
+        if args.group && at_once > MAX_GROUP_MEMBERS {
+            return Err(Failed::usage(format!(
+                "--group with {at_once} nodes: a group has at most {MAX_GROUP_MEMBERS} members"
             )));
         }
         let most_here = all.div_ceil(processes) + 1;
@@ -148,7 +160,7 @@ impl<'a> Conductor<'a> {
         summary.learn(&self.seen);
         summary.formed(&counts);
         self.progress.clear();
-        report::formed(&summary, args);
+        report::formed(&summary, args)?;
 
         if !args.seconds.is_zero() {
             let rest = self.rest()?;
@@ -156,20 +168,20 @@ impl<'a> Conductor<'a> {
             summary.learn(&self.seen);
             summary.rested(rest, summary.views.saturating_sub(views));
             self.progress.clear();
-            report::rested(&summary, args);
+            report::rested(&summary, args)?;
         }
         for run in 0..args.joins {
             self.progress.show(&format!("join {} of {}", run + 1, args.joins));
             let (own_ms, everywhere_ms) = self.join(nodes)?;
             summary.joined(own_ms, everywhere_ms);
-            report::joined(run, own_ms, everywhere_ms, args);
+            report::joined(run, own_ms, everywhere_ms, args)?;
         }
         summary.learn(&self.seen);
 
         self.progress.show("leaving");
         summary.left_ms = report::milliseconds(self.leave(args.within)?);
         self.progress.clear();
-        report::summary(&summary, args);
+        report::summary(&summary, args)?;
         Ok(Exit::Success)
     }
 
@@ -207,6 +219,19 @@ impl<'a> Conductor<'a> {
         self.until_complete(nodes, "parting", Instant::now())?;
         let everywhere_ms = report::milliseconds(everywhere.saturating_duration_since(begun));
         Ok((own.unwrap_or(everywhere_ms), everywhere_ms))
+    }
+
+    /// Has all leave before the story is over. Whatever stops that, a second signal or the time, ends the crowds.
+    fn leave_early(&mut self) -> Result<Exit, Failed> {
+        self.progress
+            .show("leaving; a second signal ends everything at once");
+        let left = self.leave(LEAVE_EARLY_WITHIN);
+        self.progress.clear();
+        match left {
+            Ok(_) => Ok(Exit::Success),
+            Err(Stop::Signal(signal)) => Ok(Exit::Signal(signal)),
+            Err(Stop::Failed(failed)) => Err(failed),
+        }
     }
 
     /// Has all leave at once; says how long the last took.

@@ -228,6 +228,7 @@ async fn read(mut group: Group, number: usize, watch: Arc<Watch>) {
         match event {
             Event::View(view) => watch.learn_group(number, view.members.len()),
             Event::Suspended | Event::Resync { .. } => watch.learn_group(number, 0),
+            Event::Refused { reason } => watch.refused(reason),
             _ => {}
         }
     }
@@ -335,6 +336,11 @@ impl Watch {
             stand.group = members;
         }
         self.judge(&mut state);
+    }
+
+    /// Why a node was refused, by the cluster or the group: told if not all come together.
+    fn refused(&self, reason: String) {
+        self.lock().seen.refused = Some(reason);
     }
 
     /// Says whether all are complete if that has changed.

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::args::SwarmArgs;
 use super::words::{Counts, Seen};
+use crate::cli::exit::Failed;
 use crate::cli::figures::{round, statistics};
+use crate::cli::say::say;
 
 /// A time at rest.
 #[derive(Debug)]
@@ -115,61 +117,62 @@ pub(super) fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Once all nodes report all.
-pub(super) fn formed(summary: &Summary, args: &SwarmArgs) {
+pub(super) fn formed(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed> {
     let formed = summary.formed_json();
     if args.json {
         return line("formed", formed);
     }
     let sizes: Vec<String> = summary.sizes.iter().map(usize::to_string).collect();
-    println!(
+    say!(
         "formed     {:>9.1} ms   {} nodes; {} sizes seen ({}), {} views",
         summary.formed_ms,
         args.nodes,
         sizes.len(),
         sizes.join(" "),
         summary.views
-    );
-    println!(
+    )?;
+    say!(
         "           {:>9} descriptors per node (most {}), {} per node",
         formed["descriptors_per_node"],
         formed["most_descriptors_per_node"],
         size(&formed["memory_bytes_per_node"])
-    );
+    )
 }
 
 /// After the time at rest.
-pub(super) fn rested(summary: &Summary, args: &SwarmArgs) {
-    let Some(rest) = &summary.rest else { return };
+pub(super) fn rested(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed> {
+    let Some(rest) = &summary.rest else { return Ok(()) };
     if args.json {
         return line("rest", rest.clone());
     }
-    println!(
+    say!(
         "at rest    {:>9} bytes/s sent and {} received per node, {} millionths of a core",
         rest["bytes_sent_per_node_per_s"],
         rest["bytes_received_per_node_per_s"],
         rest["cpu_millionths_of_a_core_per_node"]
-    );
-    println!(
+    )?;
+    say!(
         "           {:>9} descriptors per node, {} per node; {} view changes in {} s",
         rest["descriptors_per_node"],
         size(&rest["memory_bytes_per_node"]),
         rest["view_changes"],
         rest["seconds"]
-    );
+    )
 }
 
 /// After each join.
-pub(super) fn joined(run: u16, own_ms: f64, everywhere_ms: f64, args: &SwarmArgs) {
+pub(super) fn joined(run: u16, own_ms: f64, everywhere_ms: f64, args: &SwarmArgs) -> Result<(), Failed> {
     if args.json {
-        line(
+        return line(
             "join",
             json!({"run": run + 1, "own_ms": round(own_ms), "everywhere_ms": everywhere_ms}),
         );
     }
+    Ok(())
 }
 
 /// At the end.
-pub(super) fn summary(summary: &Summary, args: &SwarmArgs) {
+pub(super) fn summary(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed> {
     let own = statistics(&summary.own_ms);
     let everywhere = statistics(&summary.everywhere_ms);
     if args.json {
@@ -187,13 +190,13 @@ pub(super) fn summary(summary: &Summary, args: &SwarmArgs) {
         return line("summary", whole);
     }
     if !summary.own_ms.is_empty() {
-        println!(
+        say!(
             "joined     {:>9} ms   median until the joiner sees all, {} ms until all see it; p99 {} and {}",
             own["median"], everywhere["median"], own["p99"], everywhere["p99"]
-        );
+        )?;
     }
     if !summary.removed.is_empty() {
-        println!(
+        say!(
             "removed    {:>9} nodes that had not left: {}",
             summary.removed.len(),
             summary
@@ -203,14 +206,14 @@ pub(super) fn summary(summary: &Summary, args: &SwarmArgs) {
                 .cloned()
                 .collect::<Vec<_>>()
                 .join(" ")
-        );
+        )?;
     }
-    println!("left       {:>9.1} ms   all at once", summary.left_ms);
+    say!("left       {:>9.1} ms   all at once", summary.left_ms)
 }
 
-fn line(event: &str, mut object: Value) {
+fn line(event: &str, mut object: Value) -> Result<(), Failed> {
     object["event"] = json!(event);
-    println!("{object}");
+    say!("{object}")
 }
 
 fn size(bytes: &Value) -> String {
