@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ChainArgs) -> Result<(), Failure> {
     }
     report.headline = Headline {
         ours: "chain".to_owned(),
-        peer: peer.as_ref().map(|_| "JGroups DAISYCHAIN".to_owned()),
+        peers: vec!["JGroups DAISYCHAIN".to_owned()],
         limit: Some("raw TCP".to_owned()),
     };
     report.peer_version = peer.map(|_| format!("JGroups {}", jgroups::VERSION));

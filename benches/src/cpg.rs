@@ -98,7 +98,10 @@ pub(crate) fn run(args: &CpgArgs) -> Result<(), Failure> {
     report.cases = cases;
     report.headline = Headline {
         ours: OURS[0].0.to_owned(),
-        peer: wires.first().map(|wire| format!("corosync {}", wire.as_str())),
+        peers: wires
+            .iter()
+            .map(|wire| format!("corosync {}", wire.as_str()))
+            .collect(),
         limit: None,
     };
     report.peer_version = peer.map(|peer| format!("corosync {}", peer.version()));

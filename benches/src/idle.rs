@@ -76,7 +76,7 @@ pub(crate) fn run(args: &IdleArgs) -> Result<(), Failure> {
     report.lower_is_better = true;
     report.headline = Headline {
         ours: "sequencer".to_owned(),
-        peer: Some("corosync knet".to_owned()),
+        peers: vec!["corosync knet".to_owned()],
         limit: None,
     };
     report.peer_version = peer.map(|peer| format!("corosync {}", peer.version()));

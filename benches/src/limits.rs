@@ -67,7 +67,7 @@ pub(crate) fn run(args: &LimitsArgs) -> Result<(), Failure> {
     report.cases = vec![stream, fan];
     report.headline = Headline {
         ours: "antiphon fifo".to_owned(),
-        peer: Some("TCP 64 KiB".to_owned()),
+        peers: vec!["TCP 64 KiB".to_owned()],
         limit: Some("TCP 64 KiB".to_owned()),
     };
     report.peer_version = Some("the kernel's TCP and UDP".to_owned());

@@ -64,7 +64,7 @@ enum Bench {
     OrderLatency(order_latency::LatencyArgs),
     /// CPU of nodes that have nothing to do, against corosync
     Idle(idle::IdleArgs),
-    /// Many members in one process: until each reports all, against JGroups and memberlist
+    /// Many members on one machine: until each reports all, against JGroups and memberlist
     Formation(formation::FormationArgs),
     /// One more member beside many: until it sees all and all see it, against JGroups and memberlist
     Join(formation::JoinArgs),

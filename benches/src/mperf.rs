@@ -102,7 +102,7 @@ pub(crate) fn run(args: &MperfArgs) -> Result<(), Failure> {
     }
     report.headline = Headline {
         ours: "fifo".to_owned(),
-        peer: stacks.first().map(|stack| format!("JGroups {stack}")),
+        peers: stacks.iter().map(|stack| format!("JGroups {stack}")).collect(),
         limit: Some("raw TCP".to_owned()),
     };
     report.peer_version = peer.map(|_| format!("JGroups {}", jgroups::VERSION));

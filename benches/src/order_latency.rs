@@ -96,7 +96,7 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<(), Failure> {
     report.lower_is_better = true;
     report.headline = Headline {
         ours: OURS[0].0.to_owned(),
-        peer: Some("corosync knet".to_owned()),
+        peers: vec!["corosync knet".to_owned()],
         limit: None,
     };
     let versions = [

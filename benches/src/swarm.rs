@@ -1,4 +1,5 @@
-//! Many members of one system in one process: ours with `antiphon swarm`, the peers with clients of ours that do the same.
+//! Many members of one system on one machine: ours with `antiphon swarm`, in as few processes as their files allow, the peers in one
+//! process with clients of ours that do the same.
 //!
 //! ```text
 //!  formation ┐                ┌─ antiphon swarm --nodes N --joins J --json
@@ -83,7 +84,10 @@ impl Systems {
     }
 
     /// Those that are measured with this many members.
-    pub(crate) fn of(&self, nodes: usize, peers: bool) -> Vec<System<'_>> {
+    ///
+    /// # Errors
+    /// None of ours is for so many.
+    pub(crate) fn of(&self, nodes: usize, peers: bool) -> Result<Vec<System<'_>>, Failure> {
         let ours = OURS
             .iter()
             .filter(|engine| nodes <= engine.most)
@@ -91,7 +95,10 @@ impl Systems {
         let jgroups = self.jgroups.iter().map(System::JGroups);
         let memberlist = self.memberlist.iter().map(System::Memberlist);
         let peers_too = jgroups.chain(memberlist).filter(|_| peers);
-        ours.chain(peers_too).collect()
+        match OURS.iter().map(|engine| engine.most).max() {
+            Some(most) if nodes > most => Err(format!("{nodes} members: on one machine at most {most} of ours are measured")),
+            _ => Ok(ours.chain(peers_too).collect()),
+        }
     }
 
     /// A report that compares ours with the peers.
@@ -102,9 +109,7 @@ impl Systems {
         let memberlist = self.memberlist.as_ref();
         report.headline = Headline {
             ours: OURS[OURS.len() - 1].name.to_owned(),
-            peer: memberlist
-                .map(|_| MEMBERLIST.to_owned())
-                .or(jgroups.map(|_| JGROUPS.to_owned())),
+            peers: vec![MEMBERLIST.to_owned(), JGROUPS.to_owned()],
             limit: None,
         };
         let versions = [
@@ -114,6 +119,19 @@ impl Systems {
         report.peer_version = Some(versions.into_iter().flatten().collect::<Vec<_>>().join(", "))
             .filter(|text| !text.is_empty());
         report
+    }
+}
+
+/// In how many processes so many of ours are.
+fn processes(nodes: usize) -> usize {
+    (2 * nodes * (nodes - 1)).div_ceil(CONNECTIONS_OF_A_PROCESS)
+}
+
+/// So many members, as a case's name.
+pub(crate) fn members(nodes: usize) -> String {
+    match processes(nodes) {
+        1 => format!("{nodes} members"),
+        processes => format!("{nodes} members (ours in {processes} processes)"),
     }
 }
 
@@ -143,9 +161,7 @@ impl System<'_> {
         let (count, joins) = (nodes.to_string(), joins.to_string());
         match self {
             System::Ours(ours, _, options) => {
-                let processes = (2 * nodes * (nodes - 1))
-                    .div_ceil(CONNECTIONS_OF_A_PROCESS)
-                    .to_string();
+                let processes = processes(nodes).to_string();
                 let mut args = vec![
                     "swarm",
                     "--nodes",

@@ -329,13 +329,13 @@ impl Drop for Fleet<'_> {
     }
 }
 
-/// The members that a line names: of a node of ours, or of a client of ours for a peer.
+/// The members that a line names: of a node of ours, with or without a majority, or of a client of ours for a peer.
 fn reported(line: &str) -> Option<BTreeSet<String>> {
     if let Some(names) = line.strip_prefix("members ") {
         return Some(names.split(' ').map(str::to_owned).collect());
     }
     let line: Value = serde_json::from_str(line).ok()?;
-    if line["event"] != "node_view" || line["primary"] != true {
+    if line["event"] != "node_view" {
         return None;
     }
     let members = line["members"].as_array()?.iter();
@@ -356,7 +356,11 @@ mod tests {
         let both = BTreeSet::from(["m1".to_owned(), "m2".to_owned()]);
         assert_eq!(reported(ours), Some(both.clone()));
         assert_eq!(reported("members m2 m1"), Some(both));
-        assert_eq!(reported(&ours.replace("true", "false")), None);
+        assert_eq!(
+            reported(&ours.replace("true", "false")),
+            Some(BTreeSet::from(["m1".to_owned(), "m2".to_owned()])),
+            "who has lost the majority has lost members, too"
+        );
         assert_eq!(reported("GMS: address=m1"), None);
     }
 }

@@ -156,10 +156,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
     report.lower_is_better = true;
     report.headline = Headline {
         ours: Kind::Ours(&ours, "tcp").series().to_owned(),
-        peer: memberlist
-            .as_ref()
-            .map(|_| "memberlist".to_owned())
-            .or(jgroups.as_ref().map(|_| "JGroups tcp.xml".to_owned())),
+        peers: vec!["memberlist".to_owned(), "JGroups tcp.xml".to_owned()],
         limit: None,
     };
     let versions = [

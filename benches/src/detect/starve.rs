@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 
-/// Of the quota: short, so that a member pauses for less than its detectors forgive.
+/// Of the quota: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 /// How long processes may take to be out of a group.
 const EMPTY_WITHIN: Duration = Duration::from_secs(2);
