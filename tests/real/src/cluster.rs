@@ -199,6 +199,8 @@ impl Cluster {
         command.env("ANTIPHON_TRANSPORT", self.options.transport);
         // Which way messages take is in the log alone: nobody should have to care.
         command.env("ANTIPHON_LOG", "warn,antiphon::net=info");
+        // What a killed node leaves goes with the story.
+        command.env("TMPDIR", &self.folder);
         command.args(["--die-with", &std::process::id().to_string()]);
         if self.options.keyed {
             command.arg("--key-file").arg(self.key_file());
@@ -208,6 +210,11 @@ impl Cluster {
             command.arg("--allow-faults");
         }
         command
+    }
+
+    /// Where the nodes put what is theirs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The key of a keyed cluster.

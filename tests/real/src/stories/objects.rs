@@ -115,7 +115,7 @@ fn a_file_that_cannot_be_sent_is_refused_with_the_reason_and_what_is_delivered_g
             .all(|name| trace.last(name).delivered(GROUP).contains(&what))
     });
     let own = |name| cluster.look(|trace| format!("antiphon-{}", trace.last(name).incarnation()));
-    let folders = names.map(|name| std::env::temp_dir().join(own(name)));
+    let folders = names.map(|name| cluster.folder().join(own(name)));
     assert!(folders.iter().all(|folder| folder.is_dir()), "{folders:?}");
     for name in names {
         assert!(cluster.leave(name).success());

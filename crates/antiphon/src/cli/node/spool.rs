@@ -1,9 +1,11 @@
 //! Payloads that are too large for a line of stdout: each is a file of its own, which the line names.
 //!
 //! With `--spool DIR` the files are put there and belong to whoever reads the lines: the node never removes one. Without, they are in a
-//! directory of the node's own, which only its user can read, and which goes with the node. A file is complete as soon as it
-//! has its name: it is written under another one first. A payload that cannot be written is printed like any other,
-//! so nothing is lost by a full disk.
+//! directory of the node's own, which only its user can read, and which goes with the node; if the node is killed, the next one here that
+//! makes such a directory removes it ([`own`]). A file is complete as soon as it has its name: it is written under another one first.
+//! A payload that cannot be written is printed like any other, so nothing is lost by a full disk.
+
+mod own;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -32,11 +34,11 @@ enum Place {
 }
 
 /// Whether a directory is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Made {
     /// It will be with the first file.
     NotYet,
-    Yes,
+    Yes(#[expect(dead_code, reason = "it is held, not looked at")] own::Claim),
     /// It was removed, for good.
     Over,
 }
@@ -47,7 +49,7 @@ impl Spool {
         let place = match given {
             Some(path) => Place::Given(path.to_owned()),
             None => Place::Own {
-                path: std::env::temp_dir().join(format!("antiphon-{incarnation}")),
+                path: std::env::temp_dir().join(own::name(incarnation)),
                 made: Mutex::new(Made::NotYet),
             },
         };
@@ -92,11 +94,10 @@ impl Spool {
         if let Place::Own { path, made } = &self.place {
             let mut made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match *made {
-                Made::NotYet => make_private(path)?,
-                Made::Yes => {}
+                Made::NotYet => *made = Made::Yes(own::make(path)?),
+                Made::Yes(_) => {}
                 Made::Over => return Err(io::Error::other("the node has ended")),
             }
-            *made = Made::Yes;
         }
         let directory = directory.canonicalize()?;
         for count in 0..MAX_TRIES {
@@ -133,7 +134,7 @@ impl Spool {
             return;
         };
         let mut made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if std::mem::replace(&mut *made, Made::Over) == Made::Yes
+        if matches!(std::mem::replace(&mut *made, Made::Over), Made::Yes(_))
             && let Err(error) = fs::remove_dir_all(path)
         {
             eprintln!("antiphon: warning: cannot remove {}: {error}", path.display());
@@ -145,13 +146,6 @@ impl Spool {
 fn plain(text: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_');
     text.chars().map(|c| if harmless(c) { c } else { '_' }).collect()
-}
-
-fn make_private(path: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -200,7 +194,9 @@ mod tests {
         assert_eq!(fs::read(&first).unwrap(), b"one");
         assert_eq!(fs::read(&second).unwrap(), b"two");
         let directory = first.parent().unwrap().to_owned();
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no parts are left");
+        let named = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+        let parts = named.filter(|name| name.to_string_lossy().ends_with(".part"));
+        assert_eq!(parts.count(), 0, "no parts are left");
         own.clean_up();
         assert!(!directory.exists());
         assert!(own.write("g-1.1-a-8", b"three").is_err() && !directory.exists());
