@@ -9,15 +9,18 @@
 //! authentic, through [`Connection`].
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use antiphon_core::Class;
 use antiphon_wire::frame::{self, Kind};
 use antiphon_wire::stream::StreamDecoder;
 use bytes::{Buf, BufMut, Bytes};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -315,14 +318,17 @@ impl Inbound {
                 }
             }
             let wanted = self.buffers.prepare(&mut self.decoder);
-            match self.stream.try_read_buf(&mut self.decoder.buffer().limit(wanted)) {
-                Ok(0) => return Read::End,
-                Ok(read) => {
+            let mut room = self.decoder.buffer().limit(wanted);
+            let mut reading = pin!(self.stream.read_buf(&mut room));
+            // Once: a read that did not fill its room spares the next one, which would find nothing.
+            match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+                Poll::Pending => {}
+                Poll::Ready(Ok(0)) => return Read::End,
+                Poll::Ready(Ok(read)) => {
                     self.buffers.has_read(read, wanted);
                     return Read::Some;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Read::Failed,
+                Poll::Ready(Err(_)) => return Read::Failed,
             }
         }
     }
