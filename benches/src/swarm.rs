@@ -96,7 +96,9 @@ impl Systems {
         let memberlist = self.memberlist.iter().map(System::Memberlist);
         let peers_too = jgroups.chain(memberlist).filter(|_| peers);
         match OURS.iter().map(|engine| engine.most).max() {
-            Some(most) if nodes > most => Err(format!("{nodes} members: on one machine at most {most} of ours are measured")),
+            Some(most) if nodes > most => Err(format!(
+                "{nodes} members: on one machine at most {most} of ours are measured"
+            )),
             _ => Ok(ours.chain(peers_too).collect()),
         }
     }

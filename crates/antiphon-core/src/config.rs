@@ -474,7 +474,9 @@ impl std::fmt::Display for ConfigError {
                     "{field} {value:?} must have 1 to 64 bytes and no control characters"
                 )
             }
-            ConfigError::Metadata => f.write_str("metadata may have 32 entries and 4096 bytes in all, and no control characters"),
+            ConfigError::Metadata => {
+                f.write_str("metadata may have 32 entries and 4096 bytes in all, and no control characters")
+            }
             ConfigError::Conflict { reason } => f.write_str(reason),
         }
     }

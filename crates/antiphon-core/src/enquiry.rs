@@ -42,7 +42,10 @@ impl Pace {
     /// Whether one more may be answered now; if so, it counts.
     fn allows(&mut self, now: Time) -> bool {
         if now.since(self.since) >= Duration::from_secs(1) {
-            *self = Self { since: now, answered: 0 };
+            *self = Self {
+                since: now,
+                answered: 0,
+            };
         }
         let allows = self.answered < MOST_A_SECOND;
         self.answered += u32::from(allows);
@@ -63,14 +66,15 @@ impl Node {
         answer.groups = self.groups().objections(&ask.groups);
         let own = |to: &SocketAddr| *to == self.config().addr || self.config().further.contains(to);
         let to: BTreeSet<&SocketAddr> = ask.answer_to.iter().filter(|to| !own(to)).collect();
-        to.into_iter().map(|to| {
-            let answer = Answer {
-                to: *to,
-                ..answer.clone()
-            };
-            (*to, Record::Enquiry(Enquiry::Answer(Box::new(answer))))
-        })
-        .collect()
+        to.into_iter()
+            .map(|to| {
+                let answer = Answer {
+                    to: *to,
+                    ..answer.clone()
+                };
+                (*to, Record::Enquiry(Enquiry::Answer(Box::new(answer))))
+            })
+            .collect()
     }
 }
 

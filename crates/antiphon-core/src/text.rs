@@ -19,7 +19,10 @@ mod tests {
     #[test]
     fn a_text_cannot_move_the_cursor_or_go_on_for_ever() {
         assert_eq!(printable("the name is taken, é"), "the name is taken, é");
-        assert_eq!(printable("a\x1b]0;t\x07\nb\u{9b}"), "a\\u{1b}]0;t\\u{7}\\nb\\u{9b}");
+        assert_eq!(
+            printable("a\x1b]0;t\x07\nb\u{9b}"),
+            "a\\u{1b}]0;t\\u{7}\\nb\\u{9b}"
+        );
         assert_eq!(printable(&"x".repeat(60_000)).len(), MOST);
     }
 }

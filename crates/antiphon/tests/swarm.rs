@@ -91,7 +91,10 @@ fn nodes_leave_when_nobody_reads_what_is_told_of_them() {
     let output = child.wait_with_output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{complaint}");
-    assert!(complaint.contains("standard output") && !complaint.contains("panicked"), "{complaint}");
+    assert!(
+        complaint.contains("standard output") && !complaint.contains("panicked"),
+        "{complaint}"
+    );
 }
 
 #[test]

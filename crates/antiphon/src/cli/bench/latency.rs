@@ -51,7 +51,15 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
                 if results.is_empty() {
                     say!(
                         "{:<6} {:<10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}   µs",
-                        "order", "", "messages", "p50", "p90", "p99", "p99.9", "p99.99", "max"
+                        "order",
+                        "",
+                        "messages",
+                        "p50",
+                        "p90",
+                        "p99",
+                        "p99.9",
+                        "p99.99",
+                        "max"
                     )?;
                 }
                 let mut row = format!(

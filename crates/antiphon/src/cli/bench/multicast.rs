@@ -112,7 +112,14 @@ impl Run {
         if first {
             say!(
                 "{:<6} {:>7} {:>4} {:>14} {:>12} {:>14} {:>14} {:>12}",
-                "order", "bytes", "run", "msg/s/member", "MB/s", "slowest", "fastest", "CPU µs/msg"
+                "order",
+                "bytes",
+                "run",
+                "msg/s/member",
+                "MB/s",
+                "slowest",
+                "fastest",
+                "CPU µs/msg"
             )?;
         }
         let cpu = self

@@ -139,7 +139,13 @@ fn print(order: &str, members: &[Member], first: bool) -> Result<(), Failed> {
     if first {
         say!(
             "{:<6} {:<8} {:>12} {:>12} {:>16} {:>16} {:>8}",
-            "order", "member", "msg/s", "held up, s", "all read, MiB", "one stopped, MiB", "ratio"
+            "order",
+            "member",
+            "msg/s",
+            "held up, s",
+            "all read, MiB",
+            "one stopped, MiB",
+            "ratio"
         )?;
     }
     for member in members {

@@ -253,11 +253,7 @@ impl Bench {
         })
     }
 
-    fn sample(
-        &mut self,
-        run: u16,
-        figures: &[(&'static str, Instant, Instant)],
-    ) -> Result<(), Failed> {
+    fn sample(&mut self, run: u16, figures: &[(&'static str, Instant, Instant)]) -> Result<(), Failed> {
         let mut line = json!({"event": "run", "run": run + 1});
         let mut text = format!("run {:>3}", run + 1);
         for (name, from, to) in figures {
@@ -289,7 +285,10 @@ impl Bench {
         for (name, figure) in figures {
             say!(
                 "  {name:<36} median {:>9}   p99 {:>9}   min {:>9}   max {:>9}",
-                figure["median"], figure["p99"], figure["min"], figure["max"]
+                figure["median"],
+                figure["p99"],
+                figure["min"],
+                figure["max"]
             )?;
         }
         Ok(())

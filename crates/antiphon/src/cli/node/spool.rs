@@ -194,7 +194,9 @@ mod tests {
         assert_eq!(fs::read(&first).unwrap(), b"one");
         assert_eq!(fs::read(&second).unwrap(), b"two");
         let directory = first.parent().unwrap().to_owned();
-        let named = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+        let named = fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
         let parts = named.filter(|name| name.to_string_lossy().ends_with(".part"));
         assert_eq!(parts.count(), 0, "no parts are left");
         own.clean_up();

@@ -89,7 +89,11 @@ impl<'a> Conductor<'a> {
         if at_once > MAX_MEMBERS {
             return Err(Failed::usage(format!(
                 "--nodes {all}{}: a cluster has at most {MAX_MEMBERS} members",
-                if args.joins > 0 { " and one more that joins" } else { "" }
+                if args.joins > 0 {
+                    " and one more that joins"
+                } else {
+                    ""
+                }
             )));
         }
         if args.group && at_once > MAX_GROUP_MEMBERS {

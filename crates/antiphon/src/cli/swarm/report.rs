@@ -192,7 +192,10 @@ pub(super) fn summary(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed>
     if !summary.own_ms.is_empty() {
         say!(
             "joined     {:>9} ms   median until the joiner sees all, {} ms until all see it; p99 {} and {}",
-            own["median"], everywhere["median"], own["p99"], everywhere["p99"]
+            own["median"],
+            everywhere["median"],
+            own["p99"],
+            everywhere["p99"]
         )?;
     }
     if !summary.removed.is_empty() {

@@ -87,7 +87,10 @@ mod tests {
         let _mine = make(&place(4)).unwrap();
         assert!(!place(2).exists(), "its node is gone");
         assert!(place(1).exists(), "its node lives");
-        assert!(place(3).exists() && other.exists(), "without a lock, or of another name");
+        assert!(
+            place(3).exists() && other.exists(),
+            "without a lock, or of another name"
+        );
         drop(alive);
         fs::remove_dir_all(&root).unwrap();
     }
