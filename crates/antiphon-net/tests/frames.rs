@@ -10,6 +10,7 @@ use antiphon_core::wire::frame::{Kind, OpenError};
 use antiphon_core::wire::stream::length_prefix;
 use antiphon_core::{Class, PathTrouble};
 use antiphon_net::memory::MemoryNetwork;
+use antiphon_net::tcp::{Reached, enquire};
 use antiphon_net::{Fault, Faults, Input, Transport};
 use common::{PATIENCE, codec, frame, tcp, text, wait_for};
 
@@ -281,6 +282,23 @@ async fn a_flood_of_silent_connections_does_not_keep_a_member_out() {
     })
     .await;
     drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enquiry_that_makes_room_before_it_was_looked_at_is_not_told_that_it_was_taken() {
+    let (node, mut inputs, addr) = tcp("127.0.0.1:0", |config| config.max_unauthenticated = 1);
+    let question = frame(&mut codec(5), Kind::Control, "what would you say?").to_bytes();
+    let enquirer = tokio::spawn(async move { enquire(addr, addr, &question, PATIENCE).await });
+    let arrived = |input| match input {
+        Input::Frames { connection, .. } => Some(connection),
+        _ => None,
+    };
+    let unjudged = wait_for(&mut inputs, arrived).await;
+    let newcomer = stranger(addr, b"");
+    let reached = enquirer.await.expect("no panic");
+    assert!(matches!(reached, Reached::Closed), "{reached:?}");
+    assert_eq!(node.counters().connections_refused, 1);
+    drop((unjudged, newcomer));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -141,6 +141,10 @@ impl Inbound {
                 return;
             }
         }
+        // Ended from here before the core had looked at the frame: what becomes of it is not known, so nothing is said of it.
+        if !self.connection.is_authenticated() && self.connection.refusal().is_none() {
+            return;
+        }
         let notice = Notice {
             version: WIRE_VERSION,
             wire_level: WIRE_LEVEL,
