@@ -61,6 +61,8 @@ pub struct Seated {
     pub members: Vec<MemberSeen>,
     /// Who doubts whom now.
     pub doubts: Vec<Doubt>,
+    /// Ways between two members that are bad, though nobody is doubted for it.
+    pub edges: Vec<Edge>,
     /// Nodes that wait to be admitted here.
     pub joining: Vec<Joining>,
 }
@@ -104,6 +106,22 @@ pub struct Doubt {
     /// Whom.
     pub accused: Incarnation,
     /// Why.
+    pub evidence: Evidence,
+    /// For how long.
+    pub since: Duration,
+}
+
+/// The way between two members is bad, as one of them sees it. That alone makes nobody doubted, but enough of it may remove a member with the
+/// engine `cut`, which alone looks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Edge {
+    /// Who sees it.
+    pub observer: Incarnation,
+    /// To or from whom.
+    pub subject: Incarnation,
+    /// What it sees: [`Evidence::Lossy`], too little of what the subject sends arrives; or [`Evidence::Deaf`], the subject says that it does not
+    /// hear the observer.
     pub evidence: Evidence,
     /// For how long.
     pub since: Duration,

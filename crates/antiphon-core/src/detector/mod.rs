@@ -46,6 +46,19 @@ impl Watch {
     fn is_down(&self) -> bool {
         self.suspected.is_some() || self.deaf.is_some() || self.lossy.is_some()
     }
+
+    /// What there is to say against it, and since when: a doubt of the member, or else only of the edge to it.
+    fn opinion(&self) -> Option<(Evidence, Time)> {
+        match (&self.suspected, self.lossy, self.deaf) {
+            (Some(doubt), ..) => Some((doubt.evidence.clone(), doubt.since)),
+            (None, Some(since), _) => {
+                let lost_percent = self.edge.lost_percent();
+                Some((Evidence::Lossy { lost_percent }, since))
+            }
+            (None, None, Some(since)) => Some((Evidence::Deaf, since)),
+            (None, None, None) => None,
+        }
+    }
 }
 
 /// An opinion and its age.
@@ -407,13 +420,7 @@ impl Detector {
         self.watches
             .iter()
             .filter_map(|(member, watch)| {
-                let lost_percent = watch.edge.lost_percent();
-                let (evidence, since) = match (&watch.suspected, watch.lossy, watch.deaf) {
-                    (Some(doubt), ..) => (doubt.evidence.clone(), doubt.since),
-                    (None, Some(since), _) => (Evidence::Lossy { lost_percent }, since),
-                    (None, None, Some(since)) => (Evidence::Deaf, since),
-                    (None, None, None) => return None,
-                };
+                let (evidence, since) = watch.opinion()?;
                 Some(Suspicion {
                     member: *member,
                     evidence,
@@ -430,22 +437,43 @@ impl Detector {
 
     /// Who doubts whom, as far as this node knows.
     pub(crate) fn doubts(&self, now: Time) -> Vec<inspection::Doubt> {
-        let mine = self.watches.iter().filter_map(|(accused, watch)| {
-            let doubt = watch.suspected.as_ref()?;
-            Some((self.me, *accused, doubt))
-        });
-        let theirs = self
-            .told
-            .iter()
-            .flat_map(|(accuser, doubts)| doubts.iter().map(|(accused, doubt)| (*accuser, *accused, doubt)));
-        mine.chain(theirs)
-            .map(|(accuser, accused, doubt)| inspection::Doubt {
+        self.opinions()
+            .filter(|(.., (evidence, _))| is_doubt(evidence))
+            .map(|(accuser, accused, (evidence, since))| inspection::Doubt {
                 accuser,
                 accused,
-                evidence: doubt.evidence.clone(),
-                since: now.since(doubt.since),
+                evidence,
+                since: now.since(since),
             })
             .collect()
+    }
+
+    /// Which edges are down although nobody doubts their subject for it, as far as this node knows.
+    pub(crate) fn edges_down(&self, now: Time) -> Vec<inspection::Edge> {
+        self.opinions()
+            .filter(|(.., (evidence, _))| !is_doubt(evidence))
+            .map(|(observer, subject, (evidence, since))| inspection::Edge {
+                observer,
+                subject,
+                evidence,
+                since: now.since(since),
+            })
+            .collect()
+    }
+
+    /// What everyone has to say against everyone, this node first: who, of whom, what, and since when.
+    fn opinions(&self) -> impl Iterator<Item = (Incarnation, Incarnation, (Evidence, Time))> + '_ {
+        let mine = self
+            .watches
+            .iter()
+            .filter_map(|(subject, watch)| Some((self.me, *subject, watch.opinion()?)));
+        let theirs = self.told.iter().flat_map(|(observer, doubts)| {
+            let told = |(subject, doubt): (&Incarnation, &Doubt)| {
+                (*observer, *subject, (doubt.evidence.clone(), doubt.since))
+            };
+            doubts.iter().map(told)
+        });
+        mine.chain(theirs)
     }
 
     /// When the member was last heard.

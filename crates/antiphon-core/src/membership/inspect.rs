@@ -128,6 +128,7 @@ impl Seat {
             quorum: self.engine.could_decide(&reachable),
             members: members.collect(),
             doubts: cx.detector.doubts(now),
+            edges: cx.detector.edges_down(now),
             joining: self.joiners.inspect(now),
         }
     }

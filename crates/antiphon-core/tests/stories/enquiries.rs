@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use antiphon_core::inspection::State;
+use antiphon_core::wire::Evidence;
 use antiphon_core::wire::enquiry::Answer;
-use antiphon_core::{Config, Enquirer, Event, GroupOptions, Order, WhyEntry};
+use antiphon_core::{Config, EngineKind, Enquirer, Event, GroupOptions, Order, WhyEntry};
 
 use super::cluster::{Cluster, addr};
 use super::{SOON, formed, grouped};
@@ -221,4 +222,36 @@ fn a_member_that_is_silent_is_seen_to_be_doubted_by_each_who_does_not_hear_it() 
         assert_eq!(member.last_heard.is_none(), member.incarnation == me);
         assert_eq!(member.said.is_some(), member.incarnation != me);
     }
+}
+
+#[test]
+fn a_way_that_loses_much_is_told_as_a_bad_edge_and_nobody_is_doubted_for_it() {
+    let hosts = [1, 2, 3, 4, 5, 6, 7, 8];
+    let mut cluster = Cluster::start_with(8, |_, config| config.engine = EngineKind::Cut);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &hosts)));
+    cluster.run_for(Duration::from_secs(1));
+    cluster.thin(2, 3);
+    let who = |cluster: &Cluster, host| cluster.inspect(host).incarnation;
+    let misses = |cluster: &Cluster, host| {
+        let State::Seated(seated) = cluster.inspect(host).state else {
+            panic!("n{host} is no member");
+        };
+        assert!(seated.doubts.is_empty(), "{:?}", seated.doubts);
+        seated.edges.iter().any(|edge| {
+            (edge.observer, edge.subject) == (who(cluster, 3), who(cluster, 2))
+                && matches!(edge.evidence, Evidence::Lossy { lost_percent: 50.. })
+        })
+    };
+    // By who misses the frames, and by others that it tells.
+    let known = |cluster: &Cluster| [1, 3].into_iter().all(|host| misses(cluster, host));
+    assert!(cluster.run_until(Duration::from_secs(20), known));
+    for host in [1, 3] {
+        let entries = cluster.why(host, "n2").entries;
+        let unsuspected =
+            |entry: &WhyEntry| matches!(entry, WhyEntry::Member { accusers, .. } if accusers.is_empty());
+        assert!(entries.iter().any(unsuspected), "{entries:?}");
+    }
+    cluster.heal();
+    let clear = |cluster: &Cluster| !hosts.into_iter().any(|host| misses(cluster, host));
+    assert!(cluster.run_until(Duration::from_secs(20), clear));
 }
