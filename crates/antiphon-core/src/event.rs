@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_wire::{Accusation, Block, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
+use antiphon_wire::{Accusation, Block, Cause, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
 use bytes::Bytes;
 
 use crate::{Order, PathTrouble};
@@ -389,8 +389,10 @@ pub enum WhyEntry {
     Joined {
         /// Which incarnation.
         incarnation: Incarnation,
-        /// The view, as shown.
-        view: String,
+        /// The view.
+        view: ViewId,
+        /// The view's number.
+        number: u32,
         /// How long ago this node installed the view, in milliseconds.
         ago_ms: u64,
     },
@@ -398,10 +400,12 @@ pub enum WhyEntry {
     Departed {
         /// Which incarnation.
         incarnation: Incarnation,
-        /// The view, as shown.
-        view: String,
-        /// The cause, as shown.
-        cause: String,
+        /// The view.
+        view: ViewId,
+        /// The view's number.
+        number: u32,
+        /// Why.
+        cause: Cause,
         /// Who accused it, of what.
         accusers: Vec<Accusation>,
         /// How long ago this node installed the view, in milliseconds.

@@ -64,7 +64,7 @@ impl History {
         let mut entries = Vec::new();
         for (installed, view) in &self.views {
             let ago_ms = u64::try_from(now.since(*installed).as_millis()).unwrap_or(u64::MAX);
-            let shown = format!("{} ({})", view.number, view.id);
+            let (id, number) = (view.primary_id(), view.number);
             for departure in view
                 .departed
                 .iter()
@@ -72,8 +72,9 @@ impl History {
             {
                 entries.push(WhyEntry::Departed {
                     incarnation: departure.member.incarnation,
-                    view: shown.clone(),
-                    cause: super::check::cause_text(&departure.cause),
+                    view: id,
+                    number,
+                    cause: departure.cause.clone(),
                     accusers: departure.accusers.clone(),
                     ago_ms,
                 });
@@ -85,7 +86,8 @@ impl History {
             for member in joined.filter(|member| member.name == name) {
                 entries.push(WhyEntry::Joined {
                     incarnation: member.incarnation,
-                    view: shown.clone(),
+                    view: id,
+                    number,
                     ago_ms,
                 });
             }

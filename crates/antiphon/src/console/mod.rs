@@ -9,7 +9,7 @@
 //! - [`place`]: where sockets are, and which of them are alive;
 //! - [`protocol`]: questions and answers, one JSON object a line, and the bounds of a line;
 //! - `server`: serves one node; [`Client`]: asks one;
-//! - `answers`: from what a node knows to answers; [`Names`]: what incarnations are called.
+//! - `answers`: from what a node knows to answers; [`Names`]: what incarnations are called; [`ago`]: how times are told.
 //!
 //! # Invariants
 //! - A question changes nothing at the node. The only command a client can cause is to look.
@@ -38,5 +38,5 @@ pub mod protocol;
 mod server;
 
 pub use client::{Client, ClientError};
-pub use names::Names;
+pub use names::{Names, ago};
 pub(crate) use server::{Facts, Server};

@@ -1,4 +1,4 @@
-//! What incarnations are called, and what people are told of evidence and causes.
+//! What incarnations are called, and what people are told of evidence, causes and times.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -69,6 +69,16 @@ impl Names {
             Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
             Cause::Superseded { .. } => "superseded by a new start".to_owned(),
         }
+    }
+}
+
+/// How long ago something was, or for how long it has been so: `996 ms`, `20 s`, `15 min`, `72 h`.
+pub fn ago(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{ms} ms"),
+        10_000..600_000 => format!("{} s", ms / 1000),
+        600_000..36_000_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
     }
 }
 

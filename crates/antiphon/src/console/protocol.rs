@@ -346,7 +346,7 @@ pub struct Why {
 }
 
 /// One thing that is known of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
     /// `joined`, `departed`, `absent`, `refused`, `joining`, `member`, `said` or `suspected`.
     pub kind: String,

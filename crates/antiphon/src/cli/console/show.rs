@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use antiphon::console::ago;
 use antiphon::console::protocol::{
     Accuser, Forming, Happened, Happening, Member, Members, RefusedNode, Suspicion, Why,
 };
@@ -73,13 +74,7 @@ fn forming(text: &mut String, forming: &Forming) {
         line(text, format!("no answer from {}", forming.missing.join(", ")));
     }
     if !forming.rejecting.is_empty() {
-        line(
-            text,
-            format!(
-                "{} closed each connection after this node's first frame: check key and cluster name, here and there",
-                forming.rejecting.join(", ")
-            ),
-        );
+        line(text, rejected_by(&forming.rejecting));
     }
     for (name, addr) in &forming.candidates {
         line(
@@ -106,6 +101,13 @@ fn forming(text: &mut String, forming: &Forming) {
         text,
         "`antiphon doctor` with this node's settings looks at each step".to_owned(),
     );
+}
+
+fn rejected_by(rejecting: &[String]) -> String {
+    format!(
+        "{} closed each connection after this node's first frame: check key and cluster name, here and there",
+        rejecting.join(", ")
+    )
 }
 
 fn row(member: &Member) -> [String; 7] {
@@ -258,11 +260,7 @@ fn describe(what: &Happening) -> String {
                 missing => format!("forming: no answer yet from {}", missing.join(", ")),
             };
             if !rejecting.is_empty() {
-                let _ = write!(
-                    text,
-                    "\n- {} closed each connection after this node's first frame: check key and cluster name, here and there",
-                    rejecting.join(", ")
-                );
+                let _ = write!(text, "\n- {}", rejected_by(rejecting));
             }
             text
         }
@@ -362,15 +360,6 @@ fn table(text: &mut String, rows: &[[String; 7]]) {
             .map(|(cell, width)| format!("{cell:<width$}"))
             .collect();
         line(text, cells.join("  ").trim_end().to_owned());
-    }
-}
-
-fn ago(ms: u64) -> String {
-    match ms {
-        0..10_000 => format!("{ms} ms"),
-        10_000..600_000 => format!("{} s", ms / 1000),
-        600_000..36_000_000 => format!("{} min", ms / 60_000),
-        _ => format!("{} h", ms / 3_600_000),
     }
 }
 

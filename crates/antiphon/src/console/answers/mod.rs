@@ -1,0 +1,70 @@
+//! From what a node knows to what people are told.
+//!
+//! - [`state`]: what it is doing, and what it knows of each member;
+//! - [`why`]: why a node is, or is not, a member;
+//! - [`events`]: what happened, and who began or ceased to suspect whom.
+
+mod events;
+mod state;
+mod why;
+
+use std::time::Duration;
+
+use antiphon_core::inspection::{Inspection, Looking, Seated, State};
+
+use super::Facts;
+use super::names::{Names, evidence};
+use super::protocol::{Accuser, Suspicion};
+use crate::cluster::Noted;
+use crate::{Accusation, ClusterEvent};
+
+pub(super) use events::{Doubts, happened, now};
+pub(super) use state::{members, status};
+pub(super) use why::why;
+
+/// What the nodes of the last views are called.
+pub(super) fn names(history: &[Noted]) -> Names {
+    let mut names = Names::default();
+    for noted in history {
+        if let ClusterEvent::View(view) = &noted.event {
+            names.learn(view);
+        }
+    }
+    names
+}
+
+fn accused_by(names: &Names, accusations: &[Accusation]) -> Vec<Accuser> {
+    let accuser = |accusation: &Accusation| Accuser {
+        name: names.name(accusation.accuser),
+        evidence: evidence(&accusation.evidence),
+        before_ms: accusation.before_ms,
+    };
+    accusations.iter().map(accuser).collect()
+}
+
+fn suspicion(doubt: &antiphon_core::inspection::Doubt, names: &Names) -> Suspicion {
+    Suspicion {
+        accuser: names.name(doubt.accuser),
+        accused: names.name(doubt.accused),
+        evidence: evidence(&doubt.evidence),
+        for_ms: millis(doubt.since),
+    }
+}
+
+fn seated(inspection: &Inspection) -> Option<&Seated> {
+    match &inspection.state {
+        State::Seated(seated) => Some(seated),
+        _ => None,
+    }
+}
+
+fn looking(inspection: &Inspection) -> Option<&Looking> {
+    match &inspection.state {
+        State::Seeking(looking) => Some(looking),
+        _ => None,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

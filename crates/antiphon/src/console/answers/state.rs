@@ -1,0 +1,222 @@
+//! What a node is doing, and what it knows of each member.
+
+use antiphon_core::inspection::{Inspection, Looking, MemberSeen};
+
+use super::{Facts, Names, looking, millis, seated, suspicion};
+use crate::cluster::Examined;
+use crate::console::protocol::{
+    Forming, Link, Member, Members, Refusal, RefusedNode, Said, Status, Suspicion, Waiting,
+};
+use crate::{Incarnation, Phase};
+
+pub(crate) fn status(examined: &Examined, facts: &Facts) -> Status {
+    let Examined {
+        status, inspection, ..
+    } = examined;
+    let view = status.view.as_deref();
+    let groups = status.groups.iter().map(|group| {
+        let members = group.view.as_ref().map(|view| view.members.len());
+        (group.name.clone(), members)
+    });
+    let seated = seated(inspection);
+    let silent = seated.map_or_else(Vec::new, |seated| {
+        let doubted = seated
+            .doubts
+            .iter()
+            .filter(|doubt| doubt.accuser == inspection.incarnation);
+        let mut names = Names::default();
+        view.into_iter().for_each(|view| names.learn(view));
+        doubted.map(|doubt| names.name(doubt.accused)).collect()
+    });
+    Status {
+        node: status.name.clone(),
+        cluster: status.cluster.clone(),
+        state: state(status.phase).to_owned(),
+        incarnation: status.incarnation.to_string(),
+        uptime_ms: millis(status.uptime),
+        seeds: facts.seeds.clone(),
+        keyed: facts.keyed,
+        profile: facts.profile.clone(),
+        view: view.map(|view| view.number),
+        members: view.map_or(0, |view| view.members.len()),
+        groups: groups.collect(),
+        forming: looking(inspection).map(forming),
+        quorum: seated.map(|seated| seated.quorum),
+        silent,
+        refused: looking(inspection)
+            .and_then(|looking| looking.refused.as_ref())
+            .map(|(reason, ago)| Refusal {
+                reason: reason.clone(),
+                ago_ms: millis(*ago),
+            }),
+        connections_refused: status.transport.connections_refused,
+    }
+}
+
+pub(crate) fn members(examined: &Examined, names: &Names) -> Members {
+    let Examined {
+        status, inspection, ..
+    } = examined;
+    let view = status.view.as_deref();
+    let seated = seated(inspection);
+    let seen = |incarnation: Incarnation| {
+        let mut members = seated.into_iter().flat_map(|seated| &seated.members);
+        members.find(|member| member.incarnation == incarnation)
+    };
+    let present = |incarnation: Incarnation| view.is_some_and(|view| view.contains(incarnation));
+    let told = view.into_iter().flat_map(|view| view.members.iter().enumerate());
+    let absent = seated.into_iter().flat_map(|seated| &seated.members);
+    Members {
+        node: status.name.clone(),
+        cluster: status.cluster.clone(),
+        state: state(status.phase).to_owned(),
+        view: view.map(|view| view.number),
+        id: view.map(|view| view.id.to_string()),
+        wire_level: view.map(|view| view.wire_level),
+        coordinator: seated.map(|seated| names.name(seated.coordinator)),
+        quorum: seated.map(|seated| seated.quorum),
+        members: told
+            .map(|(rank, known)| member(examined, names, rank, known, seen(known.incarnation)))
+            .collect(),
+        absent: absent
+            .filter(|member| !present(member.incarnation))
+            .map(|member| names.name(member.incarnation))
+            .collect(),
+        joining: seated
+            .into_iter()
+            .flat_map(|seated| &seated.joining)
+            .map(|joining| Waiting {
+                name: joining.name.clone(),
+                addr: joining.addr.to_string(),
+                asked_ms: millis(joining.asked),
+                ready_ms: joining.ready.map(millis),
+            })
+            .collect(),
+        refused: refused(inspection),
+        suspicions: suspicions(inspection, names),
+        forming: looking(inspection).map(forming),
+    }
+}
+
+fn member(
+    examined: &Examined,
+    names: &Names,
+    rank: usize,
+    known: &crate::Member,
+    seen: Option<&MemberSeen>,
+) -> Member {
+    let Examined {
+        status,
+        inspection,
+        paths,
+    } = examined;
+    let links = status.links.iter().find(|links| links.peer == known.incarnation);
+    let links: Vec<Link> = match links {
+        Some(several) => {
+            let link = |(number, link): (usize, &crate::LinkStatus)| Link {
+                addr: link.addr.to_string(),
+                up: Some(link.up),
+                in_use: number == several.in_use,
+            };
+            several.links.iter().enumerate().map(link).collect()
+        }
+        None => {
+            let addrs = std::iter::once(&known.addr).chain(&known.further).enumerate();
+            addrs
+                .map(|(number, addr)| Link {
+                    addr: addr.to_string(),
+                    up: None,
+                    in_use: number == 0,
+                })
+                .collect()
+        }
+    };
+    let used = links
+        .iter()
+        .find(|link| link.in_use)
+        .map(|link| link.addr.clone());
+    let path = paths
+        .iter()
+        .find(|path| used.as_deref() == Some(&*path.to.to_string()));
+    let suspected_by = seated(inspection).map_or_else(Vec::new, |seated| {
+        let against = seated
+            .doubts
+            .iter()
+            .filter(|doubt| doubt.accused == known.incarnation);
+        against.map(|doubt| names.name(doubt.accuser)).collect()
+    });
+    let shares = |group: &&crate::GroupStatus| {
+        let mut members = group.view.iter().flat_map(|view| &view.members);
+        members.any(|member| member.incarnation == known.incarnation)
+    };
+    Member {
+        rank,
+        name: known.name.clone(),
+        elder: rank == 0,
+        me: known.incarnation == inspection.incarnation,
+        incarnation: known.incarnation.to_string(),
+        links,
+        metadata: known.metadata.clone(),
+        weight: known.weight,
+        last_heard_ms: seen.and_then(|seen| seen.last_heard).map(millis),
+        rtt_us: path
+            .and_then(|path| path.rtt)
+            .map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
+        trouble_ms: seen.and_then(|seen| seen.trouble).map(millis),
+        dead: seen.is_some_and(|seen| seen.dead),
+        suspected_by,
+        groups: status
+            .groups
+            .iter()
+            .filter(shares)
+            .map(|group| group.name.clone())
+            .collect(),
+        said: seen.and_then(|seen| seen.said.as_ref()).map(|said| Said {
+            view: said.view.to_string(),
+            primary: said.primary,
+            leaving: said.leaving,
+            wire_level: said.wire_level,
+        }),
+    }
+}
+
+fn suspicions(inspection: &Inspection, names: &Names) -> Vec<Suspicion> {
+    let doubts = seated(inspection).map_or(&[][..], |seated| &seated.doubts);
+    doubts.iter().map(|doubt| suspicion(doubt, names)).collect()
+}
+
+fn refused(inspection: &Inspection) -> Vec<RefusedNode> {
+    let refused = inspection.refused.iter().map(|refused| RefusedNode {
+        name: refused.name.clone(),
+        addr: refused.addr.to_string(),
+        reason: refused.reason.clone(),
+        fatal: refused.fatal,
+        times: refused.times,
+        ago_ms: millis(refused.ago),
+    });
+    refused.collect()
+}
+
+fn forming(looking: &Looking) -> Forming {
+    let text = |addrs: &[std::net::SocketAddr]| addrs.iter().map(ToString::to_string).collect();
+    let candidates = looking.candidates.iter();
+    Forming {
+        missing: text(&looking.missing),
+        rejecting: text(&looking.rejecting),
+        candidates: candidates
+            .map(|(name, addr, _)| (name.clone(), addr.to_string()))
+            .collect(),
+        founder: looking.founder,
+        asks: looking.asks.map(|addr| addr.to_string()),
+        remnant: looking.remnant.is_some(),
+    }
+}
+
+fn state(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Forming => "forming",
+        Phase::Primary => "primary",
+        Phase::NonPrimary => "non-primary",
+        Phase::Leaving => "leaving",
+    }
+}
