@@ -224,6 +224,9 @@ pub struct Members {
     pub refused: Vec<RefusedNode>,
     /// Who suspects whom now: the edges of a graph.
     pub suspicions: Vec<Suspicion>,
+    /// Ways between two members that are bad, though nobody is suspected for it.
+    #[serde(default)]
+    pub edges: Vec<Edge>,
     /// While the node has no view: what it looks for.
     pub forming: Option<Forming>,
 }
@@ -325,6 +328,20 @@ pub struct Suspicion {
     /// Whom.
     pub accused: String,
     /// Why.
+    pub evidence: String,
+    /// For how long.
+    pub for_ms: u64,
+}
+
+/// The way between two members is bad. That alone makes nobody suspected; with the engine `cut`, which alone looks for it, enough of it removes a
+/// member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edge {
+    /// Who sees it.
+    pub observer: String,
+    /// Of whom too little arrives, or who does not hear the observer.
+    pub subject: String,
+    /// Which of both.
     pub evidence: String,
     /// For how long.
     pub for_ms: u64,

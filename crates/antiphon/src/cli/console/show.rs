@@ -47,6 +47,19 @@ pub(super) fn members(members: &Members) -> String {
     if !members.members.is_empty() {
         suspicions(&mut text, &members.suspicions);
     }
+    for edge in &members.edges {
+        line(
+            &mut text,
+            format!(
+                "edge {} - {} is bad for {}, as {} sees it: {}; that alone makes nobody suspected",
+                edge.observer,
+                edge.subject,
+                ago(edge.for_ms),
+                edge.observer,
+                edge.evidence
+            ),
+        );
+    }
     text
 }
 

@@ -2,10 +2,10 @@
 
 use antiphon_core::inspection::{Inspection, Looking, MemberSeen};
 
-use super::{Facts, Names, looking, millis, seated, suspicion};
+use super::{Facts, Names, evidence, looking, millis, seated, suspicion};
 use crate::cluster::Examined;
 use crate::console::protocol::{
-    Forming, Link, Member, Members, Refusal, RefusedNode, Said, Status, Suspicion, Waiting,
+    Edge, Forming, Link, Member, Members, Refusal, RefusedNode, Said, Status, Suspicion, Waiting,
 };
 use crate::{Incarnation, Phase};
 
@@ -94,6 +94,7 @@ pub(crate) fn members(examined: &Examined, names: &Names) -> Members {
             .collect(),
         refused: refused(inspection),
         suspicions: suspicions(inspection, names),
+        edges: edges(inspection, names),
         forming: looking(inspection).map(forming),
     }
 }
@@ -183,6 +184,17 @@ fn member(
 fn suspicions(inspection: &Inspection, names: &Names) -> Vec<Suspicion> {
     let doubts = seated(inspection).map_or(&[][..], |seated| &seated.doubts);
     doubts.iter().map(|doubt| suspicion(doubt, names)).collect()
+}
+
+fn edges(inspection: &Inspection, names: &Names) -> Vec<Edge> {
+    let edges = seated(inspection).map_or(&[][..], |seated| &seated.edges);
+    let told = edges.iter().map(|edge| Edge {
+        observer: names.name(edge.observer),
+        subject: names.name(edge.subject),
+        evidence: evidence(&edge.evidence),
+        for_ms: millis(edge.since),
+    });
+    told.collect()
 }
 
 fn refused(inspection: &Inspection) -> Vec<RefusedNode> {
