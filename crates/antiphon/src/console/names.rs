@@ -1,6 +1,6 @@
 //! What incarnations are called, and what people are told of evidence, causes and times.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{Accusation, Cause, Evidence, Incarnation, NodeView};
 
@@ -16,7 +16,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Remembers everyone a view speaks of.
+    /// Remembers everyone a view speaks of. Its members are forgotten only after views that do not have them.
     pub fn learn(&mut self, view: &NodeView) {
         let departed = view.departed.iter().map(|departure| &departure.member);
         for member in view.members.iter().chain(departed) {
@@ -28,9 +28,17 @@ impl Names {
                 self.oldest_first.push_back(member.incarnation);
             }
         }
-        while self.oldest_first.len() > MAX_REMEMBERED {
-            if let Some(oldest) = self.oldest_first.pop_front() {
-                self.names.remove(&oldest);
+        let most = MAX_REMEMBERED + view.members.len();
+        if self.oldest_first.len() <= most {
+            return;
+        }
+        let present: BTreeSet<Incarnation> = view.members.iter().map(|member| member.incarnation).collect();
+        while self.oldest_first.len() > most
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            match present.contains(&oldest) {
+                true => self.oldest_first.push_back(oldest),
+                false => drop(self.names.remove(&oldest)),
             }
         }
     }
@@ -92,5 +100,56 @@ pub(crate) fn evidence(evidence: &Evidence) -> String {
         Evidence::Observed => "observed it, and enough of its observers had lost it".to_owned(),
         Evidence::Lossy { lost_percent } => format!("lost {lost_percent} % of what it sent"),
         Evidence::Deaf => "was told that it does not hear it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use antiphon_core::wire::{Lineage, Member, NodeViewId, ViewId};
+
+    use super::*;
+
+    fn view(number: u32, members: &[u128]) -> NodeView {
+        let member = |number: &u128| Member {
+            incarnation: Incarnation(*number),
+            name: format!("n{number}"),
+            addr: ([127, 0, 0, 1], 1).into(),
+            further: Vec::new(),
+            metadata: BTreeMap::new(),
+            weight: 1,
+        };
+        NodeView {
+            lineage: Lineage(1),
+            id: NodeViewId::Primary {
+                id: ViewId {
+                    epoch: 1,
+                    counter: number,
+                },
+            },
+            number,
+            members: members.iter().map(member).collect(),
+            joined: Vec::new(),
+            departed: Vec::new(),
+            wire_level: 1,
+        }
+    }
+
+    #[test]
+    fn whoever_is_there_keeps_its_name_however_many_come_and_go() {
+        let mut names = Names::default();
+        for other in 2..10_000 {
+            names.learn(&view(other, &[1, other.into()]));
+            assert_eq!(names.name(Incarnation(1)), "n1");
+        }
+        assert_eq!(names.name(Incarnation(9_000)), "n9000");
+        assert_eq!(
+            names.name(Incarnation(2)),
+            Incarnation(2).short(),
+            "gone long ago"
+        );
+        assert_eq!(names.names.len(), MAX_REMEMBERED + 2);
+        assert_eq!(names.oldest_first.len(), names.names.len());
     }
 }
