@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use antiphon_core::{GroupHandle, GroupOptions, Inspection, WhyReport};
 use antiphon_net::{Fault, PathStatus};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+#[cfg(all(feature = "console", unix))]
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Hub, Status};
 use crate::Error;
@@ -55,6 +57,9 @@ pub(crate) struct Examined {
     pub(crate) paths: Vec<PathStatus>,
 }
 
+/// How long a node that has left waits for those who listen to it. They need microseconds.
+#[cfg(all(feature = "console", unix))]
+const SEE_OFF_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
 /// Commands that may wait for the driver.
 pub(crate) const MAX_COMMANDS: usize = 64;
 
@@ -69,6 +74,9 @@ pub(crate) struct ClusterShared {
     hub: Hub,
     aborted: AtomicBool,
     closed: watch::Sender<bool>,
+    /// Places for those who are told of the node until its end.
+    #[cfg(all(feature = "console", unix))]
+    guests: Arc<Semaphore>,
     /// What goes when the driver stops, whatever made it stop.
     kept: Mutex<Vec<Box<dyn Kept>>>,
 }
@@ -94,6 +102,8 @@ impl ClusterShared {
             hub: Hub::default(),
             aborted: AtomicBool::new(false),
             closed: watch::Sender::new(false),
+            #[cfg(all(feature = "console", unix))]
+            guests: Arc::new(Semaphore::new(crate::console::protocol::MAX_CLIENTS)),
             kept: Mutex::default(),
         }
     }
@@ -104,6 +114,24 @@ impl ClusterShared {
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_closed() {
             all.push(kept);
+        }
+    }
+
+    /// A place for somebody who is told of the node until its end, if one is free.
+    #[cfg(all(feature = "console", unix))]
+    pub(crate) fn guest(&self) -> Option<OwnedSemaphorePermit> {
+        self.guests.clone().try_acquire_owned().ok()
+    }
+
+    /// Waits until those who are told of the node have heard the last of it. Whoever does not listen is not waited for.
+    pub(crate) async fn see_guests_off(&self) {
+        #[cfg(all(feature = "console", unix))]
+        {
+            let all = self
+                .guests
+                .acquire_many(crate::console::protocol::MAX_CLIENTS as u32);
+            // The semaphore is never closed.
+            let _ = tokio::time::timeout(SEE_OFF_WITHIN, all).await;
         }
     }
 

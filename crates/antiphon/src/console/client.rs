@@ -23,6 +23,15 @@ pub struct Client {
     hello: Hello,
 }
 
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// As this build understands it.
+    pub answer: Answer,
+    /// The line as it came, without its end: with all that a newer node says.
+    pub line: String,
+}
+
 /// Why a node could not be asked.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -110,7 +119,7 @@ impl Client {
                 build: String::new(),
             },
         };
-        match client.answer().await? {
+        match client.answer().await?.answer {
             Answer::Hello(hello) => client.hello = hello,
             Answer::Error(problem) => return Err(ClientError::Refused(problem)),
             _ => {
@@ -139,7 +148,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Not to be used again if the future is dropped.
-    pub async fn ask(&mut self, question: &Question) -> Result<Answer, ClientError> {
+    pub async fn ask(&mut self, question: &Question) -> Result<Told, ClientError> {
         self.begin(question).await?;
         self.answer().await
     }
@@ -164,7 +173,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn answer(&mut self) -> Result<Answer, ClientError> {
+    pub async fn answer(&mut self) -> Result<Told, ClientError> {
         let path = self.path.clone();
         match timeout(ANSWER_WITHIN, self.next()).await {
             Ok(answer) => answer,
@@ -179,16 +188,18 @@ impl Client {
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
-    pub async fn next(&mut self) -> Result<Answer, ClientError> {
+    pub async fn next(&mut self) -> Result<Told, ClientError> {
         loop {
             let line = self
                 .lines
                 .pop()
                 .map_err(|_| ClientError::Malformed("a line is too long".to_owned()))?;
             if let Some(line) = line {
-                return match serde_json::from_slice(&line) {
+                let line = String::from_utf8(line)
+                    .map_err(|_| ClientError::Malformed("a line is not UTF-8".to_owned()))?;
+                return match serde_json::from_str(&line) {
                     Ok(Answer::Error(problem)) => Err(ClientError::Refused(problem)),
-                    Ok(answer) => Ok(answer),
+                    Ok(answer) => Ok(Told { answer, line }),
                     Err(error) => Err(ClientError::Malformed(error.to_string())),
                 };
             }

@@ -22,10 +22,12 @@
 //!
 //! # Versions
 //! The first line on a connection is the node's `hello`, with the highest version it speaks. A question names the version it is of, and one that the node does
-//! not speak is answered by an `error` with the code `version`. Fields may be added to answers within a version; clients ignore what they do not know.
+//! not speak is answered by an `error` with the code `version`. Within a version fields, answers and events may be added; clients pass over what they do not
+//! know, and give programs the lines as they came.
 //!
 //! # What happens when…
-//! - *the node ends*: every client gets the events that led there, `end`, and the end of the connection;
+//! - *the node ends*: who watches gets the events that led there, `end`, and the end of the connection, others the latter alone; a node that leaves in
+//!   order waits for that, but not for long. A connection that ends without `end` was cut;
 //! - *a client dies*: its connection ends, and with it the task that served it;
 //! - *the directory cannot be used* (not ours, open to others, not writable): with the default place the node runs without a console and says
 //!   so in its log; with a path that was asked for, it does not start.
@@ -37,6 +39,6 @@ pub mod place;
 pub mod protocol;
 mod server;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, Told};
 pub use names::{Names, ago};
 pub(crate) use server::{Facts, Server};

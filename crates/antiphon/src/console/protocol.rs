@@ -2,7 +2,7 @@
 //!
 //! A question: `{"v":1,"ask":"members"}`, `{"v":1,"ask":"why","node":"b"}`, `{"v":1,"ask":"views","watch":true}`, `{"v":1,"ask":"status"}`.
 //! Answers have an `answer` field: `hello` once at the beginning, then for each question its answers; those of `views` are many lines, ended
-//! by `end`. Incarnations are 32 hex digits; times `at_ms` are milliseconds since 1970 by the host's clock.
+//! by `end`, and with `watch` there is a `now` between what happened before and what happens from then on. Incarnations are 32 hex digits; times `at_ms` are milliseconds since 1970 by the host's clock.
 
 use std::collections::BTreeMap;
 
@@ -100,10 +100,15 @@ pub enum Answer {
     Why(Box<Why>),
     /// To [`Question::Views`]: a view or another event, and more to come.
     Happened(Box<Happened>),
+    /// To [`Question::Views`] with `watch`: all that happened before has been told, and what follows happens from now on.
+    Now {},
     /// Nothing more comes to this question.
     End {},
     /// The question was not answered.
     Error(Problem),
+    /// Of a newer build, and to be passed over by this one.
+    #[serde(other)]
+    Unknown,
 }
 
 /// Why a question was not answered.
@@ -496,6 +501,9 @@ pub enum Happening {
     },
     /// The node has left in order.
     Left {},
+    /// Of a newer build: something that this one has no words for.
+    #[serde(other)]
+    Unknown,
 }
 
 /// A member that a view lost.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Names;
@@ -83,7 +83,6 @@ impl Server {
 }
 
 async fn accept(listener: UnixListener, desk: Arc<Desk>) {
-    let room = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -91,7 +90,7 @@ async fn accept(listener: UnixListener, desk: Arc<Desk>) {
         };
         match accepted {
             Ok((stream, _)) => {
-                let place = room.clone().try_acquire_owned().ok();
+                let place = desk.shared.guest();
                 tokio::spawn(Client::new(stream).meet(desk.clone(), place));
             }
             Err(error) => {
@@ -245,10 +244,11 @@ impl Client {
                 self.say(&Answer::Happened(Box::new(happened))).await?;
             }
         }
-        match watch {
-            true => self.follow(desk, events, names).await,
-            false => self.say(&Answer::End {}).await,
+        if !watch {
+            return self.say(&Answer::End {}).await;
         }
+        self.say(&Answer::Now {}).await?;
+        self.follow(desk, events, names).await
     }
 
     /// Tells what happens as it comes.

@@ -437,6 +437,7 @@ impl Driver {
             if let Some(transport) = self.transport.take() {
                 transport.close(LINGER).await;
             }
+            self.shared.see_guests_off().await;
             for reply in replies {
                 // Whoever asked to leave may have stopped waiting.
                 let _ = reply.send(());

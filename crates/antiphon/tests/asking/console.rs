@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -235,6 +235,15 @@ fn views_are_shown_with_their_causes_and_followed_as_they_come_until_the_node_go
     let last = bench.text("view --node b --json --last 1");
     let last: Value = serde_json::from_str(last.trim()).expect("one line");
     assert_eq!(last["number"], gone["number"]);
+    let mut from_last = bench
+        .program()
+        .args(["view", "--watch", "--json", "--last", "1", "--node", "b"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let of_b = lines_of(from_last.stdout.take().unwrap());
+    let first = of_b.recv_timeout(PATIENCE).expect("the last view");
+    assert_eq!(first["number"], gone["number"]);
 
     nodes.remove(0).leave();
     next(&|line| line["event"] == "left");
@@ -242,6 +251,73 @@ fn views_are_shown_with_their_causes_and_followed_as_they_come_until_the_node_go
     let mut error = String::new();
     watching.stderr.unwrap().read_to_string(&mut error).unwrap();
     assert!(error.contains("the node a has ended"), "{error}");
+
+    // One that is killed says nothing any more.
+    let without_a = |line: &Value| line["event"] == "view" && line["departed"][0]["name"] == "a";
+    while !without_a(&of_b.recv_timeout(PATIENCE).expect("a view without a")) {}
+    nodes.remove(0).kill();
+    assert_eq!(from_last.wait().unwrap().code(), Some(1));
+}
+
+/// A node of a build that does not exist yet: it says this to whoever asks, and ends the connection.
+fn newer_node(path: &std::path::Path, says: &'static [&'static str]) {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let hello = r#"{"answer":"hello","v":1,"cluster":"tea","node":"a","addrs":[],"pid":1,"build":"9.0.0","mood":"good"}"#;
+            writeln!(stream, "{hello}").unwrap();
+            let mut question = String::new();
+            BufReader::new(stream.try_clone().unwrap())
+                .read_line(&mut question)
+                .unwrap();
+            for line in says {
+                writeln!(stream, "{line}").unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn what_a_newer_node_says_more_is_passed_over_or_passed_on() {
+    const EVENT: &str = r#"{"answer":"happened","at_ms":1,"event":"teatime","with":["a"],"cups":3}"#;
+    const LEFT: &str = r#"{"answer":"happened","at_ms":2,"event":"left","why":"tired"}"#;
+    let bench = Bench::new();
+    let path = bench.directory.join("newer.sock");
+    newer_node(
+        &path,
+        &[
+            EVENT,
+            r#"{"answer":"weather","rain":true}"#,
+            LEFT,
+            r#"{"answer":"end"}"#,
+        ],
+    );
+    let view = format!("view --socket {}", path.display());
+    let text = bench.text(&view);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines[0].ends_with("something that this build has no words for"),
+        "{text}"
+    );
+    assert!(lines[1].ends_with("left in order"), "{text}");
+    assert_eq!(
+        bench.text(&format!("{view} --json")),
+        format!("{EVENT}\n{LEFT}\n")
+    );
+    assert_eq!(
+        bench.text(&format!("{view} --json --last 1")),
+        format!("{LEFT}\n")
+    );
+
+    // Without its last word it is not known whether that was all.
+    let cut = bench.directory.join("cut.sock");
+    newer_node(&cut, &[EVENT]);
+    let output = bench.run(&format!("view --socket {}", cut.display()));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("was cut"), "{error}");
 }
 
 #[test]

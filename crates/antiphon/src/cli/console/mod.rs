@@ -5,17 +5,18 @@
 //!     --node, --cluster, --socket choose
 //! ```
 //! Nothing is kept and nothing is changed: each command connects to a node's console (`antiphon::console`), asks and ends. A node that cannot be
-//! asked is named, with what to do about it. `view --watch` ends with the node, at the first signal, or when nobody reads its output.
+//! asked is named, with what to do about it. `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection that is
+//! cut without the node's last word is a failure.
 
 pub(crate) mod args;
 mod show;
 
+use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use antiphon::console::protocol::{Answer, Question};
-use antiphon::console::{Client, ClientError, place};
+use antiphon::console::{Client, ClientError, Told, place};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -53,12 +54,9 @@ fn ask(
 ) -> Result<Exit, Failed> {
     block_on(async {
         let mut client = choose(args).await?;
-        let answer = client.ask(&question).await.map_err(failed)?;
-        let text = match args.json {
-            true => serde_json::to_string(&answer).ok(),
-            false => shown(&answer),
-        };
-        let text = text.ok_or_else(|| Failed::run("the node answered something else than it was asked"))?;
+        let told = client.ask(&question).await.map_err(failed)?;
+        let text = shown(&told.answer).ok_or_else(astray)?;
+        let text = if args.json { told.line } else { text };
         Ok(print(&text).map_or(Exit::StdoutClosed, |()| Exit::Success))
     })
 }
@@ -70,57 +68,68 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
     let mut client = choose(&args.ask).await?;
     let question = Question::Views { watch: args.watch };
     client.begin(&question).await.map_err(failed)?;
-    let last = args.last.map_or(usize::MAX, usize::from);
-    let mut past = Vec::new();
-    // What happened before comes at once; whoever wants only the end of it has to see where that is.
-    let mut begun = last == usize::MAX;
+    // Whoever wants only the end of what was before learns where that is from the node, with what follows it.
+    let mut past = VecDeque::new();
+    let mut is_past = true;
     loop {
-        let pause = tokio::time::sleep(Duration::from_millis(200));
-        let answer = tokio::select! {
-            answer = client.next() => answer,
-            () = pause, if !begun => {
-                begun = true;
-                if !print_all(&past, last, args.ask.json) {
-                    return Ok(Exit::StdoutClosed);
-                }
-                past.clear();
-                continue;
-            }
+        let told = tokio::select! {
+            told = next(&mut client, is_past) => told,
             _ = terminate.recv() => return Ok(Exit::Success),
             _ = interrupt.recv() => return Ok(Exit::Success),
         };
+        let Told { answer, line } = told.map_err(|error| match error {
+            ClientError::Ended => cut_off(&client),
+            other => failed(other),
+        })?;
+        let is_over = matches!(answer, Answer::End {});
         match answer {
-            Ok(Answer::Happened(happened)) if !begun => past.push(*happened),
-            Ok(Answer::Happened(happened)) => {
-                if !print_all(&[*happened], 1, args.ask.json) {
-                    return Ok(Exit::StdoutClosed);
+            Answer::Happened(happened) => {
+                past.push_back(if args.ask.json {
+                    line
+                } else {
+                    show::happened(&happened)
+                });
+                if let Some(last) = args.last.filter(|_| is_past) {
+                    if past.len() > usize::from(last) {
+                        past.pop_front();
+                    }
+                    continue;
                 }
             }
-            Ok(Answer::End {}) | Err(ClientError::Ended) => {
-                if !begun && !print_all(&past, last, args.ask.json) {
-                    return Ok(Exit::StdoutClosed);
-                }
-                if args.watch {
-                    eprintln!("antiphon: the node {} has ended", client.hello().node);
-                }
-                return Ok(Exit::Success);
+            Answer::Now {} => is_past = false,
+            Answer::End {} => {}
+            // Of a newer node.
+            Answer::Unknown => continue,
+            _ => return Err(astray()),
+        }
+        for line in past.drain(..) {
+            if print(&line).is_err() {
+                return Ok(Exit::StdoutClosed);
             }
-            Ok(_) => return Err(Failed::run("the node answered something else than it was asked")),
-            Err(error) => return Err(failed(error)),
+        }
+        if is_over {
+            if args.watch {
+                eprintln!("antiphon: the node {} has ended", client.hello().node);
+            }
+            return Ok(Exit::Success);
         }
     }
 }
 
-/// Prints the last of these; false if nobody reads.
-fn print_all(happened: &[antiphon::console::protocol::Happened], last: usize, json: bool) -> bool {
-    let skipped = happened.len().saturating_sub(last);
-    happened[skipped..].iter().all(|happened| {
-        let line = match json {
-            true => serde_json::to_string(happened).unwrap_or_default(),
-            false => show::happened(happened),
-        };
-        print(&line).is_ok()
-    })
+/// What is past comes at once, what is to come whenever it happens.
+async fn next(client: &mut Client, is_past: bool) -> Result<Told, ClientError> {
+    match is_past {
+        true => client.answer().await,
+        false => client.next().await,
+    }
+}
+
+/// A node says that it ends, and what it was asked for is told to the end.
+fn cut_off(client: &Client) -> Failed {
+    Failed::run(format!(
+        "the connection to {} was cut: the node was killed or ended at once, or nothing of what it said was read for long",
+        client.hello().node
+    ))
 }
 
 fn print(text: &str) -> io::Result<()> {
@@ -136,6 +145,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failed>>) -> Re
         .build()
         .map_err(|error| Failed::run(format!("cannot start: {error}")))?
         .block_on(future)
+}
+
+fn astray() -> Failed {
+    Failed::run("the node answered something else than it was asked")
 }
 
 fn failed(error: ClientError) -> Failed {

@@ -115,7 +115,7 @@ fn stopped(path: &Path) -> Step {
 /// Tells what a node says of itself.
 async fn tell(report: &mut Report, client: &mut Client) -> Option<Status> {
     let subject = format!("{} (process {})", client.hello().node, client.hello().pid);
-    let status = match client.ask(&Question::Status {}).await {
+    let status = match client.ask(&Question::Status {}).await.map(|told| told.answer) {
         Ok(Answer::Status(status)) => *status,
         Ok(_) => return None,
         Err(error) => {
