@@ -77,6 +77,16 @@ impl Step {
         self.outcome == Outcome::Failed
     }
 
+    #[cfg(test)]
+    pub(super) fn code(&self) -> Option<&'static str> {
+        self.code
+    }
+
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     fn new(name: &'static str, subject: impl ToString, outcome: Outcome, text: impl Into<String>) -> Self {
         Self {
             name,

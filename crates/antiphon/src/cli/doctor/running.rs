@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use antiphon::console::protocol::{Answer, Hello, Question, Status};
-use antiphon::console::{Client, ClientError};
+use antiphon::console::protocol::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
+use antiphon::console::{Client, ClientError, ago};
 
 use super::report::{Report, Step};
 use crate::cli::console::running;
@@ -132,13 +132,11 @@ fn judge(subject: &str, status: &Status) -> Step {
     if let Some(forming) = &status.forming {
         let mut cause = format!("runs for {seconds} s and is in no cluster yet");
         if let Some(refused) = &status.refused {
-            return Step::failed(
-                "running",
-                "refused",
-                subject,
-                format!("{cause}; refused {} ms ago: {}", refused.ago_ms, refused.reason),
-                "do what the refusal says",
-            );
+            let told = format!("refused {} ago: {}", ago(refused.ago_ms), refused.reason);
+            cause.push_str(&format!("; {told}"));
+            if refused.ago_ms <= REFUSAL_LASTS_MS {
+                return Step::failed("running", "refused", subject, cause, "do what the refusal says");
+            }
         }
         if !forming.rejecting.is_empty() {
             return Step::failed(
@@ -194,5 +192,60 @@ fn judge(subject: &str, status: &Status) -> Step {
     match silent.is_empty() {
         true => Step::ok("running", subject, text),
         false => Step::warning("running", subject, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon::console::protocol::{Forming, Refusal};
+
+    use super::*;
+
+    fn forming(refused_ago_ms: u64) -> Step {
+        let status = Status {
+            node: "a".to_owned(),
+            cluster: "tea".to_owned(),
+            state: "forming".to_owned(),
+            incarnation: String::new(),
+            uptime_ms: 100_000,
+            seeds: Vec::new(),
+            keyed: false,
+            profile: "lan".to_owned(),
+            view: None,
+            members: 0,
+            groups: Default::default(),
+            forming: Some(Forming {
+                missing: vec!["127.0.0.1:7402".to_owned()],
+                rejecting: Vec::new(),
+                candidates: Vec::new(),
+                founder: true,
+                asks: None,
+                remnant: false,
+            }),
+            quorum: None,
+            silent: Vec::new(),
+            refused: Some(Refusal {
+                reason: "the name is taken".to_owned(),
+                ago_ms: refused_ago_ms,
+            }),
+            connections_refused: 0,
+        };
+        judge("a", &status)
+    }
+
+    #[test]
+    fn a_node_that_was_refused_long_ago_waits_for_its_seeds() {
+        let told = |ago_ms| {
+            let step = forming(ago_ms);
+            (step.code(), step.text().to_owned())
+        };
+        let (code, _) = told(5_000);
+        assert_eq!(code, Some("refused"));
+        let (code, text) = told(60_000);
+        assert_eq!(code, Some("forming"));
+        assert!(
+            text.contains("no answer from 127.0.0.1:7402") && text.contains("refused 60 s ago"),
+            "{text}"
+        );
     }
 }

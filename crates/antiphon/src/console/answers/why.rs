@@ -5,7 +5,7 @@ use antiphon_core::{WhyEntry, WhyReport};
 use super::{Names, accused_by, looking, names, seated};
 use crate::cluster::{Examined, Noted};
 use crate::console::names::ago;
-use crate::console::protocol::{Fact, Why};
+use crate::console::protocol::{Fact, REFUSAL_LASTS_MS, Why};
 use crate::{Accusation, Cause, Incarnation, Phase};
 
 /// A word for programs, and a sentence.
@@ -110,10 +110,13 @@ fn of_one_that_is_gone(report: &WhyReport, names: &Names) -> Option<Verdict> {
                 format!("{node} is no member since {} ago: {why}", ago(*ago_ms)),
             ))
         }
-        WhyEntry::Refused { reason, .. } => Some((
-            "refused",
-            format!("{node} is no member; it asks to be admitted and is refused: {reason}"),
-        )),
+        WhyEntry::Refused { reason, ago_ms, .. } => {
+            let refused = match *ago_ms {
+                ..=REFUSAL_LASTS_MS => "it asks to be admitted and is refused".to_owned(),
+                past => format!("it was refused {} ago, and has not asked since", ago(past)),
+            };
+            Some(("refused", format!("{node} is no member; {refused}: {reason}")))
+        }
         _ => None,
     }
 }
@@ -224,7 +227,10 @@ fn fact(names: &Names, entry: &WhyEntry) -> Option<Fact> {
                 1 => String::new(),
                 times => format!(" ({times} times)"),
             };
-            let goes_on = if *fatal { "" } else { "; it goes on trying" };
+            let goes_on = match (*fatal, *ago_ms) {
+                (false, ..=REFUSAL_LASTS_MS) => "; it goes on trying",
+                _ => "",
+            };
             let text = format!(
                 "{} ago: incarnation {} at {addr} asked to be admitted and was refused{often}: {reason}{goes_on}",
                 ago(*ago_ms),
@@ -389,6 +395,19 @@ mod tests {
             "removed"
         );
         assert_eq!(verdict(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_refusal_of_the_past_is_told_as_past() {
+        let text = |ago_ms| verdict(vec![refused(ago_ms)]).unwrap().1;
+        assert!(text(4_000).contains("asks to be admitted and is refused: the name is taken"));
+        let past = text(3 * 86_400_000);
+        assert!(
+            past.contains("was refused 72 h ago") && !past.contains("is refused"),
+            "{past}"
+        );
+        let fact = |ago_ms| Names::default().why(&refused(ago_ms));
+        assert!(fact(4_000).ends_with("it goes on trying") && !fact(60_000).contains("goes on"));
     }
 
     #[test]
