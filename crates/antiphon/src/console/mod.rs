@@ -15,10 +15,10 @@
 //! - A question changes nothing at the node. The only command a client can cause is to look.
 //! - Everything is bounded: clients at a time ([`protocol::MAX_CLIENTS`]), bytes of a question, of an answer, the time a client may stay
 //!   silent or not read. A client that is too slow is dropped; the node never waits for one.
-//! - Only the user who runs the node, and root, is answered: the directory and the socket are closed to others, and the
-//!   credentials of the other end are checked as well.
+//! - Only the user who runs the node, and root, is answered: the socket and the directory of the default place are closed to others, and
+//!   the credentials of the other end are checked as well.
 //! - A socket file is removed by the node that made it, when it ends; one left behind by a killed process is removed by whoever
-//!   finds that nobody listens and that the process in its name is gone.
+//!   finds that nobody listens and that the process in its name is gone, and one at a given path by the next node that is to be there.
 //!
 //! # Versions
 //! The first line on a connection is the node's `hello`, with the highest version it speaks. A question names the version it is of, and one that the node does

@@ -8,20 +8,36 @@
 //!       CLUSTER.NODE.PID.sock           letters, digits, - and _ of the names, 20 of each
 //! ```
 //! Names are for people; what a node is really called, it says in its `hello`.
+//!
+//! # Invariants
+//! - A socket is its user's alone from the moment it is there, in whatever directory.
+//! - Of several that find a dead socket at one path, one takes its place, and the others find that. For that they take turns.
+//! - A node that ends removes the file that it made, and none that has taken its place.
 
+use std::fs::File;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
 
+/// Clients that may wait to be accepted.
+#[cfg(target_os = "linux")]
+const BACKLOG: i32 = 128;
 /// Letters of each name in the name of a socket: paths of sockets have 107 bytes at most.
 const NAME_BYTES: usize = 20;
 /// Sockets of one name and process that are tried.
 const MAX_TWINS: u32 = 100;
 /// Files looked at in a directory.
 const MAX_FILES: usize = 10_000;
+/// How long others may hold the turn in a directory; they need microseconds, unless somebody means harm.
+const TURN_WITHIN: Duration = Duration::from_millis(500);
 
 /// The directories in which nodes of this user may have their sockets, the one that a node of this environment would choose first.
 pub fn directories() -> Vec<PathBuf> {
@@ -42,10 +58,12 @@ pub fn directories() -> Vec<PathBuf> {
     directories
 }
 
-/// A socket that a node listens at. Dropped, it removes the file.
+/// A socket that a node listens at. Dropped, it removes the file that it made.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
+    /// Which file it made: device and number.
+    file: (u64, u64),
 }
 
 impl Socket {
@@ -56,13 +74,49 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Somebody may have removed it, or the directory, before.
-        let _ = std::fs::remove_file(&self.path);
+        // Somebody may have removed it, or the directory, before, and may have made another.
+        let _turn = Turn::take(&self.path);
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Which file is at a path.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// The turn to change which sockets are in a directory, by a lock on it: whoever sees that one is dead, removes it and makes another must
+/// not do so to one that was made meanwhile. Who cannot have it in time, or where directories cannot be locked, goes on without.
+struct Turn {
+    _directory: File,
+}
+
+impl Turn {
+    /// In the directory of this path.
+    fn take(path: &Path) -> Option<Self> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(parent.unwrap_or(Path::new("."))).ok()?;
+        let deadline = Instant::now() + TURN_WITHIN;
+        loop {
+            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    return Some(Self {
+                        _directory: directory,
+                    });
+                }
+                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => return None,
+            }
+        }
     }
 }
 
 /// Listens in the first directory that can be used.
-pub(crate) fn listen(cluster: &str, node: &str) -> io::Result<(std::os::unix::net::UnixListener, Socket)> {
+pub(crate) fn listen(cluster: &str, node: &str) -> io::Result<(UnixListener, Socket)> {
     let mut first_error = None;
     for directory in directories() {
         match listen_in(&directory, cluster, node) {
@@ -76,11 +130,7 @@ pub(crate) fn listen(cluster: &str, node: &str) -> io::Result<(std::os::unix::ne
     Err(first_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-fn listen_in(
-    directory: &Path,
-    cluster: &str,
-    node: &str,
-) -> io::Result<(std::os::unix::net::UnixListener, Socket)> {
+fn listen_in(directory: &Path, cluster: &str, node: &str) -> io::Result<(UnixListener, Socket)> {
     prepare(directory)?;
     remove_stale(directory);
     let stem = format!("{}.{}.{}", safe(cluster), safe(node), std::process::id());
@@ -98,21 +148,47 @@ fn listen_in(
 }
 
 /// Listens at this path. A socket there that nobody listens at is replaced; anything else is left alone.
-pub(crate) fn listen_at(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, Socket)> {
-    let bind = || std::os::unix::net::UnixListener::bind(path);
-    let listener = match bind() {
+pub(crate) fn listen_at(path: &Path) -> io::Result<(UnixListener, Socket)> {
+    let _turn = Turn::take(path);
+    let listener = match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
             std::fs::remove_file(path)?;
-            bind()?
+            bind(path)?
         }
         bound => bound?,
     };
     let socket = Socket {
         path: path.to_owned(),
+        file: identity(path)?,
     };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok((listener, socket))
+}
+
+/// Listens at a path where nothing is. The file has the mode that its socket had before: at no time is it open to others, and nothing is
+/// done by its name, which may lead elsewhere by then.
+#[cfg(target_os = "linux")]
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = File::from(rustix::net::socket_with(
+        family,
+        kind,
+        SocketFlags::CLOEXEC,
+        None,
+    )?);
+    socket.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(OwnedFd::from(socket).into())
+}
+
+/// Listens at a path where nothing is. Who is there first is asked who it is all the same.
+#[cfg(not(target_os = "linux"))]
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
 }
 
 /// Makes the directory if it is not there, and refuses one that others could have made or can enter.
@@ -195,8 +271,12 @@ fn sockets(directory: &Path) -> Vec<PathBuf> {
 fn remove_stale(directory: &Path) {
     for path in sockets(directory) {
         // A socket that is bound and not listened at yet refuses, too: its process lives.
-        if process_of(&path).is_some_and(|pid| !is_alive(pid)) && is_dead(&path) {
-            let _ = std::fs::remove_file(&path);
+        let is_stale = || process_of(&path).is_some_and(|pid| !is_alive(pid)) && is_dead(&path);
+        if is_stale() {
+            let _turn = Turn::take(&path);
+            if is_stale() {
+                let _ = std::fs::remove_file(&path);
+            }
         }
     }
 }
@@ -215,7 +295,7 @@ fn process_of(path: &Path) -> Option<Pid> {
 }
 
 fn is_alive(pid: Pid) -> bool {
-    !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+    !matches!(test_kill_process(pid), Err(Errno::SRCH))
 }
 
 /// A name as it may be part of a file's name.
@@ -264,10 +344,10 @@ mod tests {
         prepare(&directory).unwrap();
         // No process has this number: it is above the highest that Linux gives.
         let stale = directory.join("tea.b.2000000000.sock");
-        drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+        drop(UnixListener::bind(&stale).unwrap());
         // Of a living process that does not listen (yet).
         let quiet = directory.join(format!("tea.c.{}.sock", std::process::id()));
-        drop(std::os::unix::net::UnixListener::bind(&quiet).unwrap());
+        drop(UnixListener::bind(&quiet).unwrap());
         let other = directory.join("notes.txt");
         std::fs::write(&other, "x").unwrap();
         let (_one, live) = listen_in(&directory, "tea", "a").unwrap();
@@ -279,6 +359,45 @@ mod tests {
             "one that is listened at is not replaced"
         );
         assert!(listen_at(&other).is_err() && other.exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn of_many_that_find_a_dead_socket_one_takes_its_place() {
+        let directory = scratch("turns");
+        prepare(&directory).unwrap();
+        for round in 0..50 {
+            let path = directory.join(format!("{round}.sock"));
+            drop(UnixListener::bind(&path).unwrap());
+            let start = std::sync::Barrier::new(4);
+            let try_it = || {
+                start.wait();
+                listen_at(&path).ok()
+            };
+            let taken = std::thread::scope(|scope| {
+                let tries = [(); 4].map(|()| scope.spawn(try_it));
+                tries.map(|tried| tried.join().unwrap())
+            });
+            assert_eq!(taken.iter().flatten().count(), 1, "round {round}");
+            assert!(!is_dead(&path), "round {round}");
+            drop(taken);
+            assert!(!path.exists());
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_ends_leaves_the_socket_of_one_that_has_its_place() {
+        let directory = scratch("place");
+        prepare(&directory).unwrap();
+        let path = directory.join("x.sock");
+        let (_one, first) = listen_at(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let (_two, second) = listen_at(&path).unwrap();
+        drop(first);
+        UnixStream::connect(&path).unwrap();
+        drop(second);
+        assert!(!path.exists());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

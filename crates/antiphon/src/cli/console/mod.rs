@@ -234,8 +234,15 @@ fn nobody(args: &AskArgs, silent: &[PathBuf]) -> String {
         .iter()
         .map(|directory| directory.display().to_string())
         .collect();
+    // Root is answered by all, and must not walk into directories that others fill.
+    let as_root = match rustix::process::geteuid().is_root() {
+        true => {
+            ", or as root with --socket and the path of its socket, in /run/user/UID/antiphon or /tmp/antiphon-UID"
+        }
+        false => "",
+    };
     let mut text = format!(
-        "{which} (looked in {}). Start one with `antiphon node`; ask as the user who runs it; or, if it was started with --socket PATH, give the same here. `antiphon doctor` says why a node does not come up",
+        "{which} (looked in {}). Start one with `antiphon node`; ask as the user who runs it{as_root}; or, if it was started with --socket PATH, give the same here. `antiphon doctor` says why a node does not come up",
         places.join(", ")
     );
     for path in silent {
