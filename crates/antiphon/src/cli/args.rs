@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::BenchArgs;
-use super::console::args::{MembersArgs, ViewArgs, WhyArgs};
-use super::doctor::args::DoctorArgs;
+use super::console::args::{self as console, MembersArgs, ViewArgs, WhyArgs};
+use super::doctor::args::{self as doctor, DoctorArgs};
 use super::exit;
 use super::locator::LocatorArgs;
 use super::patience::Patience;
@@ -16,7 +16,7 @@ use super::swarm::{self, SwarmArgs};
 
 /// Nodes that find each other, agree on who is there, and deliver messages in one order.
 #[derive(Debug, Parser)]
-#[command(name = "antiphon", version, propagate_version = true, after_help = exit::HELP, max_term_width = 110)]
+#[command(name = "antiphon", version, propagate_version = true, after_help = help(), max_term_width = 110)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -37,12 +37,16 @@ pub(crate) enum Command {
     /// Make a new cluster key in a file that only you can read
     Key(KeyArgs),
     /// Find out why a node with these settings cannot form or join a cluster, step by step; nothing joins
+    #[command(after_help = doctor::HELP)]
     Doctor(Box<DoctorArgs>),
     /// Show the members of the cluster as a node on this host sees them, and who suspects whom
+    #[command(after_help = console::HELP)]
     Members(MembersArgs),
     /// Tell why a node is, or is not, a member, as a node on this host knows it
+    #[command(after_help = console::HELP)]
     Why(WhyArgs),
     /// Show the last 100 views with their causes, and what else happened to a node on this host
+    #[command(after_help = console::HELP)]
     View(ViewArgs),
     /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
     Bench(Box<BenchArgs>),
@@ -427,6 +431,13 @@ impl ProfileName {
             ProfileName::Wan => antiphon::Profile::wan(),
         }
     }
+}
+
+fn help() -> String {
+    format!(
+        "{}\nQuestions to a node and `doctor` have their own: `antiphon members --help`, `antiphon doctor --help`.",
+        exit::HELP
+    )
 }
 
 fn node_help() -> String {

@@ -88,12 +88,13 @@ impl std::fmt::Display for Seed {
     }
 }
 
-/// Addresses as they were written: with names, and seeds with slashes.
+/// Addresses as they were written, with names, and seeds with slashes; and how to speak of them.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     pub(crate) bind: Vec<String>,
     pub(crate) advertise: Vec<String>,
     pub(crate) seeds: Vec<String>,
+    pub(crate) json: bool,
 }
 
 /// The configuration file.
@@ -171,12 +172,16 @@ impl Settings {
         Self::merge(args, file)
     }
 
-    /// Whether enough is given for a node: without, there is nothing to check.
+    /// Whether a node is meant at all: by its file, its names or its addresses. What it lacks then is an error.
     pub(crate) fn are_given(args: &NodeArgs) -> bool {
-        args.config.is_some() || (args.cluster.is_some() && args.name.is_some())
+        let names = [&args.cluster, &args.name];
+        let addresses = [&args.bind, &args.advertise, &args.seeds, &args.locators];
+        args.config.is_some()
+            || names.into_iter().any(Option::is_some)
+            || addresses.into_iter().any(Option::is_some)
     }
 
-    /// The addresses as they were written, before any name is looked up.
+    /// What is needed before the rest is checked: the addresses as they were written, before any name is looked up.
     pub(crate) fn written(args: &NodeArgs) -> Result<Written, Failed> {
         let file = match &args.config {
             Some(path) => read_file(path)?,
@@ -190,6 +195,7 @@ impl Settings {
             bind: either(&args.bind, file.bind),
             advertise: either(&args.advertise, file.advertise),
             seeds: either(&args.seeds, file.seeds),
+            json: args.json.or(file.json).unwrap_or(false),
         })
     }
 

@@ -115,12 +115,57 @@ fn settings_that_cannot_work_end_with_two_and_the_reason() {
             .unwrap()
             .contains("loopback")
     );
-    let nothing = bench.run("doctor --json");
-    assert_eq!(nothing.status.code(), Some(2));
+    let nothing = doctor(&bench, "");
+    assert_eq!((nothing.code, nothing.failures()), (Some(2), vec!["settings"]));
+    let text = nothing.failed("settings")["text"].as_str().unwrap();
+    assert!(text.contains("no settings are given"), "{nothing}");
+    // One that is missing is named, whether or not a node runs here.
+    let _other = bench.node("other", free_addrs(1)[0], "");
+    for given in [
+        "--cluster tea --bind 127.0.0.1:7",
+        "--name n",
+        "--seeds 127.0.0.1:7",
+    ] {
+        let told = doctor(&bench, given);
+        assert_eq!(
+            (told.code, told.failures()),
+            (Some(2), vec!["settings"]),
+            "{told}"
+        );
+        let missing = if given.contains("--cluster") {
+            "no name"
+        } else {
+            "no cluster"
+        };
+        assert!(
+            told.failed("settings")["text"]
+                .as_str()
+                .unwrap()
+                .contains(missing),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_asks_for_json_gets_nothing_else() {
+    let bench = Bench::new();
+    let file = bench.directory.join("node.toml");
+    let text = format!(
+        "cluster = \"tea\"\nname = \"n\"\nbind = \"{}\"\njson = true\n",
+        free_addrs(1)[0]
+    );
+    std::fs::write(&file, &text).unwrap();
+    let output = bench.run(&format!("doctor --config {}", file.display()));
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.lines().count() > 2, "{told}");
+    for line in told.lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let printed = bench.text(&format!("doctor --print-config --config {}", file.display()));
     assert!(
-        String::from_utf8(nothing.stderr)
-            .unwrap()
-            .contains("no settings are given")
+        printed.contains("json = true") && !printed.contains("verdict"),
+        "{printed}"
     );
 }
 

@@ -4,6 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// The table of `--help`.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0  answered
+  1  no node answers, or the connection was cut before the end
+  2  the command line is wrong, or several nodes run here and none was chosen
+  4  nobody reads the output";
+
 /// Which node is asked, and how the answer is shown.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AskArgs {

@@ -33,6 +33,9 @@ use seeds::Enquiries;
 
 /// Runs `antiphon doctor`.
 pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failed> {
+    if args.node.print_config {
+        return super::node::run(args.node);
+    }
     super::node::start_log();
     block_on(examine(args))
 }
@@ -46,7 +49,6 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     let Some(settings) = settings(&mut report, args.node).await else {
         return report.finish(Exit::Usage);
     };
-    report.speak_json(settings.json);
     let own = running::own(&mut report, &settings).await;
     let port = port::take(&mut report, &settings, own.as_ref());
     if let Some(port) = port {
@@ -79,6 +81,7 @@ async fn settings(report: &mut Report, mut args: NodeArgs) -> Option<Settings> {
             return None;
         }
     };
+    report.speak_json(written.json);
     let usable = names::resolve(report, &written).await;
     // A seed that does not resolve must not hide what is wrong with the others.
     args.seeds = Some(usable.seeds);
@@ -141,9 +144,14 @@ fn key(report: &mut Report, settings: &Settings) {
 async fn without_settings(mut report: Report, args: &NodeArgs) -> Result<Exit, Failed> {
     let asked = running::all(&mut report, args.socket.as_deref()).await;
     if asked == 0 {
-        return Err(Failed::usage(
-            "no settings are given and no node runs here: give the settings of the node that does not come up, as flags, in the environment or with --config, as for `antiphon node`",
+        report.add(Step::failed(
+            "settings",
+            "settings",
+            "",
+            "no settings are given and no node runs here",
+            "give the settings of the node that does not come up, as flags, in the environment or with --config, as for `antiphon node`",
         ));
+        return report.finish(Exit::Usage);
     }
     report.add(Step::skipped(
         "settings",
