@@ -129,6 +129,11 @@ impl Enquirer {
         &self.ask.node
     }
 
+    /// Whether the node asked about would be one of those that found the cluster.
+    pub fn founder(&self) -> bool {
+        self.ask.founder
+    }
+
     /// The digest of the seed list asked about, to compare with [`Answer::seeds`].
     pub fn seeds(&self) -> u64 {
         self.ask.seeds

@@ -4,15 +4,16 @@ mod addresses;
 #[cfg(all(feature = "console", unix))]
 mod console;
 mod discover;
+mod to_core;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use antiphon_core::wire::frame::cluster_tag;
-use antiphon_core::{ClusterKey, Config, EngineKind, Policy, Profile};
+use antiphon_core::{ClusterKey, EngineKind, Policy, Profile};
 use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
@@ -24,7 +25,7 @@ use super::{Cluster, ClusterShared, Handle};
 use crate::discovery::{Board, Source, Tasks};
 use crate::driver::{self, Driver};
 use crate::{ClusterEvent, Error};
-use addresses::{advertised, conflict, resolve_all};
+use addresses::{advertised, conflict, firsts, resolve_all};
 
 pub(crate) use addresses::{check_addresses_of, parse_all};
 
@@ -333,29 +334,19 @@ impl Builder {
         let advertise = parse_all(&self.advertise)?;
         check_addresses_of(&bind, &advertise)?;
         self.check_datagram()?;
-        let mut seeds = Vec::with_capacity(self.seeds.len());
-        let mut further_of_seeds = BTreeMap::new();
         let (written, sources) = self.split_seeds()?;
-        for seed in resolve_all(&written).await? {
-            let Some((first, further)) = seed.split_first() else {
-                continue;
-            };
-            seeds.push(*first);
-            if !further.is_empty() {
-                further_of_seeds.insert(*first, further.to_vec());
-            }
-        }
+        let seeds = resolve_all(&written).await?;
         for bind in &bind {
             self.check_loopback("bind", *bind)?;
         }
-        for seed in seeds.iter().chain(further_of_seeds.values().flatten()) {
+        for seed in seeds.iter().flatten() {
             self.check_loopback("seeds", *seed)?;
         }
         let mut seed = [0u64; 4];
         for word in &mut seed {
             *word = getrandom::u64().map_err(|_| Error::Entropy)?;
         }
-        let (transport, inputs, addrs) = self.bind_transport(&bind, &advertise, &seeds)?;
+        let (transport, inputs, addrs) = self.bind_transport(&bind, &advertise, &firsts(&seeds))?;
         let (addr, confined) = (addrs[0], self.is_confined());
 
         let sources = self.open_sources(sources, &bind, addr)?;
@@ -363,24 +354,7 @@ impl Builder {
             .name
             .clone()
             .unwrap_or_else(|| format!("node-{:08x}", seed[0] as u32));
-        let mut config = Config::new(self.cluster.clone(), name.clone(), addr);
-        config.further = addrs[1..].to_vec();
-        config.seeds = seeds;
-        config.discovers = !sources.is_empty();
-        config.further_of_seeds = further_of_seeds;
-        config.expect = self.expect;
-        config.found = self.found;
-        config.metadata = self.metadata;
-        config.weight = self.weight;
-        config.policy = self.policy;
-        config.engine = self.membership;
-        config.profile = self.profile;
-        config.key = self.key;
-        config.multicast = self.multicast.is_some();
-        config.rejoin = self.rejoin;
-        config.unix_time_s = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let config = self.core_config(&name, &addrs, &seeds);
         // The core mixes what it is given and hands parts out as incarnations: the name above must not tell them.
         seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
 

@@ -109,6 +109,13 @@ impl GroupBuilder {
         self
     }
 
+    /// All of them at once, as the core knows them.
+    #[doc(hidden)]
+    pub fn options(mut self, options: GroupOptions) -> Self {
+        self.options = options;
+        self
+    }
+
     /// Joins, or founds, the group and waits for the first view, which is also the first event of the stream.
     ///
     /// # Errors

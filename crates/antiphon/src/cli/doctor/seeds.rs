@@ -16,7 +16,7 @@ use std::time::Duration;
 use antiphon_core::wire::enquiry::{Answer, Notice, Verdict};
 use antiphon_core::wire::frame::WIRE_VERSION;
 use antiphon_core::wire::membership::WIRE_LEVEL;
-use antiphon_core::{Config, EngineKind, Enquirer, GroupOptions};
+use antiphon_core::{EngineKind, Enquirer, GroupOptions};
 use antiphon_net::tcp::{Reached, TcpConfig, TcpTransport, enquire};
 use antiphon_net::udp::{Greeted, greet};
 use antiphon_net::{Input, Inputs};
@@ -96,7 +96,10 @@ pub(super) struct Enquiries {
     enquirer: Enquirer,
     /// The digest of this node's seed list.
     pub(super) seeds: u64,
+    /// Whether this node would be one of those that found the cluster.
     pub(super) founder: bool,
+    /// Seeds that are not this node itself.
+    pub(super) others: usize,
     pub(super) asked: Vec<Asked>,
 }
 
@@ -116,14 +119,17 @@ impl Enquiries {
         port: Port,
         within: Duration,
     ) -> Result<Self, Failed> {
-        let config = config(settings, &port.advertised);
+        let addrs_of_seeds: Vec<Vec<SocketAddr>> = settings.seeds.iter().map(|seed| seed.0.clone()).collect();
+        let config = settings
+            .builder()?
+            .core_config(&settings.name, &port.advertised, &addrs_of_seeds);
         let entropy =
             || getrandom::u64().map_err(|error| Failed::run(format!("the system gave no entropy: {error}")));
         let seed = [entropy()?, entropy()?, entropy()?];
         let groups: Vec<(String, GroupOptions)> = settings
             .groups
             .iter()
-            .map(|group| (group.clone(), options(settings)))
+            .map(|group| (group.clone(), settings.group_options()))
             .collect();
         let enquirer = Enquirer::new(&config, &groups, seed, port.reached_at.clone())
             .map_err(|error| Failed::usage(error.to_string()))?;
@@ -132,14 +138,12 @@ impl Enquiries {
             started.map_err(|error| Failed::run(format!("cannot listen for answers: {error}")))?;
         let own: BTreeSet<SocketAddr> = port.advertised.iter().chain(&settings.bind).copied().collect();
         let mut asked = Vec::new();
+        let mut others = 0;
         for (number, seed) in settings.seeds.iter().enumerate() {
-            let itself = seed.0.iter().any(|addr| own.contains(addr));
-            asked.extend(
-                seed.0
-                    .iter()
-                    .filter(|_| !itself)
-                    .map(|addr| Asked::new(*addr, Some(number))),
-            );
+            if !seed.0.iter().any(|addr| own.contains(addr)) {
+                asked.extend(seed.0.iter().map(|addr| Asked::new(*addr, Some(number))));
+                others += 1;
+            }
         }
         let mut known: BTreeSet<SocketAddr> = asked.iter().map(|asked: &Asked| asked.addr).collect();
         known.extend(own);
@@ -167,7 +171,8 @@ impl Enquiries {
                 _transport: transport,
             },
             seeds: enquirer.seeds(),
-            founder: config.expect.is_some() || config.seeds.contains(&config.addr),
+            founder: enquirer.founder(),
+            others,
             enquirer,
             asked,
         })
@@ -631,37 +636,4 @@ fn standing(answer: &Answer) -> String {
 /// What something that is no node said, as far as it can be printed.
 fn shown(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.escape_ascii())
-}
-
-fn config(settings: &Settings, advertised: &[SocketAddr]) -> Config {
-    let mut config = Config::new(&settings.cluster, &settings.name, advertised[0]);
-    config.further = advertised[1..].to_vec();
-    for seed in &settings.seeds {
-        if let Some((first, further)) = seed.0.split_first() {
-            config.seeds.push(*first);
-            if !further.is_empty() {
-                config.further_of_seeds.insert(*first, further.to_vec());
-            }
-        }
-    }
-    config.expect = settings.expect;
-    config.discovers = !settings.discovery.is_empty();
-    config.found = settings.found;
-    config.metadata = settings.metadata.clone();
-    config.weight = settings.weight;
-    config.engine = settings.membership.engine();
-    config.profile = settings.profile.clone();
-    config.key = settings.key.clone();
-    config
-}
-
-fn options(settings: &Settings) -> GroupOptions {
-    let mut options = GroupOptions::default();
-    options.order = settings.order.order();
-    options.engine = settings.engine.engine();
-    options.dissemination = settings.dissemination.dissemination();
-    options.slow_after = settings.slow_after.0;
-    options.max_object_bytes = settings.max_object.0;
-    options.object_memory_bytes = settings.object_memory.0;
-    options
 }

@@ -71,7 +71,7 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
                 .to_owned(),
         );
     }
-    let others = settings.seeds.len() - usize::from(enquiries.founder && settings.expect.is_none());
+    let others = enquiries.others;
     let finds_others = !settings.discovery.is_empty();
     if settings.found
         || settings.expect == Some(1)

@@ -19,7 +19,6 @@ mod stdout;
 mod translate;
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -181,51 +180,7 @@ impl Drop for CleanUp {
 
 /// Starts the node: it listens and has its first incarnation.
 async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
-    let mut builder = Cluster::builder(&settings.cluster)
-        .name(&settings.name)
-        .seeds(settings.discovery.all_seeds(&settings.seeds))
-        .locators(&settings.discovery.locators)
-        .dns_servers(settings.discovery.dns_servers.iter().copied())
-        .profile(settings.profile.clone())
-        .transport(settings.transport.transport())
-        .membership(settings.membership.engine())
-        .weight(settings.weight);
-    if let Some(bytes) = settings.max_datagram {
-        builder = builder.max_datagram(bytes);
-    }
-    if let Some(multicast) = &settings.multicast {
-        builder = builder.multicast(multicast.to_library()?);
-    }
-    for (key, value) in &settings.metadata {
-        builder = builder.metadata(key, value);
-    }
-    for bind in &settings.bind {
-        builder = builder.bind(bind);
-    }
-    for advertise in &settings.advertise {
-        builder = builder.advertise(advertise);
-    }
-    if let Some(expect) = settings.expect {
-        builder = builder.expect(expect);
-    }
-    if settings.found {
-        builder = builder.found();
-    }
-    if let Some(key) = &settings.key {
-        builder = builder.key(key.clone());
-    }
-    if settings.insecure {
-        builder = builder.insecure();
-    }
-    if settings.allow_faults {
-        builder = builder.allow_faults();
-    }
-    builder = match settings.socket.as_deref() {
-        None => builder.console(),
-        Some(path) if path == Path::new("none") => builder,
-        Some(path) => builder.console_at(path),
-    };
-    let cluster = builder.start().await.map_err(|error| match error {
+    let cluster = settings.builder()?.start().await.map_err(|error| match error {
         Error::Bind { addr, source } if source.kind() == io::ErrorKind::AddrInUse => Failed::run(format!(
             "cannot listen at {addr}: it is in use, perhaps by a node that still runs; stop that or give another --bind"
         )),

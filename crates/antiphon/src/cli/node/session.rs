@@ -248,12 +248,7 @@ impl Session {
             let group = session
                 .cluster
                 .group(name)
-                .order(settings.order.order())
-                .engine(settings.engine.engine())
-                .dissemination(settings.dissemination.dissemination())
-                .slow_after(settings.slow_after.0)
-                .max_object_bytes(settings.max_object.0)
-                .object_memory_bytes(settings.object_memory.0)
+                .options(settings.group_options())
                 .start()
                 .await;
             let group = group.map_err(|error| match error {

@@ -116,6 +116,11 @@ pub(super) async fn resolve_all(seeds: &[String]) -> Result<Vec<Vec<SocketAddr>>
     Ok(resolved)
 }
 
+/// What seeds are known by.
+pub(super) fn firsts(seeds: &[Vec<SocketAddr>]) -> Vec<SocketAddr> {
+    seeds.iter().filter_map(|seed| seed.first().copied()).collect()
+}
+
 async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
     let failed = |source| Error::Address {
         given: seed.to_owned(),

@@ -1,0 +1,71 @@
+//! What the settings mean to the library: the only place where they are handed on, for a node that runs and for the doctor that asks in the
+//! name of one.
+
+use std::path::Path;
+
+use antiphon::{Builder, Cluster};
+use antiphon_core::GroupOptions;
+
+use super::Settings;
+use crate::cli::exit::Failed;
+
+impl Settings {
+    /// A node with these settings.
+    pub(crate) fn builder(&self) -> Result<Builder, Failed> {
+        let mut builder = Cluster::builder(&self.cluster)
+            .name(&self.name)
+            .seeds(self.discovery.all_seeds(&self.seeds))
+            .locators(&self.discovery.locators)
+            .dns_servers(self.discovery.dns_servers.iter().copied())
+            .profile(self.profile.clone())
+            .transport(self.transport.transport())
+            .membership(self.membership.engine())
+            .weight(self.weight);
+        if let Some(bytes) = self.max_datagram {
+            builder = builder.max_datagram(bytes);
+        }
+        if let Some(multicast) = &self.multicast {
+            builder = builder.multicast(multicast.to_library()?);
+        }
+        for (key, value) in &self.metadata {
+            builder = builder.metadata(key, value);
+        }
+        for bind in &self.bind {
+            builder = builder.bind(bind);
+        }
+        for advertise in &self.advertise {
+            builder = builder.advertise(advertise);
+        }
+        if let Some(expect) = self.expect {
+            builder = builder.expect(expect);
+        }
+        if self.found {
+            builder = builder.found();
+        }
+        if let Some(key) = &self.key {
+            builder = builder.key(key.clone());
+        }
+        if self.insecure {
+            builder = builder.insecure();
+        }
+        if self.allow_faults {
+            builder = builder.allow_faults();
+        }
+        Ok(match self.socket.as_deref() {
+            None => builder.console(),
+            Some(path) if path == Path::new("none") => builder,
+            Some(path) => builder.console_at(path),
+        })
+    }
+
+    /// Each of its groups.
+    pub(crate) fn group_options(&self) -> GroupOptions {
+        GroupOptions::default()
+            .order(self.order.order())
+            .engine(self.engine.engine())
+            .dissemination(self.dissemination.dissemination())
+            .slow_after(self.slow_after.0)
+            .max_object_bytes(self.max_object.0)
+            .object_memory_bytes(self.object_memory.0)
+    }
+}
