@@ -615,6 +615,8 @@ fn two_clusters_of_one_name_are_noticed() {
             .contains("2 clusters"),
         "{told}"
     );
+    let remedy = told.failed("two-clusters")["remedy"].as_str().unwrap();
+    assert!(remedy.contains("none of them has this seed list"), "{told}");
 }
 
 #[test]

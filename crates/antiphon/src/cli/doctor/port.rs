@@ -117,7 +117,7 @@ fn listen(addr: SocketAddr, transport: TransportName) -> io::Result<TcpListener>
 
 fn in_use(addr: SocketAddr) -> Step {
     let by = owner(addr).map_or_else(
-        || "by a process of another user, or one in TIME_WAIT".to_owned(),
+        || "by a socket that listens at no TCP port: one for UDP, or one that is only bound".to_owned(),
         |owner| format!("by {owner}"),
     );
     Step::failed(
@@ -147,7 +147,7 @@ fn refused(addr: SocketAddr, error: &io::Error) -> Step {
 /// The process that listens at an address, as far as this user may see.
 #[cfg(target_os = "linux")]
 fn owner(addr: SocketAddr) -> Option<String> {
-    let inode = listening(addr)?;
+    let (user, inode) = listening(addr)?;
     let wanted = format!("socket:[{inode}]");
     let processes = std::fs::read_dir("/proc").ok()?;
     for process in processes.flatten() {
@@ -175,17 +175,19 @@ fn owner(addr: SocketAddr) -> Option<String> {
             return Some(format!("process {pid} ({short})"));
         }
     }
-    None
+    Some(format!(
+        "a process of user {user} that is not visible here: look as that user or root, and in containers on the same network"
+    ))
 }
 
 #[cfg(not(target_os = "linux"))]
 fn owner(_addr: SocketAddr) -> Option<String> {
-    None
+    Some("another process".to_owned())
 }
 
-/// The inode of the socket that listens at an address or at all of its family, from the kernel's tables.
+/// Of the socket that listens at an address or at all of its family, from the kernel's tables: its user and its inode.
 #[cfg(target_os = "linux")]
-fn listening(addr: SocketAddr) -> Option<String> {
+fn listening(addr: SocketAddr) -> Option<(String, String)> {
     const LISTEN: &str = "0A";
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let Ok(text) = std::fs::read_to_string(table) else {
@@ -193,12 +195,11 @@ fn listening(addr: SocketAddr) -> Option<String> {
         };
         for line in text.lines().skip(1) {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let (Some(local), Some(&state), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9))
-            else {
+            let [_, local, _, state, _, _, _, user, _, inode, ..] = fields[..] else {
                 continue;
             };
             if state == LISTEN && local_matches(local, addr) {
-                return Some((*inode).to_owned());
+                return Some((user.to_owned(), inode.to_owned()));
             }
         }
     }
@@ -256,5 +257,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let owner = owner(listener.local_addr().unwrap()).expect("this process");
         assert!(owner.contains(&std::process::id().to_string()), "{owner}");
+        let (user, _) = listening(listener.local_addr().unwrap()).expect("a listener");
+        assert_eq!(user, rustix::process::geteuid().as_raw().to_string());
     }
 }

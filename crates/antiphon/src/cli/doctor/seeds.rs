@@ -269,7 +269,10 @@ impl Enquiries {
                     Ok(answers) => {
                         connection.accepted();
                         for (number, answer) in answers {
-                            if let Some(asked) = self.asked.get_mut(usize::from(number)) {
+                            // Whoever answers says where to; only what was asked for shows that a way is open.
+                            if let Some(asked) = self.asked.get_mut(usize::from(number))
+                                && self.port.reached_at.contains(&answer.to)
+                            {
                                 asked.arrived.insert(answer.to);
                                 asked.answer = Some(answer);
                             }

@@ -39,8 +39,12 @@ pub(super) fn draw(report: &mut Report, settings: &Settings, enquiries: &Enquiri
             "cluster",
             "two-clusters",
             "",
-            format!("the seeds are in {} clusters of this name: {}", primaries.len(), each.join("; ")),
-            "they merge by themselves if their seed lists lead to each other; nodes started with --found do not know each other",
+            format!(
+                "the seeds are in {} clusters of this name: {}",
+                primaries.len(),
+                each.join("; ")
+            ),
+            how_they_become_one(settings, enquiries),
         ));
     }
     if let Some((number, members, name)) = primaries.values().next() {
@@ -59,6 +63,26 @@ pub(super) fn draw(report: &mut Report, settings: &Settings, enquiries: &Enquiri
         };
     }
     founding(report, settings, enquiries);
+}
+
+/// Whoever has this node's seed list looks at all seeds that are asked here, so at the other cluster's, too.
+fn how_they_become_one(settings: &Settings, enquiries: &Enquiries) -> String {
+    let of_the_list = enquiries.asked.iter().filter(|asked| asked.seed.is_some());
+    let in_primaries = of_the_list.filter_map(|asked| {
+        let answer = asked.answer.as_ref()?;
+        answer.standing.filter(|standing| standing.primary)?;
+        Some(answer)
+    });
+    // Where a number is expected, what is compared is that, and not the list.
+    let mut alike =
+        in_primaries.filter(|answer| settings.expect.is_none() && answer.seeds == enquiries.seeds);
+    match alike.next() {
+        Some(answer) => format!(
+            "{} has this very seed list, so it finds the others: they become one within seconds, unless it cannot reach them, which the doctor says on its host",
+            answer.node.name
+        ),
+        None => "as far as is seen none of them has this seed list: give the nodes of one cluster the addresses of the other as --seeds, or both the same --locators; a node started with --found alone looks for nobody".to_owned(),
+    }
 }
 
 /// Nobody is in a primary view.
