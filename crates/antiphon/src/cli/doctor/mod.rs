@@ -21,6 +21,7 @@ mod report;
 mod running;
 mod seeds;
 mod sources;
+mod steps;
 mod verdict;
 
 use super::args::NodeArgs;
