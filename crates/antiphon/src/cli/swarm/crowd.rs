@@ -104,7 +104,7 @@ impl Crowd {
                 Ask::Leave => break,
             }
         }
-        self.watch.rest();
+        self.watch.leave();
         let mut leaving = JoinSet::new();
         for node in self.nodes.drain(..).chain(self.joiner.take()) {
             leaving.spawn(async move {
@@ -265,7 +265,7 @@ struct State {
     seen: Seen,
     told: Seen,
     /// Whether views still count: not when all leave.
-    at_rest: bool,
+    leaving: bool,
 }
 
 impl Watch {
@@ -305,8 +305,8 @@ impl Watch {
     }
 
     /// What follows is said no more.
-    fn rest(&self) {
-        self.lock().at_rest = true;
+    fn leave(&self) {
+        self.lock().leaving = true;
     }
 
     fn learn(&self, number: usize, event: &ClusterEvent) {
@@ -353,7 +353,7 @@ impl Watch {
         let complete = state.stands.values().filter(is_complete).count();
         (state.seen.complete, state.seen.largest, state.seen.smallest) = (complete, largest, smallest);
         let all = complete > 0 && complete == state.stands.len();
-        if all != state.said_complete && !state.at_rest {
+        if all != state.said_complete && !state.leaving {
             state.said_complete = all;
             say(&Say::Complete { complete: all });
         }
@@ -363,7 +363,7 @@ impl Watch {
     fn tell(&self) {
         let mut state = self.lock();
         state.seen.most_descriptors = state.seen.most_descriptors.max(descriptors());
-        if state.seen != state.told && !state.at_rest {
+        if state.seen != state.told && !state.leaving {
             state.told = state.seen.clone();
             say(&Say::Seen {
                 seen: state.seen.clone(),
@@ -377,7 +377,7 @@ impl Watch {
 }
 
 fn remember(state: &mut State, view: &NodeView) {
-    if state.at_rest {
+    if state.leaving {
         return;
     }
     let seen = &mut state.seen;
