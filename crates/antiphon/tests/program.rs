@@ -1,148 +1,36 @@
 //! The program as a shell or a service manager meets it: settings, lines, signals, exit codes.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+mod common;
 
-use rustix::process::{Pid, Signal, kill_process};
+use std::io::Write as _;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::{Bench, Node};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Whatever is waited for takes milliseconds; this long, and it does not come.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The node `a` of a cluster of its own.
+const ALONE: &str = "--cluster program --name a --bind 127.0.0.1:0";
 
-fn antiphon() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
-    for (variable, _) in
-        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ANTIPHON_"))
-    {
-        command.env_remove(variable);
-    }
-    command
+fn alone(bench: &Bench, arguments: &str) -> Node {
+    bench.start(&format!("{ALONE} {arguments}"))
 }
 
-fn run(arguments: &str) -> Output {
-    antiphon()
-        .args(arguments.split_whitespace())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("antiphon-program-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    path
-}
-
-/// A running node with `--json`; ends with the test.
-struct Node {
-    child: Child,
-    stdin: ChildStdin,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Node {
-    fn start(arguments: &str) -> Self {
-        let mut child = antiphon()
-            .args([
-                "node",
-                "--json",
-                "--cluster",
-                "program",
-                "--name",
-                "a",
-                "--bind",
-                "127.0.0.1:0",
-            ])
-            .args(arguments.split_whitespace())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self {
-            child,
-            stdin,
-            lines: reader(stdout),
-        }
-    }
-
-    /// The next line, which must be one JSON object.
-    fn line(&self) -> Value {
-        let line = self.lines.recv_timeout(PATIENCE).expect("a line");
-        let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-        assert!(value.is_object(), "{line}");
-        value
-    }
-
-    /// Reads on to the first line of this event.
-    fn event(&self, event: &str) -> Value {
-        loop {
-            let line = self.line();
-            if line["event"] == event {
-                return line;
-            }
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.stdin.write_all(bytes).unwrap();
-        self.stdin.write_all(b"\n").unwrap();
-    }
-
-    fn say(&mut self, request: Value) {
-        self.write(request.to_string().as_bytes());
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn exit(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        panic!("the node did not end");
-    }
-
-    /// All lines that are still to come, until the end of stdout.
-    fn rest(&self) -> Vec<String> {
-        self.lines.iter().collect()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn reader(stdout: ChildStdout) -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
+/// Whether a line is of this event.
+fn is(event: &str) -> impl Fn(&Value) -> bool + '_ {
+    move |line| line["event"] == event
 }
 
 #[test]
 fn the_file_yields_to_the_environment_and_the_environment_to_the_flag() {
-    let file = scratch("precedence.toml");
+    let bench = Bench::new();
+    let file = bench.directory.join("precedence.toml");
     let text = "cluster = \"file\"\nname = \"file\"\nbind = \"127.0.0.1:1\"\norder = \"fifo\"\nallow-faults = true\ngroup = [\"f\"]\n";
     std::fs::write(&file, text).unwrap();
-    let output = antiphon()
+    let output = bench
+        .program()
         .args(["node", "--print-config", "--name", "flag", "--config"])
         .arg(&file)
         .env("ANTIPHON_NAME", "environment")
@@ -152,7 +40,6 @@ fn the_file_yields_to_the_environment_and_the_environment_to_the_flag() {
         .env("ANTIPHON_METADATA", "role=db,zone=1")
         .output()
         .unwrap();
-    std::fs::remove_file(&file).unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     for line in [
         "cluster = \"file\"",
@@ -172,7 +59,8 @@ fn the_file_yields_to_the_environment_and_the_environment_to_the_flag() {
 
 #[test]
 fn wrong_settings_end_with_two_and_say_what_is_wrong() {
-    let file = scratch("unknown.toml");
+    let bench = Bench::new();
+    let file = bench.directory.join("unknown.toml");
     std::fs::write(&file, "cluster = \"c\"\nseed = [\"127.0.0.1:1\"]\n").unwrap();
     let path = file.display();
     for (arguments, expected) in [
@@ -184,19 +72,18 @@ fn wrong_settings_end_with_two_and_say_what_is_wrong() {
         ("demo --nodes 2".to_owned(), "3..=9"),
         (String::new(), "Usage"),
     ] {
-        let output = run(&arguments);
+        let output = bench.run(&arguments);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
         assert!(error.contains(expected), "{arguments}: {error}");
         assert!(output.stdout.is_empty());
     }
-    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
 fn a_port_that_is_taken_ends_with_one_and_says_so() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let output = run(&format!(
+    let output = Bench::new().run(&format!(
         "node --cluster c --name n --bind {}",
         listener.local_addr().unwrap()
     ));
@@ -207,8 +94,9 @@ fn a_port_that_is_taken_ends_with_one_and_says_so() {
 #[test]
 fn a_fresh_key_is_for_its_owner_only_and_a_node_takes_it() {
     use std::os::unix::fs::PermissionsExt as _;
-    let file = scratch("key");
-    assert!(run(&format!("key {}", file.display())).status.success());
+    let bench = Bench::new();
+    let file = bench.directory.join("key");
+    assert!(bench.run(&format!("key {}", file.display())).status.success());
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(
         text.trim().len() == 64 && text.trim().bytes().all(|byte| byte.is_ascii_hexdigit()),
@@ -219,20 +107,20 @@ fn a_fresh_key_is_for_its_owner_only_and_a_node_takes_it() {
         0o600
     );
     assert_eq!(
-        run(&format!("key {}", file.display())).status.code(),
+        bench.run(&format!("key {}", file.display())).status.code(),
         Some(1),
         "a key is never overwritten"
     );
-    let mut node = Node::start(&format!("--key-file {}", file.display()));
-    node.event("view");
+    let mut node = alone(&bench, &format!("--key-file {}", file.display()));
+    node.event(is("view"));
     node.say(json!({"leave": {}}));
     assert_eq!(node.exit().code(), Some(0));
-    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
 fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
-    let mut node = Node::start("--group chat --group jobs --metadata role=db");
+    let bench = Bench::new();
+    let mut node = alone(&bench, "--group chat --group jobs --metadata role=db");
     let ready = node.line();
     assert_eq!((&ready["event"], &ready["name"]), (&json!("ready"), &json!("a")));
     let incarnation = ready["incarnation"].as_str().unwrap().to_owned();
@@ -254,7 +142,7 @@ fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
     assert_eq!(groups, ["chat", "jobs"]);
 
     node.say(json!({"send": {"group": "jobs", "payload": "grüße"}}));
-    let message = node.event("message");
+    let message = node.event(is("message"));
     assert_eq!(
         (
             &message["group"],
@@ -265,27 +153,24 @@ fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
         (&json!("jobs"), &json!("a"), &json!(1), &json!("grüße"))
     );
     node.say(json!({"send": {"payload": {"base64": "/wD+"}}}));
-    let message = node.event("message");
+    let message = node.event(is("message"));
     assert_eq!(
         (&message["group"], &message["payload"]),
         (&json!("chat"), &json!({"base64": "/wD+"}))
     );
     node.say(json!({"why": {"node": "a"}}));
-    assert_eq!(node.event("why")["node"], "a");
+    assert_eq!(node.event(is("why"))["node"], "a");
 
     node.say(json!({"leave": {}}));
     assert_eq!(node.exit().code(), Some(0));
-    let rest = node.rest();
-    assert_eq!(rest.last().unwrap(), r#"{"event":"left"}"#);
-    for line in rest {
-        serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-    }
+    assert_eq!(node.rest().last(), Some(&json!({"event": "left"})));
 }
 
 #[test]
 fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
-    let mut node = Node::start("--group chat --max-object 1MiB");
-    node.event("view");
+    let bench = Bench::new();
+    let mut node = alone(&bench, "--group chat --max-object 1MiB");
+    node.event(is("view"));
     for (line, expected) in [
         (&b"hello"[..], "not JSON"),
         (b"\xff\xfe", "UTF-8"),
@@ -302,7 +187,7 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
         (&[b'x'; (4 << 20) + 10], "4194304"),
     ] {
         node.write(line);
-        let error = node.event("error");
+        let error = node.event(is("error"));
         assert!(
             error["reason"].as_str().unwrap().contains(expected),
             "{expected}: {error}"
@@ -311,23 +196,24 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
     }
     let large = json!({"send": {"group": "chat", "payload": "x".repeat((1 << 20) + 1)}});
     node.say(large.clone());
-    let refused = node.event("refused");
+    let refused = node.event(is("refused"));
     assert!(refused["reason"].as_str().unwrap().contains("1048576 bytes"));
     assert_eq!(refused["group"], "chat");
     assert_eq!(refused["request"], large, "the request is echoed");
     let large = "y".repeat(1 << 20);
     node.say(json!({"send": {"group": "chat", "payload": large}}));
-    assert_eq!(node.event("message")["payload"], large);
+    assert_eq!(node.event(is("message"))["payload"], large);
     node.say(json!({"send": {"group": "chat", "payload": "still here"}}));
-    assert_eq!(node.event("message")["payload"], "still here");
+    assert_eq!(node.event(is("message"))["payload"], "still here");
 }
 
 #[test]
 fn the_end_of_stdin_changes_nothing_and_each_signal_leaves_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
-        let mut node = Node::start("");
+        let bench = Bench::new();
+        let mut node = alone(&bench, "");
         drop(std::mem::replace(&mut node.stdin, spare_stdin()));
-        node.event("view");
+        node.event(is("view"));
         std::thread::sleep(Duration::from_millis(300));
         assert!(
             node.child.try_wait().unwrap().is_none(),
@@ -335,7 +221,7 @@ fn the_end_of_stdin_changes_nothing_and_each_signal_leaves_in_order() {
         );
         node.signal(signal);
         assert_eq!(node.exit().code(), Some(0));
-        assert_eq!(node.rest().last().unwrap(), r#"{"event":"left"}"#);
+        assert_eq!(node.rest().last(), Some(&json!({"event": "left"})));
     }
 }
 
@@ -349,17 +235,11 @@ fn spare_stdin() -> ChildStdin {
 
 #[test]
 fn a_node_whose_lines_nobody_reads_any_more_leaves_and_says_so_with_four() {
-    let mut child = antiphon()
-        .args([
-            "node",
-            "--json",
-            "--cluster",
-            "program",
-            "--name",
-            "a",
-            "--bind",
-            "127.0.0.1:0",
-        ])
+    let bench = Bench::new();
+    let mut child = bench
+        .program()
+        .args(["node", "--json"])
+        .args(ALONE.split_whitespace())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -379,17 +259,11 @@ fn a_node_whose_lines_nobody_reads_any_more_leaves_and_says_so_with_four() {
 
 #[test]
 fn a_reader_that_stops_reading_does_not_keep_a_node_from_leaving() {
-    let mut child = antiphon()
-        .args([
-            "node",
-            "--json",
-            "--cluster",
-            "program",
-            "--name",
-            "a",
-            "--bind",
-            "127.0.0.1:0",
-        ])
+    let bench = Bench::new();
+    let mut child = bench
+        .program()
+        .args(["node", "--json"])
+        .args(ALONE.split_whitespace())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

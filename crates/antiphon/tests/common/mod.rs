@@ -1,9 +1,10 @@
-//! Real processes of the program on loopback, each test with a directory for consoles of its own.
+//! Real processes of the program on loopback, each test with a directory of its own, where its consoles are.
+#![allow(dead_code)]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -96,23 +97,30 @@ impl Bench {
         } else {
             "--cluster tea"
         };
-        let line = format!("node --json --name {name} --bind {addr} --profile local {cluster} {arguments}");
+        let node = self.start(&format!(
+            "--name {name} --bind {addr} --profile local {cluster} {arguments}"
+        ));
+        node.event(|line| line["event"] == "ready");
+        node
+    }
+
+    /// A node with these settings that speaks JSON, not a line of which was read.
+    pub(crate) fn start(&self, arguments: &str) -> Node {
         let mut child = self
             .program()
-            .args(line.split_whitespace())
+            .args(["node", "--json"])
+            .args(arguments.split_whitespace())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let node = Node {
+        Node {
             child,
             stdin,
             lines: lines_of(stdout),
-        };
-        node.event(|line| line["event"] == "ready");
-        node
+        }
     }
 
     /// A cluster of these many nodes, `a`, `b`, … , all members of one view.
@@ -145,6 +153,17 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// The next line.
+    pub(crate) fn line(&self) -> Value {
+        self.lines.recv_timeout(PATIENCE).expect("a line")
+    }
+
+    /// All lines that are still to come, until the end of stdout.
+    pub(crate) fn rest(&self) -> Vec<Value> {
+        self.lines.iter().collect()
+    }
+
+    /// Reads on to the first such line.
     pub(crate) fn event(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -171,7 +190,13 @@ impl Node {
     }
 
     pub(crate) fn say(&mut self, request: Value) {
-        writeln!(self.stdin, "{request}").unwrap();
+        self.write(request.to_string().as_bytes());
+    }
+
+    /// Any bytes, and the end of the line.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.stdin.write_all(bytes).unwrap();
+        self.stdin.write_all(b"\n").unwrap();
     }
 
     pub(crate) fn leave(mut self) {
@@ -192,6 +217,18 @@ impl Node {
     pub(crate) fn wait(&mut self) {
         self.child.wait().unwrap();
     }
+
+    /// How it ends, in bounded time.
+    pub(crate) fn exit(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the node did not end");
+    }
 }
 
 impl Drop for Node {
@@ -201,12 +238,13 @@ impl Drop for Node {
     }
 }
 
-/// The JSON lines of a program as they come.
+/// The lines of a program as they come; one that is no JSON object is the last.
 pub(crate) fn lines_of(stdout: ChildStdout) -> mpsc::Receiver<Value> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert!(value.is_object(), "{line}");
             if sender.send(value).is_err() {
                 return;
             }
