@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_wire::{Accusation, Block, Cause, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
 use bytes::Bytes;
@@ -54,6 +55,14 @@ pub enum Event {
         number: usize,
         /// What happened to it.
         cause: LinkCause,
+    },
+    /// This node itself did not run for much of the last time: it was stopped, or got too little processor. It accuses nobody for what
+    /// it missed; but others may miss it.
+    Starved {
+        /// For so long it did not run although something was to be done.
+        missed: Duration,
+        /// In so much time.
+        within: Duration,
     },
     /// The direct path to a member is dead, and what is sent to it goes through another one; or it goes directly again, or through yet
     /// another one. No view changes by it.

@@ -183,6 +183,8 @@ bugs! {
     CutOnOneReport,
     /// A cut is proposed as soon as one member is in it, without waiting for others that are about to be.
     CutWithoutQuiet,
+    /// A node that was stopped takes what it missed for the silence of the others (G37).
+    AccuseWhenStarved,
     /// A frame that is to be passed on is dropped (R20).
     PassOnNothing,
     /// Who is to pass a frame on asks another member to do it, if its own path is dead (R20).

@@ -195,6 +195,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Token", "r16-the-token-is-lost"),
     ("Multicast", "multicast-fails"),
     ("Hears", "multicast-is-not-heard"),
+    ("Starved", "starved-observers"),
     ("PassOn", "r20-relays-die"),
     ("PassOn", "r20-black-holes"),
     ("Relay", "r20-relays-die"),

@@ -114,6 +114,7 @@ fn show(what: &Seen) -> String {
             let (peer, in_use) = (links.peer.short(), links.in_use);
             format!("link {number} to {peer}: {cause:?}; now {up:?}, uses {in_use}")
         }
+        Seen::Starved(missed) => format!("says that it did not run for {} ms", missed / 1000),
         Seen::Path(path) => {
             let (peer, via) = (path.peer.short(), path.sends_through.map(|via| via.short()));
             format!("sends to {peer} through {via:?}: {path:?}")

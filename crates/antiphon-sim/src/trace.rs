@@ -41,6 +41,8 @@ pub struct Trace {
     pub bridged: bool,
     /// How long a pair may need at most until it is relayed, or removed: the profile's bounds together.
     pub pair_patience: Micros,
+    /// For how long anybody may be said to have been silent at most: the longest patience that is learned, and a look at the clock later.
+    pub longest_silence: Micros,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
     /// The nodes' heartbeat.
@@ -139,6 +141,8 @@ pub enum Seen {
         slot: Slot,
         /// Until when at most.
         until: Micros,
+        /// Whether they were stopped, and not only slow.
+        stopped: bool,
     },
     /// From here on the network loses much everywhere, or does not any more.
     Rough(bool),
@@ -201,6 +205,8 @@ pub enum Seen {
         /// What happened to it.
         cause: LinkCause,
     },
+    /// [`antiphon_core::Event::Starved`]: how long it did not run.
+    Starved(Micros),
     /// [`antiphon_core::Event::Path`].
     Path(PeerPath),
     /// [`antiphon_core::Event::Multicast`].

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_core::wire::{GroupViewId, Incarnation, Level, Member, NodeView};
 use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks};
@@ -65,6 +66,14 @@ pub enum ClusterEvent {
         number: usize,
         /// What happened to it.
         cause: LinkCause,
+    },
+    /// This node itself did not run for much of the last time: it was stopped, or its host gives it too little processor. It accuses
+    /// nobody for what it missed; but others may miss it. Told once in a while, as long as it goes on.
+    Starved {
+        /// For so long it did not run although something was to be done.
+        missed: Duration,
+        /// In so much time.
+        within: Duration,
     },
     /// The direct path to a member is dead, and what this node sends to it goes through another one, or through yet another one; or it
     /// goes directly again. No view changes by it.

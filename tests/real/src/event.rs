@@ -62,6 +62,13 @@ pub enum Event {
         /// Which is used now.
         in_use: usize,
     },
+    /// The node itself was stopped, or gets too little processor.
+    Starved {
+        /// For so many milliseconds it did not run.
+        missed_ms: u64,
+        /// In so many.
+        within_ms: u64,
+    },
     /// What is sent to a node goes through another one, or directly again.
     Path {
         /// The node.

@@ -10,11 +10,17 @@
 //! A suspicion removes nobody. It is an opinion that the members exchange; membership turns opinions into proposals, and
 //! acceptors who hear the accused well refuse them.
 //!
-//! Invariants: a node that was itself not running accuses nobody for it (the time it missed is given to every peer);
+//! How long a silence may be is learned of each peer: one that was silent for a while and then went on, since its host or the network
+//! between is slow at times, is given twice that for the next 20 × `suspect_after`, at most 3 × `suspect_after`. So a link or a host that
+//! comes and goes is suspected once, and not at each turn; whoever never paused is suspected as soon as the profile says.
+//!
+//! Invariants: a node that was itself not running, or served its timers late, accuses nobody for it (the time it missed is given to
+//! every peer, see [`attention`]);
 //! a proven death is never withdrawn; what a peer's heartbeat does not list any more is withdrawn.
 //!
 //! This module does not decide who is removed, and does not send anything.
 
+pub(crate) mod attention;
 mod edge;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +29,7 @@ use std::time::Duration;
 use antiphon_wire::membership::Suspicion;
 use antiphon_wire::{Accusation, Evidence, Incarnation};
 
+use self::attention::Attention;
 use self::edge::Edge;
 use crate::{EngineKind, Profile, Time, inspection};
 
@@ -39,9 +46,38 @@ struct Watch {
     edge: Edge,
     /// Since when that is too little.
     lossy: Option<Time>,
+    /// The longest silence of late that ended, and when it did.
+    pause: Option<(Duration, Time)>,
 }
 
+/// A silence up to so many times the usual limit may be learned from.
+const MOST_PATIENCE: u32 = 3;
+/// What was learned holds for so many times the usual limit.
+const REMEMBERED: u32 = 20;
+
 impl Watch {
+    /// How long it may be silent now.
+    fn patience(&self, now: Time, usual: Duration) -> Duration {
+        match self.pause {
+            Some((pause, at)) if now.since(at) < usual * REMEMBERED => {
+                (pause * 2).clamp(usual, usual * MOST_PATIENCE)
+            }
+            _ => usual,
+        }
+    }
+
+    /// It is heard after a silence.
+    fn learn(&mut self, now: Time, usual: Duration) {
+        let pause = now.since(self.last_heard);
+        // What lasted longer than anybody would wait for was a cut, and says nothing of the next silence.
+        if pause * 2 <= usual || pause > usual * MOST_PATIENCE {
+            return;
+        }
+        let known = self.pause.filter(|(_, at)| now.since(*at) < usual * REMEMBERED);
+        let longest = known.map_or(pause, |(known, _)| known.max(pause));
+        self.pause = Some((longest, now));
+    }
+
     /// Whether the edge to it is down.
     fn is_down(&self) -> bool {
         self.suspected.is_some() || self.deaf.is_some() || self.lossy.is_some()
@@ -92,7 +128,7 @@ pub(crate) struct Detector {
     watches: BTreeMap<Incarnation, Watch>,
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
-    last_active: Option<Time>,
+    attention: Attention,
     /// Whether lossy edges are looked for: only the engine whose observers decide together knows what to do with them.
     judges_edges: bool,
 }
@@ -107,7 +143,7 @@ impl Detector {
             stall_lapses: profile.flush_stall * 2,
             watches: BTreeMap::new(),
             told: BTreeMap::new(),
-            last_active: None,
+            attention: Attention::new(profile.heartbeat),
             judges_edges: engine == EngineKind::Cut,
         }
     }
@@ -129,6 +165,7 @@ impl Detector {
                     deaf: None,
                     edge: Edge::new(now),
                     lossy: None,
+                    pause: None,
                 });
             }
         }
@@ -137,21 +174,35 @@ impl Detector {
     /// To be called with every input: notices that this node itself was not running. A driver wakes it at least once
     /// per heartbeat; what it missed beyond that, it could not have heard, and no doubt grew older by it.
     pub(crate) fn awake(&mut self, now: Time) {
-        let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
-        self.last_active = Some(now);
-        if gap > self.heartbeat * 2 {
-            let missed = gap - self.heartbeat;
-            for watch in self.watches.values_mut() {
-                watch.last_heard = (watch.last_heard + missed).min(now);
-                watch.trouble = watch.trouble.map(|at| (at + missed).min(now));
-                watch.edge.skip(missed);
-                if let Some(doubt) = &mut watch.suspected {
-                    doubt.since = (doubt.since + missed).min(now);
-                }
+        let missed = self.attention.awake(now, None);
+        self.forgive(now, missed);
+    }
+
+    /// The same when the timer that was due then is served.
+    pub(crate) fn served(&mut self, now: Time, due: Time) {
+        let missed = self.attention.awake(now, Some(due));
+        self.forgive(now, missed);
+    }
+
+    /// How much this node missed by itself, in which time, if that is worth telling.
+    pub(crate) fn take_starvation(&mut self, now: Time) -> Option<(Duration, Duration)> {
+        self.attention.take_news(now)
+    }
+
+    fn forgive(&mut self, now: Time, missed: Option<Duration>) {
+        let Some(missed) = missed.filter(|_| !planted!(AccuseWhenStarved)) else {
+            return;
+        };
+        for watch in self.watches.values_mut() {
+            watch.last_heard = (watch.last_heard + missed).min(now);
+            watch.trouble = watch.trouble.map(|at| (at + missed).min(now));
+            watch.edge.skip(missed);
+            if let Some(doubt) = &mut watch.suspected {
+                doubt.since = (doubt.since + missed).min(now);
             }
-            for doubt in self.told.values_mut().flat_map(BTreeMap::values_mut) {
-                doubt.told = now;
-            }
+        }
+        for doubt in self.told.values_mut().flat_map(BTreeMap::values_mut) {
+            doubt.told = now;
         }
     }
 
@@ -168,9 +219,11 @@ impl Detector {
     /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it sends must not look
     /// well because others repeat it. True if a suspicion was withdrawn by it.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation) -> bool {
+        let usual = self.suspect_after;
         let Some(watch) = self.watches.get_mut(&peer) else {
             return false;
         };
+        watch.learn(now, usual);
         watch.last_heard = now;
         watch.trouble = None;
         let withdrawn = watch.suspected.as_ref().is_some_and(|doubt| {
@@ -258,7 +311,7 @@ impl Detector {
                         .is_some_and(|trouble| now.since(trouble) >= self.suspect_after_loss);
                     let evidence = if lost {
                         Evidence::ConnectionLost
-                    } else if silent >= self.suspect_after {
+                    } else if silent >= watch.patience(now, self.suspect_after) {
                         Evidence::Silent {
                             for_ms: millis(silent),
                         }
@@ -281,7 +334,7 @@ impl Detector {
                 Some(doubt) if doubt.evidence == Evidence::FlushStalled => doubt.since + self.stall_lapses,
                 Some(_) => Time::from_micros(u64::MAX),
                 None => {
-                    let silent = watch.last_heard + self.suspect_after;
+                    let silent = watch.last_heard + watch.patience(watch.last_heard, self.suspect_after);
                     watch
                         .trouble
                         .map_or(silent, |at| silent.min(at + self.suspect_after_loss))
@@ -536,6 +589,51 @@ mod tests {
         assert!(!detector.suspects(PEER));
         run(&mut detector, 60_050, 62_000);
         assert!(detector.suspects(PEER), "silence while awake still counts");
+    }
+
+    #[test]
+    fn whoever_paused_is_given_twice_that_and_not_for_ever() {
+        let mut detector = detector();
+        run(&mut detector, 0, 1_200);
+        detector.heard(at(1_200), PEER);
+        run(&mut detector, 1_250, 1_200 + 2_350);
+        assert!(!detector.suspects(PEER));
+        run(&mut detector, 3_600, 3_650);
+        assert!(detector.suspects(PEER), "after 2.4 s");
+        detector.heard(at(3_700), PEER);
+        run(&mut detector, 3_750, 3_700 + 4_450);
+        assert!(!detector.suspects(PEER), "4.5 s are the most");
+        run(&mut detector, 8_200, 8_250);
+        assert!(detector.suspects(PEER));
+        for ms in (8_300..50_000).step_by(200) {
+            detector.awake(at(ms));
+            detector.heard(at(ms), PEER);
+        }
+        run(&mut detector, 49_900, 49_900 + 1_650);
+        assert!(detector.suspects(PEER), "it was steady for half a minute");
+    }
+
+    #[test]
+    fn a_cut_teaches_nothing() {
+        let mut detector = detector();
+        run(&mut detector, 0, 10_000);
+        detector.heard(at(10_000), PEER);
+        run(&mut detector, 10_050, 11_550);
+        assert!(detector.suspects(PEER));
+    }
+
+    #[test]
+    fn an_observer_whose_timers_are_late_accuses_nobody_for_it() {
+        let mut detector = detector();
+        // It wakes every 350 ms for beats that were due 250 ms ago: most of its silence is its own.
+        for beat in 1..=8 {
+            let now = at(beat * 350);
+            detector.served(now, at(beat * 350 - 250));
+            detector.tick(now);
+        }
+        assert!(!detector.suspects(PEER));
+        assert!(detector.take_starvation(at(2_800)).is_some());
+        assert!(detector.take_starvation(at(2_800)).is_none());
     }
 
     #[test]

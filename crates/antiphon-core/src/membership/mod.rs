@@ -314,7 +314,13 @@ impl Membership {
 
     /// A deadline passed, or may have.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        self.cx.detector.awake(now);
+        match &self.phase {
+            Phase::Seated(seat) => self.cx.detector.served(now, seat.next_heartbeat),
+            Phase::Seeking(_) | Phase::Stopped => self.cx.detector.awake(now),
+        }
+        if let Some((missed, within)) = self.cx.detector.take_starvation(now) {
+            self.cx.event(Event::Starved { missed, within });
+        }
         match &mut self.phase {
             Phase::Seeking(seeking) => seeking.tick(&mut self.cx, now),
             Phase::Seated(seat) => seat.tick(&mut self.cx, now),

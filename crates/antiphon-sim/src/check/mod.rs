@@ -131,6 +131,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G33",
     "G34",
     "G36",
+    "G37",
     "R2",
     "R8",
     "R9",

@@ -1,5 +1,5 @@
-//! G36 and R20. Bad pairs: nobody is removed because of a path that is dead if somebody else hears both ends, and what goes through
-//! another goes one hop.
+//! G36, G37 and R20. Bad pairs: nobody is removed because of a path that is dead if somebody else hears both ends, or because those who
+//! should have heard it were stopped; and what goes through another goes one hop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +34,8 @@ struct Ground {
     mended: BTreeMap<(Slot, Slot), Micros>,
     /// Nothing happened to the host since.
     calm: BTreeMap<Slot, Micros>,
+    /// The same, but that it was stopped and went on.
+    swift: BTreeMap<Slot, Micros>,
     running: BTreeSet<ProcessId>,
     rough: bool,
     calm_everywhere: Micros,
@@ -47,6 +49,7 @@ impl Ground {
             Seen::Started { slot, .. } => {
                 self.places.insert(process, *slot);
                 self.calm.insert(*slot, at);
+                self.swift.insert(*slot, at);
                 self.running.insert(process);
             }
             Seen::Ended(_) | Seen::AskedToLeave => {
@@ -71,9 +74,13 @@ impl Ground {
                 self.cut.remove(&(*from, *to));
                 self.mended.insert((*from, *to), at);
             }
-            Seen::Disturbed { slot, until } => {
+            Seen::Disturbed { slot, until, stopped } => {
                 let calm = self.calm.entry(*slot).or_default();
                 *calm = (*calm).max(*until);
+                if !stopped {
+                    let swift = self.swift.entry(*slot).or_default();
+                    *swift = (*swift).max(*until);
+                }
             }
             Seen::Rough(rough) => {
                 self.rough = *rough;
@@ -85,16 +92,32 @@ impl Ground {
 
     /// Whether both have worked well, with good paths to each other, and known each other, since then.
     fn well(&self, since: Micros, one: Incarnation, other: Incarnation) -> bool {
-        let place = |who: Incarnation| {
+        self.pair(since, (one, &self.calm), (other, &self.calm))
+    }
+
+    /// The same, but that the one may have been stopped.
+    fn well_but_stopped(&self, since: Micros, one: Incarnation, other: Incarnation) -> bool {
+        !self.rough
+            && self.calm_everywhere <= since
+            && self.pair(since, (one, &self.swift), (other, &self.calm))
+    }
+
+    fn pair(
+        &self,
+        since: Micros,
+        (one, of_one): (Incarnation, &BTreeMap<Slot, Micros>),
+        (other, of_other): (Incarnation, &BTreeMap<Slot, Micros>),
+    ) -> bool {
+        let place = |who: Incarnation, calm: &BTreeMap<Slot, Micros>| {
             let process = self
                 .processes
                 .get(&who)
                 .filter(|process| self.running.contains(process))?;
             let slot = *self.places.get(process)?;
-            let calm = self.calm.get(&slot).is_some_and(|calm| *calm <= since);
+            let calm = calm.get(&slot).is_some_and(|calm| *calm <= since);
             calm.then_some((*process, slot))
         };
-        let (Some((here, a)), Some((there, b))) = (place(one), place(other)) else {
+        let (Some((here, a)), Some((there, b))) = (place(one, of_one), place(other, of_other)) else {
             return false;
         };
         let met = |process: ProcessId, who: Incarnation| {
@@ -174,11 +197,21 @@ fn removals(trace: &Trace, report: &mut Report) {
             .chain(departed)
             .collect();
         for departure in &view.departed {
+            own_pauses(trace, &ground, line.at, view, departure, report);
             let gone = departure.member.incarnation;
             let accusers = deaf_accusers(departure);
             if accusers.is_empty() || !judged.insert((view.lineage, view.id, gone)) {
                 continue;
             }
+            let own_fault = accusers
+                .iter()
+                .all(|accuser| ground.well_but_stopped(since, *accuser, gone));
+            report.check("G37", line.at, !own_fault, || {
+                format!(
+                    "{} is removed by {} as {:?}, accused by {accusers:?}, although it ran and they could hear it",
+                    departure.member.name, view.id, departure.cause
+                )
+            });
             let bridges: Option<Vec<Incarnation>> = accusers
                 .iter()
                 .map(|accuser| ground.bridge(since, &members, *accuser, gone))
@@ -190,6 +223,38 @@ fn removals(trace: &Trace, report: &mut Report) {
                 )
             });
         }
+    }
+}
+
+/// Whoever counts only while it runs finds a silence out when it is as long as it has patience for: a longer one has its own pause in it.
+fn own_pauses(
+    trace: &Trace,
+    ground: &Ground,
+    at: Micros,
+    view: &NodeView,
+    departure: &Departure,
+    report: &mut Report,
+) {
+    for accusation in &departure.accusers {
+        let Evidence::Silent { for_ms } = accusation.evidence else {
+            continue;
+        };
+        let since = at.saturating_sub(2 * trace.pair_patience);
+        let place = ground.processes.get(&accusation.accuser);
+        let place = place.and_then(|process| ground.places.get(process));
+        let was_slow = place.and_then(|slot| ground.swift.get(slot));
+        if was_slow.is_none_or(|until| *until > since) {
+            continue;
+        }
+        let counts_its_pause = Micros::from(for_ms) * 1000 > trace.longest_silence;
+        report.check("G37", at, !counts_its_pause, || {
+            format!(
+                "{} says that {} was silent for {for_ms} ms, in {}: it did not run itself",
+                accusation.accuser.short(),
+                departure.member.name,
+                view.id
+            )
+        });
     }
 }
 
@@ -284,6 +349,38 @@ mod tests {
     fn a_member_removed_although_another_heard_both_is_rejected() {
         assert!(removed_after(&[cut(0, 2), cut(2, 0)]).contains(&"G36"));
         assert!(removed_after(&[cut(2, 0)]).contains(&"G36"));
+    }
+
+    #[test]
+    fn a_member_removed_because_of_its_accusers_own_pause_is_rejected() {
+        let stopped = |slot, stopped| Seen::Disturbed {
+            slot,
+            until: 1_000_000,
+            stopped,
+        };
+        assert!(removed_after(&[stopped(0, true)]).contains(&"G37"));
+        assert!(
+            !removed_after(&[stopped(0, false)]).contains(&"G37"),
+            "it was too slow to hear it"
+        );
+        assert!(
+            !removed_after(&[stopped(2, true)]).contains(&"G37"),
+            "it was stopped itself"
+        );
+    }
+
+    #[test]
+    fn a_silence_longer_than_anybody_waits_for_is_rejected() {
+        let removed = |longest_silence| {
+            let mut story = Story::of(3, Order::Fifo);
+            story.trace.pair_patience = 0;
+            story.trace.longest_silence = longest_silence;
+            story.node_view(&[0, 1], &[0, 1, 2], 2, &[0, 1]);
+            broken(&story)
+        };
+        let said = |violations: Vec<&str>| violations.iter().filter(|name| **name == "G37").count();
+        // Whatever else is wrong with it is so in both.
+        assert!(said(removed(1_499_999)) > said(removed(1_500_000)));
     }
 
     #[test]

@@ -46,11 +46,11 @@ impl World {
                     && self.with(*who, action, |world, id| world.join_group(id, *group))
             }
             Action::Pause(who, length) => self.with(*who, action, |world, id| {
-                world.disturb(world.processes[id].slot, *length);
+                world.disturb(world.processes[id].slot, *length, true);
                 world.pause(id, *length);
             }),
             Action::Slow(who, cost, length) => self.with(*who, action, |world, id| {
-                world.disturb(world.processes[id].slot, *length);
+                world.disturb(world.processes[id].slot, *length, false);
                 world.slow(id, *cost, *length);
             }),
             Action::Stall(who, length) => self.with(*who, action, |world, id| world.stall(id, *length)),
@@ -144,8 +144,8 @@ impl World {
             Action::Clog(from, to, length) => {
                 self.fault_note(action);
                 let until = self.now + length;
-                self.disturb(*from, *length);
-                self.disturb(*to, *length);
+                self.disturb(*from, *length, false);
+                self.disturb(*to, *length, false);
                 for door in self.doors(*to) {
                     self.path_mut(*from, door).clogged_until = until;
                 }
@@ -223,9 +223,9 @@ impl World {
         self.note(ProcessId::MAX, Seen::Fault(text));
     }
 
-    fn disturb(&mut self, slot: Slot, length: Micros) {
+    fn disturb(&mut self, slot: Slot, length: Micros, stopped: bool) {
         let until = self.now + length;
-        self.note(ProcessId::MAX, Seen::Disturbed { slot, until });
+        self.note(ProcessId::MAX, Seen::Disturbed { slot, until, stopped });
     }
 
     fn cut(&mut self, a: Slot, b: Slot, rejecting: bool) {

@@ -173,6 +173,7 @@ impl World {
         trace.bridged = plan.bridged;
         let profile = &plan.profile;
         trace.pair_patience = (profile.suspect_after + profile.unreachable_after).as_micros() as Micros;
+        trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
         trace.prompt = plan.prompt;
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
         if plan.network.is_rough() {

@@ -553,6 +553,7 @@ impl World {
             Event::Expelled { cause } => Seen::Expelled(cause),
             Event::Multicast { peer, hears } => Seen::Multicast { peer, hears },
             Event::Path(path) => Seen::Path(path),
+            Event::Starved { missed, .. } => Seen::Starved(missed.as_micros() as Micros),
             Event::Link { links, number, cause } => Seen::Link { links, number, cause },
             Event::Left => {
                 self.note(id, Seen::Left);

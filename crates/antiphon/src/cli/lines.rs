@@ -93,6 +93,13 @@ pub(crate) enum Line {
         /// The number of the one that this node sends on.
         in_use: usize,
     },
+    /// This node itself was stopped, or gets too little processor.
+    Starved {
+        /// For so many milliseconds it did not run although something was to be done.
+        missed_ms: u64,
+        /// In so many.
+        within_ms: u64,
+    },
     /// What is sent to a node goes through another one, since the direct path is dead, or goes directly again. No view changes by it.
     Path {
         /// The node's name.

@@ -108,6 +108,7 @@ impl Hub {
             ClusterEvent::Link { .. }
             | ClusterEvent::Multicast { .. }
             | ClusterEvent::Path { .. }
+            | ClusterEvent::Starved { .. }
             | ClusterEvent::Expelled { .. }
             | ClusterEvent::Left
             | ClusterEvent::Overrun => {}

@@ -478,6 +478,13 @@ pub enum Happening {
         /// The address that is used now.
         in_use: String,
     },
+    /// This node itself did not run for much of the last time.
+    Starved {
+        /// For so many milliseconds it did not run although something was to be done.
+        missed_ms: u64,
+        /// In so many.
+        within_ms: u64,
+    },
     /// What is sent to a member goes through another one, or directly again.
     Path {
         /// Its name.

@@ -264,6 +264,12 @@ impl Driver {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
             }
+            CoreEvent::Starved { missed, within } => {
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, ?missed, ?within, "this node gets too little processor, or was stopped");
+                self.shared
+                    .hub()
+                    .publish(ClusterEvent::Starved { missed, within });
+            }
             CoreEvent::Path(path) => {
                 let peer = self.people.member(path.peer);
                 let through = path.sends_through.map(|via| self.people.member(via));

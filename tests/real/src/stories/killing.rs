@@ -163,6 +163,11 @@ fn a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_ba
                 "{victim} was not told to start over: {}",
                 run.summary()
             );
+            assert!(
+                run.said(|event| matches!(event, Event::Starved { missed_ms, .. } if *missed_ms >= 1_000)),
+                "{victim} does not say that it was stopped: {}",
+                run.summary()
+            );
         });
         load.end();
         cluster.until_delivered(&all(&names), SOON);

@@ -110,4 +110,33 @@ impl Story<'_> {
         }
         self.plan.duration = 34 * SECONDS;
     }
+
+    /// Many are stopped at the same time, a majority at times, and go on at the same time: who ran all the while is not to blame. And who
+    /// lost power meanwhile is missed, but not for longer than anybody ran.
+    pub(super) fn starved_observers(&mut self) {
+        self.plan.seeds = self.nodes;
+        self.plan.load.every = 100 * MILLIS;
+        self.begin();
+        let mut at = self.ms(4_000, 5_000);
+        while at < 26 * SECONDS {
+            let count = self.random.range(1, self.nodes as u64) as usize;
+            let mut slots: Vec<Slot> = (0..self.nodes).collect();
+            self.random.shuffle(&mut slots);
+            let length = self.ms(300, 9_000);
+            let gone = self.random.percent(60).then(|| slots.pop()).flatten();
+            for slot in slots.into_iter().take(count) {
+                let apart = self.random.below(40 * MILLIS);
+                self.at(at + apart, Action::Pause(Who::Slot(slot), length));
+            }
+            if let Some(gone) = gone {
+                self.at(at + length / 2, Action::PowerOff(Who::Slot(gone)));
+            }
+            at += length + self.ms(2_000, 9_000);
+            if let Some(gone) = gone {
+                self.at(at, Action::Start(gone));
+                at += SECONDS;
+            }
+        }
+        self.plan.duration = at + SECONDS;
+    }
 }

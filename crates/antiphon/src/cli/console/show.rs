@@ -312,6 +312,9 @@ fn describe(what: &Happening) -> String {
             let now = if *up { "works" } else { "has FAILED" };
             format!("link {addr} to {peer} {now}; in use: {in_use}")
         }
+        Happening::Starved { missed_ms, within_ms } => {
+            format!("THIS NODE did not run for {missed_ms} ms of {within_ms}")
+        }
         Happening::Path {
             peer,
             through: Some(via),

@@ -32,6 +32,13 @@ fn the_shapes_that_programs_in_other_languages_rely_on_do_not_change() {
         r#"{"event":"multicast","peer":"b","hears":false}"#,
     );
     golden(
+        Line::Starved {
+            missed_ms: 2900,
+            within_ms: 3100,
+        },
+        r#"{"event":"starved","missed_ms":2900,"within_ms":3100}"#,
+    );
+    golden(
         Line::Path {
             peer: "c".into(),
             through: Some("b".into()),

@@ -71,6 +71,9 @@ fn describe(line: &Line) -> String {
         Line::Multicast { peer, hears: false } => {
             format!("{peer} does NOT hear this node's multicast: it is sent to directly")
         }
+        Line::Starved { missed_ms, within_ms } => format!(
+            "THIS NODE did not run for {missed_ms} ms of the last {within_ms}: it was stopped, or its host is too busy; others may remove it for that"
+        ),
         Line::Path {
             peer,
             through: Some(via),

@@ -126,6 +126,10 @@ impl Names {
                 peer: peer.name.clone(),
                 hears,
             }),
+            ClusterEvent::Starved { missed, within } => Some(Line::Starved {
+                missed_ms: u64::try_from(missed.as_millis()).unwrap_or(u64::MAX),
+                within_ms: u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+            }),
             ClusterEvent::Path {
                 peer,
                 through,

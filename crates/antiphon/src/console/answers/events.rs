@@ -39,6 +39,10 @@ pub(crate) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
             up: *cause == LinkCause::Works,
             in_use: links.links.get(links.in_use)?.addr.to_string(),
         },
+        ClusterEvent::Starved { missed, within } => Happening::Starved {
+            missed_ms: millis(*missed),
+            within_ms: millis(*within),
+        },
         ClusterEvent::Path { peer, through, .. } => Happening::Path {
             peer: peer.name.clone(),
             through: through.as_ref().map(|via| via.name.clone()),

@@ -1,0 +1,117 @@
+//! This node's own attention: how much of the time it ran when it wanted to.
+//!
+//! A node that was stopped, or gets too little processor, hears late what came in time. It must not take that for the silence of others. Two
+//! things show it: a gap without any input, though a driver wakes a node at least once per heartbeat, and timers that are served late.
+//! What was missed is given to every peer; and if it was much, the application is told, since whoever runs the host should know.
+
+use std::time::Duration;
+
+use crate::Time;
+
+/// What was missed is summed up over this many heartbeats.
+const WINDOW_BEATS: u32 = 50;
+/// Missing this much of the window is worth telling: a tenth.
+const WORTH_TELLING_BEATS: u32 = 5;
+
+/// Measures gaps and lateness of one node.
+#[derive(Debug)]
+pub(crate) struct Attention {
+    heartbeat: Duration,
+    last_active: Option<Time>,
+    /// Since when what was missed is summed up, and the sum.
+    window: Option<(Time, Duration)>,
+    told: bool,
+}
+
+impl Attention {
+    pub(crate) fn new(heartbeat: Duration) -> Self {
+        Self {
+            heartbeat,
+            last_active: None,
+            window: None,
+            told: false,
+        }
+    }
+
+    /// An input has come, or the timer that was due then. How long this node did not run although it should have.
+    pub(crate) fn awake(&mut self, now: Time, due: Option<Time>) -> Option<Duration> {
+        let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
+        self.last_active = Some(now);
+        let late = due.map_or(Duration::ZERO, |due| now.since(due));
+        let missed = if gap > self.heartbeat * 2 {
+            gap - self.heartbeat
+        } else if late > self.heartbeat {
+            // What came meanwhile came while it did not look; no more than that.
+            late.min(gap)
+        } else {
+            return None;
+        };
+        let began = now - missed;
+        let window = self.window.get_or_insert((began, Duration::ZERO));
+        if now.since(window.0) > self.heartbeat * WINDOW_BEATS + missed {
+            *window = (began, Duration::ZERO);
+            self.told = false;
+        }
+        window.1 += missed;
+        Some(missed)
+    }
+
+    /// How much was missed, in which time, if that is worth telling and was not told yet.
+    pub(crate) fn take_news(&mut self, now: Time) -> Option<(Duration, Duration)> {
+        let (since, missed) = self.window?;
+        if self.told || missed < self.heartbeat * WORTH_TELLING_BEATS {
+            return None;
+        }
+        self.told = true;
+        Some((missed, now.since(since)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEAT: Duration = Duration::from_millis(200);
+
+    fn at(ms: u64) -> Time {
+        Time::from_micros(ms * 1000)
+    }
+
+    #[test]
+    fn a_stop_is_told_once_and_the_next_one_again() {
+        let mut attention = Attention::new(BEAT);
+        for ms in (0..1_000).step_by(100) {
+            assert_eq!(attention.awake(at(ms), Some(at(ms))), None);
+        }
+        assert_eq!(attention.take_news(at(900)), None);
+        let missed = Duration::from_millis(2_900);
+        assert_eq!(attention.awake(at(4_000), Some(at(1_000))), Some(missed));
+        assert_eq!(attention.take_news(at(4_000)), Some((missed, missed)));
+        for ms in (4_100..30_000).step_by(100) {
+            assert_eq!(attention.awake(at(ms), Some(at(ms))), None);
+            assert_eq!(attention.take_news(at(ms)), None);
+        }
+        attention.awake(at(33_000), None);
+        assert!(attention.take_news(at(33_000)).is_some());
+    }
+
+    #[test]
+    fn timers_that_are_always_late_add_up() {
+        let mut attention = Attention::new(BEAT);
+        let mut told = 0;
+        let mut missed = Duration::ZERO;
+        for beat in 1..=40u64 {
+            let due = beat * 500;
+            attention.awake(at(due - 50), None);
+            missed += attention.awake(at(due + 250), Some(at(due))).unwrap();
+            told += u64::from(attention.take_news(at(due + 250)).is_some());
+        }
+        assert_eq!(told, 2, "once in ten seconds");
+        assert_eq!(missed, Duration::from_millis(250) * 40);
+        assert_eq!(
+            attention.awake(at(20_400), Some(at(20_300))),
+            None,
+            "a little late is nothing"
+        );
+    }
+}
