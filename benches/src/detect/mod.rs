@@ -122,7 +122,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
             report.cases.push(case);
         }
     }
-    let time = Duration::from_secs(if common.smoke { 5 } else { args.bad_seconds });
+    let time = Duration::from_secs(if common.smoke { 2 } else { args.bad_seconds });
     if args.faults.contains(&Fault::Starve) {
         for nodes in STARVED
             .into_iter()
