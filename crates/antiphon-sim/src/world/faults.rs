@@ -11,6 +11,9 @@ use crate::agenda::Micros;
 use crate::plan::{Action, Network, Who};
 use crate::trace::{Ending, ProcessId, Seen, Slot};
 
+/// A path that loses so much is none for the checkers.
+const HARDLY_A_PATH_PPM: u32 = 300_000;
+
 impl World {
     /// Performs one action now. Returns whether it did anything.
     pub fn act(&mut self, action: &Action) -> bool {
@@ -84,6 +87,9 @@ impl World {
                     for door in self.doors(b) {
                         self.path_mut(a, door).loss_ppm = *ppm;
                     }
+                    // Nobody may count on a path like that, nor on one that leads over it.
+                    let cut = *ppm >= HARDLY_A_PATH_PPM;
+                    self.note(ProcessId::MAX, Seen::Cut { from: a, to: b, cut });
                 }
                 true
             }
