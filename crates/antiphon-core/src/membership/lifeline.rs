@@ -296,9 +296,8 @@ fn write(dial: DialId, record: &LifelineRecord) -> LifelineCommand {
 
 #[cfg(test)]
 mod tests {
-    use antiphon_wire::{Lineage, Member, NodeViewId, ViewId};
-
     use super::*;
+    use crate::membership::testing;
 
     const ME: Incarnation = Incarnation(1);
     const PEER: Incarnation = Incarnation(2);
@@ -313,24 +312,7 @@ mod tests {
     }
 
     fn view() -> NodeView {
-        let member = |incarnation: Incarnation, port| Member {
-            incarnation,
-            name: format!("node-{port}"),
-            addr: addr(port),
-            further: Vec::new(),
-            metadata: BTreeMap::new(),
-            weight: 1,
-        };
-        let id = ViewId { epoch: 0, counter: 1 };
-        NodeView {
-            lineage: Lineage(1),
-            id: NodeViewId::Primary { id },
-            number: 1,
-            members: vec![member(ME, 1), member(PEER, 2)],
-            joined: vec![ME, PEER],
-            departed: Vec::new(),
-            wire_level: 1,
-        }
+        testing::view(vec![testing::member(ME, 1), testing::member(PEER, 2)])
     }
 
     fn vote() -> VoteState {

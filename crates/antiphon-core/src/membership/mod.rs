@@ -76,6 +76,8 @@ mod refusals;
 mod seat;
 mod seeking;
 pub mod slot;
+#[cfg(test)]
+mod testing;
 mod wish;
 
 pub(crate) use check::{addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound};

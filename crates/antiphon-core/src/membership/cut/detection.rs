@@ -110,8 +110,8 @@ pub(crate) fn find(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::view_of;
     use super::*;
+    use crate::membership::testing::view_of;
 
     fn found(count: usize, proven: &[usize], down: &[(usize, usize)]) -> (Vec<usize>, Vec<usize>) {
         let rings = Rings::new(&view_of(count));

@@ -65,8 +65,6 @@
 mod detection;
 mod rings;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -81,8 +81,8 @@ fn key(member: Incarnation, ring: u64) -> u64 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::testing::view_of;
     use super::*;
+    use crate::membership::testing::view_of;
 
     fn edges(rings: &Rings, count: usize) -> BTreeSet<(usize, usize)> {
         let of = |subject: usize| {

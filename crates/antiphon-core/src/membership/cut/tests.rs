@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use antiphon_wire::membership::Ballot;
 
-use super::testing::view_of;
 use super::*;
+use crate::membership::testing::view_of;
 use crate::random::Random;
 
 /// One member's engine and what it knows of the world.
