@@ -114,6 +114,16 @@ struct Trouble {
     changed: Time,
 }
 
+/// Who observes the member of this rank.
+#[cfg(test)]
+pub(super) fn observers(view: &NodeView, rank: usize) -> Vec<Incarnation> {
+    let rings = Rings::new(view);
+    let members = rings.observers(rank).iter();
+    members
+        .map(|by| view.members[usize::from(*by)].incarnation)
+        .collect()
+}
+
 impl Cut {
     pub(crate) fn new(me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
         Self {

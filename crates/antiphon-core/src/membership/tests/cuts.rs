@@ -2,6 +2,7 @@
 
 use antiphon_wire::{Cause, Evidence};
 
+use super::super::cut;
 use super::net::{Net, config};
 use crate::{EngineKind, Event};
 
@@ -114,6 +115,47 @@ fn fault_9_a_leader_steps_in_within_half_a_second_of_a_ballot_that_cannot_decide
     net.kill(2);
     let ms = net.run_while_ms(2000, |net| net.names(0).len() != 2 || net.names(1).len() != 2);
     assert!(ms < 500, "{ms} ms");
+}
+
+#[test]
+fn fault_6_a_new_observer_s_word_counts_from_the_view_that_makes_it_one() {
+    // What one view says of who observes whom must not outlive it, least of all where a ring wraps around.
+    let mut net = formed(14);
+    let before = net.view(0).unwrap();
+    net.kill(13);
+    net.run_ms(1000);
+    net.assert_one_view(&(0..13).collect::<Vec<_>>());
+    let after = net.view(0).unwrap();
+    let observers = |view: &antiphon_wire::NodeView, node: usize| {
+        cut::observers(view, node)
+            .into_iter()
+            .filter_map(|who| after.rank(who))
+            .collect::<Vec<usize>>()
+    };
+    // One that has got an observer by that view, and one of the others that goes on hearing it: nine of ten reports are
+    // enough if the new one's is among them.
+    let (subject, new) = (1..13)
+        .find_map(|node| {
+            let was = observers(&before, node);
+            let new = observers(&after, node).into_iter().find(|by| !was.contains(by));
+            new.map(|new| (node, new))
+        })
+        .expect("an edge has moved");
+    let hears = observers(&after, subject)
+        .into_iter()
+        .find(|by| *by != new)
+        .unwrap();
+    for other in (0..13).filter(|other| *other != subject && *other != hears) {
+        net.cut_one_way(subject, other);
+    }
+    net.run_ms(3000);
+    net.assert_one_view(&all_but(13, &[subject]));
+    let departed = net.view(0).unwrap().departed.clone();
+    let accusers = &departed[0].accusers;
+    assert!(
+        accusers.iter().all(|by| by.evidence == Evidence::Observed),
+        "by its observers: {accusers:?}"
+    );
 }
 
 #[test]
