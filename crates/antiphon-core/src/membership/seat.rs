@@ -508,7 +508,10 @@ impl Seat {
                 );
             }
             self.pull(cx, now, sender);
-        } else if matches!(message, SlotMessage::Prepare { .. } | SlotMessage::Accept { .. }) {
+        } else if matches!(
+            message,
+            SlotMessage::Prepare { .. } | SlotMessage::Accept { .. } | SlotMessage::Fast { .. }
+        ) {
             // The proposer has missed the decision.
             if let Some(view) = cx.history.get(self.view.lineage, next).cloned() {
                 cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));

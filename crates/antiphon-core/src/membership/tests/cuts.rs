@@ -1,8 +1,9 @@
 //! Stories of the cut engine alone: the faults of its model that it must not have, each by its number in the list of them.
 
+use antiphon_wire::membership::{MembershipMessage, SlotMessage};
 use antiphon_wire::{Cause, Evidence};
 
-use super::super::cut;
+use super::super::{Effect, check, cut};
 use super::net::{Net, config};
 use crate::{EngineKind, Event};
 
@@ -156,6 +157,28 @@ fn fault_6_a_new_observer_s_word_counts_from_the_view_that_makes_it_one() {
         accusers.iter().all(|by| by.evidence == Evidence::Observed),
         "by its observers: {accusers:?}"
     );
+}
+
+#[test]
+fn who_asks_for_votes_in_a_slot_that_is_decided_is_told_the_decision() {
+    let mut net = formed(3);
+    let before = net.view(0).unwrap();
+    net.start(3, config(3, 3));
+    net.run_ms(1000);
+    net.assert_one_view(&[0, 1, 2, 3]);
+    let (asker, now) = (net.host(1).me, net.now);
+    let value = Box::new((*net.view(0).unwrap()).clone());
+    let message = MembershipMessage::Slot {
+        slot: check::slot_after(&before),
+        message: SlotMessage::Fast { value },
+    };
+    let asked = &mut net.hosts[0].as_mut().unwrap().membership;
+    asked.handle_message(now, asker, message);
+    let tells = |effect: Effect| match effect {
+        Effect::Send { to, message } => to == asker && matches!(message, MembershipMessage::Decide(_)),
+        _ => false,
+    };
+    assert!(std::iter::from_fn(|| asked.poll_effect()).any(tells));
 }
 
 #[test]
