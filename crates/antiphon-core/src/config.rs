@@ -163,10 +163,10 @@ pub enum Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
-    /// The elder proposes, each view is one Paxos slot. For up to tens of nodes. The default.
+    /// The elder proposes, each view is one Paxos slot. The default.
     Coordinator,
-    /// Ten observers for each node on as many rings, one cut for each burst of failures, decided without a leader if three quarters
-    /// of the weight see the same, and by one otherwise. For fifty nodes and more.
+    /// Each node is judged by ten observers on as many rings; one cut for each burst of failures, decided without a leader if three
+    /// quarters of the weight see the same, and by one otherwise. Where several nodes fail at once, or paths lose much.
     Cut,
 }
 

@@ -204,7 +204,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_PROFILE", value_enum, value_name = "NAME")]
     pub(crate) profile: Option<ProfileName>,
 
-    /// How node views are agreed on, the same at all nodes: `coordinator` up to some fifty, `cut` for more [default: coordinator]
+    /// How node views are agreed on, the same at all nodes: `coordinator`, or `cut` where several fail at once or paths lose much [default: coordinator]
     #[arg(long, env = "ANTIPHON_MEMBERSHIP", value_enum, value_name = "NAME")]
     pub(crate) membership: Option<MembershipName>,
 

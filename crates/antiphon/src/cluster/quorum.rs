@@ -11,7 +11,7 @@ impl Builder {
         self
     }
 
-    /// How node views are agreed on, the same at all nodes; [`EngineKind::Coordinator`] unless given, which is for up to some fifty.
+    /// How node views are agreed on, the same at all nodes; [`EngineKind::Coordinator`] unless given.
     pub fn membership(mut self, membership: EngineKind) -> Self {
         self.membership = membership;
         self
