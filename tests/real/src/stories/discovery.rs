@@ -188,6 +188,12 @@ fn a_file_is_followed_while_it_is_edited_and_a_bad_edit_changes_nothing() {
     );
     cluster.file("nodes", &list);
     cluster.until_together(&["n1", "n2"], SOON);
+    // One who was found by the other may not have read it yet.
+    cluster.until("n1 has read the file too", SOON, |trace| {
+        trace
+            .last("n1")
+            .said(|event| matches!(event, Event::Discovery { found, problem: None, .. } if found.len() == 2))
+    });
     // Nobody is thrown out or cut off by what a file says.
     cluster.file("nodes", "10.0.0.1:99999\n");
     cluster.start(&["n3"]);
