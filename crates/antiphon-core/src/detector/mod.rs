@@ -39,6 +39,8 @@ struct Watch {
     last_heard: Time,
     /// A connection was lost or refused then, and nothing was heard since.
     trouble: Option<Time>,
+    /// What was heard last came through another member.
+    through: bool,
     suspected: Option<Doubt>,
     /// Since when it says that it does not hear this node, if the engine asks for that.
     deaf: Option<Time>,
@@ -161,6 +163,7 @@ impl Detector {
                 self.watches.entry(member).or_insert(Watch {
                     last_heard: now,
                     trouble: None,
+                    through: false,
                     suspected: None,
                     deaf: None,
                     edge: Edge::new(now),
@@ -202,7 +205,7 @@ impl Detector {
             }
         }
         for doubt in self.told.values_mut().flat_map(BTreeMap::values_mut) {
-            doubt.told = now;
+            doubt.told = (doubt.told + missed).min(now);
         }
     }
 
@@ -213,7 +216,11 @@ impl Detector {
         {
             watch.edge.heard(now, self.heartbeat);
         }
-        self.heard_through(now, peer)
+        let withdrawn = self.heard_through(now, peer);
+        if let Some(watch) = self.watches.get_mut(&peer) {
+            watch.through = false;
+        }
+        withdrawn
     }
 
     /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it sends must not look
@@ -225,6 +232,7 @@ impl Detector {
         };
         watch.learn(now, usual);
         watch.last_heard = now;
+        watch.through = true;
         watch.trouble = None;
         let withdrawn = watch.suspected.as_ref().is_some_and(|doubt| {
             matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
@@ -263,9 +271,10 @@ impl Detector {
         }
     }
 
-    /// The path to a member broke, or its lifeline did.
+    /// The path to a member broke, or its lifeline did. No news of one that is heard through another: that its own path fails is known,
+    /// and each try of it says so again.
     pub(crate) fn trouble(&mut self, now: Time, peer: Incarnation) {
-        if let Some(watch) = self.watches.get_mut(&peer) {
+        if let Some(watch) = self.watches.get_mut(&peer).filter(|watch| !watch.through) {
             watch.trouble.get_or_insert(now);
         }
     }
@@ -665,6 +674,29 @@ mod tests {
             detector.doubt(ME, PEER).unwrap().evidence,
             Evidence::ConnectionLost
         );
+    }
+
+    #[test]
+    fn whoever_is_heard_through_another_is_not_hurried_by_a_path_that_refuses() {
+        let mut detector = detector();
+        for ms in (0..=1000).step_by(50) {
+            if ms % 200 == 0 {
+                detector.heard_through(at(ms), PEER);
+            }
+            detector.trouble(at(ms), PEER);
+            detector.tick(at(ms));
+            assert!(
+                detector.hears_well(at(ms), PEER),
+                "an acceptor objects to its removal"
+            );
+        }
+        run(&mut detector, 1000, 2350);
+        assert!(!detector.suspects(PEER));
+        // Directly heard once more, its path is one that may break again.
+        detector.heard(at(2400), PEER);
+        detector.trouble(at(2400), PEER);
+        run(&mut detector, 2400, 3000);
+        assert!(detector.suspects(PEER));
     }
 
     #[test]
