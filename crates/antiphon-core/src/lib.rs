@@ -52,6 +52,7 @@ mod output;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod random;
+mod recovery;
 mod relay;
 mod route;
 mod spread;
@@ -71,6 +72,7 @@ pub use locator::{Located, Locator, MAX_LOCATED};
 pub use membership::hints::{Hints, MAX_HINTS, MAX_LOCATORS};
 pub use node::{Counters, Node};
 pub use output::*;
+pub use recovery::{Abandoned, Recovery, RecoveryError};
 pub use time::Time;
 pub use trail::{BallotNote, BallotStep};
 

@@ -20,6 +20,7 @@
 
 mod holdback;
 mod incoming;
+mod operator;
 mod outgoing;
 mod passing;
 

@@ -99,6 +99,14 @@ bugs! {
     FoundAlone,
     /// With an expected number, a majority of the addresses that a node was told of founds (R4).
     FoundByHints,
+    /// A node that has lost the majority goes on alone after a while, unasked (R11).
+    OverrideUnasked,
+    /// A recovery does not say in its view that it left anyone behind (R11).
+    OverrideUnseen,
+    /// A recovery goes on in the lineage that it leaves (R11).
+    OverrideInLineage,
+    /// A recovery is done although the node is in a primary view (R11).
+    OverridePrimary,
     /// A view is decided without a quorum of its own members (R3).
     SkipJointQuorum,
     /// A vote travels without having been written to the lifelines (R2).

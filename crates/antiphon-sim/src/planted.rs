@@ -158,6 +158,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("FoundAlone", "r4-one-of-three-restarted"),
     ("FoundByHints", "r4-hints-differ"),
     ("FoundByHints", "r4-hints-come-late"),
+    ("Override", "r11-recover"),
     ("Grant", "r12-founding-race"),
     ("Directory", "r12-founding-race"),
     ("Minority", "r6-merge"),

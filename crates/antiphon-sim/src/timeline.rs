@@ -123,6 +123,7 @@ fn show(what: &Seen) -> String {
         Seen::Cut { from, to, cut: false } => format!("n{from} reaches n{to}"),
         Seen::Disturbed { .. } | Seen::Rough(_) => String::new(),
         Seen::Multicast { peer, hears } => format!("multicast heard by {}: {hears}", peer.short()),
+        Seen::Recovered(lineage, view) => format!("RECOVERED from {view} of {lineage}"),
         Seen::Left => "left".to_owned(),
         Seen::Memory { .. } => String::new(),
         Seen::Reads(reads) => format!(

@@ -9,7 +9,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Member, NodeView};
+use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, ViewId};
 use antiphon_core::{
     BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, PeerPath, SendError,
 };
@@ -216,6 +216,8 @@ pub enum Seen {
         /// Whether it hears.
         hears: bool,
     },
+    /// An operator had it go on alone, from this view of this lineage.
+    Recovered(Lineage, ViewId),
     /// [`antiphon_core::Event::Left`].
     Left,
     /// From here on the application takes what it is given, or takes nothing.

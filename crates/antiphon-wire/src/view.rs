@@ -96,6 +96,14 @@ wire_enum! {
             /// The new incarnation.
             by: Incarnation,
         },
+        /// An unsafe override: an operator had another survivor go on alone, as a new lineage, and left this member behind,
+        /// whether it lived or not.
+        Overridden = 4 {
+            /// The lineage that was left.
+            lineage: Lineage,
+            /// The last primary view of it that the survivor had installed.
+            view: ViewId,
+        },
     }
 }
 
@@ -175,6 +183,15 @@ impl NodeView {
             NodeViewId::Primary { id } => id,
             NodeViewId::NonPrimary { base, .. } => base,
         }
+    }
+
+    /// If this is the first view of a lineage that an operator had founded from one survivor: the lineage that was left, and
+    /// the last primary view of it that this one had. All views of such a lineage have an epoch above 1.
+    pub fn overrides(&self) -> Option<(Lineage, ViewId)> {
+        self.departed.iter().find_map(|departure| match departure.cause {
+            Cause::Overridden { lineage, view } => Some((lineage, view)),
+            _ => None,
+        })
     }
 
     /// The most senior member. A view is never empty.

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use antiphon_core::ConfigError;
+use antiphon_core::{ConfigError, RecoveryError};
 
 /// Why something could not be done. Nothing was changed unless the variant says so.
 #[derive(Debug)]
@@ -68,6 +68,8 @@ pub enum Error {
         /// What was given.
         name: String,
     },
+    /// The node does not go on alone ([`Cluster::recover`](crate::Cluster::recover)), for this reason.
+    NotRecovered(RecoveryError),
     /// Faults are injected only into nodes that were built with `allow_faults` (`--allow-faults`).
     FaultsNotAllowed,
     /// The system gave no entropy; an incarnation cannot be made.
@@ -110,6 +112,7 @@ impl fmt::Display for Error {
                     "no node called {name:?} has been in a view here; give its address instead"
                 )
             }
+            Error::NotRecovered(reason) => write!(f, "not recovered: {reason}"),
             Error::FaultsNotAllowed => {
                 f.write_str("faults are injected only with allow_faults (--allow-faults)")
             }
@@ -123,6 +126,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Config(error) => Some(error),
+            Error::NotRecovered(reason) => Some(reason),
             Error::Address { source, .. }
             | Error::Bind { source, .. }
             | Error::Console { source, .. }

@@ -199,6 +199,9 @@ pub struct Member {
 pub struct Crash {
     /// Its name.
     pub name: String,
+    /// Why.
+    #[serde(default)]
+    pub cause: String,
     /// Who said so.
     pub accusers: Vec<String>,
     /// On what evidence.

@@ -138,6 +138,8 @@ pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
         && next.joined.iter().all(|joined| !view.contains(*joined))
         && next.departed.len() == view.members.len() - ranks.len()
         && next.departed.iter().all(|departure| view.contains(departure.member.incarnation))
+        // G38: no vote overrides anybody.
+        && next.overrides().is_none()
 }
 
 /// Whether a vote state may be believed.
@@ -167,5 +169,8 @@ pub(crate) fn cause_text(cause: &Cause) -> String {
         Cause::Crashed => "it crashed or was silent".to_owned(),
         Cause::Unreachable { from } => format!("it could not be reached from {}", from.short()),
         Cause::Superseded { by } => format!("it was started again as {}", by.short()),
+        Cause::Overridden { view, .. } => {
+            format!("an operator had another survivor of view {view} go on alone")
+        }
     }
 }

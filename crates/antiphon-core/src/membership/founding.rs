@@ -143,7 +143,7 @@ fn compose(cx: &mut Context, now: Time, nodes: &BTreeMap<SocketAddr, (Incarnatio
 }
 
 /// R5: seconds since 2025-01-01, so that numbers rise across foundings without a disk.
-fn founding_number(cx: &Context, now: Time) -> u32 {
+pub(crate) fn founding_number(cx: &Context, now: Time) -> u32 {
     const YEAR_2025_S: u64 = 1_735_689_600;
     let unix_s = cx.config.unix_time_s + now.as_micros() / 1_000_000;
     u32::try_from(unix_s.saturating_sub(YEAR_2025_S))

@@ -195,7 +195,7 @@ impl Seat {
         self.here(cx, addr);
     }
 
-    fn here(&self, cx: &mut Context, addr: SocketAddr) {
+    pub(crate) fn here(&self, cx: &mut Context, addr: SocketAddr) {
         let reachable = self.reachable(cx);
         let coordinator = self.coordinator(cx, &reachable);
         let coordinator_addr = self

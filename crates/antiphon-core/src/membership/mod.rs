@@ -11,6 +11,7 @@
 //! - [`seat`]: a member; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
+//! - [`recovery`]: an operator's word instead of a quorum;
 //! - [`lifeline`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
 //! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
 //!
@@ -23,7 +24,7 @@
 //!
 //! Each primary view is one Paxos slot among the members of the one before (R1). A vote is on every lifeline before it is
 //! anywhere else (R2). Views are installed in order, none is skipped. An incarnation that was removed never returns (R6).
-//! No timeout ever promotes a minority.
+//! No timeout ever promotes a minority, and no message: only an operator's word does, in a lineage of its own.
 //!
 //! # When participants die
 //!
@@ -72,6 +73,7 @@ mod leaving;
 mod lifeline;
 mod lineage;
 mod nonprimary;
+mod recovery;
 mod refusals;
 mod seat;
 mod seeking;
@@ -329,6 +331,9 @@ impl Membership {
             Phase::Stopped => {}
         }
         self.settle(now);
+        if planted!(OverrideUnasked) {
+            self.recover_unasked(now);
+        }
     }
 
     /// When [`Membership::handle_timeout`] wants to be called.

@@ -38,6 +38,8 @@ struct Gathering {
 pub(crate) struct Nonprimary {
     /// The non-primary view installed.
     view: Option<Arc<NodeView>>,
+    /// When the first one since the last primary view was.
+    since: Option<Time>,
     gathering: Option<Gathering>,
     /// The proposal this node said yes to last.
     agreed: Option<NodeView>,
@@ -53,6 +55,11 @@ impl Nonprimary {
     /// The non-primary view installed, if any.
     pub(crate) fn view(&self) -> Option<&Arc<NodeView>> {
         self.view.as_ref()
+    }
+
+    /// Since when this node is in no primary view.
+    pub(crate) fn since(&self) -> Option<Time> {
+        self.since
     }
 
     /// A quorum can be heard: nothing to gather.
@@ -111,10 +118,10 @@ impl Nonprimary {
             gathered: BTreeSet::from([cx.me]),
             retry,
         });
-        self.conclude(cx);
+        self.conclude(cx, now);
     }
 
-    fn conclude(&mut self, cx: &mut Context) {
+    fn conclude(&mut self, cx: &mut Context, now: Time) {
         let all = |gathering: &mut Gathering| {
             gathering
                 .view
@@ -133,10 +140,11 @@ impl Nonprimary {
             };
             cx.send(member.incarnation, message);
         }
-        self.install(cx, view);
+        self.install(cx, now, view);
     }
 
-    fn install(&mut self, cx: &mut Context, view: NodeView) {
+    fn install(&mut self, cx: &mut Context, now: Time, view: NodeView) {
+        self.since.get_or_insert(now);
         self.lost = None;
         self.agreed = None;
         let view = Arc::new(view);
@@ -170,7 +178,7 @@ impl Seat {
                 };
                 if gathering.view.primary_id() == base && attempt_of(&gathering.view) == attempt {
                     gathering.gathered.insert(sender);
-                    self.nonprimary.conclude(cx);
+                    self.nonprimary.conclude(cx, now);
                 }
             }
             MembershipMessage::Scatter { base, attempt } => {
@@ -189,7 +197,7 @@ impl Seat {
                         if b == base && a == attempt && proposer == sender)
                 });
                 if let Some(view) = agreed.filter(|view| view.primary_id() == self.view.primary_id()) {
-                    self.nonprimary.install(cx, view);
+                    self.nonprimary.install(cx, now, view);
                 }
             }
             _ => {}

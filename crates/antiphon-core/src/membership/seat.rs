@@ -75,7 +75,7 @@ impl Seat {
     }
 
     /// Installs a primary view of which this node is a member.
-    fn install(&mut self, cx: &mut Context, now: Time, view: Arc<NodeView>) {
+    pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: Arc<NodeView>) {
         self.view = view.clone();
         self.nonprimary = Nonprimary::default();
         self.reports.retain(|member, _| view.contains(*member));

@@ -22,6 +22,8 @@ pub struct History<'a> {
     pub lives: Vec<Life>,
     /// Where each incarnation's life is.
     pub by_incarnation: BTreeMap<Incarnation, usize>,
+    /// Which lineage each one that an operator had founded went on from.
+    pub parents: BTreeMap<Lineage, Lineage>,
     /// What each did about the ballots of each slot, in order.
     pub ballots: BTreeMap<(Lineage, ViewId), Vec<(Micros, BallotNote)>>,
     /// What cannot belong anywhere: group events before the first view, and the like.
@@ -66,6 +68,8 @@ pub struct Life {
     payloads: BTreeMap<(GroupIndex, u64), usize>,
     /// When it was told that it was expelled.
     pub expelled: Option<Micros>,
+    /// When an operator had it go on alone, and from what.
+    pub recovered: Vec<(Micros, Lineage, ViewId)>,
 }
 
 /// How a life ended.
@@ -124,7 +128,7 @@ pub enum StayEnd {
     Resync,
 }
 
-/// A group's identity across lineages.
+/// A group's identity across lineages: where one goes on from another by an operator's word, its groups go on, too.
 pub(super) type GroupKey = (Lineage, GroupId);
 
 /// A view, and what was delivered in it.
@@ -180,6 +184,7 @@ impl<'a> History<'a> {
             processes: BTreeMap::new(),
             lives: Vec::new(),
             by_incarnation: BTreeMap::new(),
+            parents: parents(trace),
             ballots: BTreeMap::new(),
             misplaced: Vec::new(),
         };
@@ -226,6 +231,7 @@ impl<'a> History<'a> {
                     sends: BTreeMap::new(),
                     payloads: BTreeMap::new(),
                     expelled: None,
+                    recovered: Vec::new(),
                 });
                 continue;
             }
@@ -286,6 +292,7 @@ impl<'a> History<'a> {
         match what {
             Seen::NodeView(view) => life.views.push((at, view.clone())),
             Seen::Expelled(_) => life.expelled = Some(at),
+            Seen::Recovered(lineage, view) => life.recovered.push((at, *lineage, *view)),
             Seen::Sent {
                 group,
                 ticket,
@@ -317,7 +324,7 @@ impl<'a> History<'a> {
                 }
             },
             Seen::Group(group, heard) => {
-                if let Some(misplaced) = hear(life, at, *group, heard) {
+                if let Some(misplaced) = hear(life, &self.parents, at, *group, heard) {
                     self.misplaced.push(misplaced);
                 }
             }
@@ -355,6 +362,22 @@ impl<'a> History<'a> {
     }
 }
 
+/// What the first views of lineages say.
+fn parents(trace: &Trace) -> BTreeMap<Lineage, Lineage> {
+    let views = trace.lines.iter().filter_map(|line| match &line.what {
+        Seen::NodeView(view) => Some(view),
+        _ => None,
+    });
+    let overriding = views.filter_map(|view| Some((view.lineage, view.overrides()?.0)));
+    overriding.filter(|(new, old)| new != old).collect()
+}
+
+/// The lineage that this one goes on from in the end. No more steps than there are lineages: what views say need not make sense.
+fn first_of(lineage: Lineage, parents: &BTreeMap<Lineage, Lineage>) -> Lineage {
+    let step = |at: Lineage, _: &Lineage| parents.get(&at).copied().unwrap_or(at);
+    parents.keys().fold(lineage, step)
+}
+
 /// The membership that goes on, of a group that has a view.
 fn open_stay(life: &Life, group: GroupIndex) -> Option<usize> {
     life.stays
@@ -365,6 +388,7 @@ fn open_stay(life: &Life, group: GroupIndex) -> Option<usize> {
 
 fn hear(
     life: &mut Life,
+    parents: &BTreeMap<Lineage, Lineage>,
     at: Micros,
     group: GroupIndex,
     heard: &Heard,
@@ -376,7 +400,7 @@ fn hear(
             let Some(lineage) = life.views.last().map(|(_, view)| view.lineage) else {
                 return Some((at, "G3", format!("{who} saw a group view before any node view")));
             };
-            let key = (lineage, view.group);
+            let key = (first_of(lineage, parents), view.group);
             let stay = match open {
                 Some(stay) if life.stays[stay].key == key => stay,
                 Some(stay) => {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, groups, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
+//!                 └─► lifecycle, membership, chain, overrides, groups, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -18,6 +18,7 @@ mod lifecycle;
 mod links;
 mod membership;
 mod order;
+mod overrides;
 mod paths;
 mod receipts;
 mod safe;
@@ -155,6 +156,7 @@ pub fn check(trace: &Trace) -> Report {
     membership::check(&history, &mut report);
     chain::check(&history, &mut report);
     votes::check(&history, &mut report);
+    overrides::check(&history, &mut report);
     groups::check(&history, &mut report);
     synchrony::check(&history, &mut report);
     delivery::check(&history, &mut report);

@@ -11,6 +11,7 @@ mod lifelines;
 mod links;
 mod operations;
 mod paths;
+mod recoveries;
 mod ways;
 
 use antiphon_core::{Dissemination, GroupOptions, Order};
@@ -36,6 +37,7 @@ pub const NAMES: &[&str] = &[
     "r4-hints-come-late",
     "r6-merge",
     "r9-resets-and-proxies",
+    "r11-recover",
     "r12-founding-race",
     "r13-late-frame-of-the-dead",
     "r14-leaders-die-in-the-flush",
@@ -210,6 +212,7 @@ impl Story<'_> {
             "r4-hints-come-late" => self.hints_come_late(),
             "r6-merge" => self.merge(),
             "r9-resets-and-proxies" => self.resets_and_proxies(),
+            "r11-recover" => self.recover(),
             "r12-founding-race" => self.founding_race(),
             "r13-late-frame-of-the-dead" => self.late_frame(),
             "r14-leaders-die-in-the-flush" => self.leaders_die(),

@@ -325,6 +325,8 @@ pub enum Action {
     Network(Box<Network>),
     /// From now on the node at a slot is told of these, and of nobody else.
     Tell(Slot, Vec<Slot>),
+    /// An operator has the node go on alone, if it may (R11).
+    Recover(Who),
 }
 
 impl Action {
@@ -362,6 +364,7 @@ impl Action {
             Action::Foreign(..) => "foreign_cluster",
             Action::Network(_) => "network",
             Action::Tell(..) => "tell",
+            Action::Recover(_) => "recover",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use antiphon_core::Time;
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
 use bytes::Bytes;
 
@@ -57,6 +58,7 @@ impl World {
                 world.slow(id, *cost, *length);
             }),
             Action::Stall(who, length) => self.with(*who, action, |world, id| world.stall(id, *length)),
+            Action::Recover(who) => self.with(*who, action, |world, id| world.accept(id, Input::Recover)),
             Action::Tell(slot, whom) => {
                 self.fault_note(action);
                 let known = *slot < self.told.len();
@@ -209,6 +211,16 @@ impl World {
         self.note(id, Seen::Fault(format!("{action:?}")));
         change(self, id);
         true
+    }
+
+    /// The operator looks, and says yes.
+    pub(super) fn recover(&mut self, id: ProcessId, now: Time) {
+        let node = &mut self.processes[id].node;
+        let shown = node.recovery(now);
+        match shown.and_then(|shown| node.recover(now, &shown).map(|()| shown)) {
+            Ok(shown) => self.note(id, Seen::Recovered(shown.lineage, shown.view)),
+            Err(_) => self.count("recovery_refused"),
+        }
     }
 
     fn tell(&mut self, slot: Slot, whom: Vec<Slot>) {

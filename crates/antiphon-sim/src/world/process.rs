@@ -85,6 +85,7 @@ pub(super) enum Input {
     },
     Lifeline(LifelineEvent),
     Hints(Vec<SocketAddr>),
+    Recover,
     Timer,
     /// A connection has something to read.
     ReadStream(u64),
@@ -411,6 +412,7 @@ impl World {
                 let locators = Vec::new();
                 process.node.set_hints(now, Hints { nodes, locators });
             }
+            Input::Recover => self.recover(id, now),
             Input::Lifeline(event) => {
                 if process.node.handle_lifeline(now, event).is_err() {
                     self.count("refused_record");

@@ -94,9 +94,26 @@ pub(crate) fn views() -> Vec<(&'static str, NodeView)> {
         departed: Vec::new(),
         ..primary()
     };
+    let recovered = NodeView {
+        id: NodeViewId::Primary {
+            id: ViewId { epoch: 2, counter: 1 },
+        },
+        members: vec![member(2)],
+        joined: Vec::new(),
+        departed: vec![Departure {
+            member: member(1),
+            cause: Cause::Overridden {
+                lineage: Lineage(7),
+                view: view_id(),
+            },
+            accusers: Vec::new(),
+        }],
+        ..primary()
+    };
     vec![
-        ("primary view with every cause", primary()),
+        ("primary view with every cause of a decision", primary()),
         ("non-primary view", non_primary),
+        ("recovered view", recovered),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::BenchArgs;
-use super::console::args::{self as console, MembersArgs, ViewArgs, WhyArgs};
+use super::console::args::{self as console, MembersArgs, RecoverArgs, ViewArgs, WhyArgs};
 use super::doctor::args::{self as doctor, DoctorArgs};
 use super::exit;
 use super::locator::LocatorArgs;
@@ -48,6 +48,9 @@ pub(crate) enum Command {
     /// Show the last 100 views with their causes, and what else happened to a node on this host
     #[command(after_help = console::HELP)]
     View(ViewArgs),
+    /// UNSAFE, when the majority is lost for good: have one survivor on this host go on alone, as a new cluster
+    #[command(after_help = exit::HELP_RECOVER)]
+    Recover(RecoverArgs),
     /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
     Bench(Box<BenchArgs>),
     /// Run many whole nodes on this machine: how fast they form and leave, and what each takes

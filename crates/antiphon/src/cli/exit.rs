@@ -41,6 +41,13 @@ Exit codes:
   4    stdout was closed by its reader; what ran left in order
   130  a second SIGINT arrived while leaving: ended at once (143 for SIGTERM)";
 
+/// The table of `recover --help`.
+pub(crate) const HELP_RECOVER: &str = "\
+Exit codes:
+  0    the node goes on alone
+  1    it does not: it is in a primary view, is not there, has changed, or you did not confirm
+  2    the command line is wrong, or stdin is no terminal and --yes is not given; nothing was changed";
+
 /// An error that ends the program: what happened and what to do, for the person at the terminal.
 #[derive(Debug)]
 pub(crate) struct Failed {

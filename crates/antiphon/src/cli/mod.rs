@@ -9,7 +9,7 @@
 //! ```
 //! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
 //! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
-//! - [`console`]: questions to a running node; [`doctor`]: why a node cannot form or join a cluster.
+//! - [`console`]: questions to a running node, and an operator's word; [`doctor`]: why a node cannot form or join a cluster.
 //! - [`locator`]: the server that tells newcomers where the nodes are.
 //! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
 //!
@@ -61,6 +61,7 @@ pub(crate) fn run() -> i32 {
         Command::Members(args) => console::members(&args),
         Command::Why(args) => console::why(&args),
         Command::View(args) => console::view(&args),
+        Command::Recover(args) => console::recover(&args),
     };
     match result {
         Ok(exit) => exit.code(),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::wire::{Incarnation, NodeView};
-use antiphon_core::{Inspection, WhyReport};
+use antiphon_core::{Inspection, Recovery, WhyReport};
 use antiphon_net::{Fault, TransportCounters};
 use tokio::sync::oneshot;
 
@@ -115,6 +115,33 @@ impl Cluster {
     /// A question: dropping the future changes nothing.
     pub async fn status(&self) -> Result<Status, Error> {
         self.ask(|reply| Command::Status { reply }).await
+    }
+
+    /// What would be given up if this node went on alone by [`Cluster::recover`]: to be shown to a person before that.
+    ///
+    /// # Errors
+    /// [`Error::NotRecovered`]: why that is no way out here.
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub async fn recovery(&self) -> Result<Recovery, Error> {
+        let shown = self.ask(|reply| Command::Recovery { reply }).await?;
+        shown.map_err(Error::NotRecovered)
+    }
+
+    /// An operator's word, where the majority is lost for good: this node goes on alone, and whoever lives of the others joins it as a new
+    /// member. It returns the first view of the new lineage, which says what was overridden. **Unsafe**: what the others did that this
+    /// node does not know is given up, and if a majority of them lives on, there are two clusters until they meet. For people who know that it
+    /// does not, never for a program's own judgement; `antiphon recover` asks before it does the same.
+    ///
+    /// # Errors
+    /// [`Error::NotRecovered`]; nothing has changed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it may or may not have happened.
+    pub async fn recover(&self, shown: Recovery) -> Result<Arc<NodeView>, Error> {
+        let done = self.ask(|reply| Command::Recover { shown, reply }).await?;
+        done.map_err(Error::NotRecovered)
     }
 
     /// Replaces the injected faults: whatever peer is not named has none. Peers are named as in a view, or by their

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_core::{GroupHandle, GroupOptions, Inspection, WhyReport};
+use antiphon_core::wire::NodeView;
+use antiphon_core::{GroupHandle, GroupOptions, Inspection, Recovery, RecoveryError, WhyReport};
 use antiphon_net::{Fault, PathStatus};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 #[cfg(all(feature = "console", unix))]
@@ -35,6 +36,13 @@ pub(crate) enum Command {
     SetFaults {
         faults: Vec<(String, Fault)>,
         reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Recovery {
+        reply: oneshot::Sender<Result<Recovery, RecoveryError>>,
+    },
+    Recover {
+        shown: Recovery,
+        reply: oneshot::Sender<Result<Arc<NodeView>, RecoveryError>>,
     },
     Leave {
         reply: oneshot::Sender<()>,

@@ -1,4 +1,5 @@
-//! The console: a local socket at which a running node answers what it knows, for `antiphon members`, `why`, `view` and `doctor`.
+//! The console: a local socket at which a running node answers what it knows, for `antiphon members`, `why`, `view` and
+//! `doctor`, and takes an operator's word, `antiphon recover`.
 //!
 //! ```text
 //!   antiphon members ── {"v":1,"ask":"members"} ──►  socket ── server task ── command ──► driver task
@@ -9,10 +10,11 @@
 //! - [`place`]: where sockets are, and which of them are alive;
 //! - [`protocol`]: questions and answers, one JSON object a line, and the bounds of a line;
 //! - `server`: serves one node; [`Client`]: asks one;
-//! - `answers`: from what a node knows to answers; [`Names`]: what incarnations are called; [`ago`]: how times are told.
+//! - `answers`: from what a node knows to answers; `recovering`: the operator's way out; [`Names`]: what incarnations are called; [`ago`]: how times are told.
 //!
 //! # Invariants
-//! - A question changes nothing at the node. The only command a client can cause is to look.
+//! - A question changes nothing at the node, but for one: `recover` has it go on alone (R11), as the node had shown it to the one that asks. Whoever may
+//!   connect could end the process just as well.
 //! - Everything is bounded: clients at a time ([`protocol::MAX_CLIENTS`]), bytes of a question, of an answer, the time a client may stay
 //!   silent or not read. A client that is too slow is dropped; the node never waits for one.
 //! - Only the user who runs the node, and root, is answered: the socket and the directory of the default place are closed to others, and
@@ -37,6 +39,7 @@ mod client;
 mod names;
 pub mod place;
 pub mod protocol;
+mod recovering;
 mod server;
 
 pub use client::{Client, ClientError, Told};

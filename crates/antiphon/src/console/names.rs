@@ -76,6 +76,7 @@ impl Names {
             Cause::Crashed => "crashed".to_owned(),
             Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
             Cause::Superseded { .. } => "superseded by a new start".to_owned(),
+            Cause::Overridden { .. } => "overridden by an operator (recover)".to_owned(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Questions and answers, one JSON object a line.
 //!
-//! A question: `{"v":1,"ask":"members"}`, `{"v":1,"ask":"why","node":"b"}`, `{"v":1,"ask":"views","watch":true}`, `{"v":1,"ask":"status"}`.
+//! A question: `{"v":1,"ask":"members"}`, `{"v":1,"ask":"why","node":"b"}`, `{"v":1,"ask":"views","watch":true}`, `{"v":1,"ask":"status"}`,
+//! `{"v":1,"ask":"recovery"}`, `{"v":1,"ask":"recover","lineage":"…","view":"1:3"}`.
 //! Answers have an `answer` field: `hello` once at the beginning, then for each question its answers; those of `views` are many lines, ended
 //! by `end`, and with `watch` there is a `now` between what happened before and what happens from then on. Incarnations are 32 hex digits; times `at_ms` are milliseconds since 1970 by the host's clock.
 
@@ -41,6 +42,16 @@ pub enum Question {
         /// Whether to go on with what happens from then on.
         #[serde(default)]
         watch: bool,
+    },
+    /// What would be given up if this node went on alone.
+    Recovery {},
+    /// An operator's word to do that (R11): the only question that changes anything. What is named must be what the answer to
+    /// [`Question::Recovery`] said, and still be so.
+    Recover {
+        /// The lineage to be left.
+        lineage: String,
+        /// The last primary view in it.
+        view: String,
     },
 }
 
@@ -104,6 +115,10 @@ pub enum Answer {
     Happened(Box<Happened>),
     /// To [`Question::Views`] with `watch`: all that happened before has been told, and what follows happens from now on.
     Now {},
+    /// To [`Question::Recovery`].
+    Recovery(Box<Recovery>),
+    /// To [`Question::Recover`]: it is done.
+    Recovered(Recovered),
     /// Nothing more comes to this question.
     End {},
     /// The question was not answered.
@@ -116,7 +131,7 @@ pub enum Answer {
 /// Why a question was not answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// `malformed`, `version`, `too-long`, `busy`, `too-slow`, `forbidden` or `stopped`.
+    /// `malformed`, `version`, `too-long`, `busy`, `too-slow`, `forbidden`, `stopped` or `not-recovered`.
     pub code: String,
     /// Cause and remedy.
     pub reason: String,
@@ -215,6 +230,9 @@ pub struct Members {
     pub view: Option<u32>,
     /// The view's identity.
     pub id: Option<String>,
+    /// How often an operator had this cluster go on from one survivor (`antiphon recover`).
+    #[serde(default)]
+    pub recoveries: u32,
     /// The wire level that all speak.
     pub wire_level: Option<u8>,
     /// Who proposes the next view and admits others, as far as this node can tell.
@@ -397,6 +415,61 @@ pub struct Accuser {
     pub evidence: String,
     /// How long before the view was proposed, or before now.
     pub before_ms: u32,
+}
+
+/// What a recovery from one node would mean.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// The node that would go on alone.
+    pub node: String,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The lineage that would be left, 32 hex digits.
+    pub lineage: String,
+    /// The last primary view that the node installed: what it has is as of this one.
+    pub view: String,
+    /// That view's number.
+    pub number: u32,
+    /// For how long the node has known that it has no majority.
+    pub lost_ms: u64,
+    /// Whether the members that it hears are enough to go on by themselves.
+    pub quorum: bool,
+    /// Whether those that it does not hear, and that are not proven dead, could have gone on as a majority.
+    pub may_fork: bool,
+    /// The other members of that view by seniority: all are left behind.
+    pub others: Vec<LeftBehind>,
+    /// What is given up, and what must be made sure of before, each in a sentence or two.
+    pub warnings: Vec<String>,
+}
+
+/// A member that a recovery leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftBehind {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub addr: String,
+    /// How long ago it was last heard.
+    pub heard_ms: u64,
+    /// Whether it is heard now: then it joins as a new member, and gives up what it has.
+    pub here: bool,
+    /// Whether its process is proven to have ended.
+    pub dead: bool,
+}
+
+/// A node goes on alone, by an operator's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// The node.
+    pub node: String,
+    /// The cluster's name.
+    pub cluster: String,
+    /// The new lineage, 32 hex digits.
+    pub lineage: String,
+    /// The first view of it.
+    pub view: String,
+    /// That view's number.
+    pub number: u32,
 }
 
 /// Something that happened.
@@ -600,6 +673,11 @@ mod tests {
                 node: "ö \"\n".into(),
             },
             Question::Views { watch: true },
+            Question::Recovery {},
+            Question::Recover {
+                lineage: "00ff".into(),
+                view: "1:3".into(),
+            },
         ] {
             let line = question.to_line();
             assert!(!line.contains('\n'), "{line}");
@@ -620,6 +698,7 @@ mod tests {
             (br#"{"v":2,"ask":"members"}"#, "version", "speaks 1"),
             (br#"{"v":1,"ask":"leave"}"#, "malformed", "leave"),
             (br#"{"v":1,"ask":"why"}"#, "malformed", "node"),
+            (br#"{"v":1,"ask":"recover"}"#, "malformed", "lineage"),
             (br#"{"v":1,"ask":"members","force":1}"#, "malformed", "force"),
         ] {
             let problem = Question::parse(line).unwrap_err();

@@ -24,8 +24,9 @@ use super::protocol::{
     Answer, Hello, LineBuffer, MAX_ANSWER_BYTES, MAX_CLIENTS, MAX_QUESTION_BYTES, MAX_QUESTIONS, Problem,
     Question, VERSION,
 };
+use super::recovering;
 use crate::cluster::{ClusterShared, Command, Examined};
-use crate::{ClusterEvent, ClusterEvents};
+use crate::{ClusterEvent, ClusterEvents, RecoveryError};
 
 /// A client that asks nothing for this long is sent away.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
@@ -135,6 +136,39 @@ impl Desk {
     async fn examine(&self) -> Result<Box<Examined>, Gone> {
         self.ask(|reply| Command::Examine { reply }).await
     }
+
+    async fn recovery(&self) -> Result<Answer, Gone> {
+        let (node, cluster) = (&self.shared.name, &self.shared.cluster);
+        let shown = self.ask(|reply| Command::Recovery { reply }).await?;
+        Ok(match shown {
+            Ok(shown) => recovering::told(node, cluster, &shown),
+            Err(reason) => recovering::refused(&reason),
+        })
+    }
+
+    /// Does what was shown, if what is named here is what would be shown now.
+    async fn recover(&self, lineage: &str, view: &str) -> Result<Answer, Gone> {
+        let (node, cluster) = (&self.shared.name, &self.shared.cluster);
+        let shown = match self.ask(|reply| Command::Recovery { reply }).await? {
+            Ok(shown) => shown,
+            Err(reason) => return Ok(recovering::refused(&reason)),
+        };
+        if (
+            shown.lineage.to_string().as_str(),
+            shown.view.to_string().as_str(),
+        ) != (lineage, view)
+        {
+            return Ok(recovering::refused(&RecoveryError::Changed));
+        }
+        let done = self.ask(|reply| Command::Recover { shown, reply }).await?;
+        Ok(match done {
+            Ok(new) => {
+                tracing::warn!(target: "antiphon::console", %node, left = lineage, view, "an operator had this node go on alone");
+                recovering::done(node, cluster, &new)
+            }
+            Err(reason) => recovering::refused(&reason),
+        })
+    }
 }
 
 /// The client, or the node, is not there any more.
@@ -206,6 +240,8 @@ impl Client {
     async fn answer(&mut self, desk: &Desk, question: Question) -> Result<(), Gone> {
         let answer = match question {
             Question::Views { watch } => return self.views(desk, watch).await,
+            Question::Recovery {} => desk.recovery().await,
+            Question::Recover { lineage, view } => desk.recover(&lineage, &view).await,
             Question::Status {} => desk
                 .examine()
                 .await

@@ -336,6 +336,15 @@ impl Driver {
             Command::Why { name, reply } => drop(reply.send(self.node.why(now, &name))),
             Command::Status { reply } => drop(reply.send(self.status(now))),
             Command::Examine { reply } => drop(reply.send(Box::new(self.examine(now)))),
+            Command::Recovery { reply } => drop(reply.send(self.node.recovery(now))),
+            Command::Recover { shown, reply } => {
+                let done = self.node.recover(now, &shown);
+                drop(
+                    reply.send(
+                        done.and_then(|()| self.node.view().ok_or(antiphon_core::RecoveryError::NoView)),
+                    ),
+                );
+            }
             Command::SetFaults { faults, reply } => drop(reply.send(self.set_faults(faults))),
             Command::Leave { reply } => match &mut self.life {
                 Life::Leaving { replies, .. } | Life::Left { replies } => replies.push(reply),
@@ -539,10 +548,14 @@ fn log_view(me: &str, view: &NodeView) {
                 Cause::Crashed => "crashed",
                 Cause::Unreachable { .. } => "unreachable",
                 Cause::Superseded { .. } => "superseded",
+                Cause::Overridden { .. } => "overridden",
             };
             format!("{} {how}", departure.member.name)
         })
         .collect();
+    if let Some((lineage, of)) = view.overrides() {
+        tracing::warn!(target: "antiphon::membership", node = me, left = %lineage, view = %of, "UNSAFE OVERRIDE: an operator had this node go on alone, as a new lineage");
+    }
     tracing::info!(
         target: "antiphon::membership",
         node = me,

@@ -9,6 +9,8 @@ fn questions() -> impl Strategy<Value = Question> {
         Just(Question::Members {}),
         any::<String>().prop_map(|node| Question::Why { node }),
         any::<bool>().prop_map(|watch| Question::Views { watch }),
+        Just(Question::Recovery {}),
+        any::<(String, String)>().prop_map(|(lineage, view)| Question::Recover { lineage, view }),
     ]
 }
 

@@ -1,7 +1,8 @@
-//! Those who ask: `antiphon members`, `why`, `view` and `doctor`, with real processes, and the lines that they speak.
+//! Those who ask: `antiphon members`, `why`, `view`, `doctor` and `recover`, with real processes, and the lines that they speak.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod console;
 mod doctor;
 mod lines;
+mod recover;

@@ -28,6 +28,7 @@ mod links;
 mod multicast;
 mod objects;
 mod paths;
+mod recovering;
 mod rolling;
 mod slow;
 mod strangers;

@@ -322,6 +322,8 @@ impl Cut {
         self.found = self.find(around);
         let agrees = value.departed.iter().all(|departure| match departure.cause {
             Cause::Left | Cause::Superseded { .. } => true,
+            // No vote overrides anybody.
+            Cause::Overridden { .. } => false,
             Cause::Crashed | Cause::Unreachable { .. } => {
                 let rank = self.view.rank(departure.member.incarnation);
                 rank.is_some_and(|rank| self.found.stable.contains(&rank))

@@ -12,3 +12,7 @@ mod hints_coordinator;
 #[path = "hints.rs"]
 mod hints_cut;
 mod net;
+#[path = "recovery.rs"]
+mod recovery_coordinator;
+#[path = "recovery.rs"]
+mod recovery_cut;

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use super::super::{Effect, Membership};
 use crate::random::Random;
 use crate::{
-    Config, DialId, EngineKind, Event, Hints, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble, Time,
+    Config, DialId, EngineKind, Event, Hints, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble,
+    Recovery, RecoveryError, Time,
 };
 
 const LATENCY: Duration = Duration::from_micros(300);
@@ -271,6 +272,15 @@ impl Net {
         let host = self.hosts[node].as_mut().unwrap();
         host.membership.set_hints(now, hints);
         self.drain(node);
+    }
+
+    /// An operator's word to a node.
+    pub(super) fn recover(&mut self, node: usize, shown: &Recovery) -> Result<(), RecoveryError> {
+        let now = self.now;
+        let host = self.hosts[node].as_mut().unwrap();
+        let done = host.membership.recover(now, shown);
+        self.drain(node);
+        done
     }
 
     /// Somebody who is no node says something to a node.
@@ -640,6 +650,11 @@ impl Net {
 /// Views are installed in order and none is skipped.
 fn check_succession(last: Option<&Arc<NodeView>>, view: &NodeView) {
     match last {
+        Some(last) if view.is_primary() && view.lineage != last.lineage => {
+            assert_eq!(view.overrides(), Some((last.lineage, last.primary_id())));
+            assert_eq!(view.primary_id().epoch, last.primary_id().epoch + 1);
+            assert!(view.number > last.number);
+        }
         Some(last) if view.is_primary() => {
             assert_eq!(view.lineage, last.lineage);
             assert_eq!(view.primary_id().counter, last.primary_id().counter + 1);

@@ -49,6 +49,29 @@ pub(crate) struct WhyArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// The survivor to go on from: a node on this host, by name
+    #[arg(long, value_name = "NODE")]
+    pub(crate) from: String,
+
+    /// Its cluster, if nodes of several run on this host under that name
+    #[arg(long, value_name = "C")]
+    pub(crate) cluster: Option<String>,
+
+    /// The node's socket, if it was started with this
+    #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Do it without asking: what is given up is only shown. Needed where stdin is no terminal
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// Show in JSON what it would mean, and then that it is done: one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ViewArgs {
     /// Go on with what happens from now on, until the node ends or Ctrl-C
     #[arg(long)]

@@ -1,14 +1,15 @@
-//! `antiphon members`, `why` and `view`: questions to a node that runs on this host.
+//! `antiphon members`, `why` and `view`: questions to a node that runs on this host; `recover`: an operator's word to it.
 //!
 //! ```text
 //!   place::running() ─► which node?  ─► one question ─► answer ─► show: for people │ --json: as it came
 //!     --node, --cluster, --socket choose
 //! ```
-//! Nothing is kept and nothing is changed: each command connects to a node's console (`antiphon::console`), asks and ends. A node that cannot be
+//! Nothing is kept, and nothing is changed but by `recover`: each command connects to a node's console (`antiphon::console`), asks and ends. A node that cannot be
 //! asked is named, with what to do about it. `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection that is
 //! cut without the node's last word is a failure.
 
 pub(crate) mod args;
+mod recover;
 mod show;
 
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::exit::{Exit, Failed};
-use args::{AskArgs, MembersArgs, ViewArgs, WhyArgs};
+use args::{AskArgs, MembersArgs, RecoverArgs, ViewArgs, WhyArgs};
 
 /// Runs `antiphon members`.
 pub(crate) fn members(args: &MembersArgs) -> Result<Exit, Failed> {
@@ -45,6 +46,11 @@ pub(crate) fn why(args: &WhyArgs) -> Result<Exit, Failed> {
 /// Runs `antiphon view`.
 pub(crate) fn view(args: &ViewArgs) -> Result<Exit, Failed> {
     block_on(follow(args))
+}
+
+/// Runs `antiphon recover`.
+pub(crate) fn recover(args: &RecoverArgs) -> Result<Exit, Failed> {
+    block_on(recover::run(args))
 }
 
 fn ask(

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use antiphon::console::ago;
 use antiphon::console::protocol::{
-    Accuser, Forming, Happened, Happening, Member, Members, RefusedNode, Suspicion, Why,
+    Accuser, Forming, Happened, Happening, Member, Members, Recovered, Recovery, RefusedNode, Suspicion, Why,
 };
 
 /// As wide as a time and what follows it.
@@ -79,7 +79,50 @@ fn headline(members: &Members) -> String {
         (_, "non-primary") => text.push_str("; NO majority here: sending is refused"),
         _ => {}
     }
+    if members.recoveries > 0 {
+        let _ = write!(
+            text,
+            "; recovered by hand from one survivor ({}x): what others had was given up",
+            members.recoveries
+        );
+    }
     text
+}
+
+/// What a recovery would mean, before anybody says yes.
+pub(super) fn recovery(recovery: &Recovery) -> String {
+    let Recovery {
+        node, cluster, view, ..
+    } = recovery;
+    let mut text = format!(
+        "UNSAFE: {node} would go on alone, without the majority of cluster {cluster}\n\nwhat {node} has is as of view {} ({view}); it has had no majority for {}",
+        recovery.number,
+        ago(recovery.lost_ms)
+    );
+    for other in &recovery.others {
+        let state = match (other.here, other.dead) {
+            (true, _) => "is heard, and will join as a new member".to_owned(),
+            (_, true) => "its process has ended (proven)".to_owned(),
+            _ => format!("last heard {} ago, NOT proven dead", ago(other.heard_ms)),
+        };
+        line(
+            &mut text,
+            format!("left behind: {} at {}: {state}", other.name, other.addr),
+        );
+    }
+    text.push('\n');
+    for warning in &recovery.warnings {
+        line(&mut text, format!("! {warning}"));
+    }
+    text
+}
+
+/// It is done.
+pub(super) fn recovered(recovered: &Recovered) -> String {
+    format!(
+        "{} goes on alone, as view {} ({}) of a new lineage; nodes that are started, and survivors that hear of it, join it",
+        recovered.node, recovered.number, recovered.view
+    )
 }
 
 fn forming(text: &mut String, forming: &Forming) {

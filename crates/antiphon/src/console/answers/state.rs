@@ -72,6 +72,7 @@ pub(crate) fn members(examined: &Examined, names: &Names) -> Members {
         state: state(status.phase).to_owned(),
         view: view.map(|view| view.number),
         id: view.map(|view| view.id.to_string()),
+        recoveries: view.map_or(0, |view| view.primary_id().epoch.saturating_sub(1)),
         wire_level: view.map(|view| view.wire_level),
         coordinator: seated.map(|seated| names.name(seated.coordinator)),
         quorum: seated.map(|seated| seated.quorum),

@@ -1,0 +1,95 @@
+//! What a recovery by hand (R11) would mean, and why it is refused. What it does is on the page of `membership/recovery.rs`.
+
+use std::fmt;
+use std::time::Duration;
+
+use antiphon_wire::{Lineage, Member, ViewId};
+
+/// What would be given up if this node went on alone, by an operator's word. From [`Node::recovery`](crate::Node::recovery); it is good
+/// for [`Node::recover`](crate::Node::recover) as long as the node has installed no other primary view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// The lineage of views that would end here.
+    pub lineage: Lineage,
+    /// The last primary view that this node installed: what it has is as of that view.
+    pub view: ViewId,
+    /// That view's number.
+    pub number: u32,
+    /// Since when this node knows that it has lost the majority.
+    pub lost: Duration,
+    /// Whether the members that this node hears could decide by themselves: then the cluster most likely comes back without any recovery,
+    /// within seconds.
+    pub quorum: bool,
+    /// This node's votes.
+    pub weight: u16,
+    /// The other members of that view by seniority, all of which would be left behind.
+    pub others: Vec<Abandoned>,
+}
+
+/// A member that a recovery leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Abandoned {
+    /// Who.
+    pub member: Member,
+    /// How long ago it was last heard.
+    pub heard: Duration,
+    /// Whether this node hears it now: then it gives up its own state and joins as a new incarnation.
+    pub here: bool,
+    /// Whether its process is proven to have ended.
+    pub dead: bool,
+}
+
+impl Recovery {
+    /// Whether those that are neither heard nor proven dead might be a majority that goes on without this node. Then a recovery makes a
+    /// second cluster beside the first.
+    pub fn may_fork(&self) -> bool {
+        let weight = |abandoned: &Abandoned| u32::from(abandoned.member.weight);
+        let total = u32::from(self.weight) + self.others.iter().map(weight).sum::<u32>();
+        let unknown = self.others.iter().filter(|other| !other.here && !other.dead);
+        2 * unknown.map(weight).sum::<u32>() >= total
+    }
+}
+
+/// Why a node does not go on alone. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecoveryError {
+    /// It is in no view, so there is nothing that it could go on from.
+    NoView,
+    /// It is in a primary view: the cluster is there, or its loss was not noticed yet.
+    Primary {
+        /// The view's number.
+        number: u32,
+    },
+    /// It has no vote (weight 0), so that it can be no cluster alone.
+    NoVote,
+    /// It is leaving.
+    Leaving,
+    /// What was shown to the operator is not so any more.
+    Changed,
+}
+
+impl fmt::Display for RecoveryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecoveryError::NoView => f.write_str(
+                "the node is a member of no view, so there is nothing that it could go on from: recover from a node that was a member when the majority was lost; to begin anew, start a node with --found",
+            ),
+            RecoveryError::Primary { number } => write!(
+                f,
+                "the node is in the primary view {number}: nothing is to be recovered. If the others are gone, it notices within its detection time and says so; then ask again"
+            ),
+            RecoveryError::NoVote => f.write_str(
+                "the node has no vote (weight 0), and a cluster needs one that has: recover from another survivor",
+            ),
+            RecoveryError::Leaving => f.write_str("the node is leaving: recover from another survivor"),
+            RecoveryError::Changed => f.write_str(
+                "the node has installed another view since, or has gone on by itself: look at it again before anything is given up",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RecoveryError {}

@@ -1,0 +1,237 @@
+//! G38 only an operator overrides: a node goes from one lineage to another in one incarnation by an operator's word alone, never beside
+//! a primary view that it is in, and its view says what was overridden.
+
+use std::collections::BTreeMap;
+
+use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView};
+
+use super::Report;
+use super::history::{History, Life};
+use super::membership::names;
+use crate::agenda::Micros;
+
+pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    let mut words: BTreeMap<Lineage, Incarnation> = BTreeMap::new();
+    for life in &history.lives {
+        crossings(history, life, report);
+        honoured(history, life, report);
+        let recovered = life.primaries().filter(|(_, view)| view.overrides().is_some());
+        words.extend(recovered.map(|(_, view)| (view.lineage, life.incarnation)));
+    }
+    for life in &history.lives {
+        for (at, view) in life.primaries() {
+            let epoch = view.primary_id().epoch;
+            report.check(
+                "G38",
+                *at,
+                epoch == 1 || words.contains_key(&view.lineage),
+                || {
+                    format!(
+                        "{} saw node view {} of a lineage that nobody recovered",
+                        history.name(life),
+                        view.id
+                    )
+                },
+            );
+        }
+    }
+}
+
+/// Within one incarnation, the lineage changes by an operator's word only.
+fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
+    let primaries: Vec<_> = life.primaries().collect();
+    for pair in primaries.windows(2) {
+        let ((_, old), (at, new)) = (pair[0], pair[1]);
+        if old.lineage == new.lineage && new.overrides().is_none() {
+            report.check(
+                "G38",
+                *at,
+                old.primary_id().epoch == new.primary_id().epoch,
+                || format!("node view {} follows {} in one lineage", new.id, old.id),
+            );
+            continue;
+        }
+        let asked = life.recovered.iter().any(|(asked, lineage, view)| {
+            asked <= at && (*lineage, *view) == (old.lineage, old.primary_id())
+        });
+        report.check("G38", *at, asked && tells(old, new), || {
+            format!(
+                "{} went from node view {} {} of {} to {} {} of {}: {}",
+                history.name(life),
+                old.id,
+                names(old),
+                old.lineage,
+                new.id,
+                names(new),
+                new.lineage,
+                if asked {
+                    "it does not say what it overrides"
+                } else {
+                    "nobody asked for it"
+                }
+            )
+        });
+    }
+}
+
+/// Whether a view says that it overrides another, and leaves out nobody.
+fn tells(old: &NodeView, new: &NodeView) -> bool {
+    let (before, after) = (old.primary_id(), new.primary_id());
+    let overridden = Cause::Overridden {
+        lineage: old.lineage,
+        view: before,
+    };
+    let left = old
+        .members
+        .iter()
+        .filter(|member| !new.contains(member.incarnation));
+    new.lineage != old.lineage
+        && (after.epoch, after.counter) == (before.epoch + 1, 1)
+        && new.number > old.number
+        && new.members.len() == 1
+        && new.members.iter().all(|member| old.contains(member.incarnation))
+        && new.joined.is_empty()
+        && new.departed.iter().all(|departure| departure.cause == overridden)
+        && left.eq(new.departed.iter().map(|departure| &departure.member))
+}
+
+/// An operator's word is taken where no primary view is, and then at once.
+fn honoured(history: &History<'_>, life: &Life, report: &mut Report) {
+    for (at, lineage, view) in &life.recovered {
+        let before = life
+            .views
+            .iter()
+            .rev()
+            .find(|(seen, other)| seen <= at && other.lineage == *lineage);
+        let bereft = before.is_some_and(|(_, seen)| !seen.is_primary() && seen.primary_id() == *view);
+        report.check("G38", *at, bereft, || {
+            format!(
+                "{} was recovered from {view} of {lineage} while it was in {}",
+                history.name(life),
+                before.map_or("no view of it".to_owned(), |(_, seen)| format!(
+                    "node view {}",
+                    seen.id
+                ))
+            )
+        });
+        report.check("G38", *at, follows(life, *at), || {
+            format!(
+                "{} was recovered, and went on with no view of its own",
+                history.name(life)
+            )
+        });
+    }
+}
+
+fn follows(life: &Life, at: Micros) -> bool {
+    let mut after = life.primaries().filter(|(seen, _)| *seen >= at);
+    // It may have been killed before it said so.
+    after.any(|(_, view)| view.overrides().is_some()) || !life.is_open()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use antiphon_core::Order;
+    use antiphon_core::wire::{Lineage, NodeView, NodeViewId, ViewId};
+
+    use super::super::testing::{Story, incarnation};
+    use super::*;
+    use crate::trace::{Ending, Seen};
+
+    /// Two of three lose power, the third is without a majority.
+    fn bereft() -> (Story, NodeView) {
+        let mut story = Story::of(3, Order::Total);
+        story.add(1, Seen::Ended(Ending::PowerLost));
+        story.add(2, Seen::Ended(Ending::PowerLost));
+        let old = Story::view(&[0, 1, 2], &[], 1);
+        let mut alone = Story::view(&[0], &[0, 1, 2], 1);
+        alone.number = old.number;
+        alone.id = NodeViewId::NonPrimary {
+            base: old.primary_id(),
+            attempt: 1,
+            proposer: incarnation(0),
+        };
+        story.seen(&Arc::new(alone), &[0]);
+        (story, old)
+    }
+
+    /// What an operator's word leads to.
+    fn new_lineage(old: &NodeView) -> NodeView {
+        let mut view = Story::view(&[0], &[0, 1, 2], 1);
+        view.lineage = Lineage(8);
+        view.id = NodeViewId::Primary {
+            id: ViewId { epoch: 2, counter: 1 },
+        };
+        view.number = old.number + 50;
+        for departure in &mut view.departed {
+            departure.accusers.clear();
+            departure.cause = Cause::Overridden {
+                lineage: old.lineage,
+                view: old.primary_id(),
+            };
+        }
+        view
+    }
+
+    fn word(story: &mut Story, old: &NodeView) {
+        story.add(0, Seen::Recovered(old.lineage, old.primary_id()));
+    }
+
+    #[test]
+    fn an_operators_word_is_accepted() {
+        let (mut story, old) = bereft();
+        word(&mut story, &old);
+        story.seen(&Arc::new(new_lineage(&old)), &[0]);
+        let report = story.judge();
+        assert!(report.counts["G38"] >= 3);
+        assert_eq!(report.violations, []);
+    }
+
+    #[test]
+    fn a_new_lineage_without_anybodys_word_is_rejected() {
+        let (mut story, old) = bereft();
+        story.seen(&Arc::new(new_lineage(&old)), &[0]);
+        story.is_rejected_for("G38");
+    }
+
+    #[test]
+    fn a_recovery_that_hides_whom_it_left_behind_is_rejected() {
+        let (mut story, old) = bereft();
+        word(&mut story, &old);
+        let mut hidden = new_lineage(&old);
+        hidden.departed.pop();
+        story.seen(&Arc::new(hidden), &[0]);
+        story.is_rejected_for("G38");
+    }
+
+    #[test]
+    fn a_recovery_beside_a_primary_view_is_rejected() {
+        let mut story = Story::of(3, Order::Total);
+        let old = Story::view(&[0, 1, 2], &[], 1);
+        word(&mut story, &old);
+        story.seen(&Arc::new(new_lineage(&old)), &[0]);
+        story.is_rejected_for("G38");
+    }
+
+    #[test]
+    fn a_recovery_within_the_lineage_is_rejected() {
+        let (mut story, old) = bereft();
+        word(&mut story, &old);
+        let mut same = new_lineage(&old);
+        same.lineage = old.lineage;
+        same.id = NodeViewId::Primary {
+            id: ViewId { epoch: 1, counter: 2 },
+        };
+        story.seen(&Arc::new(same), &[0]);
+        story.is_rejected_for("G38");
+    }
+
+    #[test]
+    fn a_word_that_nothing_follows_is_rejected() {
+        let (mut story, old) = bereft();
+        word(&mut story, &old);
+        story.is_rejected_for("G38");
+    }
+}

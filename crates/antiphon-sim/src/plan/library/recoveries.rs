@@ -1,0 +1,59 @@
+//! Plans about the operator's way out (R11).
+
+use super::*;
+
+impl Story<'_> {
+    /// R11: most are lost for good, those who are left wait, and an operator has one of them go on. Whoever is left, or is started anew,
+    /// ends up with it.
+    pub(super) fn recover(&mut self) {
+        self.begin();
+        // Whoever is started again must be found by the one that goes on, wherever that is.
+        self.plan.seeds = self.nodes;
+        let mut lost: Vec<Slot> = (0..self.nodes).collect();
+        self.random.shuffle(&mut lost);
+        let left = self.random.range(1, ((self.nodes as u64 - 1) / 2).max(1)) as usize;
+        let survivors = lost.split_off(self.nodes - left);
+        let chosen = Who::Slot(survivors[0]);
+        // A word while all is well changes nothing.
+        let early = self.ms(2_500, 4_000);
+        self.at(early, Action::Recover(chosen));
+        let dark = self.ms(4_500, 6_000);
+        let ragged = *self.random.pick(&[1, 300, 2_000]);
+        for slot in &lost {
+            let at = dark + self.ms(0, ragged);
+            self.at(at, Action::PowerOff(Who::Slot(*slot)));
+        }
+        let apart = survivors.len() > 1 && self.random.percent(30);
+        if apart {
+            let others = survivors[1..].to_vec();
+            let at = dark + self.ms(0, 9_000);
+            self.at(at, Action::Partition(vec![vec![survivors[0]], others]));
+        }
+        // Given too early, a word is refused, and given again.
+        let mut at = dark + self.ms(1_000, 8_000);
+        let last = dark + self.ms(12_000, 15_000);
+        while at < last {
+            self.at(at, Action::Recover(chosen));
+            at += self.ms(500, 3_000);
+        }
+        self.at(last, Action::Recover(chosen));
+        if apart {
+            let healed = last + self.ms(1, 4_000);
+            self.at(healed, Action::Heal);
+        }
+        for slot in lost {
+            // Where many are back before it, they may found anew (R4), and the word comes too late.
+            let soon = self.random.percent(10);
+            let back = if soon {
+                dark + self.ms(3_000, 10_000)
+            } else {
+                last + self.ms(1, 4_000)
+            };
+            if self.random.percent(70) {
+                self.at(back, Action::Start(slot));
+            }
+        }
+        self.plan.duration = last + 6 * SECONDS;
+        self.plan.liveness = Liveness::SurvivorsWithin(30 * SECONDS);
+    }
+}

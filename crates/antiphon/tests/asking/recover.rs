@@ -1,0 +1,142 @@
+//! `antiphon recover`: only where the majority is lost, only with somebody's word, and never unseen.
+
+use super::common::{Bench, Node, free_addrs, list};
+use serde_json::{Value, json};
+
+/// Three nodes, the last of which is cut off from the others and knows it.
+fn cut_off(bench: &Bench) -> Vec<Node> {
+    let addrs = free_addrs(3);
+    let mut nodes: Vec<Node> = addrs
+        .iter()
+        .zip(["a", "b", "c"])
+        .map(|(addr, name)| bench.node(name, *addr, &format!("--seeds {} --allow-faults", list(&addrs))))
+        .collect();
+    for node in &nodes {
+        node.view_of(3);
+    }
+    nodes[2].say(json!({"fault": {"block": ["a", "b"]}}));
+    nodes[2].event(|line| line["event"] == "node_view" && line["primary"] == false);
+    nodes[0].view_of(2);
+    nodes
+}
+
+fn error(bench: &Bench, arguments: &str) -> (Option<i32>, String) {
+    let output = bench.run(arguments);
+    assert!(!output.status.success(), "{arguments}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_member_of_a_primary_view_is_refused_and_so_is_a_node_that_is_not_here() {
+    let bench = Bench::new();
+    let (_nodes, _) = bench.cluster(2);
+    let before = bench.json("members --node a");
+    let (code, text) = error(&bench, "recover --from a --yes");
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("primary view") && text.contains("nothing is to be recovered"),
+        "{text}"
+    );
+    assert_eq!(bench.json("members --node a")["id"], before["id"]);
+    let (code, text) = error(&bench, "recover --from z --yes");
+    assert_eq!(code, Some(1));
+    assert!(text.contains("no node called z"), "{text}");
+    // A socket is chosen by its path, and still must be that of the node that is meant.
+    let of_a = bench
+        .sockets()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains("tea.a."));
+    let of_a = of_a.expect("the socket of a");
+    let (code, text) = error(
+        &bench,
+        &format!("recover --from b --yes --socket {}", of_a.display()),
+    );
+    assert_eq!(code, Some(2));
+    assert!(text.contains("and not b"), "{text}");
+}
+
+#[test]
+fn nothing_happens_without_somebodys_word() {
+    let bench = Bench::new();
+    let _nodes = cut_off(&bench);
+    let output = bench.run("recover --from c");
+    assert_eq!(output.status.code(), Some(2));
+    let (shown, error) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    for expected in [
+        "UNSAFE",
+        "left behind: a at",
+        "left behind: b at",
+        "NOT proven dead",
+        "TWO clusters",
+    ] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    assert!(
+        error.contains("--yes") && error.contains("Nothing was changed"),
+        "{error}"
+    );
+    assert_eq!(bench.json("members --node c")["state"], "non-primary");
+}
+
+#[test]
+fn a_survivor_goes_on_alone_and_says_so_and_gives_way_to_a_majority_that_lived_after_all() {
+    let bench = Bench::new();
+    let mut nodes = cut_off(&bench);
+    let before = bench.json("members --node c");
+    let text = bench.text("recover --from c --yes --json");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [shown, done] = lines.as_slice() else {
+        panic!("{text}");
+    };
+    assert_eq!(
+        (&shown["answer"], &shown["may_fork"]),
+        (&json!("recovery"), &json!(true))
+    );
+    let others: Vec<&Value> = shown["others"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|other| &other["name"])
+        .collect();
+    assert_eq!(others, ["a", "b"]);
+    assert_eq!(
+        (&done["answer"], &done["view"]),
+        (&json!("recovered"), &json!("2:1"))
+    );
+    assert_ne!(done["lineage"], shown["lineage"]);
+    assert!(done["number"].as_u64() > shown["number"].as_u64());
+
+    let view = nodes[2].view_of(1);
+    let crashed = view["crashed"].as_array().unwrap();
+    assert_eq!(crashed.len(), 2);
+    assert!(
+        crashed
+            .iter()
+            .all(|gone| gone["cause"].as_str().unwrap().contains("operator")),
+        "{view}"
+    );
+    let members = bench.json("members --node c");
+    assert_eq!(
+        (&members["state"], &members["recoveries"], &members["id"]),
+        (&json!("primary"), &json!(1), &json!("2:1"))
+    );
+    assert_eq!(before["recoveries"], 0);
+    assert!(bench.text("members --node c").contains("recovered by hand"));
+    let (code, again) = error(&bench, "recover --from c --yes");
+    assert_eq!(code, Some(1), "{again}");
+
+    // The two had lived: it was a mistake, and the heavier side keeps what it did.
+    nodes[2].say(json!({"fault": {}}));
+    nodes[2].event(|line| line["event"] == "expelled");
+    nodes[2].view_of(3);
+    let members = bench.until("members --node c", |members| {
+        members["members"].as_array().unwrap().len() == 3
+    });
+    assert_eq!(members["recoveries"], 0);
+}
