@@ -79,6 +79,8 @@ pub struct Pass {
     pub at: Micros,
     /// Which process sent it.
     pub by: ProcessId,
+    /// As which incarnation: what this one did, the next one does not know.
+    pub incarnation: Incarnation,
     /// To where.
     pub to: Slot,
     /// For whom it is to be passed on; empty if it was.

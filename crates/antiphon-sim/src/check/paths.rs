@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::BallotStep;
+use antiphon_core::wire::frame::Kind;
 use antiphon_core::wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView};
 
 use super::Report;
@@ -261,14 +262,11 @@ fn own_pauses(
 /// One hop: each frame is asked to be passed on by one process, passed on once to each, and never back or in another one.
 fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
     let mut processes: BTreeMap<Incarnation, ProcessId> = BTreeMap::new();
-    // A fresh incarnation has seen no frame yet: a late copy of what another was asked to pass on reaches its target again.
-    let mut begun: BTreeMap<ProcessId, Vec<Micros>> = BTreeMap::new();
     let mut places: BTreeMap<ProcessId, Slot> = BTreeMap::new();
     for line in &trace.lines {
         match &line.what {
             Seen::Incarnation(incarnation) => {
                 processes.insert(*incarnation, line.process);
-                begun.entry(line.process).or_default().push(line.at);
             }
             Seen::Started { slot, .. } => {
                 places.insert(line.process, *slot);
@@ -276,7 +274,8 @@ fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
             _ => {}
         }
     }
-    let mut asked: BTreeMap<((u8, Incarnation, u64), Incarnation), ProcessId> = BTreeMap::new();
+    // Of each frame and target: who asked whom first.
+    let mut asked = BTreeMap::new();
     let mut passed = BTreeSet::new();
     for pass in passes {
         let name = || {
@@ -296,18 +295,23 @@ fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
             format!("{} goes back to its sender", name())
         });
         for target in &pass.targets {
-            let first = *asked.entry((pass.frame, *target)).or_insert(pass.by);
-            report.check("R20", pass.at, first == pass.by, || {
+            // What a chain hands on may come to one member twice, and so goes on from there twice.
+            let way = (pass.by, pass.to);
+            let first: (ProcessId, Slot) = *asked.entry((pass.frame, *target)).or_insert(way);
+            let once = first == way || pass.frame.0 == Kind::Chain as u8 && first.0 == pass.by;
+            report.check("R20", pass.at, once, || {
                 format!(
-                    "{} is to be passed on a second time, after process {first} asked",
-                    name()
+                    "{} is to be passed on a second time, after process {} asked slot {}",
+                    name(),
+                    first.0,
+                    first.1
                 )
             });
         }
         if pass.targets.is_empty() {
-            let begun = begun.get(&pass.by).into_iter().flatten();
-            let life = (pass.by, begun.filter(|begun| **begun <= pass.at).count());
-            report.check("R20", pass.at, passed.insert((life, pass.frame, pass.to)), || {
+            // A fresh incarnation has seen no frame yet: a late copy of what another was asked to pass on reaches its target again.
+            let first = passed.insert((pass.incarnation, pass.frame, pass.to));
+            report.check("R20", pass.at, first, || {
                 format!("{} was passed on before", name())
             });
         }
@@ -394,6 +398,7 @@ mod tests {
         Pass {
             at: 0,
             by,
+            incarnation: incarnation(by),
             to,
             targets: targets.iter().map(|target| incarnation(*target)).collect(),
             frame: (0, incarnation(0), 7),
@@ -415,10 +420,22 @@ mod tests {
         assert_eq!(ways(vec![asked.clone(), passed(1, 3, &[2])]), ["R20"], "two hops");
         assert_eq!(ways(vec![asked.clone(), passed(1, 0, &[])]), ["R20"], "back");
         assert_eq!(ways(vec![passed(1, 2, &[]), passed(1, 2, &[])]), ["R20"], "twice");
+        assert_eq!(ways(vec![asked.clone(), passed(0, 3, &[2])]), ["R20"], "two ways");
         let nested = Pass {
             nested: true,
             ..asked
         };
         assert_eq!(ways(vec![nested]), ["R20"]);
+    }
+
+    #[test]
+    fn a_relay_that_begins_anew_may_pass_on_what_it_passed_on_in_its_last_moment() {
+        // What it did as another leaves in the step in which it begins anew.
+        let anew = Pass {
+            incarnation: incarnation(7),
+            ..passed(1, 2, &[])
+        };
+        assert_eq!(ways(vec![passed(1, 2, &[]), anew.clone()]), [""; 0]);
+        assert_eq!(ways(vec![passed(1, 2, &[]), anew.clone(), anew]), ["R20"]);
     }
 }

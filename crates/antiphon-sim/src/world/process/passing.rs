@@ -38,7 +38,7 @@ impl World {
 
     /// Notes a frame inside of another one.
     pub(super) fn trace_pass(&mut self, by: ProcessId, to: Slot, frame: &Bytes) {
-        let Some((targets, inner)) = passed(frame) else {
+        let (Some((targets, inner)), Ok((_, incarnation))) = (passed(frame), peek(frame)) else {
             return;
         };
         let Ok((kind, sealer)) = peek(&inner) else {
@@ -50,6 +50,7 @@ impl World {
         self.trace.passes.push(Pass {
             at: self.now,
             by,
+            incarnation,
             to,
             targets,
             frame: (kind as u8, sealer, u64::from_le_bytes(nonce)),
