@@ -241,6 +241,7 @@ impl Node {
     /// A deadline given by [`Node::poll_timeout`] has passed. Calling it early or late is harmless; lateness is noticed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.membership.handle_timeout(now);
+        self.forgive(now);
         self.perform_views(now);
         self.groups.handle_timeout(now);
         self.links.handle_timeout(now);
@@ -470,13 +471,30 @@ impl Node {
             .is_some_and(|at| now.since(at) > self.config.profile.heartbeat);
         if late {
             self.membership.handle_timeout(now);
+            self.forgive(now);
             self.perform_views(now);
+        } else {
+            self.membership.awake(now);
+            self.forgive(now);
+        }
+    }
+
+    /// G37: what this node missed by itself, it counts against nobody: not as a dead path, and not as a flush that does not go on.
+    fn forgive(&mut self, now: Time) {
+        let missed = self.membership.take_missed();
+        if !missed.is_zero() {
+            self.relay.forgive(now, missed);
+            if !planted!(AccuseWhenStarved) {
+                self.groups.forgive(missed);
+            }
         }
     }
 
     /// Ends every input and command: what it changed in the views is in force for the next one. Frames are built when
     /// the batch is over, so that a batch fills them.
     fn touch(&mut self, now: Time) {
+        self.membership.awake(now);
+        self.forgive(now);
         self.perform_views(now);
         self.unsettled = Some(now);
     }

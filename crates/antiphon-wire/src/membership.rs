@@ -283,6 +283,8 @@ wire_struct! {
     /// Life between members, with what each should know of the other's state.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Heartbeat {
+        /// The sender's count of heartbeats, from 1; an earlier one that comes later is void.
+        pub round: u64,
         /// The chain of views.
         pub lineage: Lineage,
         /// The last primary view installed.

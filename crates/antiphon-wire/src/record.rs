@@ -132,8 +132,10 @@ wire_struct! {
     pub struct Paths {
         /// The sender's count of such reports, from 1; an earlier one that comes later is void.
         pub round: u64,
-        /// The others, each at most once.
-        pub paths: Vec<Path>,
+        /// The round since which they all say the same.
+        pub since: u64,
+        /// The others, each at most once; absent if it is said in other rounds since then.
+        pub paths: Option<Vec<Path>>,
     }
 }
 

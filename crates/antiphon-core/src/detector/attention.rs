@@ -12,6 +12,9 @@ use crate::Time;
 const WINDOW_BEATS: u32 = 50;
 /// Missing this much of the window is worth telling: a tenth.
 const WORTH_TELLING_BEATS: u32 = 5;
+/// What is later than this part of a heartbeat is summed up, though only what is later than a heartbeat is forgiven: a quota takes the
+/// processor away for less than a tenth of a second at a time, and nine times of ten.
+const SLIGHTLY_LATE: u32 = 10;
 
 /// Measures gaps and lateness of one node.
 #[derive(Debug)]
@@ -38,14 +41,20 @@ impl Attention {
         let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
         self.last_active = Some(now);
         let late = due.map_or(Duration::ZERO, |due| now.since(due));
-        let missed = if gap > self.heartbeat * 2 {
+        let stopped = gap > self.heartbeat * 2;
+        // What came meanwhile came while it did not look; no more than that.
+        let missed = if stopped {
             gap - self.heartbeat
-        } else if late > self.heartbeat {
-            // What came meanwhile came while it did not look; no more than that.
-            late.min(gap)
         } else {
-            return None;
+            late.min(gap)
         };
+        if missed > self.heartbeat / SLIGHTLY_LATE {
+            self.sum_up(now, missed);
+        }
+        ((stopped || late > self.heartbeat) && !missed.is_zero()).then_some(missed)
+    }
+
+    fn sum_up(&mut self, now: Time, missed: Duration) {
         let began = now - missed;
         let window = self.window.get_or_insert((began, Duration::ZERO));
         if now.since(window.0) > self.heartbeat * WINDOW_BEATS + missed {
@@ -53,7 +62,6 @@ impl Attention {
             self.told = false;
         }
         window.1 += missed;
-        Some(missed)
     }
 
     /// How much was missed, in which time, if that is worth telling and was not told yet.
@@ -93,6 +101,26 @@ mod tests {
         }
         attention.awake(at(33_000), None);
         assert!(attention.take_news(at(33_000)).is_some());
+    }
+
+    #[test]
+    fn a_quota_of_a_tenth_of_the_processor_is_told_and_forgives_nobody() {
+        let mut attention = Attention::new(BEAT);
+        let mut told = 0;
+        for beat in 1..=100u64 {
+            let due = beat * 200;
+            assert_eq!(attention.awake(at(due + 90), Some(at(due))), None);
+            told += u64::from(attention.take_news(at(due + 90)).is_some());
+        }
+        assert_eq!(told, 2, "once in ten seconds");
+    }
+
+    #[test]
+    fn a_late_timer_after_something_that_came_in_the_same_moment_missed_nothing() {
+        let mut attention = Attention::new(BEAT);
+        attention.awake(at(1_000), None);
+        attention.awake(at(1_350), None);
+        assert_eq!(attention.awake(at(1_350), Some(at(1_100))), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Every participant's side: wedge and report, fetch the cut, install.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use antiphon_wire::group::{CutSpan, Decision, GroupData, GroupMessage, Standing};
 use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
@@ -465,6 +466,22 @@ impl Group {
                 peer: leader,
                 evidence: Evidence::FlushStalled,
             });
+        }
+    }
+
+    /// G37: this node did not run for so long, and what came meanwhile is not read yet.
+    pub(crate) fn forgive(&mut self, missed: Duration) {
+        let Phase::Member(membership) = &mut self.phase else {
+            return;
+        };
+        if let Some((at, _)) = &mut membership.watch {
+            *at = *at + missed;
+        }
+        match &mut membership.lead {
+            Lead::Idle | Lead::Batching { .. } => {}
+            Lead::Collecting(super::Collect { stall_at, .. })
+            | Lead::Deciding { stall_at, .. }
+            | Lead::Confirming(super::Confirm { stall_at, .. }) => *stall_at = *stall_at + missed,
         }
     }
 }

@@ -44,6 +44,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
@@ -440,6 +441,13 @@ impl Groups {
         self.finish();
         let over = |group: &Group| matches!(&group.phase, Phase::Ghost { until, .. } if *until <= now);
         self.groups.retain(|_, group| !over(group));
+    }
+
+    /// This node did not run for so long: whom it waits for had no more time than it had itself.
+    pub fn forgive(&mut self, missed: Duration) {
+        for group in self.groups.values_mut() {
+            group.forgive(missed);
+        }
     }
 
     /// When [`Groups::handle_timeout`] wants to be called.

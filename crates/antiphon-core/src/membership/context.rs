@@ -56,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) past: Option<Past>,
     pub(crate) whom: Whom,
     pub(crate) fate: Option<Fate>,
+    /// Heartbeats so far, of all incarnations.
+    pub(crate) beats: u64,
     /// Every step of every ballot, if somebody wants to know.
     pub(crate) trail: Option<VecDeque<BallotNote>>,
 }

@@ -156,6 +156,7 @@ impl Membership {
             past: None,
             whom: Whom::default(),
             fate: None,
+            beats: 0,
             trail: None,
         };
         cx.effects.push_back(Effect::NewIncarnation { me, cause: None });
@@ -314,6 +315,16 @@ impl Membership {
             Phase::Stopped => {}
         }
         self.settle(now);
+    }
+
+    /// Something else came or was asked of this node: it runs.
+    pub(crate) fn awake(&mut self, now: Time) {
+        self.cx.detector.awake(now);
+    }
+
+    /// What this node missed by itself since this was asked last.
+    pub(crate) fn take_missed(&mut self) -> Duration {
+        self.cx.detector.take_missed()
     }
 
     /// A deadline passed, or may have.

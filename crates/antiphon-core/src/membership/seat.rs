@@ -30,6 +30,7 @@ use crate::{BallotStep, EngineKind, Event, LifelineEvent, Time};
 /// What a member said of itself in its last heartbeat.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Report {
+    pub(crate) round: u64,
     pub(crate) view: ViewId,
     pub(crate) primary: bool,
     pub(crate) leaving: bool,
@@ -447,6 +448,7 @@ impl Seat {
                 } else if self.view.contains(sender) {
                     let view = self.view.primary_id();
                     let report = Report {
+                        round: 0,
                         view,
                         primary: true,
                         leaving: true,
@@ -535,7 +537,17 @@ impl Seat {
             }
             return;
         }
+        // It comes on two ways of different speed where one goes through another member, and a path that was cut delivers late what it held.
+        // An opinion that was withdrawn since must not be taken for a fresh one.
+        if self
+            .reports
+            .get(&sender)
+            .is_some_and(|report| heartbeat.round < report.round)
+        {
+            return;
+        }
         let Heartbeat {
+            round,
             view,
             primary,
             leaving,
@@ -548,6 +560,7 @@ impl Seat {
         self.reports.insert(
             sender,
             Report {
+                round,
                 view,
                 primary,
                 leaving,
@@ -582,7 +595,9 @@ impl Seat {
     /// Heartbeats to all members.
     pub(crate) fn beat(&mut self, cx: &mut Context, now: Time) {
         self.next_heartbeat = now + cx.config.profile.heartbeat;
+        cx.beats += 1;
         let heartbeat = Heartbeat {
+            round: cx.beats,
             lineage: self.view.lineage,
             view: self.view.primary_id(),
             primary: self.is_primary(),

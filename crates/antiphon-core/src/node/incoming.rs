@@ -87,7 +87,10 @@ impl Node {
             }
             None => {
                 self.membership.heard(now, origin.sender);
-                self.relay.heard(now, origin.sender);
+                // Messages have connections of their own, or are datagrams: that they come does not show that votes and heartbeats do.
+                if origin.kind == Kind::Control {
+                    self.relay.heard(now, origin.sender);
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use antiphon_wire::frame::{self, Frame, Kind, MAX_RELAYED_BYTES, MAX_RELAYED_TO};
+use antiphon_wire::frame::{self, Frame, Kind, MAX_RELAYED_BYTES, MAX_RELAYED_TO, OpenError};
 use antiphon_wire::record::Record;
 use antiphon_wire::{Incarnation, Wire};
 use bytes::Bytes;
@@ -96,11 +96,10 @@ impl Node {
             return;
         }
         // Its bytes are of no use to whoever sealed what is around it: who damaged them is not known.
-        if self
-            .handle_sealed(now, origin.from, frame, Some(origin.sender))
-            .is_err()
-        {
-            self.counters.frames_refused += 1;
+        // And of what goes both ways the second copy is no fault of anybody.
+        match self.handle_sealed(now, origin.from, frame, Some(origin.sender)) {
+            Ok(()) | Err(OpenError::Replayed) => {}
+            Err(_) => self.counters.frames_refused += 1,
         }
     }
 }
@@ -201,5 +200,26 @@ mod tests {
         // A chain hands on what others sealed, as far as they are members.
         assert_eq!(comes_of(&asks, &[FAR], &sealed(Kind::Chain, OTHER)), 1);
         assert_eq!(comes_of(&asks, &[FAR], &sealed(Kind::Chain, STRANGER)), 0);
+    }
+
+    #[test]
+    fn messages_alone_do_not_show_that_votes_arrive() {
+        let mut node = between();
+        let mut codec = FrameCodec::new("c", None, FAR);
+        for beat in 1..=10u64 {
+            let now = Time::from_micros(beat * 200_000);
+            let bulk = codec.seal(Kind::Bulk, &[]);
+            node.handle_sealed(now, addr(2), bulk, None).unwrap();
+            node.relay.report(now);
+        }
+        let now = Time::from_micros(2_000_000);
+        let deaf = |node: &Node| {
+            let mut paths = node.paths(now).into_iter();
+            paths.any(|path| path.peer == FAR && !path.hears_directly)
+        };
+        assert!(deaf(&node));
+        let control = codec.seal(Kind::Control, &[]);
+        node.handle_sealed(now, addr(2), control, None).unwrap();
+        assert!(!deaf(&node));
     }
 }

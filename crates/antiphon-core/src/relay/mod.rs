@@ -34,13 +34,15 @@
 //!   connection that broke, and repaired as then: by links and logs;
 //! - *it loses its path to p, or to a, in one direction or both*: its next report says so;
 //! - *it says that it hears all and passes on nothing*, or too slowly: p reports that it hears a through nobody, or through somebody
-//!   else. After 6 heartbeats a avoids this relay for 20 and tries the next;
+//!   else. After 3 heartbeats, 6 if it worked before and p says nothing, a avoids this relay for 20 and tries the next;
 //! - *there is none*: p is sent to directly and doubts a in time. A pair that stays so for `unreachable_after` loses its junior, with the
 //!   cause `unreachable from a` (membership does that);
 //! - *a path works and fails by turns*: once it failed, it must be heard on without a gap for 10 heartbeats until it is used again, and
 //!   twice as long if it fails again soon (80 at most). Meanwhile the relay goes on, and nothing is lost at the turns;
 //! - *p dies, or is stopped*: nobody knows the difference to a dead path, so control is passed on for a while. M doubts p as a does;
-//! - *a was stopped itself*: what it missed is given to everyone, as in the detector: it reports nobody deaf for it;
+//! - *a was stopped itself*, or gets too little processor: what it missed is given to everyone, as in the detector and by its measure: it
+//!   reports nobody deaf for it. All others report for a while that they hear a since lately only, and then none is a better way than
+//!   the direct one;
 //! - *a view removes one of them*: relays pass on nothing for or from those who are in no view of theirs;
 //! - *a host loses most of what it sends*: paths through others lose as much, and what is passed on counts as life only, not as a good
 //!   path. Observers of the cut engine judge paths by what comes on them, and such a host goes;
@@ -76,10 +78,15 @@ use path::Inbound;
 
 /// A path of which nothing was heard for so many heartbeats is dead.
 const SILENT_BEATS: u32 = 3;
-/// A relay that has not shown in so many heartbeats that it works is given up.
+/// A relay that has not shown in so many heartbeats that it works is given up,
+const NEW_BEATS: u32 = 3;
+/// and one that did work, when it has shown nothing since for so many. One report may be late or overtaken.
 const PATIENCE_BEATS: u32 = 6;
 /// And for so many it is not chosen for the same target.
 const AVOID_BEATS: u32 = 20;
+/// Which paths are bad is said anew in so many reports after it changed, and in each of so many. What is the same goes without saying.
+const SAID_AGAIN: u64 = 3;
+const SAID_EVERY: u64 = 5;
 
 /// The paths to all members of the primary view.
 #[derive(Debug)]
@@ -89,10 +96,9 @@ pub(crate) struct Relay {
     /// After this long without a frame a direct path is dead.
     silence: Duration,
     peers: BTreeMap<Incarnation, Peer>,
-    /// The last report, and when it was made.
+    /// The last report, with all that is bad, and when it was made.
     told: Paths,
     told_at: Option<Time>,
-    last_active: Option<Time>,
     /// Something changed that all should hear of now.
     news: bool,
     /// Members that should hear from this one now, through another.
@@ -120,6 +126,8 @@ struct Peer {
 #[derive(Debug)]
 struct Report {
     round: u64,
+    /// Since which round it says the same.
+    since: u64,
     at: Time,
     paths: BTreeMap<Incarnation, Path>,
 }
@@ -142,8 +150,9 @@ enum Outbound {
     Through {
         /// `None`: there is nobody.
         via: Option<Incarnation>,
+        /// When it was chosen, or last shown to work.
         since: Time,
-        /// Whether the member has shown that it works.
+        /// Whether the member has shown that it does.
         works: bool,
     },
 }
@@ -165,10 +174,10 @@ impl Relay {
             peers: BTreeMap::new(),
             told: Paths {
                 round: 0,
-                paths: Vec::new(),
+                since: 0,
+                paths: Some(Vec::new()),
             },
             told_at: None,
-            last_active: None,
             news: false,
             whispers: BTreeSet::new(),
             changes: VecDeque::new(),
@@ -177,7 +186,6 @@ impl Relay {
 
     /// The members of a new primary view. What is known of those that stay is kept.
     pub(crate) fn watch(&mut self, now: Time, members: &[Member]) {
-        self.awake(now);
         let ids: BTreeSet<Incarnation> = members.iter().map(|member| member.incarnation).collect();
         self.peers.retain(|peer, _| ids.contains(peer));
         for peer in self.peers.values_mut() {
@@ -185,6 +193,10 @@ impl Relay {
         }
         self.whispers.retain(|peer| ids.contains(peer));
         for member in members.iter().filter(|member| member.incarnation != self.me) {
+            if !self.peers.contains_key(&member.incarnation) {
+                // It was told nothing yet.
+                self.told.since = self.told.round + 1;
+            }
             self.peers.entry(member.incarnation).or_insert_with(|| Peer {
                 addr: member.addr,
                 inbound: Inbound::new(now),
@@ -192,6 +204,7 @@ impl Relay {
                 trouble: None,
                 report: Report {
                     round: 0,
+                    since: 0,
                     at: now,
                     paths: BTreeMap::new(),
                 },
@@ -209,7 +222,6 @@ impl Relay {
 
     /// A frame came directly from its sender.
     pub(crate) fn heard(&mut self, now: Time, peer: Incarnation) {
-        self.awake(now);
         let silence = self.silence;
         if let Some(known) = self.peers.get_mut(&peer)
             && known.inbound.heard(now, silence)
@@ -220,19 +232,18 @@ impl Relay {
 
     /// A frame of this member was passed on by that one.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation, via: Incarnation) {
-        self.awake(now);
         let silence = self.silence;
         if let Some(known) = self.peers.get_mut(&peer) {
             let before = known.through_lately(now, silence);
             known.through = Some((via, now));
-            // Its sender waits to hear that the relay works.
-            self.news |= before != Some(via) && known.inbound.directly() != Directly::Steadily;
+            // Its sender waits to hear that a relay works. Where many go through others, which one it is changes often, and would be news
+            // to all each time.
+            self.news |= before.is_none() && known.inbound.directly() != Directly::Steadily;
         }
     }
 
     /// The network reports trouble on the way to an address, and no link to that node is known to work.
     pub(crate) fn trouble(&mut self, now: Time, addr: SocketAddr) {
-        self.awake(now);
         let mut fresh = Vec::new();
         for (id, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.addr == addr) {
             // What is sent for the first trouble may be the cause of the next.
@@ -240,34 +251,36 @@ impl Relay {
                 fresh.push(*id);
             }
         }
-        if !fresh.is_empty() {
+        for id in fresh {
             // It was perhaps the relay of others.
-            self.judge(now);
-            self.whispers.extend(fresh);
+            self.judge_after(now, id);
+            self.whispers.insert(id);
         }
     }
 
     /// A member's report.
     pub(crate) fn handle_paths(&mut self, now: Time, peer: Incarnation, paths: &Paths) {
-        self.awake(now);
-        let known: BTreeMap<Incarnation, Path> = paths
-            .paths
-            .iter()
-            .filter(|path| path.member == self.me || self.peers.contains_key(&path.member))
-            .map(|path| (path.member, *path))
-            .collect();
+        let known = paths.paths.as_ref().map(|paths| {
+            let known = |path: &&Path| path.member == self.me || self.peers.contains_key(&path.member);
+            let of_members = paths.iter().filter(known).map(|path| (path.member, *path));
+            of_members.collect::<BTreeMap<Incarnation, Path>>()
+        });
         let silence = self.silence;
         let Some(reporter) = self.peers.get_mut(&peer) else {
             return;
         };
-        if paths.round < reporter.report.round {
+        // What it says again may have been lost the first time: then it is not known what it says.
+        let unknown = known.is_none() && paths.since != reporter.report.since;
+        if paths.round < reporter.report.round || unknown {
             return;
         }
-        let same = reporter.report.paths == known;
+        let before = std::mem::take(&mut reporter.report.paths);
+        let same = known.as_ref().is_none_or(|known| *known == before);
         reporter.report = Report {
             round: paths.round,
+            since: paths.since,
             at: now,
-            paths: known,
+            paths: known.unwrap_or(before),
         };
         // What it heard of this one before the trouble says nothing of the path since.
         if reporter
@@ -299,7 +312,6 @@ impl Relay {
     pub(crate) fn report(&mut self, now: Time) -> Paths {
         if self.told_at != Some(now) {
             self.told_at = Some(now);
-            self.awake(now);
             for peer in self.peers.values_mut() {
                 peer.inbound.judge(now, self.silence, self.heartbeat);
             }
@@ -307,9 +319,20 @@ impl Relay {
             // It is told by what follows.
             self.news = false;
             self.told.round += 1;
-            self.told.paths = self.bad_paths(now);
+            let paths = Some(self.bad_paths(now));
+            if self.told.paths != paths {
+                self.told.since = self.told.round;
+                self.told.paths = paths;
+            }
         }
-        self.told.clone()
+        let Paths { round, since, paths } = &self.told;
+        let said = round.saturating_sub(*since) >= SAID_AGAIN && !round.is_multiple_of(SAID_EVERY);
+        Paths {
+            round: *round,
+            since: *since,
+            // That all is well is as short as that all is as it was.
+            paths: paths.clone().filter(|paths| !said || paths.is_empty()),
+        }
     }
 
     fn bad_paths(&self, now: Time) -> Vec<Path> {
@@ -384,14 +407,8 @@ impl Relay {
         }
     }
 
-    /// What this node missed while it was not running, nobody could make it hear.
-    fn awake(&mut self, now: Time) {
-        let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
-        self.last_active = Some(now);
-        if gap <= self.heartbeat * 2 {
-            return;
-        }
-        let missed = gap - self.heartbeat;
+    /// What this node missed while it was not running, or served its timers late, nobody could make it hear.
+    pub(crate) fn forgive(&mut self, now: Time, missed: Duration) {
         let later = |time: Time| (time + missed).min(now);
         for peer in self.peers.values_mut() {
             peer.inbound.forgive(now, missed);
@@ -441,22 +458,35 @@ impl Relay {
             return Outbound::Direct;
         }
         peer.avoided.retain(|_, until| *until > now);
+        // Heard directly again, but not yet for long: a relay is better only if it is heard steadily. Where a node was stopped itself, all
+        // others say that they hear it since lately, and through any of them it is heard no better.
+        let lately = fresh && path.hears == Directly::Lately && peer.trouble.is_none();
+        let worst = if lately {
+            Directly::Steadily
+        } else {
+            Directly::Lately
+        };
         let mut current = None;
         if let Outbound::Through {
             via: Some(via),
             since,
-            ..
+            works,
         } = peer.outbound
         {
-            let works = fresh && path.through == Some(via);
-            if !works && now.since(since) >= heartbeat * PATIENCE_BEATS && !planted!(KeepDeadRelay) {
+            let shows = fresh && path.through == Some(via);
+            let (since, works) = if shows { (now, true) } else { (since, works) };
+            let patience = match works && !(fresh && path.through.is_some()) {
+                true => PATIENCE_BEATS,
+                false => NEW_BEATS,
+            };
+            if now.since(since) >= heartbeat * patience && !planted!(KeepDeadRelay) {
                 peer.avoided.insert(via, now + heartbeat * AVOID_BEATS);
             } else {
                 current = Some((via, since, works));
             }
         }
         if let Some((via, since, works)) = current
-            && (self.quality(now, via, id).is_some() || planted!(KeepDeadRelay))
+            && (self.quality(now, via, id).is_some_and(|quality| quality <= worst) || planted!(KeepDeadRelay))
         {
             return Outbound::Through {
                 via: Some(via),
@@ -464,20 +494,24 @@ impl Relay {
                 works,
             };
         }
-        Outbound::Through {
-            via: self.choose(now, id),
-            since: now,
-            works: false,
+        match self.choose(now, id, worst) {
+            None if lately => Outbound::Direct,
+            via => Outbound::Through {
+                via,
+                since: now,
+                works: false,
+            },
         }
     }
 
-    /// The best relay to a member, if there is any.
-    fn choose(&self, now: Time, target: Incarnation) -> Option<Incarnation> {
+    /// The best relay to a member, if there is any whose paths are no worse than that.
+    fn choose(&self, now: Time, target: Incarnation, worst: Directly) -> Option<Incarnation> {
         let avoided = |relay: &Incarnation| self.peers[&target].avoided.contains_key(relay);
         self.peers
             .keys()
             .filter(|relay| **relay != target)
             .filter_map(|relay| Some((avoided(relay), self.quality(now, *relay, target)?, *relay)))
+            .filter(|(_, quality, _)| *quality <= worst)
             .min_by_key(|(avoided, quality, relay)| (*avoided, *quality, spread(self.me, target, *relay)))
             .map(|(_, _, relay)| relay)
     }

@@ -194,6 +194,17 @@ impl Cluster {
         }
     }
 
+    /// No host runs for so long. When they go on, all serve their timers before they read what has come.
+    pub(crate) fn freeze(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+        let running = self.hosts.iter().filter(|(_, entry)| entry.node.is_some());
+        for host in running.map(|(host, _)| *host).collect::<Vec<usize>>() {
+            let now = self.now;
+            self.node_mut(host).handle_timeout(now);
+            self.drain(host);
+        }
+    }
+
     pub(crate) fn run_for(&mut self, duration: Duration) {
         self.run_until(duration, |_| false);
     }

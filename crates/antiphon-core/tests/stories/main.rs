@@ -78,6 +78,37 @@ fn the_elder_is_killed_and_the_others_go_on_within_a_tenth_of_a_second() {
 }
 
 #[test]
+fn hosts_that_are_frozen_at_any_step_of_a_flush_remove_nobody_for_it() {
+    for step in 0..30 {
+        let mut cluster = Cluster::start(5);
+        let all = [1, 2, 3, 4, 5];
+        assert!(cluster.run_until(SOON, |cluster| formed(cluster, &all)));
+        let group = all.map(|host| cluster.join(host, "g", GroupOptions::default()))[0];
+        assert!(cluster.run_until(SOON, |cluster| grouped(cluster, &all, group)));
+        cluster.send(1, group, "before").unwrap();
+        cluster.kill(5);
+        cluster.run_for(Duration::from_micros(100) * step);
+        cluster.freeze(Duration::from_secs(7));
+        cluster.freeze(Duration::from_secs(7));
+        let others = [1, 2, 3, 4];
+        assert!(
+            cluster.run_until(SOON, |cluster| grouped(cluster, &others, group)),
+            "step {step}"
+        );
+        for host in others {
+            let events = &cluster.log(host).events;
+            let expelled = |event: &Event| matches!(event, Event::Expelled { .. });
+            assert!(!events.iter().any(expelled), "step {step}, host {host}");
+            let resync = |event: &GroupEvent| matches!(event, GroupEvent::Resync { .. });
+            assert!(
+                !cluster.log(host).group_events(group).any(resync),
+                "step {step}, host {host}"
+            );
+        }
+    }
+}
+
+#[test]
 fn three_shrink_to_one_by_kills_and_stay_primary() {
     let mut cluster = Cluster::start(3);
     assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 2, 3])));

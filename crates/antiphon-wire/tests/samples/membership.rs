@@ -159,6 +159,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         for_ms: 900,
     };
     let heartbeat = Heartbeat {
+        round: 12,
         lineage: lineage(),
         view: view_id(),
         primary: true,

@@ -173,14 +173,24 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             "all paths are well",
             Record::Paths(Paths {
                 round: 1,
-                paths: Vec::new(),
+                since: 1,
+                paths: Some(Vec::new()),
+            }),
+        ),
+        (
+            "all paths are as they were",
+            Record::Paths(Paths {
+                round: 308,
+                since: 300,
+                paths: None,
             }),
         ),
         (
             "a cut, and a path that works again",
             Record::Paths(Paths {
                 round: 300,
-                paths: vec![
+                since: 300,
+                paths: Some(vec![
                     Path {
                         member: incarnation(2),
                         hears: Directly::Never,
@@ -193,7 +203,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
                         heard: Directly::Never,
                         through: None,
                     },
-                ],
+                ]),
             }),
         ),
     ];

@@ -1,8 +1,10 @@
 //! Stories of memberships that talk to each other, told with each engine: this file is two modules, by their names.
 
-use antiphon_wire::Cause;
+use antiphon_wire::membership::{Heartbeat, Suspicion, WIRE_LEVEL};
+use antiphon_wire::{Cause, Evidence};
 
 use super::net::{Net, addr, config};
+use crate::inspection::State;
 use crate::{Awaits, EngineKind, Event, PathTrouble, WhyEntry};
 
 fn engine() -> EngineKind {
@@ -43,6 +45,40 @@ fn ten_nodes_that_start_at_the_same_instant_found_one_cluster() {
         net.assert_one_view(&(0..10).collect::<Vec<_>>());
         assert_eq!(net.primaries.len(), 1);
     }
+}
+
+#[test]
+fn a_heartbeat_that_was_overtaken_is_void() {
+    let mut net = formed(4);
+    let (sender, doubted) = (net.host(1).me, net.host(2).me);
+    let view = net.view(0).unwrap();
+    let heartbeat = |round, suspicions| Heartbeat {
+        round,
+        lineage: view.lineage,
+        view: view.primary_id(),
+        primary: true,
+        leaving: false,
+        wire_level: WIRE_LEVEL,
+        suspicions,
+    };
+    let doubt = vec![Suspicion {
+        member: doubted,
+        evidence: Evidence::Silent { for_ms: 1_500 },
+        for_ms: 3_000,
+    }];
+    let now = net.now;
+    let membership = &mut net.hosts[0].as_mut().unwrap().membership;
+    let mut tell = |heartbeat| {
+        membership.handle_heartbeat(now, sender, heartbeat);
+        let inspection = membership.inspect(now);
+        let State::Seated(seated) = inspection.state else {
+            panic!("it is a member");
+        };
+        seated.doubts.len()
+    };
+    assert_eq!(tell(heartbeat(10_001, doubt.clone())), 1);
+    assert_eq!(tell(heartbeat(10_002, Vec::new())), 0);
+    assert_eq!(tell(heartbeat(10_001, doubt)), 0, "it was withdrawn since");
 }
 
 #[test]
