@@ -26,8 +26,12 @@ pub trait Transport: Send + fmt::Debug {
     /// Where it listens; the real port if 0 was asked for.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Tries to bring a frame to an advertised address. It is lost if the peer's queue is full or the path broken.
+    /// Tries to bring a frame to an advertised address, at the latest when [`Transport::flush`] is called. It is lost if the peer's queue is
+    /// full or the path broken.
     fn send(&mut self, to: SocketAddr, class: Class, frame: Frame);
+
+    /// A turn is over: what was sent in it may leave.
+    fn flush(&mut self) {}
 
     /// Tries to bring a frame to everyone who listens at the cluster's multicast address, where there is one.
     fn cast(&mut self, frame: Frame) {

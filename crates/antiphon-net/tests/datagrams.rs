@@ -13,7 +13,7 @@ use antiphon_core::wire::datagram::{Datagram, Hello, Segment, decode};
 use antiphon_core::wire::frame::{FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
 use antiphon_net::udp::UdpTransport;
 use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
-use common::{PATIENCE, codec, frame, tcp, udp};
+use common::{PATIENCE, codec, frame, send, tcp, udp};
 use relay::Relay;
 
 /// Sends numbered frames and checks that they come in order.
@@ -41,7 +41,12 @@ impl Traffic {
         let mut records = vec![self.sent as u8; length.max(4)];
         records[..4].copy_from_slice(&self.sent.to_le_bytes());
         self.sent += 1;
-        from.send(to, Class::Bulk, self.sealer.seal(Kind::Bulk, &records).into());
+        send(
+            from,
+            to,
+            Class::Bulk,
+            self.sealer.seal(Kind::Bulk, &records).into(),
+        );
     }
 
     /// Takes what has come, at least something.
@@ -226,7 +231,12 @@ async fn a_peer_that_has_no_udp_gets_its_messages_by_tcp_and_the_other_way() {
         traffic.receive(&mut b_inputs).await;
     }
     assert_eq!(a.counters().segments_sent, 0);
-    b.send(a_addr, Class::Bulk, frame(&mut codec(3), Kind::Bulk, "hello"));
+    send(
+        &mut b,
+        a_addr,
+        Class::Bulk,
+        frame(&mut codec(3), Kind::Bulk, "hello"),
+    );
     assert!(matches!(common::next(&mut a_inputs).await, Input::Frames { .. }));
 }
 

@@ -6,13 +6,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use antiphon_core::wire::frame::{Kind, OpenError};
+use antiphon_core::wire::frame::{FrameCodec, Kind, OpenError};
 use antiphon_core::wire::stream::length_prefix;
 use antiphon_core::{Class, PathTrouble};
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{Reached, enquire};
 use antiphon_net::{Fault, Faults, Input, Transport};
-use common::{PATIENCE, codec, frame, tcp, text, wait_for};
+use common::{PATIENCE, codec, frame, send, tcp, text, wait_for};
 
 #[tokio::test]
 async fn frames_arrive_in_order_with_the_senders_advertised_address_over_both_families() {
@@ -29,6 +29,7 @@ async fn frames_arrive_in_order_with_the_senders_advertised_address_over_both_fa
             for i in 0..1000 {
                 a.send(b_addr, class, frame(&mut sealer, kind, &format!("frame {i}")));
             }
+            a.flush();
             let mut expected = 0;
             wait_for(&mut b_inputs, |input| {
                 let Input::Frames {
@@ -54,12 +55,72 @@ async fn frames_arrive_in_order_with_the_senders_advertised_address_over_both_fa
     }
 }
 
+/// Little is written at once, much is left to a task: neither overtakes the other, and nothing is cut short where the system takes
+/// only a part.
+#[tokio::test]
+async fn turns_of_all_sizes_arrive_in_order_whoever_writes_them() {
+    /// The last one does not wait.
+    const TURNS: usize = 3003;
+    let (mut a, _a_inputs, _) = tcp("127.0.0.1:0", |_| {});
+    let (_b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
+    let (mut sealer, mut opener) = (codec(1), codec(2));
+    let sizes = [10, 100, 40_000, 10, 3000, 60_000, 2000, 2000, 100, 5000, 10];
+    let content = |number: usize| format!("{number}:{}", "x".repeat(sizes[number % sizes.len()]));
+    let (mut number, mut expected) = (0, 0);
+    for turn in 0..TURNS {
+        let before = number;
+        for _ in 0..turn % 4 {
+            let bulk = frame(&mut sealer, Kind::Bulk, &content(number));
+            a.send(b_addr, Class::Bulk, bulk);
+            number += 1;
+        }
+        a.flush();
+        // Now the task gets to run, now it does not; and now the line is empty again.
+        match turn % 7 {
+            0 => tokio::task::yield_now().await,
+            3 if number > before => {
+                wait_for(&mut b_inputs, |input| {
+                    take(input, &mut opener, &mut expected, &content);
+                    (expected == number).then_some(())
+                })
+                .await;
+            }
+            _ => {}
+        }
+    }
+    wait_for(&mut b_inputs, |input| {
+        take(input, &mut opener, &mut expected, &content);
+        (expected == number).then_some(())
+    })
+    .await;
+    assert_eq!(a.counters().frames_dropped, 0);
+}
+
+fn take(input: Input, opener: &mut FrameCodec, expected: &mut usize, content: &impl Fn(usize) -> String) {
+    let Input::Frames {
+        connection, frames, ..
+    } = input
+    else {
+        return;
+    };
+    connection.accepted();
+    for frame in frames {
+        assert!(text(opener, frame) == content(*expected), "frame {expected}");
+        *expected += 1;
+    }
+}
+
 #[tokio::test]
 async fn a_peer_that_is_not_there_is_refused_and_one_that_goes_is_lost() {
     let (mut a, mut a_inputs, _) = tcp("127.0.0.1:0", |_| {});
     let (b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
     let mut sealer = codec(1);
-    a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "hello"));
+    send(
+        &mut a,
+        b_addr,
+        Class::Control,
+        frame(&mut sealer, Kind::Control, "hello"),
+    );
     wait_for(&mut b_inputs, |input| {
         matches!(input, Input::Frames { .. }).then_some(())
     })
@@ -70,7 +131,8 @@ async fn a_peer_that_is_not_there_is_refused_and_one_that_goes_is_lost() {
         _ => None,
     };
     assert_eq!(wait_for(&mut a_inputs, trouble).await, PathTrouble::Lost);
-    a.send(
+    send(
+        &mut a,
         b_addr,
         Class::Control,
         frame(&mut sealer, Kind::Control, "anyone?"),
@@ -84,7 +146,8 @@ async fn a_peer_that_comes_back_is_reached_again() {
     let (b, _, b_addr) = tcp("127.0.0.1:0", |_| {});
     Box::new(b).close(Duration::ZERO).await;
     let mut sealer = codec(1);
-    a.send(
+    send(
+        &mut a,
         b_addr,
         Class::Control,
         frame(&mut sealer, Kind::Control, "too early"),
@@ -93,7 +156,12 @@ async fn a_peer_that_comes_back_is_reached_again() {
     let deadline = Instant::now() + PATIENCE;
     loop {
         assert!(Instant::now() < deadline, "never reached again");
-        a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "again"));
+        send(
+            &mut a,
+            b_addr,
+            Class::Control,
+            frame(&mut sealer, Kind::Control, "again"),
+        );
         let mut got = Vec::new();
         let received = tokio::time::timeout(Duration::from_millis(50), b_inputs.recv_many(&mut got, 1)).await;
         if matches!((received, got.first()), (Ok(1), Some(Input::Frames { .. }))) {
@@ -118,13 +186,20 @@ async fn a_blocked_peer_hears_and_says_nothing_until_it_is_unblocked() {
         )]
         .into(),
     });
-    a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "lost"));
-    b.send(
+    send(
+        &mut a,
+        b_addr,
+        Class::Control,
+        frame(&mut sealer, Kind::Control, "lost"),
+    );
+    send(
+        &mut b,
         a_addr,
         Class::Control,
         frame(&mut codec(2), Kind::Control, "held"),
     );
-    c.send(
+    send(
+        &mut c,
         a_addr,
         Class::Control,
         frame(&mut codec(3), Kind::Control, "heard"),
@@ -142,7 +217,12 @@ async fn a_blocked_peer_hears_and_says_nothing_until_it_is_unblocked() {
     };
     assert_eq!(text(&mut opener, wait_for(&mut a_inputs, first).await), "heard");
     a.set_faults(Faults::default());
-    a.send(b_addr, Class::Control, frame(&mut sealer, Kind::Control, "after"));
+    send(
+        &mut a,
+        b_addr,
+        Class::Control,
+        frame(&mut sealer, Kind::Control, "after"),
+    );
     assert_eq!(text(&mut opener, wait_for(&mut b_inputs, first).await), "after");
     assert_eq!(a.counters().frames_faulted, 1);
 }
@@ -165,7 +245,12 @@ async fn injected_delay_and_loss_do_what_they_say() {
         .into(),
     });
     let sent = Instant::now();
-    a.send(b_addr, Class::Bulk, frame(&mut sealer, Kind::Bulk, "slow"));
+    send(
+        &mut a,
+        b_addr,
+        Class::Bulk,
+        frame(&mut sealer, Kind::Bulk, "slow"),
+    );
     wait_for(&mut b_inputs, frames).await;
     assert!(sent.elapsed() >= delay);
     a.set_faults(Faults {
@@ -178,7 +263,12 @@ async fn injected_delay_and_loss_do_what_they_say() {
         )]
         .into(),
     });
-    a.send(b_addr, Class::Bulk, frame(&mut sealer, Kind::Bulk, "lost"));
+    send(
+        &mut a,
+        b_addr,
+        Class::Bulk,
+        frame(&mut sealer, Kind::Bulk, "lost"),
+    );
     assert_eq!(a.counters().frames_faulted, 1);
 }
 
@@ -229,7 +319,12 @@ async fn strangers_are_closed_and_a_peer_is_still_heard() {
     }
     assert_eq!(node.counters().connections_refused, 6);
     let (mut peer, _peer_inputs, _) = tcp("127.0.0.1:0", |_| {});
-    peer.send(addr, Class::Control, frame(&mut codec(1), Kind::Control, "hello"));
+    send(
+        &mut peer,
+        addr,
+        Class::Control,
+        frame(&mut codec(1), Kind::Control, "hello"),
+    );
     wait_for(&mut inputs, |input| {
         matches!(input, Input::Frames { .. }).then_some(())
     })
@@ -276,7 +371,12 @@ async fn a_flood_of_silent_connections_does_not_keep_a_member_out() {
     );
     assert_eq!(node.counters().connections_refused, 1);
     let (mut peer, _peer_inputs, _) = tcp("127.0.0.1:0", |_| {});
-    peer.send(addr, Class::Control, frame(&mut codec(1), Kind::Control, "hello"));
+    send(
+        &mut peer,
+        addr,
+        Class::Control,
+        frame(&mut codec(1), Kind::Control, "hello"),
+    );
     wait_for(&mut inputs, |input| {
         matches!(input, Input::Frames { .. }).then_some(())
     })
@@ -319,7 +419,8 @@ async fn more_connections_than_allowed_are_turned_away() {
 async fn without_a_key_no_address_beyond_this_host_is_dialled() {
     let (mut node, _inputs, _) = tcp("127.0.0.1:0", |config| config.loopback_only = true);
     let abroad = "192.0.2.1:7400".parse().expect("an address");
-    node.send(
+    send(
+        &mut node,
         abroad,
         Class::Control,
         frame(&mut codec(1), Kind::Control, "secret"),
@@ -335,7 +436,8 @@ async fn in_memory_frames_arrive_and_absent_peers_are_refused_until_they_appear(
     let (mut a, mut a_inputs) = network.bind(addr(1)).expect("free");
     assert!(network.bind(addr(1)).is_err(), "an address is taken once");
     let mut sealer = codec(1);
-    a.send(
+    send(
+        &mut a,
         addr(2),
         Class::Control,
         frame(&mut sealer, Kind::Control, "anyone?"),
@@ -352,7 +454,8 @@ async fn in_memory_frames_arrive_and_absent_peers_are_refused_until_they_appear(
     })
     .await;
     let (b, mut b_inputs) = network.bind(addr(2)).expect("free");
-    a.send(
+    send(
+        &mut a,
         addr(2),
         Class::Control,
         frame(&mut sealer, Kind::Control, "hello"),
@@ -384,12 +487,18 @@ async fn connections_that_carried_nothing_for_long_are_closed_and_the_next_frame
     let (b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
     let mut sealer = codec(1);
     for round in 0..3 {
-        a.send(
+        send(
+            &mut a,
             b_addr,
             Class::Control,
             frame(&mut sealer, Kind::Control, "control"),
         );
-        a.send(b_addr, Class::Bulk, frame(&mut sealer, Kind::Bulk, "bulk"));
+        send(
+            &mut a,
+            b_addr,
+            Class::Bulk,
+            frame(&mut sealer, Kind::Bulk, "bulk"),
+        );
         let mut came = 0;
         wait_for(&mut b_inputs, |input| {
             if let Input::Frames {

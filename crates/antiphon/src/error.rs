@@ -72,6 +72,11 @@ pub enum Error {
     NotRecovered(RecoveryError),
     /// Faults are injected only into nodes that were built with `allow_faults` (`--allow-faults`).
     FaultsNotAllowed,
+    /// The node's timer could not be made: no descriptors are left, most likely.
+    Timer {
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system gave no entropy; an incarnation cannot be made.
     Entropy,
     /// The node has left, was dropped, or its task has died. Nothing more will happen on this handle.
@@ -116,6 +121,10 @@ impl fmt::Display for Error {
             Error::FaultsNotAllowed => {
                 f.write_str("faults are injected only with allow_faults (--allow-faults)")
             }
+            Error::Timer { source } => write!(
+                f,
+                "cannot make a timer: {source}; allow the process more open files"
+            ),
             Error::Entropy => f.write_str("the system gave no entropy"),
             Error::Closed => f.write_str("the node has left the cluster or was stopped"),
         }
@@ -131,6 +140,7 @@ impl std::error::Error for Error {
             | Error::Bind { source, .. }
             | Error::Console { source, .. }
             | Error::Multicast { source, .. }
+            | Error::Timer { source }
             | Error::State { source, .. } => Some(source),
             _ => None,
         }

@@ -3,19 +3,27 @@
 //! Frames are slices of the read buffer, and a buffer lives as long as any of its frames: in a log, in an application's
 //! hands. A busy connection would therefore ask the system for fresh memory all the time, and the kernel would clear
 //! every page of it. So buffers that were read full are kept for a while, and used again once nobody holds a frame of
-//! theirs any more. A quiet connection keeps none and reads little at a time.
+//! theirs any more. A quiet connection keeps none and reads little at a time, and what is small it reads by way of the stack into memory
+//! of its own size: a message of a hundred bytes would otherwise hold what a whole read may bring, until all members have it.
 
+use std::io;
+use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 
 use antiphon_wire::frame::MAX_FRAME_BYTES;
 use antiphon_wire::stream::StreamDecoder;
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 /// Room for a read of a quiet connection, and of one that fills what it is given.
 const READ_BYTES: RangeInclusive<usize> = 16 << 10..=256 << 10;
 /// A buffer of a busy connection: the rest of a frame that ends it moves to the next one, which is rare then. At most
 /// sixteen times what the core keeps a slice of ([`antiphon_wire::block::WORTH_KEEPING`]): frames that stay hold little more.
 const BUSY_BUFFER_BYTES: usize = 512 << 10;
+/// Room for a read of a quiet connection, as long as it does not fill it.
+const SMALL_READ_BYTES: usize = 4 << 10;
 const _: () = assert!(BUSY_BUFFER_BYTES <= 16 * antiphon_wire::block::WORTH_KEEPING);
 /// Buffers of a busy connection that wait for their frames to be forgotten.
 const MAX_SPENT: usize = 8;
@@ -35,8 +43,38 @@ impl ReadBuffers {
         }
     }
 
+    /// Reads once, without waiting, what there is: a read that did not fill its room spares the next one, which would find nothing. Gives
+    /// how much; 0 is the end of the stream.
+    pub(super) fn poll_read(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+        decoder: &mut StreamDecoder,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let (polled, wanted) = if self.reads_small(decoder) {
+            let mut room = [MaybeUninit::uninit(); SMALL_READ_BYTES];
+            let mut room = ReadBuf::uninit(&mut room);
+            let polled = Pin::new(stream).poll_read(cx, &mut room);
+            decoder.extend(room.filled());
+            (polled.map_ok(|()| room.filled().len()), SMALL_READ_BYTES)
+        } else {
+            let wanted = self.prepare(decoder);
+            let mut room = decoder.buffer().limit(wanted);
+            (pin!(stream.read_buf(&mut room)).poll(cx), wanted)
+        };
+        if let Poll::Ready(Ok(read @ 1..)) = polled {
+            self.has_read(read, wanted);
+        }
+        polled
+    }
+
+    /// Whether the next read is, as far as one can know, a small one.
+    fn reads_small(&self, decoder: &StreamDecoder) -> bool {
+        self.room == *READ_BYTES.start() && decoder.missing() <= SMALL_READ_BYTES
+    }
+
     /// Makes room in the decoder's buffer; gives how much the next read may bring.
-    pub(super) fn prepare(&mut self, decoder: &mut StreamDecoder) -> usize {
+    fn prepare(&mut self, decoder: &mut StreamDecoder) -> usize {
         let wanted = self.room.max(decoder.missing().min(MAX_FRAME_BYTES));
         let buffer = decoder.buffer();
         if buffer.capacity() - buffer.len() < wanted {
@@ -79,7 +117,7 @@ impl ReadBuffers {
     }
 
     /// A read that might have brought `wanted` brought this much.
-    pub(super) fn has_read(&mut self, read: usize, wanted: usize) {
+    fn has_read(&mut self, read: usize, wanted: usize) {
         let room = if read >= wanted {
             self.room * 2
         } else {

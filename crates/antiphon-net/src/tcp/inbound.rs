@@ -9,9 +9,8 @@
 //! authentic, through [`Connection`].
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -19,8 +18,7 @@ use std::time::Duration;
 use antiphon_core::Class;
 use antiphon_wire::frame::{self, Kind};
 use antiphon_wire::stream::StreamDecoder;
-use bytes::{Buf, BufMut, Bytes};
-use tokio::io::AsyncReadExt as _;
+use bytes::{Buf, Bytes};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -317,17 +315,11 @@ impl Inbound {
                     return Read::Failed;
                 }
             }
-            let wanted = self.buffers.prepare(&mut self.decoder);
-            let mut room = self.decoder.buffer().limit(wanted);
-            let mut reading = pin!(self.stream.read_buf(&mut room));
-            // Once: a read that did not fill its room spares the next one, which would find nothing.
-            match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+            let (stream, decoder) = (&mut self.stream, &mut self.decoder);
+            match poll_fn(|cx| Poll::Ready(self.buffers.poll_read(stream, decoder, cx))).await {
                 Poll::Pending => {}
                 Poll::Ready(Ok(0)) => return Read::End,
-                Poll::Ready(Ok(read)) => {
-                    self.buffers.has_read(read, wanted);
-                    return Read::Some;
-                }
+                Poll::Ready(Ok(_)) => return Read::Some,
                 Poll::Ready(Err(_)) => return Read::Failed,
             }
         }

@@ -175,6 +175,8 @@ pub struct TcpTransport {
     common: Arc<Common>,
     local_addr: SocketAddr,
     outbound: BTreeMap<(SocketAddr, Class), Outbound>,
+    /// Those that have frames to be flushed.
+    fresh: Vec<(SocketAddr, Class)>,
     lifelines: BTreeMap<DialId, OutboundLifeline>,
     /// One for each address.
     acceptors: Vec<AbortOnDrop>,
@@ -224,6 +226,7 @@ impl TcpTransport {
             common,
             local_addr,
             outbound: BTreeMap::new(),
+            fresh: Vec::new(),
             lifelines: BTreeMap::new(),
             acceptors,
             caster: None,
@@ -275,13 +278,24 @@ impl Transport for TcpTransport {
             return;
         }
         let length = frame.len();
-        let taken = self
-            .outbound(to, class)
-            .is_some_and(|outbound| outbound.push(frame, fault.delay));
-        if taken {
+        let outbound = self.outbound(to, class);
+        let first = outbound.as_ref().is_some_and(|outbound| !outbound.has_fresh());
+        if outbound.is_some_and(|outbound| outbound.push(frame, fault.delay)) {
+            if first {
+                self.fresh.push((to, class));
+            }
             self.common.counters.sent(length);
         } else {
             self.common.counters.dropped(1);
+        }
+    }
+
+    fn flush(&mut self) {
+        for key in self.fresh.drain(..) {
+            // One that has closed meanwhile has lost what it had.
+            if let Some(outbound) = self.outbound.get_mut(&key) {
+                self.common.counters.dropped(outbound.flush());
+            }
         }
     }
 

@@ -7,12 +7,17 @@
 //! ```
 //! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble, and the core
 //! repairs what still matters.
+//!
+//! What the driver sends in one turn it hands over together. If that is little, and nothing waits before it, it is written there and then:
+//! at light load the way over a queue and a task costs as much time as the core itself. More is left to the task, which
+//! on a runtime with several threads writes while the driver goes on.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use antiphon_core::{Class, PathTrouble};
@@ -29,6 +34,8 @@ use crate::Input;
 const QUEUE_FRAMES: usize = 4096;
 /// Frames written with one system call.
 const BATCH: usize = 64;
+/// What is written by the driver itself, at most: below it a task costs more than its share of the work is worth.
+const DIRECT_BYTES: usize = 4 << 10;
 /// The first wait after a failure; doubles up to [`MAX_BACK_OFF`].
 const MIN_BACK_OFF: Duration = Duration::from_millis(20);
 /// Short: a peer that starts is found this soon, and one refused dial costs next to nothing.
@@ -48,9 +55,11 @@ fn queue_bytes(class: Class) -> usize {
 #[derive(Debug)]
 pub(super) struct Outbound {
     class: Class,
+    /// Handed over in this turn.
+    fresh: Vec<Queued>,
     queue: mpsc::Sender<Queued>,
     queued_bytes: Arc<AtomicUsize>,
-    rtt: Arc<RoundTrip>,
+    line: Arc<Mutex<Line>>,
     task: AbortOnDrop,
 }
 
@@ -59,13 +68,33 @@ struct Queued {
     frame: Frame,
     /// An injected delay: not to leave earlier.
     due: Option<Instant>,
+    /// Bytes of it, and of its length before it, that are written.
+    written: usize,
+}
+
+/// What both sides know of the connection.
+#[derive(Debug)]
+struct Line {
+    /// While there is one.
+    stream: Option<Arc<TcpStream>>,
+    /// The task has something to write, or frames wait for it: what comes now must not overtake them.
+    busy: bool,
+    /// When something was sent last.
+    used: Instant,
+    /// What a write outside the task has met: the system says it once.
+    failed: Option<PathTrouble>,
 }
 
 impl Outbound {
     pub(super) fn spawn(common: Arc<Common>, to: SocketAddr, class: Class) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE_FRAMES);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
-        let rtt = Arc::new(RoundTrip::default());
+        let line = Arc::new(Mutex::new(Line {
+            stream: None,
+            busy: true,
+            used: Instant::now(),
+            failed: None,
+        }));
         let alive = common.alive.subscribe();
         let path = Path {
             common,
@@ -74,15 +103,16 @@ impl Outbound {
             queue: receiver,
             queued_bytes: queued_bytes.clone(),
             alive,
-            rtt: rtt.clone(),
+            line: line.clone(),
             back_off: Duration::ZERO,
         };
         let task = AbortOnDrop(tokio::spawn(path.run()));
         Self {
             class,
+            fresh: Vec::new(),
             queue,
             queued_bytes,
-            rtt,
+            line,
             task,
         }
     }
@@ -92,44 +122,76 @@ impl Outbound {
         !self.queue.is_closed()
     }
 
-    /// Queues a frame; false if there is no room.
-    pub(super) fn push(&self, frame: Frame, delay: Duration) -> bool {
+    /// Takes a frame, to leave with the next [`Outbound::flush`]; false if there is no room.
+    pub(super) fn push(&mut self, frame: Frame, delay: Duration) -> bool {
         let length = frame.len();
-        if self.queued_bytes.load(Ordering::Acquire) + length > queue_bytes(self.class) {
+        if self.queued_bytes.load(Ordering::Acquire) + length > queue_bytes(self.class)
+            || self.fresh.len() >= self.queue.capacity()
+        {
             return false;
         }
-        let due = (!delay.is_zero()).then(|| Instant::now() + delay);
         self.queued_bytes.fetch_add(length, Ordering::AcqRel);
-        let taken = self.queue.try_send(Queued { frame, due }).is_ok();
-        if !taken {
-            self.queued_bytes.fetch_sub(length, Ordering::AcqRel);
-        }
-        taken
+        self.fresh.push(Queued {
+            frame,
+            due: (!delay.is_zero()).then(|| Instant::now() + delay),
+            written: 0,
+        });
+        true
     }
 
-    /// The round trip of the present connection, as the system measured it lately; none without a connection.
-    pub(super) fn rtt(&self) -> Option<Duration> {
-        match self.rtt.micros.load(Ordering::Relaxed) {
-            0 => None,
-            micros => Some(Duration::from_micros(micros.into())),
+    /// Whether something waits to be flushed.
+    pub(super) fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
+    /// Writes what was taken, or leaves it to the task. Returns how many frames were lost.
+    pub(super) fn flush(&mut self) -> u64 {
+        let bytes: usize = self.fresh.iter().map(|queued| queued.frame.len()).sum();
+        let mut batch = Batch::default();
+        self.fresh.drain(..).for_each(|queued| batch.push(queued));
+        let mut line = lock(&self.line);
+        if let Some(stream) = line.stream.as_ref().filter(|_| !line.busy)
+            && bytes <= DIRECT_BYTES
+            && batch.frames.iter().all(|(queued, _)| queued.due.is_none())
+        {
+            // What is left the task writes, or meets the end of the connection with.
+            match stream.try_write_vectored(&batch.slices(Instant::now())) {
+                Ok(written) => batch.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => line.failed = Some(trouble(&error)),
+            }
+            line.used = Instant::now();
         }
+        let mut left = 0;
+        let mut lost = 0;
+        line.busy |= !batch.frames.is_empty();
+        for queued in batch.into_rest() {
+            let length = queued.frame.len();
+            match self.queue.try_send(queued) {
+                Ok(()) => left += length,
+                // The connection has just ended for want of use.
+                Err(_) => lost += 1,
+            }
+        }
+        self.queued_bytes.fetch_sub(bytes - left, Ordering::AcqRel);
+        lost
+    }
+
+    /// The round trip of the present connection as the system measured it; none without a connection, or where the system does not say.
+    pub(super) fn rtt(&self) -> Option<Duration> {
+        socket::round_trip(lock(&self.line).stream.as_deref()?)
     }
 
     /// Takes no more frames; the task ends when those it has are sent.
-    pub(super) fn finish(self) -> AbortOnDrop {
+    pub(super) fn finish(mut self) -> AbortOnDrop {
+        self.flush();
         self.task
     }
 }
 
-/// A connection's round trip, for people: looked at now and then, since it costs a system call.
-#[derive(Debug, Default)]
-struct RoundTrip {
-    /// 0 if there is none.
-    micros: AtomicU32,
+fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Between two looks.
-const RTT_EVERY: Duration = Duration::from_secs(1);
 
 /// The task's side.
 struct Path {
@@ -139,7 +201,7 @@ struct Path {
     queue: mpsc::Receiver<Queued>,
     queued_bytes: Arc<AtomicUsize>,
     alive: broadcast::Receiver<SocketAddr>,
-    rtt: Arc<RoundTrip>,
+    line: Arc<Mutex<Line>>,
     back_off: Duration,
 }
 
@@ -163,7 +225,7 @@ impl Path {
                     let connected = Instant::now();
                     let _open = Counted::new(&self.common);
                     let end = self.serve(&stream, &mut batch).await;
-                    self.rtt.micros.store(0, Ordering::Relaxed);
+                    let failed = self.hang_up();
                     if connected.elapsed() >= GOOD_CONNECTION {
                         self.back_off = Duration::ZERO;
                     }
@@ -173,7 +235,7 @@ impl Path {
                             None
                         }
                         End::Finished => return,
-                        End::Trouble(trouble) => Some(trouble),
+                        End::Trouble(trouble) => Some(failed.unwrap_or(trouble)),
                     }
                 }
                 Err(trouble) => Some(trouble),
@@ -191,6 +253,14 @@ impl Path {
                 }
             }
         }
+    }
+
+    /// Nothing is written to the connection any more. Gives what a write outside the task has met.
+    fn hang_up(&self) -> Option<PathTrouble> {
+        let mut line = lock(&self.line);
+        line.stream = None;
+        line.busy = true;
+        line.failed.take()
     }
 
     /// The next frame, from without a connection. `None`: there will be no more. What came while the queue closed still leaves.
@@ -234,7 +304,7 @@ impl Path {
         }
     }
 
-    async fn dial(&self) -> Result<TcpStream, PathTrouble> {
+    async fn dial(&self) -> Result<Arc<TcpStream>, PathTrouble> {
         let config = &self.common.config;
         let dialled = async {
             self.common.faults.unblocked(self.to).await;
@@ -246,31 +316,29 @@ impl Path {
             Ok(Ok(stream)) => stream,
         };
         socket::tune_outbound(&stream, self.class, config).map_err(|error| trouble(&error))?;
-        Ok(stream)
+        Ok(Arc::new(stream))
     }
 
-    async fn serve(&mut self, stream: &TcpStream, batch: &mut Batch) -> End {
+    async fn serve(&mut self, stream: &Arc<TcpStream>, batch: &mut Batch) -> End {
         let hello = preamble::encode(self.common.config.advertised);
         if let Err(error) = write_all(stream, &hello).await {
             return End::Trouble(trouble(&error));
         }
         let idle_timeout = self.idle_timeout();
         let mut received = Vec::with_capacity(BATCH);
-        let mut looked = None;
+        // Set when it rings, not with every frame: that costs more than the frame.
+        let mut idle = pin!(tokio::time::sleep(idle_timeout));
         loop {
             let written = self.write(stream, batch).await;
             self.queued_bytes.fetch_sub(batch.take_bytes(), Ordering::AcqRel);
             if let Err(error) = written {
                 return End::Trouble(trouble(&error));
             }
-            // Control is little, and comes with every heartbeat.
-            if self.class == Class::Control
-                && looked.is_none_or(|looked: Instant| looked.elapsed() >= RTT_EVERY)
             {
-                looked = Some(Instant::now());
-                let micros =
-                    socket::round_trip(stream).map_or(0, |rtt| rtt.as_micros().clamp(1, 1 << 31) as u32);
-                self.rtt.micros.store(micros, Ordering::Relaxed);
+                let mut line = lock(&self.line);
+                line.used = Instant::now();
+                line.busy = !self.queue.is_empty();
+                line.stream.get_or_insert_with(|| stream.clone());
             }
             tokio::select! {
                 count = self.queue.recv_many(&mut received, BATCH) => {
@@ -280,7 +348,15 @@ impl Path {
                     received.drain(..).for_each(|queued| batch.push(queued));
                 }
                 error = unexpected(stream) => return End::Trouble(trouble(&error)),
-                () = tokio::time::sleep(idle_timeout) => return End::Idle,
+                () = &mut idle => {
+                    let mut line = lock(&self.line);
+                    let until = line.used + idle_timeout;
+                    if !line.busy && until <= Instant::now() {
+                        line.stream = None;
+                        return End::Idle;
+                    }
+                    idle.as_mut().reset(until);
+                }
             }
         }
     }
@@ -327,8 +403,19 @@ struct Batch {
 impl Batch {
     fn push(&mut self, queued: Queued) {
         self.bytes += queued.frame.len();
+        if self.frames.is_empty() {
+            self.written = queued.written;
+        }
         let prefix = length_prefix(queued.frame.len());
         self.frames.push_back((queued, prefix));
+    }
+
+    /// What is not wholly written.
+    fn into_rest(mut self) -> impl Iterator<Item = Queued> {
+        if let Some((first, _)) = self.frames.front_mut() {
+            first.written = self.written;
+        }
+        self.frames.into_iter().map(|(queued, _)| queued)
     }
 
     /// When the first frame may leave; the outer `None` if there is none.

@@ -285,6 +285,10 @@ impl Transport for UdpTransport {
         }
     }
 
+    fn flush(&mut self) {
+        self.tcp.flush();
+    }
+
     fn cast(&mut self, frame: Frame) {
         self.tcp.cast(frame);
     }

@@ -4,12 +4,20 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use antiphon_core::Class;
 use antiphon_core::wire::Incarnation;
 use antiphon_core::wire::frame::{Frame, FrameCodec, Kind};
 use antiphon_net::tcp::{TcpConfig, TcpTransport, listen};
 use antiphon_net::udp::{self, UdpConfig, UdpTransport};
-use antiphon_net::{Input, Inputs};
+use antiphon_net::{Input, Inputs, Transport};
 use bytes::Bytes;
+
+/// Sends a frame in a turn of its own.
+#[allow(dead_code, reason = "not all suites send this way")]
+pub(crate) fn send(transport: &mut dyn Transport, to: SocketAddr, class: Class, frame: Frame) {
+    transport.send(to, class, frame);
+    transport.flush();
+}
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

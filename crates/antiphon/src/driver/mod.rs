@@ -17,6 +17,7 @@
 //! - When the driver ends, in whatever way, every handle is closed first and only then the transport dropped: nobody can
 //!   mistake a handle that still works for a node that still lives (R9).
 
+mod alarm;
 mod clock;
 mod groups;
 mod people;
@@ -37,6 +38,7 @@ use crate::cluster::{ClusterShared, Command, Examined};
 use crate::discovery::Tasks;
 use crate::group::{GroupShared, Membership};
 use crate::{ClusterEvent, Error, Phase, Status};
+use alarm::Alarm;
 use clock::Clock;
 use groups::GroupDriver;
 use people::People;
@@ -60,6 +62,7 @@ pub(crate) struct Settings {
 pub(crate) struct Driver {
     node: Node,
     clock: Clock,
+    alarm: Alarm,
     shared: Arc<ClusterShared>,
     /// `None` only while the node ends.
     transport: Option<Box<dyn Transport>>,
@@ -102,6 +105,7 @@ impl Driver {
         Ok(Self {
             node,
             clock,
+            alarm: Alarm::new().map_err(|source| Error::Timer { source })?,
             shared,
             transport: Some(transport),
             inputs,
@@ -122,9 +126,10 @@ impl Driver {
         }
         self.perform();
         while matches!(self.life, Life::Running | Life::Leaving { .. }) {
-            let sleep = self
-                .next_deadline()
-                .map(|deadline| deadline.since(self.clock.now()));
+            let deadline = self.next_deadline();
+            if let Some(deadline) = deadline {
+                self.alarm.set(&self.clock, deadline);
+            }
             tokio::select! {
                 received = self.inputs.recv_many(&mut inputs, INPUTS_PER_TURN) => {
                     if received == 0 {
@@ -141,14 +146,15 @@ impl Driver {
                     let now = self.clock.now();
                     self.node.set_hints(now, hints);
                 }
-                () = tokio::time::sleep(sleep.unwrap_or_default()), if sleep.is_some() => {}
+                () = self.alarm.rings(&self.clock) => {}
             }
-            self.turn(&mut inputs);
+            self.turn(&mut inputs, deadline);
         }
         self.end().await;
     }
 
-    fn turn(&mut self, inputs: &mut Vec<Input>) {
+    /// `deadline` is when the core wanted to be called at the latest, as it said before what happened meanwhile.
+    fn turn(&mut self, inputs: &mut Vec<Input>, deadline: Option<Time>) {
         if self.shared.is_aborted() {
             self.life = Life::Aborted;
             return;
@@ -164,7 +170,9 @@ impl Driver {
             handle_input(&mut self.node, now, input);
         }
         let now = self.clock.now();
-        if self.node.poll_timeout().is_some_and(|deadline| deadline <= now) {
+        let due = |deadline: Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
+        // What has become due by what has just come in is so in the next turn, at once.
+        if due(deadline) && due(self.node.poll_timeout()) {
             self.node.handle_timeout(now);
         }
         self.leave_when_flushed(now);
@@ -220,6 +228,7 @@ impl Driver {
                 }
             }
         }
+        transport.flush();
     }
 
     fn event(&mut self, event: CoreEvent) {

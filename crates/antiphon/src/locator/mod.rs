@@ -312,6 +312,9 @@ impl Task {
                 transport.send(to, class, frame);
             }
         }
+        if let Some(transport) = &mut self.transport {
+            transport.flush();
+        }
         let mut news = false;
         while let Some(located) = self.core.poll_news() {
             news = true;

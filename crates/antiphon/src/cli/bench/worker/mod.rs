@@ -54,7 +54,12 @@ pub(super) fn run() -> Result<Exit, Failed> {
         .build()
         .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
     let asked = hands::asks();
-    let result = runtime.block_on(live(setup, asked));
+    // A task like the node's: what a runtime blocks on itself is woken by way of the system, also from its own thread.
+    let lived = runtime.spawn(live(setup, asked));
+    let result = match runtime.block_on(lived) {
+        Ok(result) => result,
+        Err(error) => Err(Failed::run(format!("the measurement ended by itself: {error}"))),
+    };
     if let Err(failed) = &result {
         say(&Say::Failed {
             reason: failed.message.clone(),
