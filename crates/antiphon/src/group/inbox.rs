@@ -23,6 +23,8 @@ pub(super) struct Inbox {
     notices: usize,
     /// Messages taken by the application whose credit the driver has not returned yet.
     consumed: u64,
+    /// Bytes of them, about.
+    consumed_bytes: usize,
     /// Nothing more will come.
     pub(super) ended: bool,
 }
@@ -41,7 +43,7 @@ impl Inbox {
     pub(super) fn pop_run(&mut self) -> Option<Run> {
         let run = self.runs.pop_front()?;
         match &run {
-            Run::Messages(messages) => self.took(messages.len() as u64),
+            Run::Messages(messages) => self.took(messages.len() as u64, messages.bytes()),
             Run::Event(_) => self.notices -= 1,
         }
         Some(run)
@@ -54,7 +56,7 @@ impl Inbox {
             if messages.len() == 0 {
                 self.runs.pop_front();
             }
-            self.took(1);
+            self.took(1, message.payload.len());
             return Some(Event::Message(message));
         }
         match self.pop_run()? {
@@ -63,17 +65,20 @@ impl Inbox {
         }
     }
 
-    fn took(&mut self, messages: u64) {
+    fn took(&mut self, messages: u64, bytes: usize) {
         self.messages -= messages;
         self.consumed += messages;
+        self.consumed_bytes += bytes;
     }
 
     pub(super) fn take_consumed(&mut self) -> u64 {
+        self.consumed_bytes = 0;
         std::mem::take(&mut self.consumed)
     }
 
-    pub(super) fn has_consumed(&self) -> bool {
-        self.consumed > 0
+    /// Messages, and about how many bytes, whose credit is to be returned.
+    pub(super) fn consumed(&self) -> (u64, usize) {
+        (self.consumed, self.consumed_bytes)
     }
 
     pub(super) fn len(&self) -> usize {
