@@ -7,6 +7,8 @@ use antiphon::console::protocol::{
     Accuser, Forming, Happened, Happening, Member, Members, Recovered, Recovery, RefusedNode, Suspicion, Why,
 };
 
+use crate::cli::node::human::finds;
+
 /// As wide as a time and what follows it.
 const INDENT: &str = "                         ";
 
@@ -331,16 +333,7 @@ fn describe(what: &Happening) -> String {
             source,
             found,
             problem,
-        } => {
-            let found = match found.as_slice() {
-                [] => "nobody".to_owned(),
-                found => found.join(", "),
-            };
-            match problem {
-                None => format!("{source} finds {found}"),
-                Some(problem) => format!("{source}: {problem}; in use: {found}"),
-            }
-        }
+        } => finds(source, found, problem.as_deref()),
         Happening::Refused { reason, fatal } => {
             let then = if *fatal { "" } else { "; trying again" };
             format!("refused by the cluster: {reason}{then}")

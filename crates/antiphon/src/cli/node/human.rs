@@ -55,6 +55,18 @@ pub(crate) fn members(view: &NodeView) -> String {
     text
 }
 
+/// What a source of addresses has found.
+pub(crate) fn finds(source: &str, found: &[String], problem: Option<&str>) -> String {
+    let found = match found {
+        [] => "nobody".to_owned(),
+        found => found.join(", "),
+    };
+    match problem {
+        None => format!("{source} finds {found}"),
+        Some(problem) => format!("{source}: {problem}\n- in use: {found}"),
+    }
+}
+
 fn describe(line: &Line) -> String {
     match line {
         Line::Ready {
@@ -116,16 +128,7 @@ fn describe(line: &Line) -> String {
             source,
             found,
             problem,
-        } => {
-            let found = match found.as_slice() {
-                [] => "nobody".to_owned(),
-                found => found.join(", "),
-            };
-            match problem {
-                None => format!("{source} finds {found}"),
-                Some(problem) => format!("{source}: {problem}\n- in use: {found}"),
-            }
-        }
+        } => finds(source, found, problem.as_deref()),
         Line::Forming {
             missing,
             present,

@@ -11,7 +11,7 @@
 //! slow reader of stdout fills the queue, then its group's credit, then its senders wait; views and votes go on. The
 //! first signal leaves in order, the second ends the process at once.
 
-mod human;
+pub(crate) mod human;
 mod session;
 mod spool;
 mod stdin;
