@@ -193,6 +193,8 @@ bugs! {
     CutWithoutQuiet,
     /// A node that was stopped takes what it missed for the silence of the others (G37).
     AccuseWhenStarved,
+    /// Timers that are served late show nothing: only a node that was stopped for long missed anything (G37).
+    LateTimersAreNothing,
     /// A frame that is to be passed on is dropped (R20).
     PassOnNothing,
     /// Who is to pass a frame on asks another member to do it, if its own path is dead (R20).

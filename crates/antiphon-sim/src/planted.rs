@@ -197,6 +197,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Multicast", "multicast-fails"),
     ("Hears", "multicast-is-not-heard"),
     ("Starved", "starved-observers"),
+    ("LateTimers", "starved-observers"),
     ("PassOn", "r20-relays-die"),
     ("PassOn", "r20-black-holes"),
     ("Relay", "r20-relays-die"),

@@ -40,6 +40,7 @@ impl Attention {
     pub(crate) fn awake(&mut self, now: Time, due: Option<Time>) -> Option<Duration> {
         let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
         self.last_active = Some(now);
+        let due = due.filter(|_| !planted!(LateTimersAreNothing));
         let late = due.map_or(Duration::ZERO, |due| now.since(due));
         let stopped = gap > self.heartbeat * 2;
         // What came meanwhile came while it did not look; no more than that.

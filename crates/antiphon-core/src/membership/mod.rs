@@ -319,7 +319,11 @@ impl Membership {
 
     /// Something else came or was asked of this node: it runs.
     pub(crate) fn awake(&mut self, now: Time) {
-        self.cx.detector.awake(now);
+        match &self.phase {
+            // What comes may come first when a node goes on, before the timer that shows how late it is.
+            Phase::Seated(seat) => self.cx.detector.served(now, seat.next_heartbeat),
+            Phase::Seeking(_) | Phase::Stopped => self.cx.detector.awake(now),
+        }
     }
 
     /// What this node missed by itself since this was asked last.
@@ -329,10 +333,7 @@ impl Membership {
 
     /// A deadline passed, or may have.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        match &self.phase {
-            Phase::Seated(seat) => self.cx.detector.served(now, seat.next_heartbeat),
-            Phase::Seeking(_) | Phase::Stopped => self.cx.detector.awake(now),
-        }
+        self.awake(now);
         if let Some((missed, within)) = self.cx.detector.take_starvation(now) {
             self.cx.event(Event::Starved { missed, within });
         }

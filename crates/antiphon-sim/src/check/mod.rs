@@ -9,6 +9,7 @@
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
+mod attention;
 mod chain;
 mod cuts;
 mod delivery;
@@ -168,6 +169,7 @@ pub fn check(trace: &Trace) -> Report {
     links::check(&history, &mut report);
     cuts::check(&history, &mut report);
     paths::check(&history, &mut report);
+    attention::check(trace, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

@@ -71,8 +71,7 @@ impl Ground {
             Seen::Cut { from, to, cut: true } => {
                 self.cut.insert((*from, *to));
             }
-            Seen::Cut { from, to, cut: false } => {
-                self.cut.remove(&(*from, *to));
+            Seen::Cut { from, to, cut: false } if self.cut.remove(&(*from, *to)) => {
                 self.mended.insert((*from, *to), at);
             }
             Seen::Disturbed { slot, until, stopped } => {
@@ -159,13 +158,13 @@ impl Ground {
     }
 }
 
-/// Who accuses somebody of silence, if that is all there is against it.
-fn deaf_accusers(departure: &Departure) -> Vec<Incarnation> {
-    let deaf = |accusation: &&Accusation| {
-        matches!(
-            accusation.evidence,
-            Evidence::Silent { .. } | Evidence::ConnectionLost
-        )
+/// Who accuses somebody of silence, if that is all there is against it. Observers say only that they do not hear it well enough; where some
+/// hosts lose what they send, that need not be silence.
+fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
+    let deaf = |accusation: &&Accusation| match accusation.evidence {
+        Evidence::Silent { .. } | Evidence::ConnectionLost => true,
+        Evidence::Observed => !some_lose,
+        _ => false,
     };
     match &departure.cause {
         Cause::Unreachable { from } => vec![*from],
@@ -200,7 +199,7 @@ fn removals(trace: &Trace, report: &mut Report) {
         for departure in &view.departed {
             own_pauses(trace, &ground, line.at, view, departure, report);
             let gone = departure.member.incarnation;
-            let accusers = deaf_accusers(departure);
+            let accusers = deaf_accusers(departure, trace.faulty.is_some());
             if accusers.is_empty() || !judged.insert((view.lineage, view.id, gone)) {
                 continue;
             }
@@ -213,10 +212,15 @@ fn removals(trace: &Trace, report: &mut Report) {
                     departure.member.name, view.id, departure.cause
                 )
             });
-            let bridges: Option<Vec<Incarnation>> = accusers
-                .iter()
+            // All observers are named, also those that heard it.
+            let heard_it = |accuser: &Incarnation| ground.well(since, *accuser, gone);
+            let observed = |accusation: &Accusation| accusation.evidence == Evidence::Observed;
+            let observed = departure.accusers.iter().any(observed);
+            let deaf = accusers.iter().filter(|accuser| !(observed && heard_it(accuser)));
+            let bridges: Option<Vec<Incarnation>> = deaf
                 .map(|accuser| ground.bridge(since, &members, *accuser, gone))
                 .collect();
+            let bridges = bridges.filter(|bridges| !bridges.is_empty());
             report.check("G36", line.at, bridges.is_none(), || {
                 format!(
                     "{} is removed by {} as {:?}, accused by {accusers:?}, although {bridges:?} heard it and them",
@@ -336,12 +340,16 @@ mod tests {
 
     /// Process 2 of three is removed, accused of silence by process 0; whatever is good, is good for long.
     fn removed_after(faults: &[Seen]) -> Vec<&'static str> {
+        removed(&Evidence::Silent { for_ms: 1500 }, faults)
+    }
+
+    fn removed(evidence: &Evidence, faults: &[Seen]) -> Vec<&'static str> {
         let mut story = Story::of(3, Order::Fifo);
         story.trace.pair_patience = 0;
         for fault in faults {
             story.add(ProcessId::MAX, fault.clone());
         }
-        story.node_view(&[0, 1], &[0, 1, 2], 2, &[0, 1]);
+        story.node_view_by(evidence, &[0, 1], &[0, 1, 2], 2, &[0, 1]);
         broken(&story)
     }
 
@@ -353,6 +361,20 @@ mod tests {
     fn a_member_removed_although_another_heard_both_is_rejected() {
         assert!(removed_after(&[cut(0, 2), cut(2, 0)]).contains(&"G36"));
         assert!(removed_after(&[cut(2, 0)]).contains(&"G36"));
+    }
+
+    #[test]
+    fn a_member_removed_by_observers_is_judged_like_one_called_silent() {
+        let observed = |faults: &[Seen]| removed(&Evidence::Observed, faults);
+        assert!(observed(&[cut(0, 2), cut(2, 0)]).contains(&"G36"));
+        assert!(!observed(&[cut(2, 0), cut(1, 2)]).contains(&"G36"));
+        let stopped = Seen::Disturbed {
+            slot: 0,
+            until: 1_000_000,
+            stopped: true,
+        };
+        assert!(observed(&[stopped]).contains(&"G37"));
+        assert!(observed(&[]).contains(&"G37"), "they could hear it");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::world::addr_of;
 /// A trace in the making. Process `p` runs at slot `p` as incarnation `p + 1`.
 pub(super) struct Story {
     pub(super) trace: Trace,
-    now: u64,
+    pub(super) now: u64,
     order: Order,
     /// Whether messages are sent and delivered as safe.
     pub(super) safe: bool,
@@ -52,6 +52,7 @@ impl Story {
         };
         // Stories are short: no path has been good for long enough to judge removals by.
         story.trace.pair_patience = 5_000_000;
+        story.trace.heartbeat = 200_000;
         story.trace.longest_silence = 5_000_000;
         story.trace.seeds = (0..processes).map(addr_of).collect();
         let all: Vec<ProcessId> = (0..processes).collect();
@@ -93,6 +94,10 @@ impl Story {
     }
 
     pub(super) fn view(members: &[ProcessId], before: &[ProcessId], counter: u32) -> NodeView {
+        Self::view_by(&Evidence::Silent { for_ms: 1500 }, members, before, counter)
+    }
+
+    fn view_by(evidence: &Evidence, members: &[ProcessId], before: &[ProcessId], counter: u32) -> NodeView {
         let departed = before
             .iter()
             .filter(|old| !members.contains(old))
@@ -101,7 +106,7 @@ impl Story {
                 cause: Cause::Crashed,
                 accusers: vec![Accusation {
                     accuser: incarnation(members[0]),
-                    evidence: Evidence::Silent { for_ms: 1500 },
+                    evidence: evidence.clone(),
                     before_ms: 3,
                 }],
             });
@@ -130,7 +135,20 @@ impl Story {
         counter: u32,
         by: &[ProcessId],
     ) {
-        let view = Arc::new(Self::view(members, before, counter));
+        let silent = Evidence::Silent { for_ms: 1500 };
+        self.node_view_by(&silent, members, before, counter, by);
+    }
+
+    /// The same; whoever is not in it any more was accused so.
+    pub(super) fn node_view_by(
+        &mut self,
+        evidence: &Evidence,
+        members: &[ProcessId],
+        before: &[ProcessId],
+        counter: u32,
+        by: &[ProcessId],
+    ) {
+        let view = Arc::new(Self::view_by(evidence, members, before, counter));
         for process in members {
             self.ballot(*process, &view, 0, BallotStep::Accepted);
         }

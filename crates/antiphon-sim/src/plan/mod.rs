@@ -158,10 +158,14 @@ pub struct Network {
     pub icmp_percent: u32,
 }
 
+/// A path that loses so much is one that nobody may count on, nor on one that leads over it: of a thousand heartbeats one is missed three
+/// times in a row.
+pub(crate) const HARDLY_A_PATH_PPM: u32 = 100_000;
+
 impl Network {
     /// Whether it may well lose or delay so much that silence is no sign of anything.
     pub(crate) fn is_rough(&self) -> bool {
-        self.loss_ppm > 100_000
+        self.loss_ppm >= HARDLY_A_PATH_PPM
             || self.bytes_per_s > 0
             || self.latency + self.jitter + self.reorder_within > 100_000
             || self.corrupt_ppm + self.truncate_ppm + self.break_ppm > 50_000

@@ -9,11 +9,8 @@ use bytes::Bytes;
 use super::process::Input;
 use super::{Door, Happening, World, addr_of};
 use crate::agenda::Micros;
-use crate::plan::{Action, Network, Who};
+use crate::plan::{Action, HARDLY_A_PATH_PPM, Network, Who};
 use crate::trace::{Ending, ProcessId, Seen, Slot};
-
-/// A path that loses so much is none for the checkers.
-const HARDLY_A_PATH_PPM: u32 = 300_000;
 
 impl World {
     /// Performs one action now. Returns whether it did anything.
@@ -89,9 +86,7 @@ impl World {
                     for door in self.doors(b) {
                         self.path_mut(a, door).loss_ppm = *ppm;
                     }
-                    // Nobody may count on a path like that, nor on one that leads over it.
-                    let cut = *ppm >= HARDLY_A_PATH_PPM;
-                    self.note(ProcessId::MAX, Seen::Cut { from: a, to: b, cut });
+                    self.note_path(a, b);
                 }
                 true
             }
@@ -266,9 +261,19 @@ impl World {
         path.rejecting = rejecting;
         if path.blocked.is_none() {
             path.blocked = Some(now);
-            self.note(ProcessId::MAX, Seen::Cut { from, to, cut: true });
+            self.note_path(from, to);
             self.watch_keepalives(from, door);
         }
+    }
+
+    /// Notes whether somebody may count on a path, when anything of it has changed.
+    fn note_path(&mut self, from: Slot, to: Slot) {
+        let bad = |link| {
+            let path = self.path(from, Door { slot: to, link });
+            path.blocked.is_some() || path.loss_ppm >= HARDLY_A_PATH_PPM
+        };
+        let cut = (0..self.plan.links).any(bad);
+        self.note(ProcessId::MAX, Seen::Cut { from, to, cut });
     }
 
     fn unblock(&mut self, from: Slot, to: Slot) {
@@ -282,9 +287,7 @@ impl World {
         path.clogged_until = 0;
         if let Some(since) = path.blocked.take() {
             let cut_for = self.now - since;
-            let open =
-                (0..self.plan.links).all(|link| self.path(from, Door { slot: to, link }).blocked.is_none());
-            self.note(ProcessId::MAX, Seen::Cut { from, to, cut: !open });
+            self.note_path(from, to);
             self.unstall_streams(from, door);
             // Those of the other direction may wait for what answers them: the reset of a reader that is gone.
             self.unstall_streams(to, door.facing(from));
@@ -350,8 +353,17 @@ impl World {
             proxy_percent: self.network.proxy_percent,
             ..Network::default()
         };
-        self.paths.iter_mut().for_each(|path| path.loss_ppm = 0);
         self.heal();
+        let hosts = self.hosts.len();
+        for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
+            let mut lost = false;
+            for door in self.doors(to) {
+                lost |= std::mem::take(&mut self.path_mut(from, door).loss_ppm) > 0;
+            }
+            if lost {
+                self.note_path(from, to);
+            }
+        }
         for slot in 0..self.told.len() {
             self.tell(slot, (0..self.hosts.len()).collect());
         }
@@ -362,6 +374,8 @@ impl World {
             if self.processes[id].foreign {
                 self.end(id, Ending::Killed);
             } else {
+                // What was to last longer ends now.
+                self.disturb(slot, 0, true);
                 self.release(id);
             }
         }

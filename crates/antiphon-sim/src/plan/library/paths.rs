@@ -111,8 +111,21 @@ impl Story<'_> {
         self.plan.duration = 34 * SECONDS;
     }
 
-    /// Many are stopped at the same time, a majority at times, and go on at the same time: who ran all the while is not to blame. And who
-    /// lost power meanwhile is missed, but not for longer than anybody ran.
+    /// A host that gives a process little of its time: so that its timers are late, or also so that it hears nothing for several heartbeats.
+    fn duty_cycle(&mut self, at: u64, length: u64, slot: Slot) {
+        let heartbeat = self.plan.profile.heartbeat.as_micros() as u64;
+        let most = if self.random.percent(50) { 19 } else { 40 };
+        let stop = self.random.range(heartbeat * 8 / 10, heartbeat * most / 10);
+        let run = self.ms(20, 100);
+        let mut next = at + self.random.below(stop);
+        while next < at + length {
+            self.at(next, Action::Pause(Who::Slot(slot), stop));
+            next += stop + run;
+        }
+    }
+
+    /// Many are stopped at the same time, a majority at times, and go on at the same time, or run for a little of the time only: who ran all
+    /// the while is not to blame. And who lost power meanwhile is missed, but not for longer than anybody ran.
     pub(super) fn starved_observers(&mut self) {
         self.plan.seeds = self.nodes;
         self.plan.load.every = 100 * MILLIS;
@@ -124,9 +137,16 @@ impl Story<'_> {
             self.random.shuffle(&mut slots);
             let length = self.ms(300, 9_000);
             let gone = self.random.percent(60).then(|| slots.pop()).flatten();
-            for slot in slots.into_iter().take(count) {
-                let apart = self.random.below(40 * MILLIS);
-                self.at(at + apart, Action::Pause(Who::Slot(slot), length));
+            slots.truncate(count);
+            if self.random.percent(50) {
+                for slot in slots {
+                    let apart = self.random.below(40 * MILLIS);
+                    self.at(at + apart, Action::Pause(Who::Slot(slot), length));
+                }
+            } else {
+                slots
+                    .into_iter()
+                    .for_each(|slot| self.duty_cycle(at, length, slot));
             }
             if let Some(gone) = gone {
                 self.at(at + length / 2, Action::PowerOff(Who::Slot(gone)));

@@ -1,0 +1,149 @@
+//! G37, its other half. Whoever did not run for a good part of its time says so: whoever runs the host should know.
+//!
+//! What a node must have noticed of a stop is all but one heartbeat of it. It sums that up over 50 heartbeats and tells five at once; two such sums touch any
+//! 50 heartbeats, so whoever missed ten of those has told.
+
+use std::collections::BTreeMap;
+
+use super::Report;
+use crate::agenda::Micros;
+use crate::trace::{ProcessId, Seen, Slot, Trace};
+
+/// Over how many heartbeats what was missed is summed up.
+const WINDOW_BEATS: u64 = 50;
+/// Whoever missed so many of them must have said so.
+const TOLD_BEATS: u64 = 10;
+
+/// One process, since it is in a view under its present incarnation.
+#[derive(Default)]
+struct Watch {
+    /// When it was stopped, and went on.
+    stops: Vec<(Micros, Micros)>,
+    /// When it said so.
+    told: Vec<Micros>,
+    /// When it must have come to it.
+    judged_at: Option<Micros>,
+}
+
+impl Watch {
+    fn stop(&mut self, at: Micros, until: Micros, heartbeat: Micros) {
+        match self.stops.last_mut() {
+            // The last word says when it goes on.
+            Some((_, end)) if *end >= at => *end = until,
+            _ => self.stops.push((at, until)),
+        }
+        self.judged_at = Some(until + heartbeat);
+    }
+
+    /// What it missed of the time before its last stop ended, if it is so much that it must have been told, and whether it was.
+    fn judge(&self, heartbeat: Micros) -> Option<(Micros, bool)> {
+        let window = heartbeat * WINDOW_BEATS;
+        let (_, last) = *self.stops.last()?;
+        let lately = self.stops.iter().filter(|(begin, _)| *begin + window >= last);
+        let missed: Micros = lately
+            .map(|(begin, end)| end.saturating_sub(*begin).saturating_sub(heartbeat))
+            // Less than that is not summed up.
+            .filter(|missed| *missed > heartbeat / 5)
+            .sum();
+        let since = last.saturating_sub(2 * window + missed);
+        let told = self.told.iter().any(|told| *told >= since);
+        (missed >= heartbeat * TOLD_BEATS).then_some((missed, told))
+    }
+}
+
+pub(super) fn check(trace: &Trace, report: &mut Report) {
+    let heartbeat = trace.heartbeat;
+    let mut places: BTreeMap<Slot, ProcessId> = BTreeMap::new();
+    let mut watches: BTreeMap<ProcessId, Watch> = BTreeMap::new();
+    for line in &trace.lines {
+        for (process, watch) in &mut watches {
+            let Some(at) = watch.judged_at.take_if(|at| *at < line.at) else {
+                continue;
+            };
+            if let Some((missed, told)) = watch.judge(heartbeat) {
+                report.check("G37", at, told, || {
+                    format!(
+                        "process {process} did not run for {} ms, and does not say so",
+                        missed / 1000
+                    )
+                });
+            }
+        }
+        match &line.what {
+            Seen::Started { slot, .. } => {
+                places.insert(*slot, line.process);
+            }
+            // A fresh incarnation begins to count anew.
+            Seen::Incarnation(_) | Seen::Ended(_) | Seen::AskedToLeave => {
+                watches.remove(&line.process);
+            }
+            Seen::NodeView(_) => {
+                watches.entry(line.process).or_default();
+            }
+            Seen::Starved(_) => {
+                if let Some(watch) = watches.get_mut(&line.process) {
+                    watch.told.push(line.at);
+                }
+            }
+            Seen::Disturbed { slot, until, stopped } => {
+                let Some(watch) = places.get(slot).and_then(|process| watches.get_mut(process)) else {
+                    continue;
+                };
+                if *stopped {
+                    watch.stop(line.at, *until, heartbeat);
+                } else {
+                    // What a slow process notices of its stops is not known.
+                    *watch = Watch::default();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::Order;
+
+    use super::super::testing::Story;
+    use super::*;
+    use crate::agenda::MILLIS;
+
+    /// Whether a run is rejected in which a node of three was stopped for so long, so many times, and said so or not.
+    fn rejected(stop: Micros, times: u32, says_so: bool) -> bool {
+        let mut story = Story::of(3, Order::Fifo);
+        for _ in 0..times {
+            let until = story.now + stop;
+            let slot = 1;
+            story.add(
+                ProcessId::MAX,
+                Seen::Disturbed {
+                    slot,
+                    until,
+                    stopped: true,
+                },
+            );
+            story.now += stop + 10 * MILLIS;
+        }
+        if says_so {
+            story.add(1, Seen::Starved(stop));
+        }
+        story.now += 300 * MILLIS;
+        story.add(ProcessId::MAX, Seen::Fault("later".to_owned()));
+        let report = crate::check::check(&story.trace);
+        report
+            .violations
+            .iter()
+            .any(|violation| violation.guarantee == "G37")
+    }
+
+    #[test]
+    fn a_node_that_does_not_say_that_it_was_stopped_is_rejected() {
+        assert!(rejected(3_000 * MILLIS, 1, false));
+        assert!(!rejected(3_000 * MILLIS, 1, true));
+        assert!(rejected(380 * MILLIS, 20, false), "little by little");
+        assert!(!rejected(380 * MILLIS, 20, true));
+        assert!(!rejected(1_000 * MILLIS, 1, false), "not worth it");
+        assert!(!rejected(220 * MILLIS, 20, false));
+    }
+}
