@@ -188,7 +188,7 @@ impl Builder {
     /// The first address of a node with several; the others may follow it, `10.0.0.1:7400/10.1.0.1:7400`, so that it is found
     /// while its first network is down. Names are resolved once, at the start.
     ///
-    /// Among them may be [`Source`]s as text (`dns:db.example:7400`, `srv:_antiphon._udp.example`, `file:/etc/nodes`, `multicast`), whose
+    /// Among them may be [`Source`]s as text (`dns:db.example:7400`, `srv:_antiphon._tcp.example`, `file:/etc/nodes`, `multicast`), whose
     /// addresses are found again and again, as with [`discover`](Builder::discover). Those are only asked: they do not count for the majority.
     pub fn seeds(mut self, seeds: impl IntoIterator<Item = impl ToString>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.to_string()));

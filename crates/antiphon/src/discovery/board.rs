@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_core::{Hints, MAX_HINTS};
+use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS};
 use tokio::sync::watch;
 
 use crate::ClusterEvent;
@@ -70,12 +70,30 @@ impl Board {
 
     fn update(&self, index: usize, found: Option<Vec<SocketAddr>>, problem: Option<String>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = &mut entries[index];
         let mut problem = problem;
-        let found = found.map(|found| self.admit(found, &mut problem));
-        let changed = found.as_ref().is_some_and(|found| *found != entry.found);
+        let found = found.map(|found| admit(self.confined, found, &mut problem));
+        let changed = found.as_ref().is_some_and(|found| *found != entries[index].found);
         if let Some(found) = found.filter(|_| changed) {
-            entry.found = found;
+            entries[index].found = found;
+        }
+        let (finds, of) = (entries[index].finds, |finds: Finds, most: usize| {
+            let entries = entries.iter().filter(|entry| entry.finds == finds);
+            by_turns(&entries.map(|entry| &entry.found[..]).collect::<Vec<_>>(), most)
+        });
+        let hints = Hints {
+            nodes: of(Finds::Nodes, MAX_HINTS),
+            locators: of(Finds::Locators, MAX_LOCATORS),
+        };
+        let (used, most) = match finds {
+            Finds::Nodes => (&hints.nodes, MAX_HINTS),
+            Finds::Locators => (&hints.locators, MAX_LOCATORS),
+        };
+        let entry = &mut entries[index];
+        let unused = entry.found.iter().filter(|addr| !used.contains(addr)).count();
+        if unused > 0 {
+            problem.get_or_insert_with(|| {
+                format!("{unused} of these addresses are left out: {most} are used of all sources together, by turns")
+            });
         }
         let news = changed || problem != entry.problem || !entry.told;
         entry.problem = problem;
@@ -84,38 +102,8 @@ impl Board {
             self.tell(entry);
         }
         if changed {
-            let of = |finds: Finds| -> Vec<SocketAddr> {
-                let found = entries.iter().filter(|entry| entry.finds == finds);
-                let found: BTreeSet<SocketAddr> = found.flat_map(|entry| &entry.found).copied().collect();
-                found.into_iter().collect()
-            };
-            self.hints.send_replace(Hints {
-                nodes: of(Finds::Nodes),
-                locators: of(Finds::Locators),
-            });
+            self.hints.send_replace(hints);
         }
-    }
-
-    /// Of what a source found, what may be used; what is wrong with the rest is a problem of the source.
-    fn admit(&self, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
-        let (usable, dropped): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
-            .into_iter()
-            .filter(|addr| addr.port() != 0 && !addr.ip().is_unspecified() && !addr.ip().is_multicast())
-            .partition(|addr| !self.confined || addr.ip().to_canonical().is_loopback());
-        let first = dropped.iter().next();
-        if let Some(first) = first {
-            problem.get_or_insert_with(|| {
-                format!(
-                    "{first} and others are left out: they are not loopback addresses, and there is no key. Give a key \
-                     (--key-file FILE), or say that the network is trusted (--insecure)"
-                )
-            });
-        }
-        if usable.len() > MAX_HINTS {
-            problem
-                .get_or_insert_with(|| format!("{} addresses; the first {MAX_HINTS} are used", usable.len()));
-        }
-        usable.into_iter().take(MAX_HINTS).collect()
     }
 
     fn tell(&self, entry: &Entry) {
@@ -132,6 +120,42 @@ impl Board {
             problem: entry.problem.clone(),
         });
     }
+}
+
+/// Of what a source found, what may be used; what is wrong with the rest is a problem of the source. Without a key a node is `confined` to
+/// loopback addresses.
+pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
+    let (usable, dropped): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
+        .into_iter()
+        .filter(|addr| addr.port() != 0 && !addr.ip().is_unspecified() && !addr.ip().is_multicast())
+        .partition(|addr| !confined || addr.ip().to_canonical().is_loopback());
+    let first = dropped.iter().next();
+    if let Some(first) = first {
+        problem.get_or_insert_with(|| {
+            format!(
+                "{first} and others are left out: they are not loopback addresses, and there is no key. Give a key \
+                 (--key-file FILE), or say that the network is trusted (--insecure)"
+            )
+        });
+    }
+    if usable.len() > MAX_HINTS {
+        problem.get_or_insert_with(|| format!("{} addresses; the first {MAX_HINTS} are used", usable.len()));
+    }
+    usable.into_iter().take(MAX_HINTS).collect()
+}
+
+/// One of each list, then the next of each, until there are so many: one that is long or wrong does not hide the others.
+fn by_turns(lists: &[&[SocketAddr]], most: usize) -> Vec<SocketAddr> {
+    let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
+    let (mut chosen, mut known) = (Vec::new(), BTreeSet::new());
+    for turn in 0..longest {
+        for addr in lists.iter().filter_map(|list| list.get(turn)) {
+            if chosen.len() < most && known.insert(*addr) {
+                chosen.push(*addr);
+            }
+        }
+    }
+    chosen
 }
 
 /// Where one source says what it has found.
@@ -244,6 +268,37 @@ mod tests {
         assert!(
             problem.contains("10.0.0.2") && problem.contains("--key-file"),
             "{problem}"
+        );
+    }
+
+    #[test]
+    fn a_source_with_too_many_addresses_does_not_hide_the_others_and_says_what_it_lost() {
+        let board = board(false);
+        let (crowd, few) = (
+            board.place("crowd".into(), Finds::Nodes),
+            board.place("few".into(), Finds::Nodes),
+        );
+        let mut events = board.shared.hub().subscribe();
+        let three: Vec<SocketAddr> = (1..4)
+            .map(|port| SocketAddr::from(([10, 1, 0, 1], port)))
+            .collect();
+        few.found(three.clone());
+        crowd.found(
+            (1..257)
+                .map(|port| SocketAddr::from(([10, 0, 0, 1], port)))
+                .collect(),
+        );
+        let nodes = board.hints().borrow().nodes.clone();
+        assert_eq!(nodes.len(), MAX_HINTS);
+        assert!(three.iter().all(|addr| nodes.contains(addr)));
+        let problem = std::iter::from_fn(|| events.try_next()).find_map(|event| match event {
+            ClusterEvent::Discovery { source, problem, .. } if source == "crowd" => problem,
+            _ => None,
+        });
+        assert!(
+            problem
+                .expect("it is said")
+                .starts_with("3 of these addresses are left out")
         );
     }
 

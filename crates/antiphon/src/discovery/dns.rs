@@ -2,58 +2,169 @@
 //!
 //! An answer replaces what was found before; no answer, or an empty one, does not: a DNS server that is restarted, or a service none
 //! of whose hosts is ready, must not make nodes forget each other. So an address that is no longer there may be asked in vain for a
-//! while, which costs a connection attempt.
+//! while, which costs a connection attempt. Of several names each is for itself: none waits for another, and one that fails
+//! keeps what it had.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_core::MAX_HINTS;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::board::Place;
 use super::resolver::Resolver;
-use super::source::Kind;
+use super::source::{Kind, Source};
 use super::tasks::Pace;
 
 /// Resolves one name again and again.
 pub(super) async fn run(kind: Kind, resolver: Resolver, place: Place, mut pace: Pace) {
+    let mut names = Names::default();
     loop {
-        let (found, problem) = resolve(std::slice::from_ref(&kind), &resolver).await;
-        let failed = found.is_empty();
-        match (failed, problem) {
-            (false, None) => place.found(found),
-            (false, Some(problem)) => place.partly(found, problem),
-            (true, problem) => place.failed(problem.unwrap_or_else(|| "nothing was found".to_owned())),
-        }
+        let (found, problem) = names.resolve(std::slice::from_ref(&kind), &resolver).await;
+        let failed = problem.is_some();
+        tell(&place, found, problem);
         pace.rest(failed).await;
     }
 }
 
-/// The addresses of these, and what is wrong with the first of them that has none.
-pub(super) async fn resolve(kinds: &[Kind], resolver: &Resolver) -> (Vec<SocketAddr>, Option<String>) {
-    let mut found = Vec::new();
-    let mut problem = None;
-    let mut note = |result: Result<Vec<SocketAddr>, String>| match result {
-        Ok(addrs) => found.extend(addrs),
-        Err(reason) => {
-            problem.get_or_insert(reason);
-        }
-    };
-    for kind in kinds {
-        match kind {
-            Kind::Fixed(addr) => note(Ok(vec![*addr])),
-            Kind::Dns { name, port } => note(addresses(resolver, name, *port).await),
-            Kind::Srv { name } => match resolver.services(name).await {
-                Err(reason) => note(Err(reason)),
-                Ok(services) => {
-                    for (host, port) in services {
-                        note(addresses(resolver, &host, port).await);
-                    }
-                }
-            },
-            Kind::File { .. } | Kind::Multicast { .. } | Kind::Own { .. } => {}
-        }
+/// Says what was found, with what is kept from before, and what is wrong.
+pub(super) fn tell(place: &Place, found: Vec<SocketAddr>, problem: Option<String>) {
+    match (found.is_empty(), problem) {
+        (false, None) => place.found(found),
+        (false, Some(problem)) => place.partly(found, problem),
+        (true, problem) => place.failed(problem.unwrap_or_else(|| "nothing was found".to_owned())),
     }
-    (found, problem)
+}
+
+/// All names of a look are given this long together.
+const WITHIN: Duration = Duration::from_secs(6);
+/// So many are asked for at the same time.
+const AT_ONCE: usize = 32;
+
+/// Names, and what each was resolved to last.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// By how it is written.
+    known: BTreeMap<String, Vec<SocketAddr>>,
+}
+
+impl Names {
+    /// The addresses of these, and what is wrong with the first of them that was not resolved wholly.
+    pub(super) async fn resolve(
+        &mut self,
+        kinds: &[Kind],
+        resolver: &Resolver,
+    ) -> (Vec<SocketAddr>, Option<String>) {
+        let until = Instant::now() + WITHIN;
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let mut tasks = JoinSet::new();
+        for (index, kind) in kinds.iter().enumerate() {
+            let (kind, resolver, turns) = (kind.clone(), resolver.clone(), turns.clone());
+            tasks.spawn(async move {
+                // The semaphore is never closed.
+                let _turn = turns.acquire().await;
+                (index, addresses_of(&kind, &resolver).await)
+            });
+        }
+        let mut answers = BTreeMap::new();
+        while let Ok(Some(answer)) = timeout_at(until, tasks.join_next()).await {
+            answers.extend(answer);
+        }
+        let before = std::mem::take(&mut self.known);
+        let (mut found, mut problem) = (Vec::new(), None);
+        for (index, kind) in kinds.iter().enumerate() {
+            let shown = Source(kind.clone()).to_string();
+            let late = || {
+                (
+                    Vec::new(),
+                    Some(format!("{shown} has no answer within {} s", WITHIN.as_secs())),
+                )
+            };
+            let (mut addrs, trouble) = answers.remove(&index).unwrap_or_else(late);
+            if trouble.is_some() {
+                addrs.extend(before.get(&shown).into_iter().flatten());
+                addrs.sort_unstable();
+                addrs.dedup();
+                addrs.truncate(MAX_HINTS);
+            }
+            found.extend(&addrs);
+            problem = problem.or(trouble);
+            self.known.insert(shown, addrs);
+        }
+        (found, problem)
+    }
+}
+
+/// The addresses of one of these, and what is wrong if they are not all.
+async fn addresses_of(kind: &Kind, resolver: &Resolver) -> (Vec<SocketAddr>, Option<String>) {
+    match kind {
+        Kind::Fixed(addr) => (vec![*addr], None),
+        Kind::Dns { name, port } => parted(addresses(resolver, name, *port).await),
+        Kind::Srv { name } => {
+            let services = match resolver.services(name).await {
+                Ok(services) => services,
+                Err(problem) => return (Vec::new(), Some(problem)),
+            };
+            // As many as one answer has, which is bounded.
+            let mut hosts = JoinSet::new();
+            for (host, port) in services {
+                let resolver = resolver.clone();
+                hosts.spawn(async move { addresses(&resolver, &host, port).await });
+            }
+            let (mut found, mut problem) = (Vec::new(), None);
+            while let Some(Ok(answer)) = hosts.join_next().await {
+                let (addrs, trouble) = parted(answer);
+                found.extend(addrs);
+                problem = problem.or(trouble);
+            }
+            (found, problem)
+        }
+        Kind::File { .. } | Kind::Multicast { .. } | Kind::Own { .. } => (Vec::new(), None),
+    }
+}
+
+fn parted(answer: Result<Vec<SocketAddr>, String>) -> (Vec<SocketAddr>, Option<String>) {
+    match answer {
+        Ok(found) => (found, None),
+        Err(problem) => (Vec::new(), Some(problem)),
+    }
 }
 
 async fn addresses(resolver: &Resolver, name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = resolver.addresses(name).await?;
     Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
+}
+
+#[cfg(all(test, feature = "dns"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_whose_server_is_silent_hold_up_nobody_and_keep_what_they_had() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let resolver = Resolver::new(&[silent.local_addr().unwrap()]).unwrap();
+        let (fixed, before): (SocketAddr, SocketAddr) =
+            ("10.0.0.1:1".parse().unwrap(), "10.0.0.9:7400".parse().unwrap());
+        let named = |number| Kind::Dns {
+            name: format!("n{number}.example"),
+            port: 7400,
+        };
+        let kinds: Vec<Kind> = (0..20).map(named).chain([Kind::Fixed(fixed)]).collect();
+        let mut names = Names::default();
+        names.known.insert("dns:n7.example:7400".to_owned(), vec![before]);
+        let began = Instant::now();
+        let (found, problem) = names.resolve(&kinds, &resolver).await;
+        assert_eq!(found, [before, fixed]);
+        assert!(problem.unwrap().contains("n0.example"));
+        assert!(
+            began.elapsed() < WITHIN * 2,
+            "all at the same time: {:?}",
+            began.elapsed()
+        );
+        assert_eq!(names.known.len(), kinds.len());
+    }
 }

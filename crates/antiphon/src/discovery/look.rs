@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::board::admit;
 use super::source::{Kind, Source};
 use super::{Resolver, dns, file};
 
@@ -29,18 +30,25 @@ impl Source {
         };
         let kinds = match &self.0 {
             Kind::Multicast { .. } | Kind::Own { .. } => return None,
-            Kind::File { path } => match file::entries(path.clone()).await {
+            Kind::File { path, port } => match file::entries(path, *port).await {
                 Ok(kinds) => kinds,
                 Err(problem) => return Some(Looked::nothing(format!("{}: {problem}", path.display()))),
             },
             kind @ (Kind::Fixed(_) | Kind::Dns { .. } | Kind::Srv { .. }) => vec![kind.clone()],
         };
-        let (found, problem) = dns::resolve(&kinds, &resolver).await;
+        let (found, problem) = dns::Names::default().resolve(&kinds, &resolver).await;
         Some(Looked { found, problem })
     }
 }
 
 impl Looked {
+    /// What of it a node uses: addresses that can be dialled, and without a key and leave to trust the network (`confined`) those of
+    /// the loopback interface alone. What is left out is said as its problem.
+    pub fn admitted(mut self, confined: bool) -> Self {
+        self.found = admit(confined, self.found, &mut self.problem);
+        self
+    }
+
     fn nothing(problem: String) -> Self {
         Self {
             found: Vec::new(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   dns:db.example:7400 ─┐
-//!   srv:_antiphon._udp.… ┤ one task each,     board: what each       hints      core: asks these,
+//!   srv:_antiphon._tcp.… ┤ one task each,     board: what each       hints      core: asks these,
 //!   file:/etc/nodes ─────┼─ for ever ───────► found last, and ─────► (bounded) ► besides the seeds
 //!   multicast ───────────┤                    what is wrong
 //!   your own (channel) ──┘                         │
@@ -17,8 +17,8 @@
 //! # What happens when a source…
 //! | source | is empty | is wrong | is slow | changes |
 //! |---|---|---|---|---|
-//! | `dns`, `srv` | what it gave last stays, and it is said | nobody answers there, or refuses the frames; asked on | 5 s, then it counts as failed; the others go on | asked again for ever: each second or so without a cluster, each 30 s in one, with jitter |
-//! | `file` | the last good list stays, and it is said | the same, with the line at fault | others go on | read each second; a list that can be read replaces the last one |
+//! | `dns`, `srv` | what it gave last stays, and it is said | nobody answers there, or refuses the frames; asked on | 6 s, then it counts as failed; the others go on | asked again for ever: each second or so without a cluster, each 30 s in one, with jitter |
+//! | `file` | the last good list stays, and it is said | the same, with the line at fault | 5 s, then that is said; others go on | read each second; a list that can be read replaces the last one |
 //! | `multicast` | nobody is heard; announced again and again | datagrams that do not open are dropped | – | who was not heard for 30 s is forgotten |
 //! | locator | answers with nobody; asked again | frames that do not open are refused | asked again, others go on | its name is resolved again for ever |
 //! | your own | as you say | – | – | as you say |
@@ -27,7 +27,7 @@
 //! - *Everything is restarted at once*: nodes wait, are found as soon as any source names them, and found by the same rule as the first time.
 //!
 //! # Bounds
-//! 16 sources, 256 addresses of each, 16 locators; what is above is left out with a warning. Without a key and without
+//! 16 sources, 256 addresses and 16 locators of all together, one of each source by turns; what is above is left out with a warning. Without a key and without
 //! [`insecure`](crate::Builder::insecure) only loopback addresses are asked.
 
 mod board;

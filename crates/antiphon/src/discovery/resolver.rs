@@ -1,23 +1,57 @@
 //! Names into addresses.
 //!
 //! With the feature `dns` a resolver of our own asks: the system's servers, with its search list and its hosts file, or those of
-//! [`Builder::dns_servers`](crate::Builder::dns_servers). It keeps no answer: what is asked again is asked for being news. Without the
+//! [`Builder::dns_servers`](crate::Builder::dns_servers). It keeps no answer: what is asked again is asked for being news. The system's settings are
+//! read again when they change, as they do when a network comes up after the node, and after a moment if they could not be read. Without the
 //! feature the system resolves names, and SRV records cannot be had.
 
 use std::net::{IpAddr, SocketAddr};
+#[cfg(feature = "dns")]
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+#[cfg(feature = "dns")]
+use std::time::{Instant, SystemTime};
 
 /// A question takes at most this long, whatever servers do.
 const WITHIN: Duration = Duration::from_secs(5);
 /// Hosts of one SRV record that are used.
 const MAX_SERVICES: usize = 64;
 
+/// The system's settings.
+#[cfg(feature = "dns")]
+const SETTINGS: &str = "/etc/resolv.conf";
+/// Settings that cannot be read are looked at again after this long.
+#[cfg(feature = "dns")]
+const AGAIN: Duration = Duration::from_secs(2);
+
 /// Asks for names.
 #[derive(Clone)]
 pub(crate) struct Resolver {
-    /// Or why there is none, which is said when it is asked for: a node may do without names.
     #[cfg(feature = "dns")]
+    asks: Asks,
+}
+
+#[cfg(feature = "dns")]
+#[derive(Clone)]
+enum Asks {
+    These(Box<hickory_resolver::TokioResolver>),
+    System(Arc<Mutex<System>>),
+}
+
+/// Made of the system's settings as they were.
+#[cfg(feature = "dns")]
+struct System {
+    of: Option<(SystemTime, u64)>,
+    at: Instant,
+    /// Or why there is none, which is said when it is asked for: a node may do without names.
     inner: Result<hickory_resolver::TokioResolver, String>,
+}
+
+/// When the settings were written, and how long they are; nothing if they are not there.
+#[cfg(feature = "dns")]
+fn settings() -> Option<(SystemTime, u64)> {
+    let settings = std::fs::metadata(SETTINGS).ok()?;
+    Some((settings.modified().ok()?, settings.len()))
 }
 
 impl std::fmt::Debug for Resolver {
@@ -30,11 +64,33 @@ impl std::fmt::Debug for Resolver {
 impl Resolver {
     /// One that asks these servers; the system's if there are none. The text says what is wrong.
     pub(crate) fn new(servers: &[SocketAddr]) -> Result<Self, String> {
-        let inner = Self::inner(servers);
-        match servers {
-            [] => Ok(Self { inner }),
-            _ => inner.map(|inner| Self { inner: Ok(inner) }),
+        let asks = match servers {
+            [] => Asks::System(Arc::new(Mutex::new(System {
+                of: settings(),
+                at: Instant::now(),
+                inner: Self::inner(&[]),
+            }))),
+            _ => Asks::These(Box::new(Self::inner(servers)?)),
+        };
+        Ok(Self { asks })
+    }
+
+    /// Whom to ask now.
+    fn current(&self) -> Result<hickory_resolver::TokioResolver, String> {
+        let system = match &self.asks {
+            Asks::These(inner) => return Ok((**inner).clone()),
+            Asks::System(system) => system,
+        };
+        let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = settings();
+        if of != system.of || system.inner.is_err() && system.at.elapsed() >= AGAIN {
+            *system = System {
+                of,
+                at: Instant::now(),
+                inner: Self::inner(&[]),
+            };
         }
+        system.inner.clone()
     }
 
     fn inner(servers: &[SocketAddr]) -> Result<hickory_resolver::TokioResolver, String> {
@@ -78,7 +134,7 @@ impl Resolver {
         if let Ok(ip) = name.parse() {
             return Ok(vec![ip]);
         }
-        let inner = self.inner.as_ref().map_err(Clone::clone)?;
+        let inner = self.current()?;
         let asked = tokio::time::timeout(WITHIN, inner.lookup_ip(name)).await;
         let found = match asked {
             Err(_) => return Err(no_answer(name)),
@@ -95,7 +151,7 @@ impl Resolver {
     pub(crate) async fn services(&self, name: &str) -> Result<Vec<(String, u16)>, String> {
         use hickory_resolver::proto::rr::RData;
 
-        let inner = self.inner.as_ref().map_err(Clone::clone)?;
+        let inner = self.current()?;
         let asked = tokio::time::timeout(WITHIN, inner.srv_lookup(name)).await;
         let found = match asked {
             Err(_) => return Err(no_answer(name)),

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     },
     File {
         path: PathBuf,
+        /// Of addresses and names without one.
+        port: u16,
     },
     Multicast {
         group: Option<SocketAddr>,
@@ -52,6 +54,16 @@ pub(crate) enum Kind {
         name: String,
         said: watch::Receiver<Said>,
     },
+}
+
+impl Kind {
+    /// The address that needs no looking for.
+    pub(crate) fn fixed(&self) -> Option<SocketAddr> {
+        match self {
+            Kind::Fixed(addr) => Some(*addr),
+            _ => None,
+        }
+    }
 }
 
 /// Why a text is no source.
@@ -78,7 +90,7 @@ impl Source {
         })
     }
 
-    /// The hosts and ports of an SRV record, such as `_antiphon._udp.example`.
+    /// The hosts and ports of an SRV record, such as `_antiphon._tcp.example`.
     pub fn srv(name: impl Into<String>) -> Self {
         Self(Kind::Srv { name: name.into() })
     }
@@ -86,7 +98,10 @@ impl Source {
     /// A file with an address on each line, such as `10.0.0.2:7400`, or a name, such as `db2.example:7400`; what follows a `#` is a
     /// comment. At most 64 KiB and 256 lines with an address.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self(Kind::File { path: path.into() })
+        Self(Kind::File {
+            path: path.into(),
+            port: NODE_PORT,
+        })
     }
 
     /// Whether a text of a seed list is meant as a source, and not as an address, by what it begins with. A host may be called
@@ -118,6 +133,10 @@ impl Source {
                 "locators are not found by multicast: give an address or a name",
             )),
             Kind::Dns { name, .. } if !has_port(text) => Ok(Self::dns(name, LOCATOR_PORT)),
+            Kind::File { path, .. } => Ok(Self(Kind::File {
+                path,
+                port: LOCATOR_PORT,
+            })),
             _ => Ok(source),
         }
     }
@@ -182,7 +201,8 @@ fn check_name(given: &str, name: &str) -> Result<(), SourceError> {
         return Err(wrong(
             given,
             &format!(
-                "{name:?} is no host name and no address; expected such as 10.0.0.1:7400, [fd00::1]:7400 or db.example:7400"
+                "{name:?} is no host name and no address; expected such as 10.0.0.1:7400, [fd00::1]:7400, db.example:7400, or a name that \
+                 is resolved again and again, dns:db.example:7400 or srv:_antiphon._tcp.example"
             ),
         ));
     }
@@ -211,7 +231,7 @@ impl FromStr for Source {
                 }
             }
             ("file", "") => return Err(wrong(text, "a path is missing: file:/etc/antiphon/nodes")),
-            ("file", path) => Kind::File { path: path.into() },
+            ("file", path) => Self::file(path).0,
             _ if kind == "multicast" || kind.starts_with("multicast@") => multicast(text)?,
             _ => {
                 return Err(wrong(
@@ -279,7 +299,7 @@ impl fmt::Display for Source {
             Kind::Fixed(addr) => write!(f, "{addr}"),
             Kind::Dns { name, port } => write!(f, "dns:{name}:{port}"),
             Kind::Srv { name } => write!(f, "srv:{name}"),
-            Kind::File { path } => write!(f, "file:{}", path.display()),
+            Kind::File { path, .. } => write!(f, "file:{}", path.display()),
             Kind::Multicast { group, interface } => {
                 f.write_str("multicast")?;
                 if let Some(group) = group {
@@ -304,7 +324,7 @@ mod tests {
         for text in [
             "dns:db.example:7400",
             "dns:_x.db:1",
-            "srv:_antiphon._udp.example",
+            "srv:_antiphon._tcp.example",
             "file:/etc/nodes",
             "file:relative:with-colon",
             "multicast",
@@ -368,6 +388,17 @@ mod tests {
         ] {
             assert_eq!(Source::locator(text).unwrap().to_string(), shown);
         }
+        let listed = Source::locator("file:/etc/locators").unwrap().0;
+        assert!(
+            matches!(
+                listed,
+                Kind::File {
+                    port: LOCATOR_PORT,
+                    ..
+                }
+            ),
+            "{listed:?}"
+        );
         assert!(Source::locator("multicast").is_err());
         assert!(Source::locator("a b").is_err());
     }

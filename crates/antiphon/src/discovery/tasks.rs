@@ -121,8 +121,8 @@ impl Tasks {
                 kind @ (Kind::Dns { .. } | Kind::Srv { .. }) => {
                     tasks.spawn(dns::run(kind, resolver, place, pace));
                 }
-                Kind::File { path } => {
-                    tasks.spawn(file::run(path, resolver, place, pace));
+                Kind::File { path, port } => {
+                    tasks.spawn(file::run(path, port, resolver, place, pace));
                 }
                 Kind::Own { said, .. } => {
                     tasks.spawn(own(said, place));

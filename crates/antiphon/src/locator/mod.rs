@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use antiphon_core::{ClusterKey, Locator as Core, Output, Time};
 use antiphon_net::{Input, Inputs, Transport};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 pub use antiphon_core::Located;
@@ -30,6 +31,8 @@ use crate::{Cluster, Error};
 const SAVE_AFTER: Duration = Duration::from_secs(2);
 /// And at least this often while nodes are heard, for the ages in it.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// At its end a locator waits this long for its disk.
+const SAVE_WITHIN: Duration = Duration::from_secs(5);
 /// Trouble with the file is said again after this long.
 const REPEAT: Duration = Duration::from_secs(60);
 /// How long answers that are queued at the end may take to leave.
@@ -122,6 +125,7 @@ impl LocatorBuilder {
             state: self.state,
             save_at: None,
             saved: Instant::now(),
+            saving: JoinSet::new(),
             complained: None,
         };
         if let Some(problem) = problem {
@@ -247,6 +251,8 @@ struct Task {
     state: Option<PathBuf>,
     save_at: Option<Instant>,
     saved: Instant,
+    /// Who writes it, if somebody does.
+    saving: JoinSet<std::io::Result<()>>,
     complained: Option<Instant>,
 }
 
@@ -269,12 +275,12 @@ impl Task {
                     Some(Command::Stop(reply)) => break Some(reply),
                     None => break None,
                 },
-                () = tokio::time::sleep_until(save_at.unwrap_or_else(Instant::now)), if save_at.is_some() => self.save().await,
+                // A disk that hangs holds up nobody who asks.
+                Some(saved) = self.saving.join_next(), if !self.saving.is_empty() => self.saved(saved),
+                () = tokio::time::sleep_until(save_at.unwrap_or_else(Instant::now)), if save_at.is_some() && self.saving.is_empty() => self.save(),
             }
         };
-        if stopped.is_some() || self.save_at.is_some() {
-            self.save().await;
-        }
+        self.finish_saving(stopped.is_some()).await;
         if let Some(reply) = stopped {
             if let Some(transport) = self.transport.take() {
                 transport.close(LINGER).await;
@@ -332,17 +338,59 @@ impl Task {
         }
     }
 
-    async fn save(&mut self) {
+    /// Begins to write the file; there is never more than one that does.
+    fn save(&mut self) {
         self.save_at = None;
         self.saved = Instant::now();
         let Some(path) = self.state.clone() else { return };
         let (cluster, located, now) = (self.cluster.clone(), self.core.located(self.now()), unix_now());
-        let shown = path.display().to_string();
-        let saved = tokio::task::spawn_blocking(move || state::save(&path, &cluster, &located, now)).await;
-        if let Ok(Err(error)) = saved {
-            self.complain(format!(
-                "the state file {shown} cannot be written ({error}): after a restart this locator will know only who registers anew"
-            ));
+        self.saving.spawn(async move {
+            let (tell, told) = oneshot::channel();
+            let write = move || drop(tell.send(state::save(&path, &cluster, &located, now)));
+            // A thread of its own: a program does not wait for its end.
+            std::thread::Builder::new()
+                .name("antiphon-state".to_owned())
+                .spawn(write)?;
+            told.await
+                .unwrap_or_else(|_| Err(std::io::Error::other("writing it failed")))
+        });
+    }
+
+    fn saved(&mut self, saved: Result<std::io::Result<()>, JoinError>) {
+        let error = match saved {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.cannot_save(&error);
+    }
+
+    fn cannot_save(&mut self, error: &str) {
+        let shown = self
+            .state
+            .as_ref()
+            .map_or_else(String::new, |path| path.display().to_string());
+        self.complain(format!(
+            "the state file {shown} cannot be written ({error}): after a restart this locator will know only who registers anew"
+        ));
+    }
+
+    /// At the end: what is being written, and what is new since; not longer than a disk may take.
+    async fn finish_saving(&mut self, ordered: bool) {
+        let until = Instant::now() + SAVE_WITHIN;
+        let mut once_more = ordered || self.save_at.is_some();
+        loop {
+            if self.saving.is_empty() {
+                if !std::mem::take(&mut once_more) {
+                    return;
+                }
+                self.save();
+            }
+            match tokio::time::timeout_at(until, self.saving.join_next()).await {
+                Ok(Some(saved)) => self.saved(saved),
+                Ok(None) => return,
+                Err(_) => return self.cannot_save("its disk does not answer"),
+            }
         }
     }
 

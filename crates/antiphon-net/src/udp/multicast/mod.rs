@@ -234,11 +234,17 @@ fn ears(config: &MulticastConfig) -> io::Result<std::net::UdpSocket> {
     match config.group.ip() {
         IpAddr::V4(group) => {
             socket.bind(&config.group.into())?;
+            // Otherwise Linux hands over what came by any interface on which anybody of this host has joined the group.
+            #[cfg(target_os = "linux")]
+            socket.set_multicast_all_v4(false)?;
             socket.join_multicast_v4(&group, &interface_v4(config))?;
         }
         IpAddr::V6(group) => {
             socket.set_only_v6(true)?;
             socket.bind(&scoped(config).into())?;
+            #[cfg(target_os = "linux")]
+            // Not known before Linux 4.20.
+            let _ = socket.set_multicast_all_v6(false);
             socket.join_multicast_v6(&group, config.interface_index)?;
         }
     }

@@ -53,7 +53,8 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     let own = running::own(&mut report, &settings).await;
     let port = port::take(&mut report, &settings, own.as_ref());
     if let Some(port) = port {
-        let found = sources::look(&mut report, &settings.discovery).await;
+        let confined = settings.key.is_none() && !settings.insecure;
+        let found = sources::look(&mut report, &settings.discovery, confined).await;
         let mut enquiries = Enquiries::new(&settings, &found, port, within)?;
         enquiries.run(&mut report).await;
         verdict::draw(&mut report, &settings, &enquiries, own.as_ref());

@@ -17,25 +17,30 @@ pub(super) struct Found {
     pub(super) locators: Vec<SocketAddr>,
 }
 
-/// Looks at each source and each locator's name, and tells what was found.
-pub(super) async fn look(report: &mut Report, settings: &DiscoverySettings) -> Found {
+/// Looks at each source and each locator's name, and tells what was found, as far as the node would use it: without a key, `confined`, that is
+/// loopback addresses alone.
+pub(super) async fn look(report: &mut Report, settings: &DiscoverySettings, confined: bool) -> Found {
     let mut found = Found::default();
     for text in &settings.sources {
         // Checked with the settings.
         if let Ok(source) = text.parse::<Source>() {
-            let looked = source.look(&settings.dns_servers).await;
+            let looked = look_once(&source, settings, confined).await;
             found.nodes.extend(tell(report, text, looked));
         }
     }
     for text in &settings.locators {
         if let Ok(source) = Source::locator(text) {
-            let looked = source.look(&settings.dns_servers).await;
+            let looked = look_once(&source, settings, confined).await;
             found
                 .locators
                 .extend(tell(report, &format!("locator {text}"), looked));
         }
     }
     found
+}
+
+async fn look_once(source: &Source, settings: &DiscoverySettings, confined: bool) -> Option<Looked> {
+    Some(source.look(&settings.dns_servers).await?.admitted(confined))
 }
 
 fn tell(report: &mut Report, subject: &str, looked: Option<Looked>) -> Vec<SocketAddr> {
