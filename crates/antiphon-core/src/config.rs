@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::group::slow::SLOW_AFTER;
 use crate::membership::{addresses_are_sound, metadata_is_sound};
+use antiphon_wire::MAX_NAME_BYTES;
 pub use antiphon_wire::frame::ClusterKey;
-use antiphon_wire::{MAX_MEMBERS, MAX_NAME_BYTES};
 
 /// A node's configuration. Build it from a preset: `Config::new(cluster, name, addr)` has the `lan` profile.
 #[derive(Debug, Clone)]
@@ -42,6 +42,10 @@ pub struct Config {
     pub policy: Policy,
     /// The membership engine. All nodes of a cluster run the same; one with another is refused.
     pub engine: EngineKind,
+    /// How many observers a node has with [`EngineKind::Cut`], the same at all nodes. For tests: 10, or views of few nodes have no
+    /// two that are not neighbours.
+    #[doc(hidden)]
+    pub rings: usize,
     /// Timing.
     pub profile: Profile,
     /// The cluster key; `None` is the plain mode: frames carry a checksum, anyone can forge them.
@@ -71,6 +75,7 @@ impl Config {
             weight: 1,
             policy: Policy::Majority,
             engine: EngineKind::Coordinator,
+            rings: 10,
             profile: Profile::lan(),
             key: None,
             multicast: false,
@@ -102,9 +107,9 @@ impl Config {
         }
         if self
             .expect
-            .is_some_and(|expect| usize::from(expect) > MAX_MEMBERS)
+            .is_some_and(|expect| usize::from(expect) > MAX_FOUNDERS)
         {
-            return conflict("`expect` is above 256, the most members of a view");
+            return conflict("`expect` is above 256: let fewer found the cluster, and the others join it");
         }
         if self.seeds.len() > MAX_SEEDS {
             return conflict(
@@ -137,6 +142,9 @@ impl Config {
         Ok(())
     }
 }
+
+/// The most nodes that found a cluster together.
+pub(crate) const MAX_FOUNDERS: usize = 256;
 
 /// The most seeds a node may be given.
 pub const MAX_SEEDS: usize = 64;

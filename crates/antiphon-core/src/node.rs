@@ -542,11 +542,11 @@ impl Node {
     fn perform_membership(&mut self, now: Time, effect: membership::Effect) {
         match effect {
             membership::Effect::NewIncarnation { me, cause } => self.begin_incarnation(now, me, cause),
-            membership::Effect::Peer { peer, addr } => {
-                self.links.connect(now, peer, addr);
-                self.routes.connect(now, peer, addr);
-                self.air.connect(peer);
-            }
+            membership::Effect::Peer { peer, addr } => self.connect(now, peer, addr),
+            // Of a large view a node speaks to its neighbours, to members of its groups, and to whom it owes something.
+            membership::Effect::ForgetPeer { peer }
+                if (self.groups.has(peer) || self.links.owes(peer))
+                    && self.membership.reach(peer).is_some() => {}
             membership::Effect::ForgetPeer { peer } => {
                 self.flush_links(now);
                 self.links.park(peer);
@@ -604,7 +604,10 @@ impl Node {
         self.events.push_back(Event::NodeView(view.clone()));
         if view.is_primary() {
             self.primary = Some(view.primary_id());
-            self.relay.watch(now, &view.members);
+            // In a large view not all tell all what they hear, and a dead path is an edge of the rings, or of no use to anybody.
+            let told_by_all = !self.membership.is_wide();
+            self.relay
+                .watch(now, if told_by_all { &view.members } else { &[] });
         }
         self.groups.handle_node_view(now, &view);
         if view.is_primary() {
@@ -612,6 +615,12 @@ impl Node {
                 self.groups.handle_message(now, sender, id, body);
             }
         }
+    }
+
+    fn connect(&mut self, now: Time, peer: Incarnation, addr: SocketAddr) {
+        self.links.connect(now, peer, addr);
+        self.routes.connect(now, peer, addr);
+        self.air.connect(peer);
     }
 
     fn perform_lifeline(&mut self, now: Time, command: LifelineCommand) {
@@ -665,10 +674,14 @@ impl Node {
     fn perform_group(&mut self, now: Time, effect: group::Effect) {
         match effect {
             group::Effect::Send { to, message } => match self.primary {
-                Some(view) => self.push(now, to, &Control::Group(GroupControl { view, body: message })),
+                Some(view) => {
+                    self.reach(now, &[to]);
+                    self.push(now, to, &Control::Group(GroupControl { view, body: message }));
+                }
                 None => self.counters.messages_dropped += 1,
             },
             group::Effect::Data { to, class, records } => {
+                self.reach(now, &to);
                 let kind = match class {
                     Class::Control => Kind::Control,
                     Class::Bulk => Kind::Bulk,
@@ -677,15 +690,28 @@ impl Node {
                 self.multicast(&to, class, kind, &records);
             }
             group::Effect::Chain { to, records } => {
+                self.reach(now, &[to]);
                 let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
                 self.multicast(&[to], Class::Bulk, Kind::Chain, &records);
             }
             group::Effect::Cast { to, records } => {
+                self.reach(now, &to);
                 let records: Vec<Record> = records.into_iter().map(Record::Group).collect();
                 self.cast(&to, &records);
             }
             group::Effect::Accuse { peer, evidence } => self.membership.accuse(now, peer, evidence),
             group::Effect::Event(handle, event) => self.events.push_back(Event::Group(handle, event)),
+        }
+    }
+
+    /// Makes sure that these are peers: of a large view only some are.
+    pub(super) fn reach(&mut self, now: Time, members: &[Incarnation]) {
+        for member in members {
+            if self.links.addr(*member).is_none()
+                && let Some(addr) = self.membership.reach(*member)
+            {
+                self.connect(now, *member, addr);
+            }
         }
     }
 

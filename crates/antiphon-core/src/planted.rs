@@ -191,6 +191,10 @@ bugs! {
     CutOnOneReport,
     /// A cut is proposed as soon as one member is in it, without waiting for others that are about to be.
     CutWithoutQuiet,
+    /// Three observers that report a member make its own reports count as those of one that is lost (G35).
+    CutByContagion,
+    /// In a wide view nobody is in the cut by its own word (G35).
+    CutIgnoresOwnWord,
     /// A node that was stopped takes what it missed for the silence of the others (G37).
     AccuseWhenStarved,
     /// Timers that are served late show nothing: only a node that was stopped for long missed anything (G37).
@@ -205,6 +209,8 @@ bugs! {
     KeepDeadRelay,
     /// Messages are not passed on, only control (R20).
     RelayControlOnly,
+    /// A member of a wide view that hears nobody goes by what it was told of the others (G5).
+    CutOffBelieves,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod planted;
 mod random;
 pub mod run;
+pub mod scale;
 pub mod shrink;
 mod sim;
 pub mod timeline;

@@ -136,6 +136,9 @@ fn plans_for(bug: Bug) -> (Vec<&'static str>, Vec<&'static str>) {
 /// Words in the names of mistakes, and the plans made for what they mean.
 const LIKELY: &[(&str, &str)] = &[
     ("CutOn", "cut-flip-flop"),
+    ("CutOff", "cut-off"),
+    ("CutBy", "cut-lossy"),
+    ("CutIgnores", "cut-lossy"),
     ("CutWithout", "cut-a-tenth-crashes"),
     ("Wedge", "r13-late-frame-of-the-dead"),
     ("Certificate", "r2-cut-heal-kill"),

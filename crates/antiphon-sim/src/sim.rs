@@ -62,6 +62,8 @@ impl Sim {
             silent: Vec::new(),
             prompt: None,
             membership: antiphon_core::EngineKind::Coordinator,
+            rings: 10,
+            trail: true,
             profile: Profile::lan(),
             transport: Transport::Stream,
             network: Network::default(),

@@ -39,6 +39,8 @@ pub struct Trace {
     pub faulty: Option<Faulty>,
     /// Whether, between any two hosts at any time, the direct paths work or those over one host between them, and nothing else happens.
     pub bridged: bool,
+    /// In views of more members than this, if there is such a bound, nothing is passed on: not all are neighbours there.
+    pub passes_on_up_to: Option<usize>,
     /// How long a pair may need at most until it is relayed, or removed: the profile's bounds together.
     pub pair_patience: Micros,
     /// For how long anybody may be said to have been silent at most: the longest patience that is learned, and a look at the clock later.

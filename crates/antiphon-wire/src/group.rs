@@ -384,6 +384,8 @@ wire_enum! {
             /// The flush.
             target: GroupViewId,
         },
+        /// From the elder of a large view, where members without groups do not report by themselves: report.
+        ReportWanted = 27,
     }
 }
 

@@ -21,6 +21,16 @@ pub struct GroupId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewDigest(pub u128);
 
+impl ViewDigest {
+    /// That of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
+        let mut first = [0; 16];
+        first.copy_from_slice(&hash.as_ref()[..16]);
+        Self(u128::from_le_bytes(first))
+    }
+}
+
 macro_rules! fixed_id {
     ($name:ident, $int:ty, $digits:literal) => {
         impl Wire for $name {

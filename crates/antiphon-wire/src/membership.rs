@@ -7,7 +7,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::{Evidence, Incarnation, Lineage, NodeView, ViewDigest, ViewId, wire_enum, wire_struct};
+use crate::codec::encode_to_vec;
+use crate::{
+    Accusation, Cause, Evidence, Incarnation, Lineage, Member, NodeView, ViewDigest, ViewId, wire_enum,
+    wire_struct,
+};
 
 /// The highest wire level this build speaks.
 pub const WIRE_LEVEL: u8 = 1;
@@ -36,13 +40,184 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A member that departs, by its incarnation: whoever reads this knows the view it was in.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Gone {
+        /// Which.
+        pub member: Incarnation,
+        /// Why.
+        pub cause: Cause,
+        /// Who said so.
+        pub accusers: Vec<Accusation>,
+    }
+}
+
+wire_struct! {
+    /// A view as its difference to the one before: what a proposal of a large view is made of.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Change {
+        /// The view's number.
+        pub number: u32,
+        /// Its wire level.
+        pub wire_level: u8,
+        /// Members that it does not have any more, by seniority.
+        pub departed: Vec<Gone>,
+        /// Members that it has beside those of the one before, by seniority.
+        pub joined: Vec<Member>,
+    }
+}
+
+impl Change {
+    /// What stands for it, all its fields included.
+    pub fn digest(&self) -> ViewDigest {
+        ViewDigest::of(&encode_to_vec(self))
+    }
+}
+
+impl VotedIn {
+    /// The chain of views.
+    pub fn lineage(&self) -> Lineage {
+        match self {
+            VotedIn::Whole(view) => view.lineage,
+            VotedIn::Named { lineage, .. } => *lineage,
+        }
+    }
+
+    /// Which view.
+    pub fn id(&self) -> ViewId {
+        match self {
+            VotedIn::Whole(view) => view.primary_id(),
+            VotedIn::Named { id, .. } => *id,
+        }
+    }
+}
+
+wire_enum! {
+    /// A vote that many give in the same words.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Ayes {
+        /// Cast in the fast ballot for the view with this digest.
+        Cast = 0 {
+            /// Which view.
+            value: ViewDigest,
+        },
+        /// Promised, having accepted that.
+        Promise = 1 {
+            /// The try.
+            ballot: Ballot,
+            /// In which try something was accepted.
+            accepted_in: Option<Ballot>,
+            /// What was, if so.
+            accepted: Option<ViewDigest>,
+        },
+        /// Accepted.
+        Accepted = 2 {
+            /// The try.
+            ballot: Ballot,
+        },
+    }
+}
+
+wire_enum! {
+    /// What all members of a large view must know, handed on from neighbour to neighbour.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Rumour {
+        /// What a member says of itself and of those whom it observes. A later version replaces an earlier one.
+        Opinion = 0 {
+            /// Whose.
+            of: Incarnation,
+            /// Rises with each change.
+            version: u32,
+            /// Whether it is in the primary view.
+            primary: bool,
+            /// Whether it wants to leave.
+            leaving: bool,
+            /// The highest wire level it speaks.
+            wire_level: u8,
+            /// Whose edges are down.
+            suspicions: Vec<Suspicion>,
+        },
+        /// A member asks for votes in the fast ballot.
+        Ask = 1 {
+            /// Who.
+            by: Incarnation,
+            /// For what.
+            change: Box<Change>,
+        },
+        /// `Prepare`, of the ballot's proposer.
+        Prepare = 2 {
+            /// The try.
+            ballot: Ballot,
+            /// As there.
+            proofs: Vec<Proof>,
+            /// As there.
+            removing: Vec<Incarnation>,
+        },
+        /// `Accept`, of the ballot's proposer.
+        Accept = 3 {
+            /// The try.
+            ballot: Ballot,
+            /// As there.
+            change: Box<Change>,
+            /// As there.
+            proofs: Vec<Proof>,
+        },
+        /// Members that vote alike: bit i of byte j is the member of rank 8 j + i.
+        Tally = 4 {
+            /// What they say.
+            what: Ayes,
+            /// Who.
+            by: Vec<u8>,
+        },
+        /// A view that some vote is about.
+        Value = 5 (Box<Change>),
+        /// A proof of death.
+        Certificate = 6 (Box<Certificate>),
+        /// The view with this digest is decided.
+        Decided = 7 {
+            /// Which.
+            value: ViewDigest,
+        },
+    }
+}
+
+wire_enum! {
+    /// The view that a vote was given in.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum VotedIn {
+        /// All of it.
+        Whole = 0 (Box<NodeView>),
+        /// Of a large one, which it is.
+        Named = 1 {
+            /// The chain of views.
+            lineage: Lineage,
+            /// Its place there.
+            id: ViewId,
+            /// How it differs from the view before, if the voter had that.
+            change: Option<Box<Change>>,
+        },
+    }
+}
+
+wire_enum! {
+    /// A view that was voted for.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Voted {
+        /// All of it.
+        Whole = 0 (Box<NodeView>),
+        /// Of a large one, the difference to the view that the vote was given in.
+        Change = 1 (Box<Change>),
+    }
+}
+
+wire_struct! {
     /// A value that an acceptor accepted.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AcceptedValue {
         /// In which try.
         pub ballot: Ballot,
         /// The view proposed.
-        pub value: Box<NodeView>,
+        pub value: Voted,
     }
 }
 
@@ -51,7 +226,7 @@ wire_struct! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct VoteState {
         /// The primary view it has installed.
-        pub view: Box<NodeView>,
+        pub view: VotedIn,
         /// The highest ballot it promised.
         pub promised: Option<Ballot>,
         /// The last value it accepted.
@@ -297,6 +472,8 @@ wire_struct! {
         pub wire_level: u8,
         /// Everyone the sender doubts now: what is not listed is withdrawn.
         pub suspicions: Vec<Suspicion>,
+        /// Engine `cut`, in large views: a sum over all rumours known. Neighbours with different sums tell each other all.
+        pub rumours: u32,
     }
 }
 
@@ -377,6 +554,15 @@ wire_enum! {
             into: Standing,
             /// Where a member of it is reached.
             addr: SocketAddr,
+        },
+        /// Engine `cut`, in large views: what was heard since the last time.
+        Rumours = 14 {
+            /// The chain of views.
+            lineage: Lineage,
+            /// The primary view they are about.
+            view: ViewId,
+            /// What was heard.
+            rumours: Vec<Rumour>,
         },
     }
 }

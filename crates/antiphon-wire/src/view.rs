@@ -8,7 +8,7 @@ use crate::codec::encode_to_vec;
 use crate::{Incarnation, Lineage, ViewDigest, ViewId, wire_enum, wire_struct};
 
 /// The most members a node view may have with this wire version.
-pub const MAX_MEMBERS: usize = 256;
+pub const MAX_MEMBERS: usize = 4096;
 /// The longest node, cluster or group name, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 /// The most metadata entries of a node.
@@ -171,10 +171,7 @@ impl NodeView {
 
     /// What stands for this view, all its fields included.
     pub fn digest(&self) -> ViewDigest {
-        let hash = ring::digest::digest(&ring::digest::SHA256, &encode_to_vec(self));
-        let mut first = [0; 16];
-        first.copy_from_slice(&hash.as_ref()[..16]);
-        ViewDigest(u128::from_le_bytes(first))
+        ViewDigest::of(&encode_to_vec(self))
     }
 
     /// The primary view this one is, or is based on.

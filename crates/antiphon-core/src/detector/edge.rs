@@ -1,60 +1,50 @@
-//! The quality of an edge: how much of what a subject should have sent lately has arrived.
+//! The quality of an edge: how many of a subject's last heartbeats have arrived.
 //!
 //! ```text
-//!   heartbeats   | x | x |   | x |   |   |   | x |   |   |   |   |   | x |   |   |   |   | x |   |     x: heard in it
+//!   heartbeats   | x | x |   | x |   |   |   | x |   |   |   |   |   | x |   |   |   |   |   | x |   x: it came
 //!                 '---------------------- the last twenty: fourteen missed, in five gaps --------'
 //! ```
 //! Silence alone does not tell a path that loses most of everything from one that works: something arrives now and then. So
 //! an edge is *lossy* from twelve missed of twenty on, until six or fewer are missed: at 80 % loss it is so nearly always, at 30 %
 //! once in two hundred times, and never at all observers of a node together. One gap, however long, is silence, and what it means
 //! is known when it ends: a healed partition leaves no lossy edges behind.
+//!
+//! Heartbeats are numbered, and by their numbers what was lost is told from what is late, or was never sent: a host that gets too
+//! little processor, on either side, loses nothing. What else comes on the path says nothing: messages are repeated until they
+//! arrive, and of a path that loses most of them the more is heard the more there is to say.
 
-use std::time::Duration;
-
-use crate::Time;
-
-/// How many intervals are looked at.
-const WINDOW: u32 = 20;
+/// How many heartbeats are looked at.
+const WINDOW: u64 = 20;
 /// Lossy from so many missed on, and until no more than so many are.
 const LOSSY_FROM: u32 = 12;
 const LOSSY_ABOVE: u32 = 6;
 /// In at least so many gaps.
 const GAPS: u32 = 2;
 
-/// One subject's last intervals.
-#[derive(Debug, Clone)]
+/// One subject's last heartbeats.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Edge {
-    /// A bit for each interval that ended, the last one lowest: whether nothing was heard in it.
+    /// A bit for each of the last ones, the last lowest: whether it did not come.
     missed: u32,
-    /// The interval now: since when, and whether anything was heard.
-    began: Time,
-    heard: bool,
-    pub(super) lossy: bool,
+    /// The number of the last one that came, if any did.
+    last: Option<u64>,
+    lossy: bool,
 }
 
 impl Edge {
-    pub(super) fn new(now: Time) -> Self {
-        Self {
-            missed: 0,
-            began: now,
-            heard: true,
-            lossy: false,
+    /// The heartbeat with this number came. True if the edge is lossy now and was not, or the other way round.
+    pub(super) fn heard(&mut self, round: u64) -> bool {
+        let ahead = self.last.map_or(1, |last| round.wrapping_sub(last));
+        let behind = ahead.wrapping_neg();
+        if behind <= WINDOW {
+            // One that was overtaken, or came twice.
+            self.missed &= !(1 << behind);
+        } else {
+            let steps = ahead.min(WINDOW);
+            // All between are missed, this one is not.
+            self.missed = (self.missed << steps | ((1 << steps) - 2)) & ((1 << WINDOW) - 1);
+            self.last = Some(round);
         }
-    }
-
-    pub(super) fn heard(&mut self, now: Time, interval: Duration) {
-        self.advance(now, interval);
-        self.heard = true;
-    }
-
-    /// This node did not run for so long: what it missed counts as nothing.
-    pub(super) fn skip(&mut self, missed: Duration) {
-        self.began = self.began + missed;
-    }
-
-    /// Looks at the clock. True if it is lossy now and was not, or the other way round.
-    pub(super) fn judge(&mut self, now: Time, interval: Duration) -> bool {
-        self.advance(now, interval);
         let missed = self.missed.count_ones();
         let was = self.lossy;
         self.lossy = if was {
@@ -65,24 +55,15 @@ impl Edge {
         was != self.lossy
     }
 
+    pub(super) fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
     pub(super) fn lost_percent(&self) -> u8 {
-        (self.missed.count_ones() * 100 / WINDOW) as u8
+        (self.missed.count_ones() * 100 / WINDOW as u32) as u8
     }
 
-    fn advance(&mut self, now: Time, interval: Duration) {
-        let mut steps = 0;
-        while now >= self.began + interval && steps <= WINDOW {
-            self.missed = (self.missed << 1 | u32::from(!self.heard)) & ((1 << WINDOW) - 1);
-            self.heard = false;
-            self.began = self.began + interval;
-            steps += 1;
-        }
-        if steps > WINDOW {
-            self.began = now;
-        }
-    }
-
-    /// Runs of missed intervals.
+    /// Runs of missed heartbeats.
     fn gaps(&self) -> u32 {
         (self.missed & !(self.missed << 1)).count_ones()
     }
@@ -92,27 +73,22 @@ impl Edge {
 mod tests {
     use super::*;
 
-    const INTERVAL: Duration = Duration::from_millis(200);
-
-    /// An edge after these intervals, in which something was heard or not.
-    fn after(heard: impl IntoIterator<Item = bool>) -> Edge {
-        let mut now = Time::ZERO;
-        let mut edge = Edge::new(now);
-        for heard in heard {
-            if heard {
-                edge.heard(now + INTERVAL / 2, INTERVAL);
+    /// An edge after these heartbeats, which came or not.
+    fn after(came: impl IntoIterator<Item = bool>) -> Edge {
+        let mut edge = Edge::default();
+        for (round, came) in (1..).zip(came) {
+            if came {
+                edge.heard(round);
             }
-            now = now + INTERVAL;
-            edge.judge(now, INTERVAL);
         }
         edge
     }
 
     #[test]
     fn one_in_five_heard_is_lossy_and_two_in_three_is_not() {
-        assert!(after((0..40).map(|at| at % 5 == 0)).lossy);
+        assert!(after((0..41).map(|at| at % 5 == 0)).lossy);
         assert!(!after((0..40).map(|at| at % 3 != 0)).lossy);
-        assert_eq!(after((0..40).map(|at| at % 5 == 0)).lost_percent(), 80);
+        assert_eq!(after((0..41).map(|at| at % 5 == 0)).lost_percent(), 80);
     }
 
     #[test]
@@ -130,8 +106,25 @@ mod tests {
 
     #[test]
     fn a_lossy_edge_must_be_heard_steadily_to_count_again() {
-        let bad = || (0..40).map(|at| at % 5 == 0);
+        let bad = || (0..41).map(|at| at % 5 == 0);
         assert!(after(bad().chain((0..8).map(|_| true))).lossy);
         assert!(!after(bad().chain((0..20).map(|_| true))).lossy);
+    }
+
+    #[test]
+    fn what_comes_late_or_out_of_order_is_not_lost() {
+        let mut edge = Edge::default();
+        for ten in (0..200).step_by(10) {
+            for round in [9, 8, 7, 6, 5, 4, 3, 2, 1, 0] {
+                assert!(!edge.heard(ten + round));
+            }
+        }
+        assert_eq!(edge.missed, 0);
+        // Numbers may wrap around.
+        let mut edge = Edge::default();
+        for round in 0..10 {
+            edge.heard((u64::MAX - 4).wrapping_add(round));
+        }
+        assert_eq!(edge.missed, 0);
     }
 }

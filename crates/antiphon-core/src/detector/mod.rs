@@ -135,6 +135,10 @@ pub(crate) struct Detector {
     /// An accusation by the group layer lapses after this, unless it is repeated.
     stall_lapses: Duration,
     watches: BTreeMap<Incarnation, Watch>,
+    members: BTreeSet<Incarnation>,
+    /// Members that this node does not hear by itself, and whose groups find that they hold up a flush: since when, and when that
+    /// was found last.
+    stalled: BTreeMap<Incarnation, Doubt>,
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
     attention: Attention,
@@ -153,6 +157,8 @@ impl Detector {
             suspect_after_loss: profile.suspect_after_loss,
             stall_lapses: profile.flush_stall * 2,
             watches: BTreeMap::new(),
+            members: BTreeSet::new(),
+            stalled: BTreeMap::new(),
             told: BTreeMap::new(),
             attention: Attention::new(profile.heartbeat),
             missed: Duration::ZERO,
@@ -160,15 +166,29 @@ impl Detector {
         }
     }
 
-    /// The members of a new primary view. Those watched already keep their record.
-    pub(crate) fn watch(&mut self, now: Time, members: impl Iterator<Item = Incarnation>) {
-        let members: BTreeSet<Incarnation> = members.collect();
-        self.watches.retain(|member, _| members.contains(member));
+    /// The members of a new primary view, and those of them that this node hears by itself. Those watched already keep their
+    /// record.
+    pub(crate) fn watch(
+        &mut self,
+        now: Time,
+        heard: impl Iterator<Item = Incarnation>,
+        members: impl Iterator<Item = Incarnation>,
+    ) {
+        let heard: BTreeSet<Incarnation> = heard.collect();
+        self.members = members.collect();
+        let members = &self.members;
+        self.watches.retain(|member, _| heard.contains(member));
+        self.stalled
+            .retain(|member, _| members.contains(member) && !heard.contains(member));
         self.told.retain(|accuser, _| members.contains(accuser));
         for doubts in self.told.values_mut() {
             doubts.retain(|accused, _| members.contains(accused));
         }
-        for member in members {
+        // Who is not heard by this node says what it thinks once in each view, if it thinks anything.
+        if heard.len() + 1 < members.len() {
+            self.told.clear();
+        }
+        for member in heard {
             if member != self.me {
                 self.watches.entry(member).or_insert(Watch {
                     last_heard: now,
@@ -176,7 +196,7 @@ impl Detector {
                     through: false,
                     suspected: None,
                     deaf: None,
-                    edge: Edge::new(now),
+                    edge: Edge::default(),
                     lossy: None,
                     pauses: VecDeque::new(),
                 });
@@ -216,7 +236,6 @@ impl Detector {
         for watch in self.watches.values_mut() {
             watch.last_heard = (watch.last_heard + missed).min(now);
             watch.trouble = watch.trouble.map(|at| (at + missed).min(now));
-            watch.edge.skip(missed);
             if let Some(doubt) = &mut watch.suspected {
                 doubt.since = (doubt.since + missed).min(now);
             }
@@ -228,16 +247,22 @@ impl Detector {
 
     /// Any authentic frame arrived directly. True if a suspicion was withdrawn by it.
     pub(crate) fn heard(&mut self, now: Time, peer: Incarnation) -> bool {
-        if self.judges_edges
-            && let Some(watch) = self.watches.get_mut(&peer)
-        {
-            watch.edge.heard(now, self.heartbeat);
-        }
         let withdrawn = self.heard_through(now, peer);
         if let Some(watch) = self.watches.get_mut(&peer) {
             watch.through = false;
         }
         withdrawn
+    }
+
+    /// A heartbeat came by the direct path; how many were lost before it is seen by its number. True if the path is judged otherwise now.
+    pub(crate) fn beat_came(&mut self, peer: Incarnation, round: u64, now: Time) -> bool {
+        let watch = self.watches.get_mut(&peer).filter(|_| self.judges_edges);
+        let Some(watch) = watch else { return false };
+        let news = watch.edge.heard(round);
+        if news {
+            watch.lossy = watch.edge.is_lossy().then_some(now);
+        }
+        news
     }
 
     /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it sends must not look
@@ -303,7 +328,15 @@ impl Detector {
     /// Suspects a member at once. True if that is news.
     pub(crate) fn accuse(&mut self, now: Time, peer: Incarnation, evidence: Evidence) -> bool {
         let Some(watch) = self.watches.get_mut(&peer) else {
-            return false;
+            let stalls =
+                evidence == Evidence::FlushStalled && peer != self.me && self.members.contains(&peer);
+            if !stalls {
+                return false;
+            }
+            let news = !self.stalled.contains_key(&peer);
+            let doubt = self.stalled.entry(peer);
+            doubt.or_insert_with(|| Doubt::own(evidence, now)).told = now;
+            return news;
         };
         match &mut watch.suspected {
             Some(doubt) if doubt.evidence == Evidence::ProofOfDeath => false,
@@ -320,12 +353,10 @@ impl Detector {
 
     /// Looks at the clock. True if someone is suspected now who was not before, or no longer.
     pub(crate) fn tick(&mut self, now: Time) -> bool {
-        let mut news = false;
+        let (lapses, stalled) = (self.stall_lapses, self.stalled.len());
+        self.stalled.retain(|_, doubt| now.since(doubt.told) < lapses);
+        let mut news = self.stalled.len() < stalled;
         for watch in self.watches.values_mut() {
-            if self.judges_edges && watch.edge.judge(now, self.heartbeat) {
-                watch.lossy = watch.edge.lossy.then_some(now);
-                news = true;
-            }
             match &watch.suspected {
                 Some(doubt) => {
                     if doubt.evidence == Evidence::FlushStalled && now.since(doubt.since) >= self.stall_lapses
@@ -358,30 +389,29 @@ impl Detector {
 
     /// When [`Detector::tick`] may find something.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.watches
-            .values()
-            .map(|watch| match &watch.suspected {
-                Some(doubt) if doubt.evidence == Evidence::FlushStalled => doubt.since + self.stall_lapses,
-                Some(_) => Time::from_micros(u64::MAX),
-                None => {
-                    let silent = watch.last_heard + watch.patience(watch.last_heard, self.suspect_after);
-                    watch
-                        .trouble
-                        .map_or(silent, |at| silent.min(at + self.suspect_after_loss))
-                }
-            })
-            .min()
+        let stalled = self.stalled.values().map(|doubt| doubt.told + self.stall_lapses);
+        let watched = self.watches.values().map(|watch| match &watch.suspected {
+            Some(doubt) if doubt.evidence == Evidence::FlushStalled => doubt.since + self.stall_lapses,
+            Some(_) => Time::from_micros(u64::MAX),
+            None => {
+                let silent = watch.last_heard + watch.patience(watch.last_heard, self.suspect_after);
+                watch
+                    .trouble
+                    .map_or(silent, |at| silent.min(at + self.suspect_after_loss))
+            }
+        });
+        watched.chain(stalled).min()
     }
 
     /// A peer's whole opinion, replacing what it said before. True if it changed whom it accuses.
     pub(crate) fn told(&mut self, now: Time, accuser: Incarnation, suspicions: &[Suspicion]) -> bool {
-        if !self.watches.contains_key(&accuser) {
+        if accuser == self.me || !self.members.contains(&accuser) {
             return false;
         }
         let old = self.told.remove(&accuser).unwrap_or_default();
         let mut new = BTreeMap::new();
         for suspicion in suspicions {
-            let known = suspicion.member == self.me || self.watches.contains_key(&suspicion.member);
+            let known = self.members.contains(&suspicion.member);
             if known && suspicion.member != accuser {
                 let since = now - Duration::from_millis(suspicion.for_ms.into());
                 let known = old.get(&suspicion.member);
@@ -422,7 +452,9 @@ impl Detector {
     /// Since when `accuser` doubts `accused`, as far as this node knows.
     pub(crate) fn doubt(&self, accuser: Incarnation, accused: Incarnation) -> Option<&Doubt> {
         if accuser == self.me {
-            self.watches.get(&accused)?.suspected.as_ref()
+            let watched = self.watches.get(&accused);
+            let watched = watched.and_then(|watch| watch.suspected.as_ref());
+            watched.or_else(|| self.stalled.get(&accused))
         } else {
             let doubt = self.told.get(&accuser)?.get(&accused)?;
             is_doubt(&doubt.evidence).then_some(doubt)
@@ -446,6 +478,13 @@ impl Detector {
         let mine = mine.filter(|(_, watch)| watch.is_down());
         let theirs = self.told.values().flat_map(BTreeMap::keys);
         mine.map(|(subject, _)| subject).chain(theirs).copied().collect()
+    }
+
+    /// Whether anyone doubts anyone, as far as this node knows.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.watches.values().any(|watch| watch.suspected.is_some())
+            || !self.stalled.is_empty()
+            || self.told.values().any(|doubts| !doubts.is_empty())
     }
 
     /// Everyone whom `accuser` doubts, as far as this node knows.
@@ -498,8 +537,29 @@ impl Detector {
             .collect()
     }
 
+    /// The same of those that hold up a flush.
+    pub(crate) fn stalled_pairs(&self) -> Vec<(Incarnation, Incarnation, Time)> {
+        let stalls = |doubt: &&Doubt| doubt.evidence == Evidence::FlushStalled;
+        let watched = self.watches.iter().filter_map(|(accused, watch)| {
+            let doubt = watch.suspected.as_ref().filter(stalls)?;
+            Some((self.me, *accused, doubt.since))
+        });
+        let mine = self.stalled.iter();
+        let mine = mine.map(|(accused, doubt)| (self.me, *accused, doubt.since));
+        let theirs = self.told.iter().flat_map(|(accuser, doubts)| {
+            let doubts = doubts.iter().filter(|(_, doubt)| stalls(doubt));
+            doubts.map(|(accused, doubt)| (*accuser, *accused, doubt.since.max(doubt.told)))
+        });
+        watched.chain(mine).chain(theirs).collect()
+    }
+
     /// This node's whole opinion, for its heartbeats.
     pub(crate) fn opinion(&self, now: Time) -> Vec<Suspicion> {
+        let stalled = self.stalled.iter().map(|(member, doubt)| Suspicion {
+            member: *member,
+            evidence: doubt.evidence.clone(),
+            for_ms: millis(now.since(doubt.since)),
+        });
         self.watches
             .iter()
             .filter_map(|(member, watch)| {
@@ -510,6 +570,7 @@ impl Detector {
                     for_ms: millis(now.since(since)),
                 })
             })
+            .chain(stalled)
             .collect()
     }
 

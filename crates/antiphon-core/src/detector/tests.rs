@@ -9,7 +9,7 @@ fn at(ms: u64) -> Time {
 
 fn detector() -> Detector {
     let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Coordinator);
-    detector.watch(at(0), [ME, PEER].into_iter());
+    detector.watch(at(0), [ME, PEER].into_iter(), [ME, PEER].into_iter());
     detector.awake(at(0));
     detector
 }
@@ -111,7 +111,11 @@ fn others_do_not_hurry_whoever_is_known_to_pause() {
 #[test]
 fn a_coordinator_short_of_processor_still_sees_that_a_pair_is_broken_for_long() {
     let mut detector = detector();
-    detector.watch(at(0), [ME, PEER, Incarnation(3)].into_iter());
+    detector.watch(
+        at(0),
+        [ME, PEER, Incarnation(3)].into_iter(),
+        [ME, PEER, Incarnation(3)].into_iter(),
+    );
     let doubt = Suspicion {
         member: Incarnation(3),
         evidence: Evidence::Silent { for_ms: 1_500 },
@@ -157,7 +161,7 @@ fn an_observer_whose_timers_are_late_accuses_nobody_for_it() {
 #[test]
 fn what_others_pass_on_is_life_and_makes_no_path_good() {
     let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Cut);
-    detector.watch(at(0), [ME, PEER].into_iter());
+    detector.watch(at(0), [ME, PEER].into_iter(), [ME, PEER].into_iter());
     // One beat of five comes by itself, all of them through another.
     for beat in 1..=40 {
         let now = at(beat * 200 + 50);
@@ -165,6 +169,7 @@ fn what_others_pass_on_is_life_and_makes_no_path_good() {
         detector.heard_through(now, PEER);
         if beat % 5 == 0 {
             detector.heard(now, PEER);
+            detector.beat_came(PEER, beat, now);
         }
         detector.tick(now);
     }
@@ -234,7 +239,11 @@ fn an_opinion_formed_during_a_partition_makes_no_broken_pair_when_it_is_heard_af
 #[test]
 fn an_accusation_not_repeated_is_withdrawn() {
     let mut detector = detector();
-    detector.watch(at(0), [ME, PEER, Incarnation(3)].into_iter());
+    detector.watch(
+        at(0),
+        [ME, PEER, Incarnation(3)].into_iter(),
+        [ME, PEER, Incarnation(3)].into_iter(),
+    );
     let suspicion = Suspicion {
         member: Incarnation(3),
         evidence: Evidence::ConnectionLost,

@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{GroupMessage, GroupReport};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
+/// In views of up to so many, members report whether or not they have groups. In larger ones the elder would be sent a thousand reports of
+/// nothing with each view; there it asks, once somebody wants to found a group.
+pub(crate) const ALL_REPORT: usize = 64;
 /// The most names and the most waiting questions the elder keeps.
 const MAX_ENTRIES: usize = 16_384;
 
@@ -37,6 +40,8 @@ pub(crate) struct Directory {
     /// Per name, the last `k` under this node view: a group founded again goes on above it, so that no view id of a
     /// name is used twice (R5).
     last_k: BTreeMap<String, u32>,
+    /// Whether those that have not reported were asked to.
+    asked: bool,
 }
 
 /// Answers to send.
@@ -100,6 +105,17 @@ impl Directory {
         }
     }
 
+    /// Asks those that did not report by themselves, once.
+    fn ask(&mut self) -> Answers {
+        if self.present.len() <= ALL_REPORT || std::mem::replace(&mut self.asked, true) {
+            return Vec::new();
+        }
+        self.missing
+            .iter()
+            .map(|member| (*member, GroupMessage::ReportWanted))
+            .collect()
+    }
+
     /// This one says itself that it is no member. Nobody else's word counts: it may be old.
     fn strike(&mut self, name: &str, stranger: Incarnation) {
         let Some(entry) = self.entries.get_mut(name) else {
@@ -128,7 +144,7 @@ impl Directory {
             if self.waiting.len() < MAX_ENTRIES {
                 self.waiting.insert((joiner, name));
             }
-            return Vec::new();
+            return self.ask();
         }
         if self.grants.len() >= MAX_ENTRIES {
             return Vec::new();

@@ -25,6 +25,8 @@ impl Groups {
             | GroupMessage::Refused { .. }
             | GroupMessage::FirstView { .. } => self.handle_joining(from, message),
             GroupMessage::FlushStart { .. } => self.handle_start(from, message),
+            GroupMessage::ReportWanted if self.nodes.members.first() == Some(&from) => self.report_groups(),
+            GroupMessage::ReportWanted => {}
             other => self.handle_by_id(from, other),
         }
     }

@@ -242,16 +242,23 @@ impl Groups {
         };
         let was_suspended = std::mem::replace(&mut self.suspended, false);
         self.loopback.clear();
-        // R12: every member tells the elder its groups before the elder grants anything.
+        if !self.groups.is_empty() || self.nodes.members.len() <= directory::ALL_REPORT {
+            self.report_groups();
+        }
+        let mut ctx = context!(self);
+        for group in self.groups.values_mut() {
+            group.handle_primary(&mut ctx, was_suspended);
+        }
+        self.finish();
+    }
+
+    /// R12: every member tells the elder its groups before the elder grants anything.
+    fn report_groups(&mut self) {
         let groups = self.groups.values().filter_map(Group::report).collect();
         let mut ctx = context!(self);
         if let Some(elder) = ctx.elder() {
             ctx.send(elder, GroupMessage::Report { groups });
         }
-        for group in self.groups.values_mut() {
-            group.handle_primary(&mut ctx, was_suspended);
-        }
-        self.finish();
     }
 
     /// A control message of a peer, sent under its primary view `view`, which is not later than this node's.
@@ -502,6 +509,14 @@ impl Groups {
     /// number. For tests of just that, in unordered groups.
     pub fn withheld(&self, group: GroupHandle) -> Option<(Incarnation, u64)> {
         self.groups.get(&group).filter(|_| !self.suspended)?.withheld()
+    }
+
+    /// Whether a group of this node has this member.
+    pub(crate) fn has(&self, member: Incarnation) -> bool {
+        self.groups.values().any(|group| match &group.phase {
+            Phase::Member(membership) => membership.stream.members.contains(&member),
+            Phase::Locating { .. } | Phase::Joining { .. } | Phase::Ghost { .. } | Phase::Refused => false,
+        })
     }
 
     /// How many control messages of peers made no sense.

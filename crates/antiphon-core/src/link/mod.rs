@@ -37,8 +37,9 @@ pub(crate) use table::Links;
 
 /// The most bytes that wait for acknowledgement on one link.
 pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
-/// The most links kept, parked ones included.
-pub(crate) const MAX_LINKS: usize = 1024;
+/// The most links kept, parked ones included: a link that is not kept any more cannot go on where it stopped, so as many as there can
+/// be members, joiners and candidates.
+pub(crate) const MAX_LINKS: usize = 2 * antiphon_wire::MAX_MEMBERS;
 /// The most chunks that may arrive ahead of a missing one.
 const MAX_AHEAD: u64 = 4096;
 /// The most bytes of chunks that may arrive ahead of a missing one.
@@ -220,6 +221,11 @@ impl Link {
             self.outbox.repeat = Some((at, self.retransmit / 2));
             self.outbox.repeat_now = true;
         }
+    }
+
+    /// Whether all that was queued is acknowledged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.outbox.chunks.is_empty()
     }
 
     /// When [`Link::poll_record`] has something to repeat.

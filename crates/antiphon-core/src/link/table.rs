@@ -57,6 +57,13 @@ impl Links {
         self.entries.get(&peer).and_then(|entry| entry.addr)
     }
 
+    /// Whether something that was queued for the peer is not acknowledged.
+    pub(crate) fn owes(&self, peer: Incarnation) -> bool {
+        self.entries
+            .get(&peer)
+            .is_some_and(|entry| !entry.broken && !entry.link.is_empty())
+    }
+
     /// Queues a message. A link breaks once; what is pushed to it afterwards is dropped.
     pub(crate) fn push(&mut self, now: Time, peer: Incarnation, message: &[u8]) -> Result<(), LinkBroken> {
         let entry = self.entry(now, peer);

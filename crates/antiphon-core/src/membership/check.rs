@@ -5,16 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{AcceptedValue, NodeRecord, SlotId, VoteState};
+use antiphon_wire::membership::{AcceptedValue, Change, Gone, NodeRecord, SlotId, VoteState, Voted, VotedIn};
 use antiphon_wire::{
-    Cause, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES, MAX_NAME_BYTES, Member,
-    NodeView, NodeViewId, ViewId,
+    Cause, Departure, Incarnation, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES,
+    MAX_NAME_BYTES, Member, NodeView, NodeViewId, ViewId,
 };
 
 use crate::{Config, EngineKind};
 
 /// A view and an accepted value must fit one frame together, so that a lifeline record is a single write.
 pub(crate) const MAX_VIEW_BYTES: usize = 26_000;
+/// So large are the records of all members together at most where votes carry whole views.
+pub(crate) const MAX_RECORDS_BYTES: usize = 18_000;
+/// What changes in a view and in the one voted for must fit one frame together.
+pub(crate) const MAX_CHANGE_BYTES: usize = 28_000;
 /// View numbers fit a signed 32-bit integer (R5).
 pub(crate) const MAX_NUMBER: u32 = i32::MAX as u32;
 /// The highest number that a joiner may ask to be exceeded: a hostile one must not use up the numbers.
@@ -111,18 +115,25 @@ pub(crate) fn primary_is_sound(view: &NodeView) -> bool {
 
 /// Whether `next` may follow `view` in its lineage.
 pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
+    // Views may have thousands of members: each is looked up in an index.
+    let rank_of: BTreeMap<Incarnation, usize> = view
+        .members
+        .iter()
+        .enumerate()
+        .map(|(rank, member)| (member.incarnation, rank))
+        .collect();
     let survivors = || {
         next.members
             .iter()
-            .filter(|member| view.contains(member.incarnation))
+            .filter_map(|member| Some((member, *rank_of.get(&member.incarnation)?)))
     };
-    let ranks: Vec<_> = survivors().map(|member| view.rank(member.incarnation)).collect();
+    let ranks: Vec<usize> = survivors().map(|(_, rank)| rank).collect();
     let in_order = ranks.is_sorted() || planted!(ForgetSeniorityOrder);
     let survivors_first = next
         .members
         .iter()
         .take(ranks.len())
-        .all(|member| view.contains(member.incarnation))
+        .all(|member| rank_of.contains_key(&member.incarnation))
         || planted!(ForgetSeniorityOrder);
     primary_is_sound(next)
         && next.lineage == view.lineage
@@ -133,33 +144,124 @@ pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
         && !ranks.is_empty()
         && in_order
         && survivors_first
-        && survivors().all(|member| view.member(member.incarnation) == Some(member))
+        && survivors().all(|(member, rank)| view.members[rank] == *member)
         && next.joined.len() == next.members.len() - ranks.len()
-        && next.joined.iter().all(|joined| !view.contains(*joined))
+        && next.joined.iter().all(|joined| !rank_of.contains_key(joined))
         && next.departed.len() == view.members.len() - ranks.len()
-        && next.departed.iter().all(|departure| view.contains(departure.member.incarnation))
+        && next.departed.iter().all(|departure| rank_of.contains_key(&departure.member.incarnation))
         // G38: no vote overrides anybody.
         && next.overrides().is_none()
 }
 
-/// Whether a vote state may be believed.
+/// Whether a vote state may be believed, as far as it can be told without the view it was given in.
 pub(crate) fn vote_is_sound(vote: &VoteState) -> bool {
-    primary_is_sound(&vote.view)
-        && vote
-            .accepted
-            .as_ref()
-            .is_none_or(|accepted| acceptance_is_sound(&vote.view, accepted))
-        && vote.promised >= vote.accepted.as_ref().map(|accepted| accepted.ballot)
+    let accepted = vote.accepted.as_ref();
+    let consistent = match &vote.view {
+        VotedIn::Whole(view) => {
+            primary_is_sound(view) && accepted.is_none_or(|accepted| acceptance_is_sound(view, accepted))
+        }
+        VotedIn::Named { id, .. } => {
+            id.counter > 0 && accepted.is_none_or(|accepted| matches!(accepted.value, Voted::Change(_)))
+        }
+    };
+    consistent && vote.promised >= accepted.map(|accepted| accepted.ballot)
+}
+
+/// How `next`, which follows `view`, differs from it.
+pub(crate) fn change_of(view: &NodeView, next: &NodeView) -> Change {
+    let gone = |departure: &Departure| Gone {
+        member: departure.member.incarnation,
+        cause: departure.cause.clone(),
+        accusers: departure.accusers.clone(),
+    };
+    let kept = view.members.len() - next.departed.len();
+    Change {
+        number: next.number,
+        wire_level: next.wire_level,
+        departed: next.departed.iter().map(gone).collect(),
+        joined: next.members.get(kept..).unwrap_or_default().to_vec(),
+    }
+}
+
+/// The view that differs so from `view`; `None` if that can be none that follows it.
+pub(crate) fn apply(view: &NodeView, change: Change) -> Option<NodeView> {
+    let gone: BTreeMap<Incarnation, Gone> = change
+        .departed
+        .iter()
+        .map(|gone| (gone.member, gone.clone()))
+        .collect();
+    let mut members: Vec<Member> = Vec::with_capacity(view.members.len() + change.joined.len());
+    members.extend(
+        view.members
+            .iter()
+            .filter(|member| !gone.contains_key(&member.incarnation))
+            .cloned(),
+    );
+    let mut leavers: BTreeMap<Incarnation, Member> = view
+        .members
+        .iter()
+        .filter(|member| gone.contains_key(&member.incarnation))
+        .map(|member| (member.incarnation, member.clone()))
+        .collect();
+    let mut departed = Vec::with_capacity(gone.len());
+    for Gone {
+        member,
+        cause,
+        accusers,
+    } in change.departed
+    {
+        departed.push(Departure {
+            member: leavers.remove(&member)?,
+            cause,
+            accusers,
+        });
+    }
+    let joined = change.joined.iter().map(|member| member.incarnation).collect();
+    members.extend(change.joined);
+    let next = NodeView {
+        lineage: view.lineage,
+        id: NodeViewId::Primary {
+            id: next_id(view.primary_id()),
+        },
+        number: change.number,
+        members,
+        joined,
+        departed,
+        wire_level: change.wire_level,
+    };
+    is_successor(view, &next).then_some(next)
+}
+
+/// The view that was voted for in the slot after `view`.
+pub(crate) fn voted(view: &NodeView, voted: &Voted) -> Option<NodeView> {
+    match voted {
+        Voted::Whole(next) => is_successor(view, next).then(|| (**next).clone()),
+        Voted::Change(change) => apply(view, (**change).clone()),
+    }
 }
 
 /// Whether an acceptor of the slot after `view` may have accepted this.
 pub(crate) fn acceptance_is_sound(view: &NodeView, accepted: &AcceptedValue) -> bool {
-    is_successor(view, &accepted.value)
+    match &accepted.value {
+        Voted::Whole(next) => is_successor(view, next),
+        Voted::Change(change) => apply(view, (**change).clone()).is_some(),
+    }
+}
+
+/// How large the records of all members are together.
+pub(crate) fn records_bytes(view: &NodeView) -> usize {
+    let records = view.members.iter().map(|member| encode_to_vec(member).len());
+    records.sum()
 }
 
 /// Whether the view is small enough to travel with its votes.
 pub(crate) fn fits(view: &NodeView) -> bool {
     view.members.len() <= MAX_MEMBERS && encode_to_vec(view).len() <= MAX_VIEW_BYTES
+}
+
+/// Whether what changes is small enough to travel with its votes, twice in one record.
+pub(crate) fn change_fits(change: &Change) -> bool {
+    encode_to_vec(change).len() <= MAX_CHANGE_BYTES
 }
 
 /// A cause as people read it.

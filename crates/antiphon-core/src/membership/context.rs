@@ -63,7 +63,7 @@ pub(crate) struct Context {
 }
 
 /// More peers than this are not spoken to at the same time: members, joiners and candidates together.
-const MAX_PEERS: usize = 1024;
+const MAX_PEERS: usize = 2 * antiphon_wire::MAX_MEMBERS;
 
 impl Context {
     pub(crate) fn send(&mut self, to: Incarnation, message: MembershipMessage) {
@@ -102,6 +102,15 @@ impl Context {
             self.peers.insert(peer, addr);
             self.effects.push_back(Effect::Peer { peer, addr });
         }
+    }
+
+    /// Whoever calls this makes the incarnation reachable itself. False if there are too many.
+    pub(crate) fn adopt_peer(&mut self, peer: Incarnation, addr: SocketAddr) -> bool {
+        let room = self.peers.len() < MAX_PEERS || self.peers.contains_key(&peer);
+        if room {
+            self.peers.insert(peer, addr);
+        }
+        room
     }
 
     pub(crate) fn forget_peer(&mut self, peer: Incarnation) {

@@ -16,13 +16,36 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{AcceptedValue, Ballot, Proof, SlotMessage, VoteState};
+use antiphon_wire::membership::{
+    AcceptedValue, Ballot, Change, Proof, SlotMessage, VoteState, Voted, VotedIn,
+};
 use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
 
 use super::check;
 use super::engine::{EngineEffect, Surroundings, Wish};
 use super::slot::{Acceptance, FAST, LastVote, Proposal, Slot, Step, Used, Value};
 use crate::{Profile, Time};
+
+/// Changes of a wide view are gathered for this long for each member, up to a quarter of a second.
+const GATHER_PER_MEMBER: Duration = Duration::from_millis(1);
+
+/// A view whose votes name what changes loses at most so many members: they, and nothing else, always fit.
+const MAX_DEPARTED: usize = 700;
+
+/// How the votes given in a view show it, and the views voted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Votes {
+    /// With all members.
+    Whole,
+    /// As what changes: in views that are too large. This is how the present one differs from the one before, if this node had that.
+    Named(Option<Change>),
+}
+
+impl Votes {
+    pub(crate) fn are_named(&self) -> bool {
+        matches!(self, Votes::Named(_))
+    }
+}
 
 /// The engine's state for the slot after `view`.
 #[derive(Debug)]
@@ -40,6 +63,7 @@ pub(crate) struct Coordinator {
     /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has counted its own.
     asked: Option<NodeView>,
     counted: bool,
+    votes: Votes,
     /// Whom the current ballot said it would remove against possible objections.
     announced: BTreeSet<Incarnation>,
     /// Members that someone hears well: left out of the wish until then.
@@ -66,6 +90,7 @@ impl Coordinator {
             proposed: None,
             asked: None,
             counted: false,
+            votes: Votes::Whole,
             announced: BTreeSet::new(),
             objections: BTreeMap::new(),
             retry: None,
@@ -74,11 +99,18 @@ impl Coordinator {
         }
     }
 
-    /// The leader's part in the slot of an engine whose members also vote by themselves.
-    pub(crate) fn leaderless(me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
+    /// The leader's part in the slot of an engine whose members also vote by themselves. It gives them so much time.
+    pub(crate) fn leaderless(
+        me: Incarnation,
+        view: Arc<NodeView>,
+        (votes, patience): (Votes, Duration),
+        profile: &Profile,
+    ) -> Self {
         let slot = Slot::leaderless(me, view.voters());
         Self {
             slot,
+            votes,
+            patience,
             ..Self::new(me, view, profile)
         }
     }
@@ -93,10 +125,29 @@ impl Coordinator {
 
     pub(crate) fn vote_state(&self) -> VoteState {
         let vote = self.slot.vote();
+        let brief = |accepted: &Acceptance<NodeView>| AcceptedValue {
+            ballot: accepted.ballot,
+            value: Voted::Change(Box::new(check::change_of(&self.view, &accepted.value))),
+        };
+        let accepted = vote.accepted.as_ref();
+        let (view, accepted) = match &self.votes {
+            Votes::Whole => (
+                VotedIn::Whole(Box::new((*self.view).clone())),
+                accepted.map(to_wire),
+            ),
+            Votes::Named(change) => {
+                let view = VotedIn::Named {
+                    lineage: self.view.lineage,
+                    id: self.view.primary_id(),
+                    change: change.clone().map(Box::new),
+                };
+                (view, accepted.map(brief))
+            }
+        };
         VoteState {
-            view: Box::new((*self.view).clone()),
+            view,
             promised: vote.promised,
-            accepted: vote.accepted.as_ref().map(to_wire),
+            accepted,
         }
     }
 
@@ -105,17 +156,27 @@ impl Coordinator {
     }
 
     pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
-        self.slot.certified().contains(&member)
+        self.slot.certificates().contains_key(&member)
     }
 
     pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
         // A last vote given under an earlier view shows that the dead never voted in this slot: nobody votes in a
         // slot before installing its predecessor (R1). One given under a later view says nothing about this slot.
-        let last = match vote.view.primary_id().cmp(&self.view.primary_id()) {
+        // An acceptance that cannot be read is not none: such a proof is not used.
+        let accepted = match &vote.accepted {
+            Some(accepted) if vote.view.id() == self.view.primary_id() => {
+                let Some(accepted) = from_wire(&self.view, accepted) else {
+                    return;
+                };
+                Some(accepted)
+            }
+            _ => None,
+        };
+        let last = match vote.view.id().cmp(&self.view.primary_id()) {
             std::cmp::Ordering::Less => LastVote::default(),
             std::cmp::Ordering::Equal => LastVote {
                 promised: vote.promised,
-                accepted: vote.accepted.clone().map(from_wire),
+                accepted,
             },
             std::cmp::Ordering::Greater => return,
         };
@@ -138,7 +199,15 @@ impl Coordinator {
             .wish
             .as_ref()
             .is_some_and(|(_, wish)| wish.renew && !wish.objectionable.is_empty());
-        let gather = if reunion { self.patience * 2 } else { self.batch };
+        let gather = if reunion {
+            self.patience * 2
+        } else if self.votes.are_named() {
+            // A large view is worth waiting for: who comes and goes meanwhile goes into the same.
+            let members = u32::try_from(self.view.members.len()).unwrap_or(u32::MAX);
+            self.patience.min(GATHER_PER_MEMBER * members.min(250))
+        } else {
+            self.batch
+        };
         if now < since + gather {
             self.wake = Some(since + gather);
             return;
@@ -335,7 +404,7 @@ impl Coordinator {
             .map(|departure| departure.member.incarnation)
             .filter(|member| wish.objectionable.contains(member))
             .collect();
-        let value = compose(&self.view, remove, wish);
+        let value = compose(&self.view, remove, wish, self.votes.are_named());
         let unchanged = value.departed.is_empty() && value.joined.is_empty() && !wish.renew;
         (!unchanged && check::is_successor(&self.view, &value)).then_some((value, announced))
     }
@@ -360,11 +429,10 @@ impl Coordinator {
                 self.on_accept(ballot, *value, &used(&proofs));
             }
             SlotMessage::Promise { ballot, accepted } => {
-                let sound = accepted
-                    .as_ref()
-                    .is_none_or(|accepted| check::acceptance_is_sound(&self.view, accepted));
-                if sound {
-                    let step = self.slot.on_promise(&from, ballot, accepted.map(from_wire));
+                let told = accepted.as_ref().map(|accepted| from_wire(&self.view, accepted));
+                // What cannot be a value of this slot is no answer.
+                if told.as_ref().is_none_or(Option::is_some) {
+                    let step = self.slot.on_promise(&from, ballot, told.flatten());
                     self.perform(around, step);
                 }
             }
@@ -538,15 +606,9 @@ impl Coordinator {
     }
 
     pub(crate) fn broadcast(&mut self, joiners: &[Incarnation], message: &SlotMessage) {
-        let certified = self.slot.certified();
-        let voters = self.view.members.iter().map(|member| member.incarnation);
-        let to: Vec<Incarnation> = voters
-            .chain(joiners.iter().copied())
-            .filter(|to| *to != self.me && !certified.contains(to))
-            .collect();
-        for to in to {
-            self.send(to, message.clone());
-        }
+        let (joiners, message) = (joiners.to_vec(), message.clone());
+        self.effects
+            .push_back(EngineEffect::Broadcast { joiners, message });
     }
 
     pub(crate) fn send(&mut self, to: Incarnation, message: SlotMessage) {
@@ -563,27 +625,58 @@ impl Coordinator {
 }
 
 /// The view after `view` without those removed and with the joiners of the wish.
-pub(crate) fn compose(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
-    let gone = |incarnation| {
-        remove
-            .iter()
-            .any(|departure| departure.member.incarnation == incarnation)
+///
+/// `named`: votes carry what changes, and not the whole view.
+pub(crate) fn compose(view: &NodeView, mut remove: Vec<Departure>, wish: &Wish, named: bool) -> NodeView {
+    let fits = |next: &NodeView| {
+        if named {
+            check::change_fits(&check::change_of(view, next))
+        } else {
+            check::fits(next)
+        }
     };
+    let next = composed(view, remove.clone(), wish);
+    if fits(&next) {
+        return next;
+    }
+    // A vote must fit one lifeline record; who accused whom is the first to go.
+    for departure in &mut remove {
+        departure.accusers.clear();
+    }
+    let next = composed(view, remove.clone(), wish);
+    if fits(&next) || !named {
+        return next;
+    }
+    // What still does not fit comes in the view after this one.
+    remove.truncate(MAX_DEPARTED);
+    let wish = Wish {
+        join: Vec::new(),
+        ..wish.clone()
+    };
+    composed(view, remove, &wish)
+}
+
+fn composed(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
+    let gone: BTreeSet<Incarnation> = remove
+        .iter()
+        .map(|departure| departure.member.incarnation)
+        .collect();
     let mut members: Vec<_> = view
         .members
         .iter()
-        .filter(|member| !gone(member.incarnation))
+        .filter(|member| !gone.contains(&member.incarnation))
         .cloned()
         .collect();
+    let names: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
     let mut joiners = wish.join.clone();
-    joiners.retain(|joiner| !members.iter().any(|member| member.name == joiner.name));
+    joiners.retain(|joiner| !names.contains(joiner.name.as_str()));
     joiners.sort_by_key(|joiner| joiner.addr);
     let joined = joiners.iter().map(|joiner| joiner.incarnation).collect();
     members.extend(joiners);
     if planted!(ForgetSeniorityOrder) {
         members.sort_by_key(|member| member.incarnation);
     }
-    let mut next = NodeView {
+    NodeView {
         lineage: view.lineage,
         id: NodeViewId::Primary {
             id: check::next_id(view.primary_id()),
@@ -594,14 +687,7 @@ pub(crate) fn compose(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> N
         joined,
         departed: remove,
         wire_level: wish.wire_level,
-    };
-    // A vote must fit one lifeline record; who accused whom is the first to go.
-    if !check::fits(&next) {
-        for departure in &mut next.departed {
-            departure.accusers.clear();
-        }
     }
-    next
 }
 
 fn random_part(around: &mut Surroundings<'_>, bound: Duration) -> Duration {
@@ -612,15 +698,16 @@ fn random_part(around: &mut Surroundings<'_>, bound: Duration) -> Duration {
 pub(crate) fn to_wire(accepted: &Acceptance<NodeView>) -> AcceptedValue {
     AcceptedValue {
         ballot: accepted.ballot,
-        value: Box::new(accepted.value.clone()),
+        value: Voted::Whole(Box::new(accepted.value.clone())),
     }
 }
 
-pub(crate) fn from_wire(accepted: AcceptedValue) -> Acceptance<NodeView> {
-    Acceptance {
+/// What was accepted in the slot after `view`; `None` if it cannot have been.
+pub(crate) fn from_wire(view: &NodeView, accepted: &AcceptedValue) -> Option<Acceptance<NodeView>> {
+    Some(Acceptance {
         ballot: accepted.ballot,
-        value: *accepted.value,
-    }
+        value: check::voted(view, &accepted.value)?,
+    })
 }
 
 pub(crate) fn used(proofs: &[Proof]) -> Vec<Used<Incarnation>> {

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Ballot, SlotMessage, VoteState};
-use antiphon_wire::{Departure, Incarnation, Member, NodeView};
+use antiphon_wire::membership::{Ayes, Ballot, SlotMessage, VoteState};
+use antiphon_wire::{Accusation, Departure, Incarnation, Member, NodeView, ViewDigest};
 
-use super::coordinator::Coordinator;
-use super::cut::Cut;
+use super::coordinator::{Coordinator, Votes};
+use super::cut::{Cut, Rings};
 use crate::random::Random;
 use crate::{EngineKind, Profile, Time};
 
@@ -19,7 +19,7 @@ use crate::{EngineKind, Profile, Time};
 pub(crate) struct Wish {
     /// Members to remove.
     pub(crate) remove: Vec<Departure>,
-    /// Of those, the ones that others may object to: neither proven dead, nor leaving, nor accused by a majority.
+    /// Of those, the ones that others may object to: neither proven dead, nor leaving, nor accused by a majority or by their observers.
     pub(crate) objectionable: BTreeSet<Incarnation>,
     /// Nodes to admit, all ready right now.
     pub(crate) join: Vec<Member>,
@@ -38,6 +38,11 @@ pub(crate) enum EngineEffect {
     Voted,
     /// To a voter, or a joiner of the view proposed.
     Send { to: Incarnation, message: SlotMessage },
+    /// To all voters that are not proven dead, and to these joiners of the view proposed.
+    Broadcast {
+        joiners: Vec<Incarnation>,
+        message: SlotMessage,
+    },
     /// This node accepted a value.
     Accepted { ballot: Ballot, view: Box<NodeView> },
     /// The next view is decided by this ballot, with these proven dead.
@@ -76,10 +81,17 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(kind: EngineKind, me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
+    pub(crate) fn new(
+        kind: EngineKind,
+        me: Incarnation,
+        view: Arc<NodeView>,
+        rings: Arc<Rings>,
+        votes: Votes,
+        profile: &Profile,
+    ) -> Self {
         match kind {
             EngineKind::Coordinator => Engine::Coordinator(Box::new(Coordinator::new(me, view, profile))),
-            EngineKind::Cut => Engine::Cut(Box::new(Cut::new(me, view, profile))),
+            EngineKind::Cut => Engine::Cut(Box::new(Cut::new(me, view, rings, votes, profile))),
         }
     }
 
@@ -107,6 +119,14 @@ impl Engine {
         }
     }
 
+    /// All members that are proven dead.
+    pub(crate) fn certified(&self) -> BTreeSet<Incarnation> {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.slot().certified(),
+            Engine::Cut(cut) => cut.certified(),
+        }
+    }
+
     /// Whether the member is proven dead.
     pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
         match self {
@@ -120,6 +140,59 @@ impl Engine {
         match self {
             Engine::Coordinator(coordinator) => coordinator.pursue(around, wish),
             Engine::Cut(cut) => cut.pursue(around, wish),
+        }
+    }
+
+    /// Members that enough of their observers have lost.
+    pub(crate) fn lost(&self) -> Vec<Incarnation> {
+        match self {
+            Engine::Coordinator(_) => Vec::new(),
+            Engine::Cut(cut) => cut.lost().collect(),
+        }
+    }
+
+    /// Looks again at who is being lost.
+    pub(crate) fn look(&mut self, around: &Surroundings<'_>) {
+        match self {
+            Engine::Coordinator(_) => {}
+            Engine::Cut(cut) => cut.look(around),
+        }
+    }
+
+    /// Of those lost, the ones that are beyond doubt.
+    pub(crate) fn certain(&self) -> Vec<Incarnation> {
+        match self {
+            Engine::Coordinator(_) => Vec::new(),
+            Engine::Cut(cut) => cut.certain().collect(),
+        }
+    }
+
+    /// The observers that have lost this member.
+    pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
+        match self {
+            Engine::Coordinator(_) => Vec::new(),
+            Engine::Cut(cut) => cut.witnesses(member),
+        }
+    }
+
+    /// The view with this digest, if votes may be for it.
+    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&NodeView> {
+        match self {
+            Engine::Coordinator(_) => None,
+            Engine::Cut(cut) => cut.value(digest),
+        }
+    }
+
+    /// Voters said the same about the slot.
+    pub(crate) fn count(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        what: Ayes,
+        voters: &[Incarnation],
+        accepted: Option<&NodeView>,
+    ) {
+        if let Engine::Cut(cut) = self {
+            cut.count_all(around, what, voters, accepted);
         }
     }
 

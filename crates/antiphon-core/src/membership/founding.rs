@@ -30,12 +30,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use antiphon_wire::membership::{MembershipMessage, NodeRecord, SlotMessage};
+use antiphon_wire::membership::{AcceptedValue, MembershipMessage, NodeRecord, SlotMessage, Voted};
 use antiphon_wire::{Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
 use super::check;
 use super::context::{Context, Fate, member_of};
-use super::coordinator::{from_wire, to_wire};
+use super::coordinator::to_wire;
 use super::slot::{Acceptance, Proposal, Slot, Step, Value, Voters};
 use crate::{Alone, Awaits, Config, Event, Time};
 
@@ -288,12 +288,9 @@ impl Founding {
                 }
             }
             SlotMessage::Promise { ballot, accepted } => {
-                if accepted
-                    .as_ref()
-                    .is_none_or(|accepted| check::primary_is_sound(&accepted.value))
-                {
-                    let accepted = accepted.map(from_wire).map(founding);
-                    let step = self.slot.on_promise(&addr, ballot, accepted);
+                let told = accepted.map(founding);
+                if told.as_ref().is_none_or(Option::is_some) {
+                    let step = self.slot.on_promise(&addr, ballot, told.flatten());
                     self.perform(cx, now, candidates, fresh, step);
                 }
                 return;
@@ -445,10 +442,14 @@ fn plain(accepted: Acceptance<FoundingView>) -> Acceptance<NodeView> {
     }
 }
 
-fn founding(accepted: Acceptance<NodeView>) -> Acceptance<FoundingView> {
-    Acceptance {
-        ballot: accepted.ballot,
-        value: FoundingView(accepted.value),
+fn founding(accepted: AcceptedValue) -> Option<Acceptance<FoundingView>> {
+    match accepted.value {
+        Voted::Whole(value) if check::primary_is_sound(&value) => Some(Acceptance {
+            ballot: accepted.ballot,
+            value: FoundingView(*value),
+        }),
+        // There is no view before the first that a change could be to.
+        Voted::Whole(_) | Voted::Change(_) => None,
     }
 }
 

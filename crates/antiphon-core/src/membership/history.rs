@@ -3,14 +3,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, ViewId};
 
 use crate::{Time, WhyEntry};
 
 /// How many primary views are kept in full.
 pub(crate) const KEPT_VIEWS: usize = 100;
-/// How many views answer one pull.
+/// How many members large views keep together, apart from the last few: those of thousands are not kept a hundred times.
+const KEPT_MEMBERS: usize = 20_000;
+const KEPT_ALWAYS: usize = 8;
+/// How many views answer one pull, and how many bytes of them, unless the first is larger.
 const VIEWS_PER_PULL: usize = 16;
+const BYTES_PER_PULL: usize = 2 << 20;
 
 /// The last primary views that this process installed, across its incarnations.
 #[derive(Debug, Default)]
@@ -20,10 +25,15 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn push(&mut self, now: Time, view: Arc<NodeView>) {
-        if self.views.len() == KEPT_VIEWS {
+        self.views.push_back((now, view));
+        let members = |views: &VecDeque<(Time, Arc<NodeView>)>| -> usize {
+            views.iter().map(|(_, view)| view.members.len()).sum()
+        };
+        while self.views.len() > KEPT_VIEWS
+            || self.views.len() > KEPT_ALWAYS && members(&self.views) > KEPT_MEMBERS
+        {
             self.views.pop_front();
         }
-        self.views.push_back((now, view));
     }
 
     /// The view with this id.
@@ -33,10 +43,16 @@ impl History {
 
     /// The views after this one, in order and without a gap; `None` if they are not kept any more.
     pub(crate) fn after(&self, lineage: Lineage, after: ViewId) -> Option<Vec<Arc<NodeView>>> {
+        let mut bytes = 0;
         let later: Vec<_> = self
             .of(lineage)
             .filter(|view| view.primary_id() > after)
             .take(VIEWS_PER_PULL)
+            .take_while(|view| {
+                let first = bytes == 0;
+                bytes += encode_to_vec(&***view).len();
+                first || bytes <= BYTES_PER_PULL
+            })
             .cloned()
             .collect();
         let gap = later

@@ -12,19 +12,46 @@ use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord};
-use antiphon_wire::{Incarnation, MAX_MEMBERS, Member, NodeView};
+use antiphon_wire::{Incarnation, MAX_MEMBERS, Member, NodeView, ViewId};
 
 use super::check;
 use super::context::{Context, member_of};
 use crate::inspection::Joining;
-use crate::{Config, Time};
+use crate::{Config, EngineKind, Time};
 
-/// More joiners than this are not queued; they ask again.
-const MAX_JOINERS: usize = 64;
-/// The records of all members together are at most this large.
-const MAX_MEMBERS_BYTES: usize = 18_000;
-/// One view admits joiners with at most this many bytes of records.
+/// What may join, by engine.
+struct Limits {
+    /// More joiners than this are not queued; they ask again.
+    joiners: usize,
+    /// The most members.
+    members: usize,
+    /// The records of all members together are at most this large.
+    members_bytes: usize,
+}
+
+/// A vote carries whole views: two of them must fit one record of a lifeline.
+const OF_COORDINATOR: Limits = Limits {
+    joiners: 64,
+    members: 256,
+    members_bytes: check::MAX_RECORDS_BYTES,
+};
+/// A vote carries what changes in large views; these travel whole on links only.
+const OF_CUT: Limits = Limits {
+    joiners: 2048,
+    members: MAX_MEMBERS,
+    members_bytes: 1_000_000,
+};
+
+/// One view admits joiners with at most this many bytes of records; where votes name what changes, so many.
 const MAX_JOINED_BYTES: usize = 6_000;
+const MAX_JOINED_BYTES_NAMED: usize = 27_000;
+
+fn limits(config: &Config) -> &'static Limits {
+    match config.engine {
+        EngineKind::Coordinator => &OF_COORDINATOR,
+        EngineKind::Cut => &OF_CUT,
+    }
+}
 
 #[derive(Debug)]
 struct Joiner {
@@ -33,8 +60,28 @@ struct Joiner {
     /// The highest view number its process has seen.
     number: u32,
     heard: Time,
+    /// Under which view, and when, it was found that nothing speaks against it.
+    checked: (ViewId, Time),
     probe: Option<(u64, Time)>,
     ready: Option<Time>,
+}
+
+impl Joiner {
+    /// Probes it if it has not answered lately. A probe that is not answered yet is not replaced by another: where all are busy,
+    /// answers take longer than a heartbeat, and each would come too late.
+    fn probe(&mut self, cx: &mut Context, now: Time) {
+        let interval = cx.config.profile.heartbeat;
+        let (due, nonce) = match (self.probe, self.ready) {
+            (None, _) => (true, None),
+            (Some((_, sent)), Some(ready)) if ready >= sent => (now.since(ready) >= interval / 2, None),
+            (Some((nonce, sent)), _) => (now.since(sent) >= interval * 2, Some(nonce)),
+        };
+        if due {
+            let nonce = nonce.unwrap_or_else(|| cx.random.next_u64());
+            self.probe = Some((nonce, now));
+            cx.send(self.incarnation, MembershipMessage::JoinProbe { nonce });
+        }
+    }
 }
 
 /// Who waits to be admitted.
@@ -78,12 +125,9 @@ pub(crate) fn refusal(
         return Some((reason, true));
     }
     // A vote, with the view it was given in, must fit one record (R2).
-    let bytes: usize = view
-        .members
-        .iter()
-        .map(|member| encode_to_vec(member).len())
-        .sum();
-    if view.members.len() >= MAX_MEMBERS || bytes + encode_to_vec(node).len() > MAX_MEMBERS_BYTES {
+    let bytes = check::records_bytes(view);
+    let limits = limits(config);
+    if view.members.len() >= limits.members || bytes + encode_to_vec(node).len() > limits.members_bytes {
         let count = view.members.len();
         return Some((
             format!("the cluster is full with {count} members and {bytes} bytes of their records"),
@@ -136,6 +180,18 @@ impl Joiners {
         alive: impl Fn(&Context, Incarnation) -> bool,
     ) {
         let addr = node.addr;
+        // All ask again and again, and to check one takes longer the larger the view is.
+        if let Some(known) = self.by_addr.get_mut(&addr).filter(|known| {
+            let (view_then, then) = known.checked;
+            known.incarnation == sender
+                && known.record == node
+                && view_then == view.primary_id()
+                && now.since(then) < cx.config.profile.suspect_after
+        }) {
+            known.heard = now;
+            known.probe(cx, now);
+            return;
+        }
         if let Some(refusal) = refusal(&cx.config, view, &node, |member| alive(cx, member)) {
             return refuse(cx, now, sender, &node, refusal);
         }
@@ -144,7 +200,7 @@ impl Joiners {
             .values()
             .any(|other| other.record.name == node.name && other.record.addr != addr);
         let known = self.by_addr.contains_key(&addr);
-        if twin || (!known && self.by_addr.len() >= MAX_JOINERS) {
+        if twin || (!known && self.by_addr.len() >= limits(&cx.config).joiners) {
             let reason = if twin {
                 format!(
                     "another node called {} is joining from another address",
@@ -158,6 +214,7 @@ impl Joiners {
         match self.by_addr.get_mut(&addr) {
             Some(joiner) if joiner.incarnation == sender => {
                 joiner.heard = now;
+                joiner.checked = (view.primary_id(), now);
                 joiner.record = node;
             }
             other => {
@@ -169,6 +226,7 @@ impl Joiners {
                     record: node,
                     number: number.min(check::MAX_CLAIMED_NUMBER),
                     heard: now,
+                    checked: (view.primary_id(), now),
                     probe: None,
                     ready: None,
                 };
@@ -176,18 +234,15 @@ impl Joiners {
             }
         }
         cx.know_peer(sender, addr);
-        self.probe(cx, now);
+        if let Some(joiner) = self.by_addr.get_mut(&addr) {
+            joiner.probe(cx, now);
+        }
     }
 
-    /// Probes all who have not answered lately. Called with each request, and while a view is wanted.
+    /// Probes all who have not answered lately. Called while this node coordinates.
     pub(crate) fn probe(&mut self, cx: &mut Context, now: Time) {
-        let interval = cx.config.profile.heartbeat;
         for joiner in self.by_addr.values_mut() {
-            if joiner.probe.is_none_or(|(_, sent)| now.since(sent) >= interval) {
-                let nonce = cx.random.next_u64();
-                joiner.probe = Some((nonce, now));
-                cx.send(joiner.incarnation, MembershipMessage::JoinProbe { nonce });
-            }
+            joiner.probe(cx, now);
         }
     }
 
@@ -202,18 +257,32 @@ impl Joiners {
         }
     }
 
-    /// Those that answered within a probe interval, as members, with the lowest wire level and the highest view number
-    /// among them.
-    pub(crate) fn admissible(&self, now: Time, interval: Duration) -> (Vec<Member>, u8, u32) {
+    /// Those that answered lately, as members, with the lowest wire level and the highest view number among them, for a view that
+    /// has so many members. `named`: whether votes name what changes.
+    pub(crate) fn admissible(
+        &self,
+        config: &Config,
+        now: Time,
+        members: usize,
+        named: bool,
+    ) -> (Vec<Member>, u8, u32) {
+        // Twice as long as it takes until the next answer.
+        let interval = config.profile.heartbeat * 2;
+        let most = if named {
+            MAX_JOINED_BYTES_NAMED
+        } else {
+            MAX_JOINED_BYTES
+        };
         let mut bytes = 0;
         let admitted: Vec<&Joiner> = self
             .by_addr
             .values()
             .filter(|joiner| joiner.ready.is_some_and(|ready| now.since(ready) <= interval))
             .take_while(|joiner| {
-                bytes += encode_to_vec(&joiner.record).len();
-                bytes <= MAX_JOINED_BYTES
+                bytes += encode_to_vec(&member_of(joiner.incarnation, &joiner.record)).len();
+                bytes <= most
             })
+            .take(limits(config).members.saturating_sub(members))
             .collect();
         let level = admitted
             .iter()

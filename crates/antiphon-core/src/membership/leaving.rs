@@ -97,7 +97,9 @@ impl Seat {
     }
 
     pub(crate) fn ask_to_leave(&mut self, cx: &mut Context, coordinator: Incarnation) {
-        if let Leaving::Wanted { asked, .. } = &mut self.leaving
+        // In a wide view its opinion says it to all.
+        if self.wide.is_none()
+            && let Leaving::Wanted { asked, .. } = &mut self.leaving
             && coordinator != cx.me
             && *asked != Some(coordinator)
         {

@@ -27,6 +27,7 @@ use antiphon_wire::{Incarnation, NodeView};
 use bytes::Bytes;
 
 use super::check;
+use super::cut::Rings;
 use crate::{DialId, LifelineCommand, LifelineEnd, Time};
 
 /// Up to this many members, everyone watches everyone.
@@ -86,11 +87,15 @@ pub(crate) struct Lifelines {
 }
 
 /// Who watches `me` in this view.
-fn watchers(view: &NodeView, me: Incarnation) -> BTreeMap<Incarnation, SocketAddr> {
+pub(crate) fn watchers(view: &NodeView, me: Incarnation, rings: &Rings) -> BTreeMap<Incarnation, SocketAddr> {
     let count = view.members.len();
     let rank = view.rank(me).unwrap_or(0);
-    let watches = |position: usize| {
-        count <= FULL_MESH || position == 0 || (1..=WATCHERS).contains(&((position + count - rank) % count))
+    let observers = rings.observers(rank);
+    let watches = |position: usize| match (count <= FULL_MESH, observers.is_empty()) {
+        (true, _) => true,
+        // An observer on the rings must be able to prove what it reports.
+        (false, false) => observers.iter().any(|by| usize::from(*by) == position),
+        (false, true) => position == 0 || (1..=WATCHERS).contains(&((position + count - rank) % count)),
     };
     view.members
         .iter()
@@ -102,8 +107,11 @@ fn watchers(view: &NodeView, me: Incarnation) -> BTreeMap<Incarnation, SocketAdd
 
 impl Lifelines {
     /// A primary view was installed: these shall watch me now.
-    pub(crate) fn follow(&mut self, view: &NodeView, me: Incarnation, commands: &mut Vec<LifelineCommand>) {
-        let wanted = watchers(view, me);
+    pub(crate) fn follow(
+        &mut self,
+        wanted: BTreeMap<Incarnation, SocketAddr>,
+        commands: &mut Vec<LifelineCommand>,
+    ) {
         let superfluous: BTreeSet<Incarnation> = self
             .outbound
             .keys()
@@ -296,6 +304,8 @@ fn write(dial: DialId, record: &LifelineRecord) -> LifelineCommand {
 
 #[cfg(test)]
 mod tests {
+    use antiphon_wire::membership::VotedIn;
+
     use super::*;
     use crate::membership::testing;
 
@@ -317,7 +327,7 @@ mod tests {
 
     fn vote() -> VoteState {
         VoteState {
-            view: Box::new(view()),
+            view: VotedIn::Whole(Box::new(view())),
             promised: None,
             accepted: None,
         }
@@ -337,7 +347,7 @@ mod tests {
     /// Lifelines whose first dial failed and was repeated: the earlier and the present one.
     fn dialled_again() -> (Lifelines, DialId, DialId) {
         let (mut lifelines, mut commands) = (Lifelines::default(), Vec::new());
-        lifelines.follow(&view(), ME, &mut commands);
+        lifelines.follow(watchers(&view(), ME, &Rings::default()), &mut commands);
         let earlier = dialled(&commands);
         assert_eq!(lifelines.failed(at(0), earlier, RETRY), Some(PEER));
         commands.clear();
@@ -368,7 +378,7 @@ mod tests {
         let (mut lifelines, _, before) = dialled_again();
         assert_eq!(lifelines.reset_all(), [LifelineCommand::Reset { dial: before }]);
         let mut commands = Vec::new();
-        lifelines.follow(&view(), ME, &mut commands);
+        lifelines.follow(watchers(&view(), ME, &Rings::default()), &mut commands);
         assert_ne!(dialled(&commands), before);
         assert_eq!(lifelines.opened(before, addr(9), addr(2), vote()), None);
         assert_eq!(lifelines.failed(at(200), before, RETRY), None);

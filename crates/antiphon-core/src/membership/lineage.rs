@@ -129,14 +129,16 @@ impl Seat {
                     return;
                 }
                 self.sought(cx, now, sender, &node.name, node.addr);
-                let reachable = self.reachable(cx);
-                let coordinates = self.coordinator(cx, &reachable) == cx.me && self.is_primary();
+                let coordinates = self.led_by(cx) == cx.me && self.is_primary();
                 if coordinates && !self.view.contains(sender) && !self.leaving.is_departing() {
                     let view = self.view.clone();
-                    self.joiners
-                        .ask(cx, now, &view, sender, (node, number), |cx, member| {
-                            member == cx.me || cx.detector.hears_well(now, member)
-                        });
+                    // Of a wide view a node hears some, and of the others that they are lost.
+                    let kept = self.wide.is_some().then(|| self.reachable(cx));
+                    let alive = |cx: &Context, member: Incarnation| match &kept {
+                        Some(kept) => kept.contains(&member),
+                        None => member == cx.me || cx.detector.hears_well(now, member),
+                    };
+                    self.joiners.ask(cx, now, &view, sender, (node, number), alive);
                 }
             }
             Discovery::Here { addr, standing, .. } => {
@@ -163,15 +165,11 @@ impl Seat {
     fn sought(&mut self, cx: &mut Context, now: Time, sender: Incarnation, name: &str, addr: SocketAddr) {
         if self.view.contains(sender) {
             // Its admission was decided, and the news got lost.
-            let due = self
-                .told
-                .get(&sender)
-                .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat);
-            if due {
-                self.told.insert(sender, now);
+            if self.may_tell(cx, now, sender) {
                 let view = self.view.clone();
                 let admitted = view.joined.contains(&sender);
                 self.here(cx, addr);
+                self.reach(cx, sender);
                 if admitted {
                     cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));
                 } else if let Some(first) = cx.history.admission(view.lineage, sender).cloned() {
@@ -187,17 +185,36 @@ impl Seat {
             .find(|member| member.addr == addr && member.name == name);
         if let Some(former) = former.map(|member| member.incarnation)
             && !cx.detector.suspects(former)
-        {
             // Its process was started again: what ran there before has lost its connections at least.
-            cx.detector.accuse(now, former, Evidence::ConnectionLost);
+            && cx.detector.accuse(now, former, Evidence::ConnectionLost)
+        {
             self.next_heartbeat = now;
         }
         self.here(cx, addr);
     }
 
+    /// Whether it is time to tell somebody something once more.
+    pub(crate) fn may_tell(&mut self, cx: &Context, now: Time, who: Incarnation) -> bool {
+        let due = self
+            .told
+            .get(&who)
+            .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat);
+        if due {
+            self.told.insert(who, now);
+        }
+        due
+    }
+
+    /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question takes too long.
+    fn led_by(&self, cx: &Context) -> Incarnation {
+        match self.leader.filter(|_| self.wide.is_some()) {
+            Some(leader) => leader,
+            None => self.coordinator(cx, &self.reachable(cx)),
+        }
+    }
+
     pub(crate) fn here(&self, cx: &mut Context, addr: SocketAddr) {
-        let reachable = self.reachable(cx);
-        let coordinator = self.coordinator(cx, &reachable);
+        let coordinator = self.led_by(cx);
         let coordinator_addr = self
             .view
             .member(coordinator)

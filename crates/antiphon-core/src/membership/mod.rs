@@ -8,11 +8,12 @@
 //! ```
 //!
 //! - [`founding`]: slot 0, whose acceptors are addresses; [`seeking`]: a node without a view; [`hints`]: whom it asks;
-//! - [`seat`]: a member; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
+//! - [`seat`]: a member; [`beats`]: its heartbeats; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
+//! - [`wide`]: views in which not all are neighbours, with the rumours of [`cut`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
 //! - [`recovery`]: an operator's word instead of a quorum;
-//! - [`lifeline`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
+//! - [`lifeline`], [`proofs`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
 //! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
 //!
 //! # Messages
@@ -59,6 +60,7 @@ use crate::detector::Detector;
 use crate::random::Random;
 use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
 
+mod beats;
 mod check;
 mod context;
 mod coordinator;
@@ -73,6 +75,7 @@ mod leaving;
 mod lifeline;
 mod lineage;
 mod nonprimary;
+mod proofs;
 mod recovery;
 mod refusals;
 mod seat;
@@ -80,6 +83,7 @@ mod seeking;
 pub mod slot;
 #[cfg(test)]
 mod testing;
+mod wide;
 mod wish;
 
 pub(crate) use check::{addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound};
@@ -191,10 +195,16 @@ impl Membership {
     }
 
     /// A heartbeat; also to be called when the sender is no known peer.
-    pub(crate) fn handle_heartbeat(&mut self, now: Time, sender: Incarnation, heartbeat: Heartbeat) {
+    pub(crate) fn handle_heartbeat(
+        &mut self,
+        now: Time,
+        sender: Incarnation,
+        heartbeat: Heartbeat,
+        directly: bool,
+    ) {
         self.cx.detector.awake(now);
         if let Phase::Seated(seat) = &mut self.phase {
-            seat.handle_heartbeat(&mut self.cx, now, sender, heartbeat);
+            seat.handle_heartbeat(&mut self.cx, now, sender, heartbeat, directly);
         }
         self.settle(now);
     }
@@ -204,7 +214,10 @@ impl Membership {
         self.cx.detector.awake(now);
         match &mut self.phase {
             Phase::Seeking(seeking) => seeking.handle_message(&mut self.cx, now, sender, message),
-            Phase::Seated(seat) => seat.handle_message(&mut self.cx, now, sender, message),
+            Phase::Seated(seat) => {
+                seat.reach(&mut self.cx, sender);
+                seat.handle_message(&mut self.cx, now, sender, message);
+            }
             Phase::Stopped => {}
         }
         self.settle(now);
@@ -305,6 +318,24 @@ impl Membership {
             seeking.hurry(&self.cx, now);
         }
         self.handle_timeout(now);
+    }
+
+    /// Whether this is a view in which not all members are neighbours.
+    pub(crate) fn is_wide(&self) -> bool {
+        matches!(&self.phase, Phase::Seated(seat) if seat.wide.is_some())
+    }
+
+    /// A member is about to be spoken to that may be no neighbour of this node: where it is, if it is one of a large view. The
+    /// caller connects to it.
+    pub(crate) fn reach(&mut self, member: Incarnation) -> Option<SocketAddr> {
+        let Phase::Seated(seat) = &self.phase else {
+            return None;
+        };
+        if seat.wide.is_none() || member == self.cx.me {
+            return None;
+        }
+        let addr = seat.view.member(member)?.addr;
+        self.cx.adopt_peer(member, addr).then_some(addr)
     }
 
     /// Leave the cluster in order.

@@ -121,7 +121,7 @@ impl Seat {
             .iter()
             .map(|departure| departure.member.addr)
             .collect();
-        self.install(cx, now, view);
+        self.install(cx, now, view, None);
         // Whoever of them is there looks for a primary anyway; it need not wait for its turn to ask.
         for addr in left_behind {
             self.here(cx, addr);

@@ -12,23 +12,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::membership::{
-    Certificate, Heartbeat, LifelineRecord, MembershipMessage, SlotMessage, Suspicion, VoteState, WIRE_LEVEL,
-};
-use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView, ViewId};
+use antiphon_wire::membership::{Change, LifelineRecord, MembershipMessage, SlotId, SlotMessage, VoteState};
+use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
 
 use super::Effect;
 use super::check;
 use super::context::{Context, Fate, Past};
+use super::coordinator::Votes;
+use super::cut::Rings;
 use super::engine::{Engine, EngineEffect, Surroundings};
 use super::joining::Joiners;
 use super::leaving::Leaving;
+use super::lifeline;
 use super::nonprimary::Nonprimary;
-use super::slot::{self, Value};
-use crate::{BallotStep, EngineKind, Event, LifelineEvent, Time};
+use super::slot;
+use super::wide::{Early, Wide};
+use crate::{BallotStep, EngineKind, Event, Time};
 
 /// What a member said of itself in its last heartbeat.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) round: u64,
     pub(crate) view: ViewId,
@@ -47,19 +49,50 @@ pub(crate) struct Seat {
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
-    certificates: BTreeMap<Incarnation, VoteState>,
+    pub(crate) certificates: BTreeMap<Incarnation, VoteState>,
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
     next_pull: Time,
+    /// When to pull from a member that has a later view, unless it is installed by then.
+    pub(crate) pull_at: Option<(Time, Incarnation)>,
     pub(crate) told: BTreeMap<Incarnation, Time>,
+    pub(crate) rings: Arc<Rings>,
+    /// Whether votes name what changes in the view.
+    pub(crate) named: bool,
+    /// The leader as of the last time that everything was weighed, in a wide view.
+    pub(crate) leader: Option<Incarnation>,
+    /// Set in views so large that not all hear all.
+    pub(crate) wide: Option<Wide>,
+    pub(crate) early: Early,
+    /// When everything was weighed last, in a wide view, and when to do it again.
+    weighed: Time,
+    weigh: Option<Time>,
+    /// Of whom there was word then, by rank; `None` if nobody doubted anybody.
+    heard_of: Option<Vec<bool>>,
 }
 
 impl Seat {
     /// The first view of this incarnation.
     pub(crate) fn new(cx: &mut Context, now: Time, view: NodeView) -> Self {
         let view = Arc::new(view);
+        let rings = rings_of(cx, &view);
         let mut seat = Self {
-            engine: Engine::new(cx.config.engine, cx.me, view.clone(), &cx.config.profile),
+            engine: Engine::new(
+                cx.config.engine,
+                cx.me,
+                view.clone(),
+                rings.clone(),
+                Votes::Whole,
+                &cx.config.profile,
+            ),
+            rings,
+            named: false,
+            leader: None,
+            wide: None,
+            early: Early::default(),
+            weighed: Time::ZERO,
+            weigh: None,
+            heard_of: None,
             view: view.clone(),
             nonprimary: Nonprimary::default(),
             reports: BTreeMap::new(),
@@ -69,54 +102,101 @@ impl Seat {
             next_heartbeat: now,
             next_seek: now,
             next_pull: now,
+            pull_at: None,
             told: BTreeMap::new(),
         };
-        seat.install(cx, now, view);
+        seat.install(cx, now, view, None);
         seat
     }
 
     /// Installs a primary view of which this node is a member.
-    pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: Arc<NodeView>) {
+    pub(crate) fn install(&mut self, cx: &mut Context, now: Time, view: Arc<NodeView>, base: Option<Change>) {
+        self.rings = rings_of(cx, &view);
+        let rings = self.rings.clone();
+        let follows = base.is_some();
+        self.named = are_named(cx, &view, &rings);
         self.view = view.clone();
         self.nonprimary = Nonprimary::default();
         self.reports.retain(|member, _| view.contains(*member));
         self.told.clear();
         cx.history.push(now, view.clone());
-        cx.detector
-            .watch(now, view.members.iter().map(|member| member.incarnation));
+        let was_wide = self.wide.is_some();
+        self.leader = None;
+        self.weigh = None;
+        self.weighed = Time::ZERO;
+        self.heard_of = None;
+        self.pull_at = None;
+        self.wide = Wide::of(cx, now, &view, &rings);
+        let wide = self.wide.as_ref();
+        let is_near = |member: Incarnation| wide.is_none_or(|wide| wide.is_neighbour(member));
+        let members = || view.members.iter().map(|member| member.incarnation);
+        let observed: Option<BTreeSet<Incarnation>> =
+            wide.map(|_| self.subjects(cx.me).into_iter().collect());
+        let hears = |member: &Incarnation| observed.as_ref().is_none_or(|observed| observed.contains(member));
+        cx.detector.watch(now, members().filter(hears), members());
         let contacts = view.members.iter().map(|member| member.addr).collect();
         let seen = cx.past.as_ref().map_or(0, |past| past.number);
         cx.past = Some(Past {
             number: view.number.max(seen),
             contacts,
         });
-        for member in &view.members {
+        for member in view.members.iter().filter(|member| is_near(member.incarnation)) {
             cx.know_peer(member.incarnation, member.addr);
         }
         let joiners = &self.joiners;
-        cx.keep_peers(|peer| view.contains(peer) || joiners.contains(peer));
+        let is_wide = wide.is_some();
+        cx.keep_peers(|peer| {
+            let stays = if is_wide {
+                is_near(peer)
+            } else {
+                view.contains(peer)
+            };
+            stays || joiners.contains(peer)
+        });
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
         cx.effects.push_back(Effect::Installed(announced(&view)));
         let mut commands = Vec::new();
-        cx.lifelines.follow(&view, cx.me, &mut commands);
+        let watchers = lifeline::watchers(&view, cx.me, &rings);
+        cx.lifelines.follow(watchers, &mut commands);
         cx.lifeline_commands(commands);
-        self.engine = Engine::new(cx.config.engine, cx.me, view.clone(), &cx.config.profile);
+        let votes = if self.named {
+            Votes::Named(base.filter(check::change_fits))
+        } else {
+            Votes::Whole
+        };
+        self.engine = Engine::new(
+            cx.config.engine,
+            cx.me,
+            view.clone(),
+            rings.clone(),
+            votes,
+            &cx.config.profile,
+        );
+        if follows && was_wide {
+            self.receive_joiners(cx, &view, &rings);
+        }
         self.certificates.retain(|dead, _| view.contains(*dead));
         for (dead, vote) in self.certificates.clone() {
             self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
+            // In the view before not all need have heard of it.
+            self.spread_certificate(now, dead, &vote);
         }
         self.next_heartbeat = now;
+        self.hear_early(cx, now);
     }
 
     /// Members this node does not doubt, itself included.
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
-        self.view
-            .members
-            .iter()
-            .map(|member| member.incarnation)
-            .filter(|member| !cx.detector.suspects(*member) && !self.engine.is_certified(*member))
-            .collect()
+        let certified = self.engine.certified();
+        let is_reachable = |(rank, member): (usize, Incarnation)| {
+            let known = self.heard_of.as_ref().is_none_or(|heard_of| heard_of[rank]);
+            let heard = !cx.detector.suspects(member) && !certified.contains(&member);
+            (heard && known) || member == cx.me
+        };
+        let members = self.view.members.iter().map(|member| member.incarnation);
+        let reachable = members.enumerate().filter(|member| is_reachable(*member));
+        reachable.map(|(_, member)| member).collect()
     }
 
     /// Those whom a majority of the weight doubts, of members that this node hears and that have a say.
@@ -127,6 +207,10 @@ impl Seat {
         has_a_say: impl Fn(Incarnation) -> bool,
     ) -> BTreeSet<Incarnation> {
         let mut against: BTreeMap<Incarnation, u64> = BTreeMap::new();
+        // Asked all the time, and nearly always nobody doubts anybody.
+        if !cx.detector.has_doubts() {
+            return BTreeSet::new();
+        }
         for accuser in &self.view.members {
             if reachable.contains(&accuser.incarnation) && has_a_say(accuser.incarnation) {
                 for accused in cx.detector.doubted_by(accuser.incarnation) {
@@ -150,17 +234,43 @@ impl Seat {
     /// Members that a majority does not hear, so that one who does has no objection. Who is doubted by a majority itself
     /// has no say: where hardly anybody hears anybody, as in a star of links, it is paths that are broken, not
     /// processes, and the hub, who hears all, must not throw out all the others on their word. Pairs are broken there.
+    /// Whom their observers have lost is among them as well: in a wide view nobody else knows.
     pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
-        let doubted = self.doubted(cx, reachable, |_| true);
-        if doubted.is_empty() {
-            return doubted;
+        if self.wide.is_some() {
+            return self.lost(reachable);
         }
-        self.doubted(cx, reachable, |accuser| !doubted.contains(&accuser))
+        let doubted = self.doubted(cx, reachable, |_| true);
+        let mut outvoted = if doubted.is_empty() {
+            doubted
+        } else {
+            self.doubted(cx, reachable, |accuser| !doubted.contains(&accuser))
+        };
+        outvoted.append(&mut self.lost(reachable));
+        outvoted
     }
 
-    /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever reason.
+    /// Members that their observers have lost beyond doubt, if this node is primary and those who are left could decide without
+    /// them: a half does not throw out the other because paths between them are bad, and what was said during a partition is old.
+    fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
+        let mut lost: BTreeSet<Incarnation> = self.engine.certain().into_iter().collect();
+        if !lost.is_empty() {
+            let left: BTreeSet<Incarnation> = reachable.difference(&lost).copied().collect();
+            if !self.is_primary() || !self.engine.could_decide(&left) {
+                lost.clear();
+            }
+        }
+        lost
+    }
+
+    /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever reason, nor one
+    /// whom its observers have lost.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
-        let doubted = self.doubted(cx, reachable, |_| true);
+        let mut doubted: BTreeSet<Incarnation> = if self.wide.is_some() {
+            self.engine.unstable().into_iter().collect()
+        } else {
+            self.doubted(cx, reachable, |_| true)
+        };
+        doubted.append(&mut self.lost(reachable));
         self.view
             .members
             .iter()
@@ -179,6 +289,20 @@ impl Seat {
         if cx.fate.is_some() || self.tend_departure(cx, now) {
             return;
         }
+        // To weigh a thousand members takes a while; what comes in together is weighed together.
+        if self.wide.is_some() {
+            let next = self.weighed + cx.config.profile.batch;
+            if now < next {
+                self.weigh.get_or_insert(next);
+                return;
+            }
+            self.weighed = now;
+            self.weigh = None;
+            self.heard_of = self.hear_of_others(cx);
+        }
+        if cx.config.engine == EngineKind::Cut {
+            self.with_engine(cx, now, |engine, around| engine.look(around));
+        }
         // Reinforcement: what some observers report, the others look at again.
         let mut news = false;
         for member in self.engine.unstable() {
@@ -189,6 +313,7 @@ impl Seat {
         }
         let reachable = self.reachable(cx);
         let coordinator = self.coordinator(cx, &reachable);
+        self.leader = Some(coordinator);
         let quorum = self.engine.could_decide(&reachable);
         self.ask_to_leave(cx, coordinator);
         let wish = if coordinator == cx.me && quorum {
@@ -196,7 +321,7 @@ impl Seat {
         } else {
             None
         };
-        if wish.is_some() && !self.joiners.is_empty() {
+        if coordinator == cx.me && quorum && !self.joiners.is_empty() {
             self.joiners.probe(cx, now);
         }
         self.with_engine(cx, now, |engine, around| engine.pursue(around, wish));
@@ -204,12 +329,13 @@ impl Seat {
             self.nonprimary.calm();
         } else if cx.fate.is_none() {
             let (view, component) = (self.view.clone(), self.reachable(cx));
+            component.iter().for_each(|member| self.reach(cx, *member));
             self.nonprimary.tend(cx, now, &view, &component);
         }
     }
 
     /// Lets the engine do something and performs what it wants.
-    fn with_engine(
+    pub(crate) fn with_engine(
         &mut self,
         cx: &mut Context,
         now: Time,
@@ -239,7 +365,8 @@ impl Seat {
             match effect {
                 // R2: on the lifelines before any message that carries the vote.
                 EngineEffect::Voted => cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state())),
-                EngineEffect::Send { to, message } => cx.send(to, MembershipMessage::Slot { slot, message }),
+                EngineEffect::Send { to, message } => self.reply(cx, now, to, message),
+                EngineEffect::Broadcast { joiners, message } => self.spread(cx, now, &joiners, message),
                 EngineEffect::Accepted { ballot, view } => {
                     cx.trail(slot, Some(ballot), *view, BallotStep::Accepted);
                 }
@@ -265,11 +392,16 @@ impl Seat {
     fn announce(&mut self, cx: &mut Context, now: Time, next: NodeView) {
         let old = self.view.members.iter().map(|member| member.incarnation);
         let new = next.joined.iter().copied();
+        let certified = self.engine.certified();
+        let wide = self.wide.as_ref();
+        let is_near = |to: &Incarnation| wide.is_none_or(|wide| wide.is_neighbour(*to));
+        // In wide views whoever installs it tells its neighbours, and confirms it to those who wait to leave; those who join have
+        // their observers.
         let to: BTreeSet<Incarnation> = old
-            .chain(new)
-            .filter(|to| *to != cx.me && !self.engine.is_certified(*to))
+            .chain(new.filter(|_| self.wide.is_none()))
+            .filter(|to| *to != cx.me && !certified.contains(to) && is_near(to))
             .collect();
-        for to in &to {
+        for to in to.iter().filter(|_| self.wide.is_none()) {
             cx.send(*to, MembershipMessage::Decide(Box::new(next.clone())));
         }
         self.depart_after(cx, now, &next, &to);
@@ -296,8 +428,11 @@ impl Seat {
         if !check::is_successor(&self.view, &next) {
             return;
         }
+        self.tell_decision(cx, now, &next);
+        self.confirm_to_leavers(cx, &next);
         if next.contains(cx.me) {
-            self.install(cx, now, Arc::new(next));
+            let base = check::change_of(&self.view, &next);
+            self.install(cx, now, Arc::new(next), Some(base));
             self.evaluate(cx, now);
         } else {
             self.lose_seat(cx, &next);
@@ -366,46 +501,6 @@ impl Seat {
         }
     }
 
-    /// A proof of death: remembered, shared, and used.
-    fn certify(&mut self, cx: &mut Context, now: Time, dead: Incarnation, vote: VoteState, share: bool) {
-        if dead == cx.me || vote.view.lineage != self.view.lineage {
-            return;
-        }
-        // R2: a last vote under a later view shows that this node is behind, or out.
-        self.learn(cx, now, (*vote.view).clone(), None);
-        if cx.fate.is_some() || !self.view.contains(dead) {
-            return;
-        }
-        let rank = |vote: &VoteState| (vote.view.primary_id(), vote.promised);
-        if self
-            .certificates
-            .get(&dead)
-            .is_some_and(|known| rank(known) >= rank(&vote))
-        {
-            return;
-        }
-        let accepted = vote.accepted.as_ref().map(|accepted| accepted.ballot);
-        let (slot, view) = (check::slot_after(&vote.view), (*vote.view).clone());
-        cx.trail(slot, accepted, view, BallotStep::Certified { dead });
-        cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
-        if share {
-            let me = cx.me;
-            for member in self
-                .reachable(cx)
-                .into_iter()
-                .filter(|member| *member != me && *member != dead)
-            {
-                let certificate = Certificate {
-                    dead,
-                    vote: vote.clone(),
-                };
-                cx.send(member, MembershipMessage::Certificate(Box::new(certificate)));
-            }
-        }
-        self.certificates.insert(dead, vote.clone());
-        self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
-    }
-
     pub(crate) fn handle_message(
         &mut self,
         cx: &mut Context,
@@ -465,6 +560,13 @@ impl Seat {
             {
                 self.handle_nonprimary(cx, now, sender, message);
             }
+            MembershipMessage::Rumours {
+                lineage,
+                view,
+                rumours,
+            } if lineage == self.view.lineage && self.view.contains(sender) => {
+                self.handle_rumours(cx, now, sender, view, rumours);
+            }
             MembershipMessage::Dissolve { into, addr } if self.view.contains(sender) => {
                 self.dissolve(cx, into, addr, false);
             }
@@ -497,7 +599,7 @@ impl Seat {
                     SlotMessage::Accept { ballot, .. } => SlotMessage::Accepted { ballot },
                     _ => return,
                 };
-                let slot = antiphon_wire::membership::SlotId {
+                let slot = SlotId {
                     lineage: self.view.lineage,
                     next,
                 };
@@ -521,147 +623,6 @@ impl Seat {
         }
     }
 
-    pub(crate) fn handle_heartbeat(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        sender: Incarnation,
-        heartbeat: Heartbeat,
-    ) {
-        if heartbeat.lineage != self.view.lineage {
-            return;
-        }
-        if !self.view.contains(sender) {
-            if heartbeat.view <= self.view.primary_id() {
-                self.tell_removed(cx, now, sender);
-            }
-            return;
-        }
-        // It comes on two ways of different speed where one goes through another member, and a path that was cut delivers late what it held.
-        // An opinion that was withdrawn since must not be taken for a fresh one.
-        if self
-            .reports
-            .get(&sender)
-            .is_some_and(|report| heartbeat.round < report.round)
-        {
-            return;
-        }
-        let Heartbeat {
-            round,
-            view,
-            primary,
-            leaving,
-            wire_level,
-            suspicions,
-            ..
-        } = heartbeat;
-        // Wanting to leave is not taken back.
-        let leaving = leaving || self.reports.get(&sender).is_some_and(|report| report.leaving);
-        self.reports.insert(
-            sender,
-            Report {
-                round,
-                view,
-                primary,
-                leaving,
-                wire_level,
-            },
-        );
-        cx.detector.told(now, sender, &suspicions);
-        if cx.config.engine == EngineKind::Cut {
-            let lost = |suspicion: &Suspicion| {
-                suspicion.member == cx.me
-                    && matches!(
-                        suspicion.evidence,
-                        Evidence::Silent { .. } | Evidence::ConnectionLost | Evidence::Lossy { .. }
-                    )
-            };
-            let deaf = suspicions.iter().any(lost);
-            if cx.detector.says_deaf(now, sender, deaf) {
-                self.next_heartbeat = now;
-            }
-        }
-        self.leaving.confirmed(sender, view);
-        if view > self.view.primary_id() {
-            self.pull(cx, now, sender);
-        }
-        // One wake-up for both: members that are idle come to beat at the same time.
-        if self.next_heartbeat <= now + cx.config.profile.heartbeat / 2 {
-            self.beat(cx, now);
-        }
-        self.evaluate(cx, now);
-    }
-
-    /// Heartbeats to all members.
-    pub(crate) fn beat(&mut self, cx: &mut Context, now: Time) {
-        self.next_heartbeat = now + cx.config.profile.heartbeat;
-        cx.beats += 1;
-        let heartbeat = Heartbeat {
-            round: cx.beats,
-            lineage: self.view.lineage,
-            view: self.view.primary_id(),
-            primary: self.is_primary(),
-            leaving: self.leaving.is_wanted(),
-            wire_level: WIRE_LEVEL,
-            suspicions: cx.detector.opinion(now),
-        };
-        for member in self
-            .view
-            .members
-            .iter()
-            .filter(|member| member.incarnation != cx.me)
-        {
-            if !self.engine.is_certified(member.incarnation) {
-                let effect = Effect::Heartbeat {
-                    to: member.incarnation,
-                    heartbeat: heartbeat.clone(),
-                };
-                cx.effects.push_back(effect);
-            }
-        }
-    }
-
-    pub(crate) fn handle_lifeline(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        event: LifelineEvent,
-        sender: Option<Incarnation>,
-    ) {
-        match event {
-            LifelineEvent::Opened { dial, local, remote } => {
-                let vote = self.engine.vote_state();
-                let command = cx.lifelines.opened(dial, local, remote, vote);
-                cx.lifeline_commands(command);
-            }
-            LifelineEvent::Failed { dial } => {
-                let retry = cx.config.profile.retransmit * 2;
-                if let Some(to) = cx.lifelines.failed(now, dial, retry) {
-                    cx.detector.trouble(now, to);
-                }
-            }
-            LifelineEvent::Record {
-                connection,
-                local,
-                remote,
-                record,
-            } => {
-                let Some(sender) = sender else { return };
-                let shown = cx.lifelines.record(connection, local, remote, sender, record);
-                // A view that someone installed is decided: no need to wait for its announcement.
-                if let Some(view) = shown.map(|vote| (*vote.view).clone()) {
-                    self.learn(cx, now, view, Some(sender));
-                }
-            }
-            LifelineEvent::Ended { connection, end } => match cx.lifelines.ended(connection, end) {
-                super::lifeline::Ended::Dead { writer, vote } => self.certify(cx, now, writer, vote, true),
-                super::lifeline::Ended::Broken { writer } => cx.detector.trouble(now, writer),
-                super::lifeline::Ended::Nothing => {}
-            },
-        }
-        self.evaluate(cx, now);
-    }
-
     pub(crate) fn tick(&mut self, cx: &mut Context, now: Time) {
         let news = cx.detector.tick(now);
         let mut commands = Vec::new();
@@ -671,22 +632,37 @@ impl Seat {
             // An accusation is told at once: others need it to agree.
             self.beat(cx, now);
         }
+        self.pull_late(cx, now);
         self.seek_others(cx, now);
         let view = self.view.clone();
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
         self.evaluate(cx, now);
+        self.tell_rumours(cx, now, false);
     }
 
     pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
         let departing = self.leaving.is_departing();
+        let weighed_again = match self.wide {
+            Some(_) => self.weighed + cx.config.profile.batch,
+            None => Time::ZERO,
+        };
         [
             cx.detector.next_deadline(),
             cx.lifelines.next_deadline(),
-            self.engine.next_deadline().filter(|_| !departing),
-            self.nonprimary.next_deadline(cx).filter(|_| !departing),
+            self.engine
+                .next_deadline()
+                .map(|at| at.max(weighed_again))
+                .filter(|_| !departing),
+            self.nonprimary
+                .next_deadline(cx)
+                .map(|at| at.max(weighed_again))
+                .filter(|_| !departing),
             self.leaving.next_deadline(),
             Some(self.next_seek),
+            self.weigh.filter(|_| !departing),
+            self.pull_at.map(|(at, _)| at),
+            self.wide.as_ref().and_then(|wide| wide.rumours.next_deadline()),
         ]
         .into_iter()
         .flatten()
@@ -695,38 +671,24 @@ impl Seat {
 
     /// The weight of the primary view.
     pub(crate) fn weight(&self) -> u32 {
-        self.view.voters().members.iter().map(|(_, weight)| *weight).sum()
+        let weights = self.view.members.iter().map(|member| u32::from(member.weight));
+        weights.sum()
     }
+}
 
-    /// A member's departure as a view records it.
-    pub(crate) fn departure(
-        &self,
-        cx: &Context,
-        now: Time,
-        member: Incarnation,
-        cause: Cause,
-    ) -> Option<Departure> {
-        let member = self.view.member(member)?.clone();
-        // A view must stay small: eight witnesses are enough to answer why.
-        let mut accusers = cx.detector.accusers(now, member.incarnation);
-        accusers.truncate(8);
-        if let Cause::Unreachable { from } = cause
-            && accusers.is_empty()
-            && let Some(doubt) = cx.detector.doubt(member.incarnation, from)
-        {
-            // Only the one that goes could not hear the other: the pair is the witness.
-            accusers.push(antiphon_wire::Accusation {
-                accuser: from,
-                evidence: doubt.evidence.clone(),
-                before_ms: u32::try_from(now.since(doubt.since).as_millis()).unwrap_or(u32::MAX),
-            });
-        }
-        Some(Departure {
-            member,
-            cause,
-            accusers,
-        })
-    }
+/// Who observes whom; nobody in particular with the coordinator.
+fn rings_of(cx: &Context, view: &NodeView) -> Arc<Rings> {
+    Arc::new(match cx.config.engine {
+        EngineKind::Cut => Rings::new(view, cx.config.rings.max(1)),
+        EngineKind::Coordinator => Rings::default(),
+    })
+}
+
+/// Whether votes in this view name what changes instead of carrying whole views: where two of these do not fit one record of a
+/// lifeline, or not all members are neighbours.
+fn are_named(cx: &Context, view: &NodeView, rings: &Rings) -> bool {
+    let is_large = || check::records_bytes(view) > check::MAX_RECORDS_BYTES;
+    cx.config.engine == EngineKind::Cut && (rings.are_wide(view.members.len()) || is_large())
 }
 
 /// The view as the layers above see it.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use antiphon_wire::enquiry::{Ask, Objection};
 use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
-use antiphon_wire::{Incarnation, MAX_MEMBERS, NodeView, ViewId};
+use antiphon_wire::{Incarnation, NodeView, ViewId};
 
 use super::check;
 use super::context::{Context, Fate};
@@ -28,7 +28,7 @@ use crate::text::printable;
 use crate::{Awaits, BallotStep, Event, PathTrouble, Time};
 
 /// More candidates than this are not listened to.
-const MAX_CANDIDATES: usize = MAX_MEMBERS;
+const MAX_CANDIDATES: usize = crate::config::MAX_FOUNDERS;
 /// A Seek names this many of them, by turns.
 const OTHERS: usize = 64;
 /// A locator's answer is read up to here.
@@ -102,7 +102,9 @@ impl Seeking {
             return;
         }
         self.seeks = self.seeks.saturating_add(1);
-        let slow = if self.is_slow() { 4 } else { 1 };
+        // Who has asked to be admitted is in a queue. Asking again finds out whether that is still so.
+        let asked = self.target.is_some();
+        let slow = if asked || self.is_slow() { 4 } else { 1 };
         self.last_seek = now;
         self.next_seek = now + cx.jitter(cx.config.profile.retransmit * slow);
         self.seek(cx, now);
@@ -153,6 +155,11 @@ impl Seeking {
         to.extend(cx.whom.turn(now));
         let pace = cx.config.profile.retransmit;
         to.extend(cx.whom.due(now, pace * 8, pace * 2));
+        // Who knows whom to ask only wants to hear if that changes: of many seeds from one at a time.
+        if self.target.is_some() && to.len() > 8 {
+            let one = self.seeks as usize % to.len();
+            to = to.into_iter().skip(one).take(1).collect();
+        }
         let message = self.seek_message(cx, false);
         for addr in to {
             cx.discover(addr, message.clone());

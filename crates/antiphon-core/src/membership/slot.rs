@@ -324,11 +324,19 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     /// A voter, or a joiner of the value, cast this in the fast ballot; this node's own vote counts by this as well.
     pub fn on_cast(&mut self, from: &A, value: &V) -> Step<A, V> {
+        self.on_casts(std::slice::from_ref(from), value)
+    }
+
+    /// The same of several at once.
+    pub fn on_casts(&mut self, from: &[A], value: &V) -> Step<A, V> {
         if matches!(self.proposal, Proposal::Decided { .. }) || !self.leaderless {
             return Step::Wait;
         }
         // One vote each, however often it is told.
-        if self.tallies.iter().any(|(_, voted)| voted.contains(from)) {
+        let tallies = &self.tallies;
+        let is_new = |from: &&A| !tallies.iter().any(|(_, voted)| voted.contains(from));
+        let new: Vec<A> = from.iter().filter(is_new).cloned().collect();
+        if new.is_empty() {
             return Step::Wait;
         }
         let known = self.tallies.iter().position(|(tallied, _)| tallied == value);
@@ -336,7 +344,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
             self.tallies.push((value.clone(), BTreeSet::new()));
             self.tallies.len() - 1
         });
-        self.tallies[at].1.insert(from.clone());
+        self.tallies[at].1.extend(new);
         let (value, voted) = &self.tallies[at];
         if !self.is_decided_fast(value, voted) {
             return Step::Wait;

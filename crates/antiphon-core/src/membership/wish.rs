@@ -6,32 +6,36 @@
 //! all the others with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use antiphon_wire::membership::WIRE_LEVEL;
-use antiphon_wire::{Cause, Departure, Evidence, Incarnation, Member};
+use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, Member};
 
 use super::context::Context;
 use super::engine::Wish;
 use super::seat::Seat;
-use super::slot::Voters;
 use crate::{EngineKind, Time};
 
 impl Seat {
     /// The next view as this coordinator would have it; `None` if all is well.
     pub(crate) fn wish(&self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> Option<Wish> {
-        let (mut join, join_level, number) = self.joiners.admissible(now, cx.config.profile.heartbeat);
+        let members = self.view.members.len();
+        let (mut join, join_level, number) = self.joiners.admissible(&cx.config, now, members, self.named);
         self.limit(reachable, &mut join);
         let outvoted = self.outvoted(cx, reachable);
         let mut causes: BTreeMap<Incarnation, Cause> = BTreeMap::new();
         let mut objectionable = BTreeSet::new();
+        let joining: BTreeMap<SocketAddr, &Member> =
+            join.iter().map(|joiner| (joiner.addr, joiner)).collect();
         for member in &self.view.members {
             let who = member.incarnation;
-            let successor = join
-                .iter()
-                .find(|joiner| joiner.name == member.name && joiner.addr == member.addr);
+            let successor = joining
+                .get(&member.addr)
+                .filter(|joiner| joiner.name == member.name);
             let leaving = self.reports.get(&who).is_some_and(|report| report.leaving)
                 || (who == cx.me && self.leaving.is_wanted());
-            let doubt = cx.detector.doubt(cx.me, who);
+            // Of a wide view this node observes a few, and what it alone has lost is an edge.
+            let doubt = cx.detector.doubt(cx.me, who).filter(|_| self.wide.is_none());
             let cause = if self.engine.is_certified(who) {
                 Cause::Crashed
             } else if leaving {
@@ -55,17 +59,22 @@ impl Seat {
             };
             causes.insert(who, cause);
         }
-        self.break_pairs(cx, now, reachable, &mut causes);
+        // In a wide view a path that is broken is an edge, or nobody's; but where a group stands still for it, one must go.
+        let pairs = if self.wide.is_none() {
+            cx.detector.deaf_pairs()
+        } else {
+            cx.detector.stalled_pairs()
+        };
+        self.break_pairs((cx, now), reachable, pairs, &mut causes);
         // R3: every view keeps a member of its predecessor. The last to leave turns off the light by itself.
         if causes.len() == self.view.members.len() {
             causes.remove(&cx.me);
         }
-        let stays = |who: Incarnation| !causes.contains_key(&who);
-        join.retain(|joiner| {
-            !self.view.members.iter().any(|member| {
-                stays(member.incarnation) && (member.name == joiner.name || member.addr == joiner.addr)
-            })
-        });
+        let members = self.view.members.iter();
+        let staying = members.filter(|member| !causes.contains_key(&member.incarnation));
+        let names: BTreeSet<&str> = staying.clone().map(|member| member.name.as_str()).collect();
+        let addrs: BTreeSet<SocketAddr> = staying.map(|member| member.addr).collect();
+        join.retain(|joiner| !names.contains(joiner.name.as_str()) && !addrs.contains(&joiner.addr));
         let remove: Vec<Departure> = self
             .view
             .members
@@ -110,23 +119,23 @@ impl Seat {
                 .is_some_and(|report| report.leaving);
             reachable.contains(&member.incarnation) && !leaving
         };
-        let mut members: Vec<(Incarnation, u32)> = self
+        let staying: Vec<&Member> = self
             .view
             .members
             .iter()
             .filter(|member| staying(member))
-            .map(|member| (member.incarnation, u32::from(member.weight)))
             .collect();
-        let stay: BTreeSet<Incarnation> = members.iter().map(|(member, _)| *member).collect();
+        let stay: u64 = staying.iter().map(|member| u64::from(member.weight)).sum();
+        // In a wide view joiners acknowledge nothing before they are in, and not all votes are waited for: seven eighths of those
+        // that stay must be enough.
+        let most = if self.wide.is_some() { stay * 3 / 4 } else { stay };
         let mut admitted = 0;
+        let mut weight = 0;
         for joiner in join.iter() {
-            members.push((joiner.incarnation, u32::from(joiner.weight)));
-            let voters = Voters {
-                members: members.clone(),
-                senior_breaks_tie: true,
-            };
-            // One at a time always, or a node heavier than the cluster could never join it.
-            if admitted > 0 && !voters.is_quorum(&stay, &BTreeSet::new()) {
+            weight += u64::from(joiner.weight);
+            // One at a time always, or a node heavier than the cluster could never join it. Half of the weight is enough: the
+            // most senior stays.
+            if admitted > 0 && weight > most {
                 break;
             }
             admitted += 1;
@@ -149,14 +158,12 @@ impl Seat {
     /// Pairs of reachable members that have not heard each other for long.
     fn break_pairs(
         &self,
-        cx: &Context,
-        now: Time,
+        (cx, now): (&Context, Time),
         reachable: &BTreeSet<Incarnation>,
+        pairs: Vec<(Incarnation, Incarnation, Time)>,
         causes: &mut BTreeMap<Incarnation, Cause>,
     ) {
-        let mut pairs: BTreeSet<(Incarnation, Incarnation)> = cx
-            .detector
-            .deaf_pairs()
+        let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
             .into_iter()
             .filter(|(_, _, since)| now.since(*since) >= cx.config.profile.unreachable_after)
             .filter(|(one, other, _)| reachable.contains(one) && reachable.contains(other))
@@ -195,5 +202,60 @@ impl Seat {
             }
             pairs.retain(|(one, other)| *one != worst && *other != worst);
         }
+    }
+
+    /// Who knows that a member is gone that nobody doubts, as far as this node was told: whoever has the proof, or its observers.
+    fn witnesses(&self, cx: &Context, member: Incarnation) -> Vec<Accusation> {
+        let says = |accuser: Incarnation, evidence: Evidence| Accusation {
+            accuser,
+            evidence,
+            before_ms: 0,
+        };
+        if self.engine.is_certified(member) {
+            return vec![says(cx.me, Evidence::ProofOfDeath)];
+        }
+        let observers = self.observers(member).into_iter();
+        let lost = observers.filter(|by| cx.detector.edge_is_down(*by, member));
+        lost.take(8).map(|by| says(by, Evidence::Observed)).collect()
+    }
+
+    /// A member's departure as a view records it.
+    pub(crate) fn departure(
+        &self,
+        cx: &Context,
+        now: Time,
+        member: Incarnation,
+        cause: Cause,
+    ) -> Option<Departure> {
+        let member = self.view.member(member)?.clone();
+        // Whom the observers have lost goes by their word, also if somebody else did not hear it just now.
+        let mut accusers = match cause {
+            Cause::Crashed => self.engine.witnesses(member.incarnation),
+            _ => Vec::new(),
+        };
+        if accusers.is_empty() {
+            accusers = cx.detector.accusers(now, member.incarnation);
+        }
+        // A view must stay small: eight witnesses are enough to answer why.
+        accusers.truncate(8);
+        if let Cause::Unreachable { from } = cause
+            && accusers.is_empty()
+            && let Some(doubt) = cx.detector.doubt(member.incarnation, from)
+        {
+            // Only the one that goes could not hear the other: the pair is the witness.
+            accusers.push(Accusation {
+                accuser: from,
+                evidence: doubt.evidence.clone(),
+                before_ms: u32::try_from(now.since(doubt.since).as_millis()).unwrap_or(u32::MAX),
+            });
+        }
+        if cause == Cause::Crashed && accusers.is_empty() {
+            accusers = self.witnesses(cx, member.incarnation);
+        }
+        Some(Departure {
+            member,
+            cause,
+            accusers,
+        })
     }
 }

@@ -125,6 +125,7 @@ impl Node {
             }
         }
         if let (Some(next), Some(sealed)) = (next, sealed) {
+            self.reach(now, &[next]);
             self.transmit(&[next], Class::Bulk, &sealed.into());
         }
     }
@@ -157,7 +158,10 @@ impl Node {
                 }
                 self.membership.handle_discovery(now, from, sender, message);
             }
-            Record::Heartbeat(heartbeat) => self.membership.handle_heartbeat(now, sender, heartbeat),
+            Record::Heartbeat(heartbeat) => {
+                let directly = origin.via.is_none();
+                self.membership.handle_heartbeat(now, sender, heartbeat, directly);
+            }
             Record::Group(data) => self.groups.handle_data(now, sender, data),
             Record::Call { .. } => self.counters.frames_malformed += 1,
             Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
@@ -175,14 +179,18 @@ impl Node {
             Record::Relayed { frame } => self.handle_passed_on(now, origin, frame),
             Record::Paths(paths) => self.relay.handle_paths(now, sender, &paths),
             Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,
-            Record::Link(link) => match self.links.handle_record(now, sender, link) {
-                Ok(messages) => {
-                    for message in messages {
-                        self.handle_control(now, sender, message);
+            Record::Link(link) => {
+                // Whoever is spoken to must be able to say that it has heard.
+                self.reach(now, &[sender]);
+                match self.links.handle_record(now, sender, link) {
+                    Ok(messages) => {
+                        for message in messages {
+                            self.handle_control(now, sender, message);
+                        }
                     }
+                    Err(LinkBroken) => self.link_broke(now, sender),
                 }
-                Err(LinkBroken) => self.link_broke(now, sender),
-            },
+            }
         }
     }
 

@@ -60,6 +60,8 @@
 //! - What came through another is no sign that the direct path works: only that its sender lives.
 //! - State is bounded by the members of the view: a report is read as far as it speaks of them.
 //!
+//! In views in which not all members are neighbours, there is nobody to watch: not all tell all what they hear.
+//!
 //! Not done here: nodes that are in no view are not relayed to. Who joins needs direct paths to the coordinator and to a member.
 
 mod path;

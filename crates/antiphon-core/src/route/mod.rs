@@ -57,7 +57,7 @@ use crate::{DialId, LinkCause, LinkStatus, PathTrouble, PeerLinks, Time};
 use health::Health;
 
 /// Nodes whose addresses are remembered: as many as there can be members, joiners and candidates.
-const MAX_NODES: usize = 1024;
+const MAX_NODES: usize = 2 * antiphon_wire::MAX_MEMBERS;
 
 /// The routes to all nodes, by their first address.
 #[derive(Debug)]

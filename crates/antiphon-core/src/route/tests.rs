@@ -255,7 +255,7 @@ fn what_was_not_sent_cannot_be_acknowledged() {
 fn no_more_nodes_are_remembered_than_can_be_spoken_to_and_none_with_impossible_addresses() {
     let mut routes = Routes::new(1, ROUND, Time::ZERO);
     let one = |number: u32| SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 1));
-    for number in 0..5000 {
+    for number in 0..10_000 {
         routes.note(Time::ZERO, one(number), &[addr(0, 9)]);
     }
     assert_eq!(routes.nodes.len(), MAX_NODES);

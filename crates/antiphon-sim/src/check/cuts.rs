@@ -1,11 +1,12 @@
-//! G35. Where something is wrong with some hosts alone: these go, in as few views as they may, and nobody else does.
+//! G35. Where something is wrong with some hosts alone: these go, in as few views as they may, and nobody else does. And G5: those that
+//! are cut off find out, whoever tells the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
 
 use super::Report;
-use super::history::History;
+use super::history::{End, History};
 use crate::agenda::Micros;
 use crate::trace::Slot;
 
@@ -39,6 +40,18 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         report.check("G35", *at, well.is_empty(), || {
             format!("view {id} lost n{well:?}, and nothing was wrong with them")
         });
+    }
+    let cut_off = |slot: &Slot| faulty.cut_off && faulty.slots.contains(slot);
+    for life in history.lives.iter().filter(|life| life.end == End::Open) {
+        let slot = slot_of(life.incarnation).filter(cut_off);
+        if let (Some(slot), Some((at, view))) = (slot, life.views.last()) {
+            report.check("G5", *at, !view.is_primary(), || {
+                format!(
+                    "n{slot} is cut off, and believes to be in view {} with all others",
+                    view.id
+                )
+            });
+        }
     }
     let views = departures.len();
     let at = departures.values().map(|(at, _)| *at).max().unwrap_or(0);

@@ -196,6 +196,10 @@ fn removals(trace: &Trace, report: &mut Report) {
             .map(|member| member.incarnation)
             .chain(departed)
             .collect();
+        let before = members.len() - view.joined.len();
+        if trace.passes_on_up_to.is_some_and(|most| before > most) {
+            continue;
+        }
         for departure in &view.departed {
             own_pauses(trace, &ground, line.at, view, departure, report);
             let gone = departure.member.incarnation;

@@ -80,6 +80,7 @@ pub const NAMES: &[&str] = &[
     "cut-a-tenth-crashes",
     "cut-flip-flop",
     "cut-lossy",
+    "cut-off",
 ];
 
 /// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
@@ -118,7 +119,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "three-to-one-by-kill"
         | "killed-on-the-second-link" => 3,
         "cut-a-tenth-crashes" => 30,
-        "cut-flip-flop" | "cut-lossy" => random.range(12, 30) as usize,
+        "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
         "r2-cut-heal-kill" => random.range(3, 4) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
@@ -249,6 +250,7 @@ impl Story<'_> {
             "cut-a-tenth-crashes" => self.a_tenth_crashes(),
             "cut-flip-flop" => self.flip_flop(),
             "cut-lossy" => self.lossy_hosts(),
+            "cut-off" => self.cut_off(),
             "late-replay" => self.late_replay(),
             _ => self.garbage(),
         }

@@ -46,6 +46,10 @@ pub struct Plan {
     pub prompt: Option<Micros>,
     /// The membership engine of the nodes.
     pub membership: EngineKind,
+    /// Whether every step of every ballot is kept for the checkers. A thousand nodes have no room for it.
+    pub trail: bool,
+    /// How many rings the cut engine has: ten, or few enough that views of few nodes are wide.
+    pub rings: usize,
     /// Timing of the nodes.
     pub profile: Profile,
     /// What carries frames.
@@ -84,6 +88,8 @@ pub struct Faulty {
     pub removed: bool,
     /// In how many views they may go at most.
     pub views: usize,
+    /// Whether they are cut off at the end, and must not believe any more that they are in the primary view.
+    pub cut_off: bool,
 }
 
 /// Nodes without seeds: each is told at run time whom to ask.

@@ -73,6 +73,8 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         silent: Vec::new(),
         prompt: None,
         membership: EngineKind::Coordinator,
+        rings: 10,
+        trail: true,
         profile: if random.percent(75) {
             Profile::lan()
         } else {

@@ -27,7 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use antiphon_core::wire::{Incarnation, NodeView};
-use antiphon_core::{GroupView, PathTrouble};
+use antiphon_core::{EngineKind, GroupView, PathTrouble};
 use bytes::Bytes;
 
 use crate::agenda::{Agenda, Micros};
@@ -66,6 +66,34 @@ pub struct World {
     trace: Trace,
     faults: BTreeMap<&'static str, u64>,
     digest: u64,
+    traffic: Traffic,
+}
+
+/// What nodes send each other in frames, by slot. Lifelines and what kernels add are not in it.
+#[derive(Debug, Clone, Default)]
+pub struct Traffic {
+    /// Bytes of frames that each slot sent.
+    pub sent: Vec<u64>,
+    /// Bytes of frames that were sent to each slot.
+    pub received: Vec<u64>,
+    /// Whom each slot sent to.
+    pub peers: Vec<BTreeSet<Slot>>,
+}
+
+impl Traffic {
+    fn of(slots: usize) -> Self {
+        Self {
+            sent: vec![0; slots],
+            received: vec![0; slots],
+            peers: vec![BTreeSet::new(); slots],
+        }
+    }
+
+    fn note(&mut self, from: Slot, to: Slot, bytes: usize) {
+        self.sent[from] += bytes as u64;
+        self.received[to] += bytes as u64;
+        self.peers[from].insert(to);
+    }
 }
 
 /// A host: at most one process, and a kernel that outlives it.
@@ -171,6 +199,7 @@ impl World {
         trace.never_apart = plan.never_apart;
         trace.faulty = plan.faulty.clone();
         trace.bridged = plan.bridged;
+        trace.passes_on_up_to = (plan.membership == EngineKind::Cut).then_some(plan.rings + 1);
         let profile = &plan.profile;
         trace.pair_patience = (profile.suspect_after + profile.unreachable_after).as_micros() as Micros;
         trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
@@ -206,6 +235,7 @@ impl World {
             trace,
             faults: BTreeMap::new(),
             digest: seed,
+            traffic: Traffic::of(plan.slots),
             plan,
         }
     }
@@ -245,6 +275,12 @@ impl World {
     /// A number over all outputs and events: equal runs have equal digests.
     pub fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// What was sent since the last call.
+    pub fn take_traffic(&mut self) -> Traffic {
+        let slots = self.hosts.len();
+        std::mem::replace(&mut self.traffic, Traffic::of(slots))
     }
 
     /// The plan.

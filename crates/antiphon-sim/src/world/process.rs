@@ -191,13 +191,16 @@ impl World {
         }
         config.profile = self.plan.profile.clone();
         config.engine = self.plan.membership;
+        config.rings = self.plan.rings;
         config.rejoin = self.plan.rejoin;
         config.unix_time_s = UNIX_TIME_S + self.now / 1_000_000;
-        config.metadata = [
-            ("slot".to_owned(), slot.to_string()),
-            ("start".to_owned(), id.to_string()),
-        ]
-        .into();
+        if self.plan.trail {
+            config.metadata = [
+                ("slot".to_owned(), slot.to_string()),
+                ("start".to_owned(), id.to_string()),
+            ]
+            .into();
+        }
         let clock = Clock {
             origin: self.now,
             drift_ppm: self.random.range(0, 400) as i64 - 200,
@@ -213,7 +216,9 @@ impl World {
                 return None;
             }
         };
-        node.keep_trail();
+        if self.plan.trail {
+            node.keep_trail();
+        }
         let member = Member {
             incarnation: node.incarnation(),
             name: config.name,
@@ -505,6 +510,8 @@ impl World {
                 };
                 self.trace_hop(id, door.slot, &bytes);
                 self.trace_pass(id, door.slot, &bytes);
+                let sender = self.processes[id].slot;
+                self.traffic.note(sender, door.slot, bytes.len());
                 if self.recent.is_none() || self.digest.is_multiple_of(64) {
                     self.recent = Some(bytes.clone());
                 }

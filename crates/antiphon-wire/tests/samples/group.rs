@@ -225,6 +225,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         ),
         ("cut held", GroupMessage::CutHeld { group, target }),
         ("cut safe", GroupMessage::CutSafe { group, target }),
+        ("report wanted", GroupMessage::ReportWanted),
     ];
     let control = |body| {
         Control::Group(GroupControl {

@@ -3,11 +3,12 @@
 use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, Objection};
 use antiphon_wire::group::GroupTerms;
 use antiphon_wire::membership::{
-    AcceptedValue, Ballot, Certificate, Discovery, Heartbeat, KnownNode, LifelineRecord, MembershipMessage,
-    NodeRecord, Proof, SlotId, SlotMessage, Standing, Suspicion, VoteState,
+    AcceptedValue, Ayes, Ballot, Certificate, Change, Discovery, Gone, Heartbeat, KnownNode, LifelineRecord,
+    MembershipMessage, NodeRecord, Proof, Rumour, SlotId, SlotMessage, Standing, Suspicion, VoteState, Voted,
+    VotedIn,
 };
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Evidence, ViewId};
+use antiphon_wire::{Accusation, Cause, Evidence, ViewId};
 
 use super::{incarnation, lineage, member, primary, view_id};
 
@@ -21,13 +22,106 @@ fn ballot() -> Ballot {
 fn accepted() -> AcceptedValue {
     AcceptedValue {
         ballot: ballot(),
-        value: Box::new(primary()),
+        value: Voted::Whole(Box::new(primary())),
     }
+}
+
+fn change() -> Box<Change> {
+    Box::new(Change {
+        number: 28_000_001,
+        wire_level: 1,
+        departed: vec![Gone {
+            member: incarnation(2),
+            cause: Cause::Crashed,
+            accusers: vec![Accusation {
+                accuser: incarnation(1),
+                evidence: Evidence::Observed,
+                before_ms: 0,
+            }],
+        }],
+        joined: vec![member(3)],
+    })
+}
+
+/// As in a large view.
+fn brief_vote() -> VoteState {
+    VoteState {
+        view: VotedIn::Named {
+            lineage: lineage(),
+            id: view_id(),
+            change: Some(change()),
+        },
+        promised: Some(ballot()),
+        accepted: Some(AcceptedValue {
+            ballot: ballot(),
+            value: Voted::Change(change()),
+        }),
+    }
+}
+
+fn rumours() -> Vec<Rumour> {
+    let value = primary().digest();
+    let tally = |what, by: &[u8]| Rumour::Tally {
+        what,
+        by: by.to_vec(),
+    };
+    vec![
+        Rumour::Opinion {
+            of: incarnation(1),
+            version: 3,
+            primary: true,
+            leaving: false,
+            wire_level: 1,
+            suspicions: vec![Suspicion {
+                member: incarnation(2),
+                evidence: Evidence::Silent { for_ms: 1500 },
+                for_ms: 20,
+            }],
+        },
+        Rumour::Ask {
+            by: incarnation(1),
+            change: change(),
+        },
+        Rumour::Prepare {
+            ballot: ballot(),
+            proofs: Vec::new(),
+            removing: vec![incarnation(2)],
+        },
+        Rumour::Accept {
+            ballot: ballot(),
+            change: change(),
+            proofs: Vec::new(),
+        },
+        tally(Ayes::Cast { value }, &[0b0110_1111, 1]),
+        tally(
+            Ayes::Promise {
+                ballot: ballot(),
+                accepted_in: None,
+                accepted: None,
+            },
+            &[1],
+        ),
+        tally(
+            Ayes::Promise {
+                ballot: ballot(),
+                accepted_in: Some(ballot()),
+                accepted: Some(value),
+            },
+            &[2],
+        ),
+        tally(Ayes::Accepted { ballot: ballot() }, &[3]),
+        Rumour::Value(change()),
+        Rumour::Certificate(Box::new(Certificate {
+            dead: incarnation(4),
+            vote: brief_vote(),
+        })),
+        Rumour::Decided { value },
+    ]
 }
 
 fn vote() -> VoteState {
     VoteState {
-        view: Box::new(primary()),
+        view: VotedIn::Whole(Box::new(primary())),
         promised: Some(ballot()),
         accepted: Some(accepted()),
     }
@@ -166,6 +260,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         leaving: false,
         wire_level: 1,
         suspicions: Vec::new(),
+        rumours: 0,
     };
     let heartbeats = [
         ("heartbeat", heartbeat.clone()),
@@ -319,6 +414,14 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
             slot(SlotMessage::Cast {
                 value: primary().digest(),
             }),
+        ),
+        (
+            "rumours",
+            MembershipMessage::Rumours {
+                lineage: lineage(),
+                view: view_id(),
+                rumours: rumours(),
+            },
         ),
         (
             "founding",

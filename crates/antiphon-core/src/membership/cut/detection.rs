@@ -1,20 +1,30 @@
 //! The cut: which members have been lost, as all that is reported together shows it.
 //!
-//! An *edge* is an observer and its subject. It is down while the observer doubts the subject, or the subject says that it does
-//! not hear the observer. Edges come up again: what counts is what is reported now, from each observer once.
+//! An *edge* is an observer and its subject. It is down while the observer doubts the subject, most of its heartbeats are lost on the way, or,
+//! in a narrow view, the subject says that it does not hear the observer. Edges come up again: what counts is what is reported now, from each observer once.
 //!
 //! ```text
 //!   edges down    0 … L − 1    noise: a lossy path, or an observer that is at fault itself
 //!                 L … H − 1    unstable: more is to come, and no cut is proposed meanwhile
 //!                 H … K        stable: in the cut
 //! ```
-//! With K = 10 observers H is 9 and L is 3, the paper's values. With fewer all must agree, and one alone is noise. Two rules more:
-//! - An observer that is being lost itself cannot report: its edge to a subject that others report counts as down.
-//! - Whoever is lost has no say: an observer that hears nobody must not take others with it.
+//! With K = 10 observers H is 9 and L is 3, the paper's values. With fewer all must agree, and one alone is noise. Three rules more:
+//! - Whoever is lost has no say: an observer that hears nobody must not take others with it. Whom only such observers report is not lost:
+//!   where hardly anybody hears anybody, as in a star of links, it is paths that are broken, not members.
+//! - Whom more than half of its observers report is *about to be lost*, and cannot report: its edge to a subject that others report
+//!   counts as down, or members that are lost together and observe each other were never in the cut. Half, and not L: three that report
+//!   everybody, rightly or not, would otherwise make it so of whoever has all three for observers, that of others, and so on to the last.
+//! - In a wide view a member that hears nothing is heard by its observers, and of what it sends them nothing is answered that they could miss. But
+//!   it tells everybody whom it has lost; and who has lost more than half of its subjects, of whom others do not say the same, is in the
+//!   cut *by its own word*. In a narrow one all hear from it that they are not heard, and report it themselves.
 //!
 //! A member that is proven dead is in the cut at once.
+//!
+//! **Nobody goes who is well** (G35): let F be those at fault, and at most a quarter of each other member's observers. What is reported of a
+//! healthy member is reported by F alone, so at most by a quarter of its observers: that is below H, and never about to be lost. What a
+//! healthy member reports is of F, and explained as soon as more than half of the observers report the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::rings::Rings;
 
@@ -25,6 +35,9 @@ pub(crate) struct Found {
     pub(crate) stable: BTreeSet<usize>,
     /// About to be, perhaps.
     pub(crate) unstable: BTreeSet<usize>,
+    /// Of those in the cut, the ones whom more than half of their observers report that are not in it themselves, those who are in it by
+    /// their own word, and the proven dead.
+    pub(crate) certain: BTreeSet<usize>,
 }
 
 impl Found {
@@ -46,84 +59,145 @@ pub(crate) fn low(observers: usize) -> usize {
     (observers * 3).div_ceil(10).max(2).min(observers)
 }
 
-/// Looks at all edges. `suspects` are the ranks that any edge may be down to.
+/// Who reports each subject.
+type Reports = BTreeMap<usize, BTreeSet<usize>>;
+
+/// Looks at all edges. `suspects` are the ranks that any edge may be down to; in a `wide` view members are taken at their own word.
 pub(crate) fn find(
     rings: &Rings,
     suspects: &BTreeSet<usize>,
     proven: &BTreeSet<usize>,
+    wide: bool,
     is_down: impl Fn(usize, usize) -> bool,
 ) -> Found {
-    let of = |subject: usize| rings.observers(subject).iter().map(|by| usize::from(*by));
-    let mut reports: Vec<(usize, BTreeSet<usize>)> = suspects
+    let of = |subject: usize| observers(rings, subject);
+    let mut reports: Reports = suspects
         .iter()
         .filter(|subject| !proven.contains(subject))
         .map(|subject| {
-            (
-                *subject,
-                of(*subject).filter(|by| is_down(*by, *subject)).collect(),
-            )
+            let down = of(*subject).filter(|by| is_down(*by, *subject));
+            (*subject, down.collect())
         })
         .collect();
     // Whoever is lost by the word of the others alone has no say.
-    let mute: BTreeSet<usize> = reports
+    let mut mute: BTreeSet<usize> = reports
         .iter()
-        .filter(|(subject, down)| down.len() >= high(of(*subject).count()))
+        .filter(|(subject, down)| down.len() >= high(of(**subject).count()))
         .map(|(subject, _)| *subject)
         .chain(proven.iter().copied())
         .collect();
-    for (_, down) in &mut reports {
-        down.retain(|by| !mute.contains(by));
-    }
-    reports.retain(|(subject, down)| !down.is_empty() || mute.contains(subject));
-    let mut lost = mute;
-    let edges_down = |subject: usize, down: &BTreeSet<usize>, lost: &BTreeSet<usize>| {
-        of(subject)
-            .filter(|by| down.contains(by) || lost.contains(by))
-            .count()
+    let deaf = if wide && !planted!(CutIgnoresOwnWord) {
+        by_their_own_word(rings, &reports, &mute)
+    } else {
+        BTreeSet::new()
     };
-    loop {
-        let before = lost.len();
-        for (subject, down) in &reports {
-            if edges_down(*subject, down, &lost) >= low(of(*subject).count()) {
-                lost.insert(*subject);
-            }
-        }
-        if lost.len() == before {
-            break;
-        }
-    }
+    mute.extend(&deaf);
+    silence(&mut reports, &mute);
+    let lost = about_to_be_lost(rings, &reports, &mute);
     let mut found = Found {
-        stable: proven.clone(),
+        stable: proven.union(&deaf).copied().collect(),
         unstable: BTreeSet::new(),
+        certain: proven.union(&deaf).copied().collect(),
     };
     for (subject, down) in &reports {
         let observers = of(*subject).count();
-        let edges = edges_down(*subject, down, &lost);
+        let edges = edges_down(rings, *subject, down, &lost);
         if edges >= high(observers) {
             found.stable.insert(*subject);
         } else if edges >= low(observers) {
             found.unstable.insert(*subject);
         }
     }
+    found.unstable.retain(|subject| !found.stable.contains(subject));
+    for (subject, down) in &reports {
+        let sound = of(*subject).filter(|by| !found.stable.contains(by)).count();
+        let by = down.difference(&found.stable).count();
+        if found.stable.contains(subject) && by * 2 > sound {
+            found.certain.insert(*subject);
+        }
+    }
     found
+}
+
+fn observers(rings: &Rings, subject: usize) -> impl Iterator<Item = usize> + '_ {
+    rings.observers(subject).iter().map(|by| usize::from(*by))
+}
+
+/// Takes back what these report.
+fn silence(reports: &mut Reports, mute: &BTreeSet<usize>) {
+    for down in reports.values_mut() {
+        down.retain(|by| !mute.contains(by));
+    }
+    reports.retain(|_, down| !down.is_empty());
+}
+
+fn edges_down(rings: &Rings, subject: usize, down: &BTreeSet<usize>, lost: &BTreeSet<usize>) -> usize {
+    let edges = observers(rings, subject).filter(|by| down.contains(by) || lost.contains(by));
+    edges.count()
+}
+
+/// These, and whom more than half of their observers report or cannot report any more.
+fn about_to_be_lost(rings: &Rings, reports: &Reports, mute: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let mut lost = mute.clone();
+    loop {
+        let before = lost.len();
+        for (subject, down) in reports {
+            let edges = edges_down(rings, *subject, down, &lost);
+            let observers = rings.observers(*subject).len();
+            if edges * 2 > observers || (planted!(CutByContagion) && edges >= low(observers)) {
+                lost.insert(*subject);
+            }
+        }
+        if lost.len() == before {
+            return lost;
+        }
+    }
+}
+
+/// Members who have lost more than half of those they observe, of whom others do not say the same.
+fn by_their_own_word(rings: &Rings, reports: &Reports, mute: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let mut said = reports.clone();
+    silence(&mut said, mute);
+    let explained = about_to_be_lost(rings, &said, mute);
+    let mut alone: BTreeMap<usize, usize> = BTreeMap::new();
+    for (_, down) in said.iter().filter(|(subject, _)| !explained.contains(subject)) {
+        for by in down {
+            *alone.entry(*by).or_default() += 1;
+        }
+    }
+    // Of three or fewer, all: with so few, half is no more than a path or two.
+    let is_deaf = |(by, count): &(usize, usize)| {
+        let subjects = rings.subjects(*by).count();
+        *count > 1 && *count >= subjects.min(3) && count * 2 > subjects
+    };
+    alone.into_iter().filter(is_deaf).map(|(by, _)| by).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::rings::RINGS;
     use super::*;
     use crate::membership::testing::view_of;
 
-    fn found(count: usize, proven: &[usize], down: &[(usize, usize)]) -> (Vec<usize>, Vec<usize>) {
-        let rings = Rings::new(&view_of(count));
+    fn look(count: usize, proven: &[usize], down: &[(usize, usize)]) -> Found {
+        let rings = Rings::new(&view_of(count), RINGS);
         let suspects = down
             .iter()
             .map(|(_, subject)| *subject)
             .chain(proven.iter().copied())
             .collect();
         let proven = proven.iter().copied().collect();
-        let found = find(&rings, &suspects, &proven, |by, subject| {
-            down.contains(&(by, subject))
-        });
+        find(
+            &rings,
+            &suspects,
+            &proven,
+            rings.are_wide(count),
+            |by, subject| down.contains(&(by, subject)),
+        )
+    }
+
+    fn found(count: usize, proven: &[usize], down: &[(usize, usize)]) -> (Vec<usize>, Vec<usize>) {
+        let found = look(count, proven, down);
         (
             found.stable.into_iter().collect(),
             found.unstable.into_iter().collect(),
@@ -132,7 +206,7 @@ mod tests {
 
     /// All edges to a subject, but for those of the last few observers.
     fn edges(count: usize, subject: usize, but: usize) -> Vec<(usize, usize)> {
-        let rings = Rings::new(&view_of(count));
+        let rings = Rings::new(&view_of(count), RINGS);
         let observers = rings.observers(subject);
         let reporting = &observers[..observers.len() - but];
         reporting.iter().map(|by| (usize::from(*by), subject)).collect()
@@ -182,9 +256,104 @@ mod tests {
     }
 
     #[test]
+    fn in_a_star_of_links_nobody_is_lost() {
+        // Only 0 hears the others, and they hear only 0.
+        for count in [3, 5, 11, 12, 30] {
+            let pairs = (1..count).flat_map(|by| (1..count).map(move |subject| (by, subject)));
+            let down: Vec<_> = pairs.filter(|(by, subject)| by != subject).collect();
+            assert_eq!(found(count, &[], &down).0, [], "of {count}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_lost_for_certain_by_the_word_of_those_who_hear_nobody() {
+        // Three hear nobody else and say so of all; the others do not know yet that they are not heard.
+        for count in 7..40 {
+            let deaf = 0..3;
+            let rest = 3..count;
+            let mut down: Vec<_> = deaf
+                .clone()
+                .flat_map(|by| rest.clone().map(move |of| (by, of)))
+                .collect();
+            let certain = look(count, &[], &down).certain;
+            assert!(
+                certain.iter().all(|lost| deaf.contains(lost)),
+                "of {count}: {certain:?}"
+            );
+            // Now they do.
+            down.extend(rest.clone().flat_map(|by| deaf.clone().map(move |of| (by, of))));
+            let certain = look(count, &[], &down).certain;
+            assert!(
+                certain.iter().all(|lost| deaf.contains(lost)),
+                "of {count}: {certain:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_that_hear_each_other_and_nobody_else_are_lost_for_certain() {
+        for count in [9, 10, 12, 30] {
+            let pairs = (2..count).flat_map(|by| [(by, 0), (by, 1), (0, by), (1, by)]);
+            let found = look(count, &[], &pairs.collect::<Vec<_>>());
+            assert_eq!(found.certain, [0, 1].into(), "of {count}");
+        }
+    }
+
+    #[test]
+    fn who_hears_nothing_in_a_wide_view_is_in_the_cut_by_its_own_word_alone() {
+        for count in [12, 20, 100] {
+            let rings = Rings::new(&view_of(count), RINGS);
+            // Three hear nothing, and their observers hear them well. Each finds out in its own time.
+            let mut down = Vec::new();
+            for deaf in 0..3 {
+                let subjects: Vec<usize> = rings.subjects(deaf).collect();
+                for (known, subject) in subjects.iter().enumerate() {
+                    down.push((deaf, *subject));
+                    let lost = look(count, &[], &down);
+                    let by_itself: BTreeSet<usize> = (0..deaf)
+                        .chain((known + 1 > subjects.len() / 2).then_some(deaf))
+                        .collect();
+                    assert_eq!(lost.stable, by_itself, "of {count}");
+                    assert_eq!(lost.certain, by_itself, "of {count}");
+                }
+            }
+            assert_eq!(look(count, &[], &down).unstable, BTreeSet::new());
+        }
+    }
+
+    #[test]
+    fn who_has_lost_some_that_are_lost_stays() {
+        // A quarter lose power; some observe many of them.
+        for count in [20, 40, 100] {
+            let dead = 0..count / 4;
+            let rings = Rings::new(&view_of(count), RINGS);
+            let mut down = Vec::new();
+            for subject in dead.clone() {
+                let observers = rings.observers(subject).iter().map(|by| usize::from(*by));
+                down.extend(observers.filter(|by| !dead.contains(by)).map(|by| (by, subject)));
+            }
+            assert_eq!(found(count, &[], &down), (dead.collect(), vec![]), "of {count}");
+        }
+    }
+
+    #[test]
+    fn three_that_report_whomever_they_can_take_nobody_along() {
+        // As they do while they lose most of what they are sent and have not found out of more than half.
+        for count in 12..60 {
+            let rings = Rings::new(&view_of(count), RINGS);
+            let mut down = Vec::new();
+            for by in 0..3 {
+                let subjects: Vec<usize> = rings.subjects(by).collect();
+                down.extend(subjects.iter().take(subjects.len() / 2).map(|of| (by, *of)));
+            }
+            assert_eq!(found(count, &[], &down).0, [], "of {count}");
+        }
+    }
+
+    #[test]
     fn ten_of_a_hundred_are_one_cut_and_the_others_stay() {
         let dead: Vec<usize> = (0..100).step_by(10).collect();
-        let rings = Rings::new(&view_of(100));
+        let rings = Rings::new(&view_of(100), RINGS);
         let mut down = Vec::new();
         for subject in &dead {
             let observers = rings.observers(*subject).iter().map(|by| usize::from(*by));

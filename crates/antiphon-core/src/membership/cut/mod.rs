@@ -8,12 +8,37 @@
 //!                                              ▼
 //!      fast ballot      cast ──Cast(digest)──► all: three quarters of the weight cast the same? decided
 //!                                              │ no: others see another cut, or too few are left
-//!                                              ▼ the most senior member that is not doubted, after a while
+//!                                              ▼ the most senior member that is neither doubted nor lost, after a while
 //!      higher ballots   Prepare ──► Promise ──► Accept ──► Accepted ──► Decide       ([`super::coordinator`])
 //! ```
 //! Joins, leaves and all that is no loss are one node's wish to begin with: it asks for votes in the fast ballot with
 //! `Fast(view)`, and all that have cast none and object to nothing cast theirs for it, to the asker. A round trip, as in the
 //! coordinator engine.
+//!
+//! # When the fast ballot does not decide
+//!
+//! Each member has one vote in it. It does not decide where too few see the same: those lost weigh a quarter, or a little less but
+//! the most senior member is one of them (it casts none for its own removal); votes are split between two cuts; or somebody is
+//! unstable all the time, and nobody casts. A leader goes on then. What it knows must be what the observers know: a member whose paths
+//! lose most of everything, or that hears nobody, is still heard by all, so nobody doubts it, and a leader that looked at doubts alone
+//! would wish nothing, or be that very member. So for whoever leads
+//!
+//! ```text
+//!   lost = those in the cut whom more than half of their observers report that are not in it themselves, who say it of themselves,
+//!          or who are proven dead; but nobody, unless this node is primary and the others that it hears could decide without them
+//!   leader = the most senior that is heard, that no majority doubts, and that is not lost
+//!   its wish removes who is lost, as it does with whom a majority doubts: nobody objects
+//! ```
+//! Fewer votes are behind a leader's round than behind a fast ballot, and it may take them at once. So it must not take for lost who is
+//! in the cut only because its observers are: of three that hear nobody and so report everybody, the reports come first, and what is said
+//! of them a moment later. And half of a cluster does not throw out the other half because paths between them are bad.
+//! After a partition, edges are down that were down in it.
+//! The leader leaves the cut to the observers first: until it was quiet, while they could decide it, and until their votes had time.
+//!
+//! **R20, objections.** Unprompted casts ask nobody, and a leader does not ask about whom it removes as lost: so nobody objects, also not one who hears
+//! it well. Ten observers stand for all. In a view of fifty, a member that nine of them have lost goes although the other forty hear it: paths that
+//! fail so are taken for the member's, which costs a healthy one if they are not. Whoever leads and doubts a member by itself alone has to
+//! ask as in the other engine, and there all who hear it object.
 //!
 //! # How the fast ballot relates to the rules
 //!
@@ -46,7 +71,9 @@
 //! - A vote in the fast ballot exists only in the acceptor's slot; nothing else makes a `Cast` message.
 //! - What is cast without being asked removes members and does nothing else; it is a function of the view and the ranks lost, so
 //!   that all who see the same cut cast the same bytes. Its accusers are the observers by the rings, with [`Evidence::Observed`].
-//! - Nothing is cast without being asked while anyone is unstable, or before the cut was quiet: losses come in bursts.
+//! - Nothing is cast without being asked while anyone is unstable; nor before nothing has changed for a quiet, or three of them have
+//!   passed since the first of the cut came to be in it: losses come in bursts.
+//! - Nobody casts for its own removal, asked or not, unless it leaves.
 //! - A proof, a fast vote and a promise count once for each voter, by its incarnation.
 //! - A decision is a whole view with all records. Whoever misses it pulls it by its id: heartbeats tell which one is installed.
 //!
@@ -57,13 +84,16 @@
 //!   as having cast whatever they might have.
 //! - *The asker, with some votes cast for it*: the next leader's phase 1 finds what may be decided.
 //! - *The leader of a higher round, at any point*: the next one, in a round above; tried again for as long as something is wished for.
-//! - *More than a quarter at once*: the fast ballot cannot decide; the leader does not wait for it.
+//! - *More than a quarter at once, silent or proven dead*: the fast ballot cannot decide; the leader does not wait for it.
+//! - *A quarter, or the most senior, lost but still heard*: none of them votes for it, but they might for something else: the leader waits
+//!   until the fast ballot had its time.
 //! - *Everyone who knows of a decision*: it is in their proofs, or more than half of the view is silent and the slot waits.
 //!
 //! What this module does not do: hear, doubt, or say who leads. Membership does ([`super::seat`]), for both engines.
 
 mod detection;
 mod rings;
+pub(crate) mod rumours;
 #[cfg(test)]
 mod tests;
 
@@ -71,13 +101,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{SlotMessage, VoteState};
+use antiphon_wire::membership::{AcceptedValue, Ayes, SlotMessage, VoteState, Voted};
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewDigest};
 
 use self::detection::Found;
-use self::rings::Rings;
+#[cfg(test)]
+use self::rings::RINGS;
+pub(crate) use self::rings::Rings;
 use super::check;
-use super::coordinator::{Coordinator, compose};
+use super::coordinator::{Coordinator, Votes, compose};
 use super::engine::{EngineEffect, Surroundings, Wish};
 use super::slot::Step;
 use crate::{Profile, Time};
@@ -92,11 +124,13 @@ const MAX_ACCUSERS: usize = 8;
 pub(crate) struct Cut {
     me: Incarnation,
     view: Arc<NodeView>,
-    rings: Rings,
+    rings: Arc<Rings>,
+    /// Whether votes name what changes.
+    named: bool,
     /// The leader's part, and the slot.
     classic: Coordinator,
     found: Found,
-    /// Since when anyone is being lost, and since when the cut is what it is.
+    /// Since when anyone is being lost, and since when the cut is what it is; `None` while all is calm.
     trouble: Option<Trouble>,
     /// Values that votes may be for.
     values: BTreeMap<ViewDigest, NodeView>,
@@ -108,16 +142,18 @@ pub(crate) struct Cut {
     fallback: Duration,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Trouble {
     since: Time,
     changed: Time,
+    /// Since when each member of the cut is in it. One that wavers keeps its time, or whoever does so could hold up everything.
+    lost: BTreeMap<usize, Time>,
 }
 
 /// Who observes the member of this rank.
 #[cfg(test)]
 pub(super) fn observers(view: &NodeView, rank: usize) -> Vec<Incarnation> {
-    let rings = Rings::new(view);
+    let rings = Rings::new(view, RINGS);
     let members = rings.observers(rank).iter();
     members
         .map(|by| view.members[usize::from(*by)].incarnation)
@@ -125,21 +161,39 @@ pub(super) fn observers(view: &NodeView, rank: usize) -> Vec<Incarnation> {
 }
 
 impl Cut {
-    pub(crate) fn new(me: Incarnation, view: Arc<NodeView>, profile: &Profile) -> Self {
+    pub(crate) fn new(
+        me: Incarnation,
+        view: Arc<NodeView>,
+        rings: Arc<Rings>,
+        votes: Votes,
+        profile: &Profile,
+    ) -> Self {
+        let wide = rings.are_wide(view.members.len());
+        // Votes need a few hops in a wide view.
+        let patience = if wide {
+            profile.heartbeat.max(profile.retransmit * 8)
+        } else {
+            profile.heartbeat
+        };
         Self {
             me,
-            rings: Rings::new(&view),
-            classic: Coordinator::leaderless(me, view.clone(), profile),
+            rings,
+            named: votes.are_named(),
+            classic: Coordinator::leaderless(me, view.clone(), (votes, patience), profile),
             view,
             found: Found::default(),
             trouble: None,
             values: BTreeMap::new(),
             casts: BTreeMap::new(),
             wake: None,
+            fallback: if wide { patience } else { profile.retransmit * 2 },
             // Ends of connections come within milliseconds of each other, silences within a heartbeat.
-            quiet_proven: profile.batch * 2,
+            quiet_proven: if wide {
+                profile.batch * 8
+            } else {
+                profile.batch * 2
+            },
             quiet: profile.heartbeat * 5 / 4,
-            fallback: profile.retransmit * 2,
         }
     }
 
@@ -151,12 +205,40 @@ impl Cut {
         self.classic.could_decide(reachable)
     }
 
+    pub(crate) fn certified(&self) -> BTreeSet<Incarnation> {
+        self.classic.slot().certified()
+    }
+
     pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
         self.classic.is_certified(member)
     }
 
     pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
         self.classic.certify(around, dead, vote);
+    }
+
+    /// Members that are in the cut.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = Incarnation> {
+        let member = |rank: &usize| self.view.members.get(*rank).map(|member| member.incarnation);
+        self.found.stable.iter().filter_map(member)
+    }
+
+    /// Members in the cut that are beyond doubt.
+    pub(crate) fn certain(&self) -> impl Iterator<Item = Incarnation> {
+        let member = |rank: &usize| self.view.members.get(*rank).map(|member| member.incarnation);
+        self.found.certain.iter().filter_map(member)
+    }
+
+    /// Who says so of a member in the cut that is not proven dead.
+    pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
+        let rank = self.view.rank(member);
+        let lost = rank.filter(|rank| self.found.stable.contains(rank) && !self.is_certified(member));
+        lost.map_or_else(Vec::new, |rank| self.accusers(rank))
+    }
+
+    /// The view with this digest, if votes may be for it.
+    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&NodeView> {
+        self.values.get(&digest)
     }
 
     /// Members about to be lost whom some of their observers have not given up: these should look again.
@@ -188,27 +270,13 @@ impl Cut {
 
     /// Looks at the cut, and casts for it once it is clear. Gives how long a leader should leave it to the observers.
     fn observe(&mut self, around: &mut Surroundings<'_>) -> Option<Time> {
-        let found = self.find(around);
+        self.look(around);
         let now = around.now;
-        if found.is_calm() {
-            self.trouble = None;
-            self.found = found;
-            return None;
-        }
-        let trouble = self.trouble.get_or_insert(Trouble {
-            since: now,
-            changed: now,
-        });
-        if found != self.found {
-            trouble.changed = now;
-            self.found = found;
-        }
-        let Trouble { since, changed } = *trouble;
-        let lost_me = self
-            .view
-            .rank(self.me)
-            .is_none_or(|me| self.found.stable.contains(&me));
-        if !around.primary || lost_me || !self.classic.slot().may_cast() {
+        let trouble = self.trouble.as_ref()?;
+        let lost = self.found.stable.iter().filter_map(|rank| trouble.lost.get(rank));
+        let since = lost.min().copied().unwrap_or(trouble.since);
+        let changed = trouble.changed;
+        if !around.primary || self.has_lost(self.me) || !self.classic.slot().may_cast() {
             return None;
         }
         let all_proven = self
@@ -235,6 +303,36 @@ impl Cut {
         None
     }
 
+    /// Looks at the edges, and how long what they show has been so.
+    pub(crate) fn look(&mut self, around: &Surroundings<'_>) {
+        let (found, now) = (self.find(around), around.now);
+        if found.is_calm() {
+            self.trouble = None;
+        } else {
+            let trouble = self.trouble.get_or_insert_with(|| Trouble {
+                since: now,
+                changed: now,
+                lost: BTreeMap::new(),
+            });
+            if found.stable != self.found.stable || found.unstable != self.found.unstable {
+                trouble.changed = now;
+            }
+            trouble
+                .lost
+                .retain(|rank, _| found.stable.contains(rank) || found.unstable.contains(rank));
+            for rank in &found.stable {
+                trouble.lost.entry(*rank).or_insert(now);
+            }
+        }
+        self.found = found;
+    }
+
+    /// Whether a member is in the cut.
+    fn has_lost(&self, member: Incarnation) -> bool {
+        let rank = self.view.rank(member);
+        rank.is_some_and(|rank| self.found.stable.contains(&rank))
+    }
+
     fn find(&self, around: &Surroundings<'_>) -> Found {
         let rank = |member: Incarnation| self.view.rank(member);
         let certified = self.view.members.iter().enumerate();
@@ -247,7 +345,8 @@ impl Cut {
             return Found::default();
         }
         let at = |rank: usize| self.view.members[rank].incarnation;
-        detection::find(&self.rings, &suspects, &proven, |observer, subject| {
+        let wide = self.rings.are_wide(self.view.members.len());
+        detection::find(&self.rings, &suspects, &proven, wide, |observer, subject| {
             (around.edge_is_down)(at(observer), at(subject))
         })
     }
@@ -267,7 +366,7 @@ impl Cut {
             wire_level: self.view.wire_level,
             number: 0,
         };
-        compose(&self.view, remove.collect(), &wish)
+        compose(&self.view, remove.collect(), &wish, self.named)
     }
 
     fn accusers(&self, rank: usize) -> Vec<Accusation> {
@@ -319,14 +418,14 @@ impl Cut {
         if !check::is_successor(&self.view, &value) {
             return;
         }
-        self.found = self.find(around);
+        self.look(around);
         let agrees = value.departed.iter().all(|departure| match departure.cause {
             Cause::Left | Cause::Superseded { .. } => true,
             // No vote overrides anybody.
             Cause::Overridden { .. } => false,
             Cause::Crashed | Cause::Unreachable { .. } => {
-                let rank = self.view.rank(departure.member.incarnation);
-                rank.is_some_and(|rank| self.found.stable.contains(&rank))
+                let who = departure.member.incarnation;
+                who != self.me && self.has_lost(who)
             }
         });
         let digest = value.digest();
@@ -352,9 +451,7 @@ impl Cut {
             .filter(|(_, cast)| **cast == digest)
             .map(|(from, _)| *from)
             .collect();
-        for from in waiting {
-            self.count(around, from, digest);
-        }
+        self.count(around, &waiting, digest);
     }
 
     fn on_cast(&mut self, around: &mut Surroundings<'_>, from: Incarnation, digest: ViewDigest) {
@@ -364,14 +461,60 @@ impl Cut {
             return;
         }
         let first = *self.casts.entry(from).or_insert(digest);
-        self.count(around, from, first);
+        self.count(around, &[from], first);
     }
 
-    fn count(&mut self, around: &mut Surroundings<'_>, from: Incarnation, digest: ViewDigest) {
+    /// Voters said the same; `accepted` is what they promised to have accepted, if they did.
+    pub(crate) fn count_all(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        what: Ayes,
+        voters: &[Incarnation],
+        accepted: Option<&NodeView>,
+    ) {
+        let members: Vec<Incarnation> = voters
+            .iter()
+            .copied()
+            .filter(|voter| self.view.contains(*voter))
+            .collect();
+        match what {
+            Ayes::Cast { value } => {
+                let mut first = Vec::with_capacity(members.len());
+                for member in members {
+                    if *self.casts.entry(member).or_insert(value) == value {
+                        first.push(member);
+                    }
+                }
+                self.count(around, &first, value);
+            }
+            // Only the proposer counts the answers to a higher ballot.
+            // One that does not show what was accepted is none.
+            Ayes::Promise {
+                ballot, accepted_in, ..
+            } if ballot.proposer == self.me && accepted_in.is_some() == accepted.is_some() => {
+                let told = accepted_in.zip(accepted).map(|(ballot, value)| AcceptedValue {
+                    ballot,
+                    value: Voted::Whole(Box::new(value.clone())),
+                });
+                for member in members {
+                    let accepted = told.clone();
+                    self.handle(around, member, SlotMessage::Promise { ballot, accepted });
+                }
+            }
+            Ayes::Accepted { ballot } if ballot.proposer == self.me => {
+                for member in members {
+                    self.handle(around, member, SlotMessage::Accepted { ballot });
+                }
+            }
+            Ayes::Promise { .. } | Ayes::Accepted { .. } => {}
+        }
+    }
+
+    fn count(&mut self, around: &mut Surroundings<'_>, from: &[Incarnation], digest: ViewDigest) {
         let Some(value) = self.values.get(&digest) else {
             return;
         };
-        match self.classic.slot_mut().on_cast(&from, value) {
+        match self.classic.slot_mut().on_casts(from, value) {
             Step::Decided { value } => {
                 // Of those who count the same votes one tells the others: whoever asked, or else the first that stays.
                 let first = value.members.iter().map(|member| member.incarnation);

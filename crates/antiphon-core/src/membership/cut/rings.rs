@@ -7,28 +7,35 @@
 //!
 //! Equal keys are told apart by the incarnations themselves, so nobody is missing on a ring.
 
+use std::collections::BTreeSet;
+
 use antiphon_wire::{Incarnation, NodeView};
 
 /// How many rings, and so observers of each member.
+#[cfg(test)]
 pub(crate) const RINGS: usize = 10;
 
 /// The rings of one view. Members are named by their rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rings {
     /// Each member's observers, one after another.
     observers: Vec<u16>,
     per_member: usize,
+    /// Whom each member observes, one after another; and where each one's begin.
+    subjects: Vec<u16>,
+    begin: Vec<u32>,
 }
 
 impl Rings {
-    pub(crate) fn new(view: &NodeView) -> Self {
-        Self::by(view, key)
+    /// So many rings of a view's members; ten but in tests.
+    pub(crate) fn new(view: &NodeView, rings: usize) -> Self {
+        Self::by(view, rings, key)
     }
 
     /// The rings on which members stand by these keys, of a member and a ring's number.
-    fn by(view: &NodeView, key: impl Fn(Incarnation, u64) -> u64) -> Self {
+    fn by(view: &NodeView, rings: usize, key: impl Fn(Incarnation, u64) -> u64) -> Self {
         let count = view.members.len();
-        let per_member = RINGS.min(count.saturating_sub(1));
+        let per_member = rings.min(count.saturating_sub(1));
         let mut observers = vec![u16::MAX; count * per_member];
         let mut ring: Vec<(u64, Incarnation, u16)> = Vec::with_capacity(count);
         for k in 0..per_member {
@@ -48,26 +55,56 @@ impl Rings {
                 }
             }
         }
+        let mut begin = vec![0; count + 1];
+        for by in observers.iter().filter(|by| usize::from(**by) < count) {
+            begin[usize::from(*by) + 1] += 1;
+        }
+        for rank in 0..count {
+            begin[rank + 1] += begin[rank];
+        }
+        let mut next = begin.clone();
+        let mut subjects = vec![0; begin[count] as usize];
+        for (place, by) in observers.iter().enumerate() {
+            if let Some(next) = next
+                .get_mut(usize::from(*by))
+                .filter(|_| usize::from(*by) < count)
+            {
+                subjects[*next as usize] = (place / per_member) as u16;
+                *next += 1;
+            }
+        }
         Self {
             observers,
             per_member,
+            subjects,
+            begin,
         }
     }
 
     /// The ranks of those who observe this member.
     pub(crate) fn observers(&self, rank: usize) -> &[u16] {
-        let start = rank * self.per_member;
-        self.observers.get(start..start + self.per_member).unwrap_or(&[])
+        let start = rank.saturating_mul(self.per_member);
+        let end = start.saturating_add(self.per_member);
+        self.observers.get(start..end).unwrap_or(&[])
+    }
+
+    /// Whether some members are no neighbours of others.
+    pub(crate) fn are_wide(&self, members: usize) -> bool {
+        self.per_member > 0 && members > self.per_member + 1
+    }
+
+    /// The ranks of all whom this member observes or is observed by.
+    pub(crate) fn neighbours(&self, rank: usize) -> BTreeSet<usize> {
+        let observers = self.observers(rank).iter().map(|by| usize::from(*by));
+        observers.chain(self.subjects(rank)).collect()
     }
 
     /// The ranks of those whom this member observes.
-    #[cfg(test)]
     pub(crate) fn subjects(&self, rank: usize) -> impl Iterator<Item = usize> {
-        let me = u16::try_from(rank).unwrap_or(u16::MAX);
-        let edges = self.observers.chunks(self.per_member.max(1)).enumerate();
-        edges
-            .filter(move |(_, observers)| observers.contains(&me))
-            .map(|(subject, _)| subject)
+        let at = |rank: usize| self.begin.get(rank).map(|at| *at as usize);
+        let range = at(rank).zip(at(rank.saturating_add(1)));
+        let subjects = range.and_then(|(from, to)| self.subjects.get(from..to));
+        subjects.unwrap_or(&[]).iter().map(|of| usize::from(*of))
     }
 }
 
@@ -103,7 +140,7 @@ mod tests {
     fn every_member_has_as_many_different_observers_as_there_can_be() {
         // Fault 11 of Rapid: thresholds over ring numbers count one observer several times.
         for count in 1..40 {
-            let rings = Rings::new(&view_of(count));
+            let rings = Rings::new(&view_of(count), RINGS);
             for rank in 0..count {
                 let observers: BTreeSet<u16> = rings.observers(rank).iter().copied().collect();
                 assert_eq!(observers.len(), RINGS.min(count - 1), "of {count}");
@@ -114,7 +151,7 @@ mod tests {
 
     #[test]
     fn subjects_are_the_other_end_of_observers() {
-        let rings = Rings::new(&view_of(50));
+        let rings = Rings::new(&view_of(50), RINGS);
         let mut from_subjects = BTreeSet::new();
         for observer in 0..50 {
             from_subjects.extend(rings.subjects(observer).map(|subject| (observer, subject)));
@@ -125,7 +162,7 @@ mod tests {
     #[test]
     fn nobody_observes_more_than_twenty() {
         let most = |count| {
-            let rings = Rings::new(&view_of(count));
+            let rings = Rings::new(&view_of(count), RINGS);
             (0..count).map(|rank| rings.subjects(rank).count()).max()
         };
         assert!(most(100).is_some_and(|most| most <= 2 * RINGS));
@@ -137,7 +174,7 @@ mod tests {
         // Fault 3 of Rapid: an equal hash loses a member.
         for count in 2..30 {
             let view = view_of(count);
-            let rings = Rings::by(&view, |_, _| 7);
+            let rings = Rings::by(&view, RINGS, |_, _| 7);
             let mut observing = BTreeSet::new();
             for rank in 0..count {
                 let observers: BTreeSet<u16> = rings.observers(rank).iter().copied().collect();
@@ -160,7 +197,7 @@ mod tests {
             ring => key(member, ring),
         };
         for count in 12..30 {
-            let rings = Rings::by(&view_of(count), keys);
+            let rings = Rings::by(&view_of(count), RINGS, keys);
             for rank in 0..count {
                 let observers: BTreeSet<u16> = rings.observers(rank).iter().copied().collect();
                 assert_eq!(observers.len(), RINGS, "of {rank} of {count}");

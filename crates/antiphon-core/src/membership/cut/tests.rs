@@ -21,7 +21,13 @@ impl Bench {
     fn new(view: &Arc<NodeView>, rank: usize) -> Self {
         let me = view.members[rank].incarnation;
         Self {
-            cut: Cut::new(me, view.clone(), &Profile::lan()),
+            cut: Cut::new(
+                me,
+                view.clone(),
+                Arc::new(Rings::new(view, RINGS)),
+                Votes::Whole,
+                &Profile::lan(),
+            ),
             now: Time::from_micros(1),
             down: BTreeSet::new(),
             random: RefCell::new(Random::new([1, 2, 3, 4])),
@@ -65,13 +71,11 @@ impl Bench {
 
 fn casts(effects: &[EngineEffect]) -> usize {
     let is_cast = |effect: &&EngineEffect| {
-        matches!(
-            effect,
-            EngineEffect::Send {
-                message: SlotMessage::Cast { .. },
-                ..
-            }
-        )
+        let message = match effect {
+            EngineEffect::Send { message, .. } | EngineEffect::Broadcast { message, .. } => message,
+            _ => return false,
+        };
+        matches!(message, SlotMessage::Cast { .. })
     };
     effects.iter().filter(is_cast).count()
 }
@@ -88,12 +92,12 @@ fn a_vote_is_shown_before_it_is_told() {
     let shown = effects.iter().position(|effect| *effect == EngineEffect::Voted);
     let told = effects
         .iter()
-        .position(|effect| matches!(effect, EngineEffect::Send { .. }));
+        .position(|effect| matches!(effect, EngineEffect::Broadcast { .. }));
     assert!(shown.expect("shown") < told.expect("told"));
     assert_eq!(
         casts(&effects),
-        5,
-        "to all others, also to whom was lost: {effects:?}"
+        1,
+        "to all at once, also to whom was lost: {effects:?}"
     );
 }
 
@@ -209,6 +213,14 @@ fn nothing_is_cast_while_a_member_is_between_the_thresholds() {
     assert!(casts(&bench.pursue_after(Duration::from_millis(300))) > 0);
 }
 
+/// The view without the members of these ranks, as whoever leads would propose it.
+fn without(view: &Arc<NodeView>, gone: &[usize]) -> NodeView {
+    let mut leader = Bench::new(view, 0);
+    gone.iter().for_each(|rank| leader.lose(*rank));
+    leader.pursue_after(Duration::ZERO);
+    leader.cut.compose()
+}
+
 #[test]
 fn nobody_casts_for_its_own_removal() {
     let view = Arc::new(view_of(6));
@@ -216,4 +228,90 @@ fn nobody_casts_for_its_own_removal() {
     bench.lose(3);
     bench.pursue_after(Duration::ZERO);
     assert_eq!(bench.pursue_after(LONG), []);
+    let fast = SlotMessage::Fast {
+        value: Box::new(without(&view, &[3])),
+    };
+    let leader = view.members[0].incarnation;
+    let effects = bench.with(|cut, around| cut.handle(around, leader, fast.clone()));
+    assert_eq!(casts(&effects), 0, "nor if someone asks for it: {effects:?}");
+    let mut another = Bench::new(&view, 2);
+    another.lose(3);
+    let effects = another.with(|cut, around| cut.handle(around, leader, fast));
+    assert_eq!(
+        casts(&effects),
+        1,
+        "as those do who are not in the cut: {effects:?}"
+    );
+}
+
+#[test]
+fn a_burst_is_waited_for_from_its_first_loss_however_long_somebody_else_has_wavered() {
+    let view = Arc::new(view_of(40));
+    let mut bench = Bench::new(&view, 0);
+    let at = |rank: usize| view.members[rank].incarnation;
+    let some = bench.cut.rings.observers(30)[..5].to_vec();
+    bench
+        .down
+        .extend(some.iter().map(|by| (at(usize::from(*by)), at(30))));
+    bench.pursue_after(Duration::ZERO);
+    bench.pursue_after(Duration::from_secs(10));
+    // It is well again at the moment in which the first of two is lost.
+    bench.down.clear();
+    bench.lose(20);
+    assert_eq!(bench.pursue_after(Duration::ZERO), []);
+    bench.pursue_after(Duration::from_millis(200));
+    bench.lose(21);
+    assert_eq!(bench.pursue_after(Duration::ZERO), []);
+    assert!(casts(&bench.pursue_after(Duration::from_millis(300))) > 0);
+    assert_eq!(bench.cut.compose().departed.len(), 2, "both in one view");
+}
+
+#[test]
+fn who_wavers_between_the_thresholds_holds_up_nobody_for_more_than_three_quiets() {
+    let view = Arc::new(view_of(40));
+    let mut bench = Bench::new(&view, 0);
+    let at = |rank: usize| view.members[rank].incarnation;
+    bench.lose(20);
+    bench.pursue_after(Duration::ZERO);
+    let some = bench.cut.rings.observers(20)[..5].to_vec();
+    let some: Vec<_> = some.iter().map(|by| (at(usize::from(*by)), at(20))).collect();
+    for _ in 0..7 {
+        some.iter().for_each(|edge| {
+            bench.down.remove(edge);
+        });
+        bench.pursue_after(Duration::from_millis(50));
+        bench.lose(20);
+        assert_eq!(casts(&bench.pursue_after(Duration::from_millis(50))), 0);
+    }
+    assert!(
+        casts(&bench.pursue_after(Duration::from_millis(60))) > 0,
+        "after 750 ms"
+    );
+}
+
+#[test]
+fn what_changes_with_a_request_starts_the_quiet_anew() {
+    let view = Arc::new(view_of(40));
+    let mut bench = Bench::new(&view, 1);
+    let at = |rank: usize| view.members[rank].incarnation;
+    bench.lose(20);
+    let some = bench.cut.rings.observers(30)[..5].to_vec();
+    bench
+        .down
+        .extend(some.iter().map(|by| (at(usize::from(*by)), at(30))));
+    bench.pursue_after(Duration::ZERO);
+    bench.now = bench.now + Duration::from_millis(300);
+    // The one that wavered is heard again, by a request to which this member does not agree.
+    bench.down.retain(|(_, subject)| *subject != at(30));
+    let fast = SlotMessage::Fast {
+        value: Box::new(without(&view, &[5])),
+    };
+    let effects = bench.with(|cut, around| cut.handle(around, at(30), fast));
+    assert_eq!(casts(&effects), 0);
+    assert_eq!(
+        casts(&bench.pursue_after(Duration::ZERO)),
+        0,
+        "it is not quiet yet"
+    );
+    assert!(casts(&bench.pursue_after(Duration::from_millis(260))) > 0);
 }

@@ -5,7 +5,7 @@ use antiphon_wire::{Cause, Evidence};
 
 use super::super::{Effect, check, cut};
 use super::net::{Net, config};
-use crate::{EngineKind, Event};
+use crate::{Config, EngineKind, Event};
 
 fn formed(count: usize) -> Net {
     Net::formed(count, EngineKind::Cut)
@@ -13,6 +13,33 @@ fn formed(count: usize) -> Net {
 
 fn all_but(count: usize, gone: &[usize]) -> Vec<usize> {
     (0..count).filter(|node| !gone.contains(node)).collect()
+}
+
+/// Nodes of these weights, by seniority, that do not come back once they are removed.
+fn formed_of(weights: &[u16]) -> Net {
+    let count = weights.len();
+    let mut net = Net::new(7, EngineKind::Cut);
+    for (node, weight) in weights.iter().enumerate() {
+        let weight = *weight;
+        net.start(
+            node,
+            Config {
+                weight,
+                rejoin: false,
+                ..config(node, count)
+            },
+        );
+    }
+    net.run_ms(2500);
+    net.assert_one_view(&(0..count).collect::<Vec<_>>());
+    net
+}
+
+/// Two of three things that a node says get lost, to everybody: all hear it, and never steadily.
+fn hardly_heard(net: &mut Net, node: usize) {
+    for other in (0..net.hosts.len()).filter(|other| *other != node) {
+        net.thin(node, other, 3);
+    }
 }
 
 #[test]
@@ -37,7 +64,7 @@ fn three_hosts_of_twelve_that_lose_power_are_one_view_change() {
 }
 
 #[test]
-fn three_of_twelve_that_are_killed_are_one_view_change_within_a_hundred_milliseconds() {
+fn three_of_twelve_that_are_killed_are_one_view_change_within_a_hundred_and_fifty_milliseconds() {
     let mut net = formed(12);
     let views = net.primaries.len();
     for node in [0, 5, 9] {
@@ -49,7 +76,7 @@ fn three_of_twelve_that_are_killed_are_one_view_change_within_a_hundred_millisec
             .any(|node| net.names(*node).len() != 9)
     };
     let ms = net.run_while_ms(2000, gone);
-    assert!(ms < 100, "{ms} ms");
+    assert!(ms < 150, "{ms} ms");
     assert_eq!(net.primaries.len(), views + 1);
 }
 
@@ -119,6 +146,117 @@ fn fault_9_a_leader_steps_in_within_half_a_second_of_a_ballot_that_cannot_decide
 }
 
 #[test]
+fn an_elder_that_is_hardly_heard_goes_although_the_fast_ballot_cannot_do_without_it() {
+    // Exactly three quarters of the weight see it, without the most senior; and all hear it too often to doubt it.
+    for weights in [&[4, 3, 3, 3, 3][..], &[1, 1, 1, 1], &[1, 1, 1], &[2, 3, 3]] {
+        let mut net = formed_of(weights);
+        let views = net.primaries.len();
+        hardly_heard(&mut net, 0);
+        let others: Vec<usize> = (1..weights.len()).collect();
+        net.run_ms(8000);
+        net.assert_one_view(&others);
+        assert_eq!(net.primaries.len(), views + 1, "{weights:?}: {:?}", net.summary());
+        let view = net.view(1).unwrap();
+        let accusers = &view.departed[0].accusers;
+        assert!(!accusers.is_empty(), "somebody has seen it");
+        assert!(
+            accusers.iter().all(|by| by.evidence == Evidence::Observed),
+            "{accusers:?}"
+        );
+    }
+}
+
+#[test]
+fn three_of_twenty_that_hardly_hear_anything_go_and_nobody_whom_they_observe() {
+    // Their observers hear them well, and some members have all three for observers.
+    let mut net = formed_of(&[1; 20]);
+    let deaf = [3, 8, 15];
+    for node in deaf {
+        for other in (0..20).filter(|other| *other != node) {
+            net.thin(other, node, 3);
+        }
+    }
+    net.run_ms(12_000);
+    net.assert_one_view(&all_but(20, &deaf));
+    let departed = |view: &std::sync::Arc<antiphon_wire::NodeView>| view.departed.len();
+    let gone: usize = net.primaries.values().map(departed).sum();
+    assert_eq!(gone, 3, "{:?}", net.summary());
+}
+
+#[test]
+fn who_is_hardly_heard_stays_where_the_others_could_not_go_on_without_it() {
+    let mut net = formed_of(&[2, 1, 1]);
+    hardly_heard(&mut net, 0);
+    net.run_ms(8000);
+    net.assert_one_view(&[0, 1, 2]);
+}
+
+#[test]
+fn a_leader_removes_who_is_hardly_heard_while_another_is_neither_lost_nor_well() {
+    let mut net = formed_of(&[1; 8]);
+    // Three of seven lose most of what 5 says: nobody casts a vote meanwhile.
+    for other in [2, 3, 4] {
+        net.thin(5, other, 3);
+    }
+    net.run_ms(5000);
+    net.assert_one_view(&(0..8).collect::<Vec<_>>());
+    hardly_heard(&mut net, 0);
+    net.run_ms(8000);
+    net.assert_one_view(&[1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn an_elder_that_hears_nobody_goes_although_the_fast_ballot_cannot_do_without_it() {
+    let mut net = formed_of(&[4, 3, 3, 3, 3]);
+    for other in 1..5 {
+        net.cut_one_way(other, 0);
+    }
+    let ms = net.run_while_ms(6000, |net| net.names(1).len() != 4);
+    assert!(ms < 2500, "{ms} ms");
+}
+
+#[test]
+fn who_asks_for_votes_in_a_slot_that_is_decided_is_told_the_decision() {
+    let mut net = formed(3);
+    let before = net.view(0).unwrap();
+    net.start(3, config(3, 3));
+    net.run_ms(1000);
+    net.assert_one_view(&[0, 1, 2, 3]);
+    let (asker, now) = (net.host(1).me, net.now);
+    let value = Box::new((*net.view(0).unwrap()).clone());
+    let message = MembershipMessage::Slot {
+        slot: check::slot_after(&before),
+        message: SlotMessage::Fast { value },
+    };
+    let asked = &mut net.hosts[0].as_mut().unwrap().membership;
+    asked.handle_message(now, asker, message);
+    let tells = |effect: Effect| match effect {
+        Effect::Send { to, message } => to == asker && matches!(message, MembershipMessage::Decide(_)),
+        _ => false,
+    };
+    assert!(std::iter::from_fn(|| asked.poll_effect()).any(tells));
+}
+
+#[test]
+fn in_a_star_of_twelve_the_hub_does_not_throw_out_all_at_once() {
+    let mut net = formed(12);
+    for leaf in 1..12 {
+        for other in (1..12).filter(|other| *other != leaf) {
+            net.cut_one_way(leaf, other);
+        }
+    }
+    // All leaves have lost each other by now; the hub hears them.
+    net.run_ms(3500);
+    assert_eq!(net.names(0).len(), 12, "{:?}", net.summary());
+    net.run_ms(6000);
+    let names = net.names(0);
+    assert!(
+        net.is_primary(0) && names.len() >= 2,
+        "with one leaf at least: {names:?}"
+    );
+}
+
+#[test]
 fn fault_6_a_new_observer_s_word_counts_from_the_view_that_makes_it_one() {
     // What one view says of who observes whom must not outlive it, least of all where a ring wraps around.
     let mut net = formed(14);
@@ -160,28 +298,6 @@ fn fault_6_a_new_observer_s_word_counts_from_the_view_that_makes_it_one() {
 }
 
 #[test]
-fn who_asks_for_votes_in_a_slot_that_is_decided_is_told_the_decision() {
-    let mut net = formed(3);
-    let before = net.view(0).unwrap();
-    net.start(3, config(3, 3));
-    net.run_ms(1000);
-    net.assert_one_view(&[0, 1, 2, 3]);
-    let (asker, now) = (net.host(1).me, net.now);
-    let value = Box::new((*net.view(0).unwrap()).clone());
-    let message = MembershipMessage::Slot {
-        slot: check::slot_after(&before),
-        message: SlotMessage::Fast { value },
-    };
-    let asked = &mut net.hosts[0].as_mut().unwrap().membership;
-    asked.handle_message(now, asker, message);
-    let tells = |effect: Effect| match effect {
-        Effect::Send { to, message } => to == asker && matches!(message, MembershipMessage::Decide(_)),
-        _ => false,
-    };
-    assert!(std::iter::from_fn(|| asked.poll_effect()).any(tells));
-}
-
-#[test]
 fn fault_10_who_missed_a_decision_pulls_it() {
     let mut net = formed(6);
     // 5 hears nobody for a second, in which a joiner is admitted.
@@ -220,6 +336,24 @@ fn fault_11_one_of_ten_that_hears_nobody_is_removed_and_nobody_else() {
     assert_eq!(view.members.len(), 9, "{:?}", net.summary());
     assert!(!view.members.iter().any(|member| member.name == "n9"));
     assert_eq!(net.primaries.len(), views + 1);
+}
+
+#[test]
+fn an_elder_that_loses_most_of_what_it_sends_goes_although_the_fast_ballot_cannot_decide_it() {
+    // The three others are three quarters of the weight, but without the most senior; and a lossy edge is nobody's doubt.
+    let mut net = formed(4);
+    let gone = |net: &Net| net.host(1).views.iter().any(|view| view.members[0].name != "n0");
+    for _ in 0..12 {
+        for node in 1..4 {
+            net.cut_one_way(0, node);
+        }
+        net.run_ms(700);
+        net.heal();
+        net.run_ms(150);
+    }
+    assert!(gone(&net), "{:?}", net.summary());
+    net.run_ms(8000);
+    net.assert_one_view(&[0, 1, 2, 3]);
 }
 
 #[test]

@@ -16,3 +16,4 @@ mod net;
 mod recovery_coordinator;
 #[path = "recovery.rs"]
 mod recovery_cut;
+mod wide;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
-use antiphon_wire::{Incarnation, Lineage, NodeView, ViewId};
+use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, ViewId};
 use bytes::Bytes;
 
 use super::super::{Effect, Membership};
@@ -86,6 +86,8 @@ struct Connection {
 
 pub(super) struct Net {
     engine: EngineKind,
+    /// Rings of the cut engine: with three, five nodes are not all neighbours.
+    pub(super) rings: usize,
     pub(super) now: Time,
     pub(super) hosts: Vec<Option<Host>>,
     queue: BTreeMap<(Time, u64), Delivery>,
@@ -93,6 +95,8 @@ pub(super) struct Net {
     links: BTreeMap<(Incarnation, Incarnation), Vec<MembershipMessage>>,
     connections: BTreeMap<u64, Connection>,
     cut: BTreeSet<(usize, usize)>,
+    /// Of heartbeats and discovery from one to another, one of so many arrives; and how many were sent.
+    thinned: BTreeMap<(usize, usize), (u32, u32)>,
     paused: BTreeSet<usize>,
     /// Every primary view that anyone installed.
     pub(super) primaries: BTreeMap<(Lineage, ViewId), Arc<NodeView>>,
@@ -117,6 +121,7 @@ impl Net {
     pub(super) fn new(seed: u64, engine: EngineKind) -> Self {
         Self {
             engine,
+            rings: 10,
             now: Time::ZERO,
             hosts: Vec::new(),
             queue: BTreeMap::new(),
@@ -124,6 +129,7 @@ impl Net {
             links: BTreeMap::new(),
             connections: BTreeMap::new(),
             cut: BTreeSet::new(),
+            thinned: BTreeMap::new(),
             paused: BTreeSet::new(),
             primaries: BTreeMap::new(),
             seed,
@@ -142,8 +148,13 @@ impl Net {
     }
 
     pub(super) fn start(&mut self, node: usize, config: Config) {
-        let engine = self.engine;
-        self.start_with(node, Config { engine, ..config });
+        let (engine, rings) = (self.engine, self.rings);
+        let config = Config {
+            engine,
+            rings,
+            ..config
+        };
+        self.start_with(node, config);
     }
 
     /// Starts a node with the engine that its configuration says.
@@ -220,6 +231,17 @@ impl Net {
         self.drain(node);
     }
 
+    /// The groups of a node find that another one holds up a flush, or something like it.
+    pub(super) fn accuse(&mut self, node: usize, of: usize, evidence: Evidence) {
+        let (now, peer) = (self.now, self.host(of).me);
+        self.hosts[node]
+            .as_mut()
+            .unwrap()
+            .membership
+            .accuse(now, peer, evidence);
+        self.drain(node);
+    }
+
     pub(super) fn partition(&mut self, one: &[usize], other: &[usize]) {
         for a in one {
             for b in other {
@@ -233,8 +255,14 @@ impl Net {
         self.cut.insert((from, to));
     }
 
+    /// Of what one sends to another besides messages, one of so many arrives: at three, it is never silent for long.
+    pub(super) fn thin(&mut self, from: usize, to: usize, one_of: u32) {
+        self.thinned.insert((from, to), (one_of, 0));
+    }
+
     pub(super) fn heal(&mut self) {
         self.cut.clear();
+        self.thinned.clear();
     }
 
     pub(super) fn pause(&mut self, node: usize) {
@@ -438,7 +466,12 @@ impl Net {
         let Some(host) = self.hosts.get_mut(to).and_then(Option::as_mut) else {
             return;
         };
-        if blocked || host.stopped || process.is_some_and(|process| process != host.process) {
+        let thinned = lossy
+            && self.thinned.get_mut(&(from, to)).is_some_and(|(one_of, sent)| {
+                *sent += 1;
+                *sent % *one_of != 0
+            });
+        if blocked || thinned || host.stopped || process.is_some_and(|process| process != host.process) {
             return;
         }
         match delivery.parcel {
@@ -448,11 +481,17 @@ impl Net {
             }
             Parcel::Heartbeat(heartbeat) => {
                 host.membership.heard(now, sender);
-                host.membership.handle_heartbeat(now, sender, heartbeat);
+                host.membership.handle_heartbeat(now, sender, heartbeat, true);
             }
             Parcel::Message { link } => {
                 if host.me != link.1 {
                     return;
+                }
+                // The node makes a member reachable that speaks to it.
+                if !host.peers.contains_key(&sender)
+                    && let Some(addr) = host.membership.reach(sender)
+                {
+                    host.peers.insert(sender, addr);
                 }
                 if !host.peers.contains_key(&sender) {
                     // A link that this side does not know yet: the other repeats it while it cares.

@@ -60,6 +60,7 @@ fn a_heartbeat_that_was_overtaken_is_void() {
         leaving: false,
         wire_level: WIRE_LEVEL,
         suspicions,
+        rumours: 0,
     };
     let doubt = vec![Suspicion {
         member: doubted,
@@ -69,7 +70,7 @@ fn a_heartbeat_that_was_overtaken_is_void() {
     let now = net.now;
     let membership = &mut net.hosts[0].as_mut().unwrap().membership;
     let mut tell = |heartbeat| {
-        membership.handle_heartbeat(now, sender, heartbeat);
+        membership.handle_heartbeat(now, sender, heartbeat, true);
         let inspection = membership.inspect(now);
         let State::Seated(seated) = inspection.state else {
             panic!("it is a member");

@@ -19,6 +19,10 @@ pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
     } else {
         EngineKind::Coordinator
     };
+    // With three, five members are not all neighbours: rumours, and observers that are not everyone. Nothing is passed on there.
+    if !plan.name.starts_with("cut-") && !plan.bridged && random.percent(40) {
+        plan.rings = 3;
+    }
 }
 
 impl Story<'_> {
@@ -38,6 +42,7 @@ impl Story<'_> {
             slots: faulty.clone(),
             removed: true,
             views: usize::MAX,
+            cut_off: false,
         });
         (faulty, others)
     }
@@ -64,6 +69,23 @@ impl Story<'_> {
         }
         self.in_one_view();
         self.plan.duration = FORMED + 5 * SECONDS;
+    }
+
+    /// One host or a few are cut off from all others, together or each alone: they are to find out by themselves.
+    pub(super) fn cut_off(&mut self) {
+        let count = self.random.range(1, 3) as usize;
+        let (faulty, others) = self.bare(count);
+        let mut parts: Vec<Vec<Slot>> = if self.random.percent(50) {
+            vec![faulty]
+        } else {
+            faulty.into_iter().map(|slot| vec![slot]).collect()
+        };
+        parts.push(others);
+        self.at(FORMED, Action::Partition(parts));
+        if let Some(faulty) = &mut self.plan.faulty {
+            faulty.cut_off = true;
+        }
+        self.plan.duration = FORMED + 10 * SECONDS;
     }
 
     /// Some hosts get nothing for a while, and then everything, by turns.

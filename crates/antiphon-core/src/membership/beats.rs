@@ -1,0 +1,138 @@
+//! Heartbeats: what members say of themselves all the time, to all others or, in a wide view, to their neighbours.
+
+use antiphon_wire::Evidence;
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::{Heartbeat, Suspicion, WIRE_LEVEL};
+
+use super::Effect;
+use super::context::Context;
+use super::seat::{Report, Seat};
+use crate::{EngineKind, Time};
+
+impl Seat {
+    pub(crate) fn handle_heartbeat(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        heartbeat: Heartbeat,
+        directly: bool,
+    ) {
+        if heartbeat.lineage != self.view.lineage {
+            return;
+        }
+        if !self.view.contains(sender) {
+            if heartbeat.view <= self.view.primary_id() {
+                self.tell_removed(cx, now, sender);
+            }
+            return;
+        }
+        // The heartbeat's number alone tells what was lost, also of one that was overtaken.
+        let mut news = directly && cx.detector.beat_came(sender, heartbeat.round, now);
+        if news {
+            self.next_heartbeat = now;
+        }
+        // It comes on two ways of different speed where one goes through another member, and a path that was cut delivers late what it held.
+        // An opinion that was withdrawn since must not be taken for a fresh one.
+        let known = self.reports.get(&sender).copied();
+        if known.is_some_and(|report| heartbeat.round < report.round) {
+            return;
+        }
+        let Heartbeat {
+            view,
+            primary,
+            leaving,
+            wire_level,
+            suspicions,
+            rumours,
+            round,
+            ..
+        } = heartbeat;
+        // Wanting to leave is not taken back.
+        let leaving = leaving || known.is_some_and(|report| report.leaving);
+        let report = Report {
+            round,
+            view,
+            primary,
+            leaving,
+            wire_level,
+        };
+        let same = known.map(|known| Report { round, ..known });
+        self.reports.insert(sender, report);
+        news |= same != Some(report);
+        news |= cx.detector.told(now, sender, &suspicions);
+        // In a wide view who does not hear enough shows it by its own opinion.
+        if cx.config.engine == EngineKind::Cut && self.wide.is_none() {
+            let deaf = does_not_hear(cx.me, &suspicions);
+            if cx.detector.says_deaf(now, sender, deaf) {
+                self.next_heartbeat = now;
+                news = true;
+            }
+        }
+        self.leaving.confirmed(sender, view);
+        if view > self.view.primary_id() {
+            self.pull_soon(cx, now, sender);
+        } else if let Some(wide) = self.wide.as_mut().filter(|_| view == self.view.primary_id()) {
+            wide.rumours
+                .compare(now, sender, rumours, cx.config.profile.heartbeat * 2);
+        }
+        // One wake-up for both: members that are idle come to beat at the same time.
+        if self.wide.is_none() && self.next_heartbeat <= now + cx.config.profile.heartbeat / 2 {
+            self.beat(cx, now);
+            news = true;
+        }
+        // Nearly all heartbeats say what the last one said, and to draw the consequences again costs more than all else of them:
+        // in a cluster of a hundred, as much as a core has. What time alone changes is looked at with this node's own heartbeat.
+        if news || self.leaving.is_wanted() {
+            self.evaluate(cx, now);
+        }
+    }
+
+    /// Heartbeats to all members, or in a wide view to those who observe this node.
+    pub(crate) fn beat(&mut self, cx: &mut Context, now: Time) {
+        self.opine(cx, now);
+        self.next_heartbeat = now + cx.config.profile.heartbeat;
+        cx.beats += 1;
+        let heartbeat = Heartbeat {
+            round: cx.beats,
+            lineage: self.view.lineage,
+            view: self.view.primary_id(),
+            primary: self.is_primary(),
+            leaving: self.leaving.is_wanted(),
+            wire_level: WIRE_LEVEL,
+            suspicions: cx.detector.opinion(now),
+            rumours: self.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
+        };
+        let observers: Option<Vec<Incarnation>> = self.wide.as_ref().map(|_| self.observers(cx.me));
+        let hears = |member: Incarnation| {
+            observers
+                .as_ref()
+                .is_none_or(|observers| observers.contains(&member))
+        };
+        for member in self
+            .view
+            .members
+            .iter()
+            .filter(|member| member.incarnation != cx.me && hears(member.incarnation))
+        {
+            if !self.engine.is_certified(member.incarnation) {
+                let effect = Effect::Heartbeat {
+                    to: member.incarnation,
+                    heartbeat: heartbeat.clone(),
+                };
+                cx.effects.push_back(effect);
+            }
+        }
+    }
+}
+
+/// Whether a member that is heard says that it does not hear this node.
+fn does_not_hear(me: Incarnation, suspicions: &[Suspicion]) -> bool {
+    suspicions.iter().any(|suspicion| {
+        suspicion.member == me
+            && matches!(
+                suspicion.evidence,
+                Evidence::Silent { .. } | Evidence::ConnectionLost | Evidence::Lossy { .. }
+            )
+    })
+}

@@ -1,0 +1,184 @@
+//! Proofs of death: what a member does with its lifelines' events, and with the proofs that others send.
+//!
+//! ```text
+//!   lifeline ends with a FIN ──► certificate: dead, and this was its last vote ──► to all (in a wide view: a rumour)
+//!   a vote on a lifeline, or in a certificate, given in a later view ──► that view is decided: installed, or pulled
+//! ```
+//! A certificate is kept for as long as the dead is a member, and used in each slot until then; of two about one death the one that
+//! shows the later vote is kept. If whoever holds it dies before it is told, others who watched the dead have their own.
+
+use antiphon_wire::membership::{
+    AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, VoteState, Voted, VotedIn,
+};
+use antiphon_wire::{Evidence, Incarnation};
+
+use super::check;
+use super::context::Context;
+use super::lifeline::Ended;
+use super::seat::Seat;
+use crate::{BallotStep, LifelineEvent, Time};
+
+impl Seat {
+    pub(crate) fn handle_lifeline(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        event: LifelineEvent,
+        sender: Option<Incarnation>,
+    ) {
+        match event {
+            LifelineEvent::Opened { dial, local, remote } => {
+                let vote = self.engine.vote_state();
+                let command = cx.lifelines.opened(dial, local, remote, vote);
+                cx.lifeline_commands(command);
+            }
+            LifelineEvent::Failed { dial } => {
+                let retry = cx.config.profile.retransmit * 2;
+                if let Some(to) = cx.lifelines.failed(now, dial, retry) {
+                    cx.detector.trouble(now, to);
+                }
+            }
+            LifelineEvent::Record {
+                connection,
+                local,
+                remote,
+                record,
+            } => {
+                let Some(sender) = sender else { return };
+                let shown = cx.lifelines.record(connection, local, remote, sender, record);
+                // A view that someone installed is decided: no need to wait for its announcement.
+                if let Some(view) = shown.map(|vote| vote.view.clone()) {
+                    self.learn_shown(cx, now, &view, Some(sender));
+                }
+            }
+            LifelineEvent::Ended { connection, end } => match cx.lifelines.ended(connection, end) {
+                Ended::Dead { writer, vote } => self.certify(cx, now, writer, vote, true),
+                Ended::Broken { writer } => cx.detector.trouble(now, writer),
+                Ended::Nothing => {}
+            },
+        }
+        self.evaluate(cx, now);
+    }
+
+    /// A view that someone has installed, and shows with a vote, is decided.
+    fn learn_shown(&mut self, cx: &mut Context, now: Time, shown: &VotedIn, from: Option<Incarnation>) {
+        if shown.lineage() != self.view.lineage {
+            return;
+        }
+        let next = check::next_id(self.view.primary_id());
+        match shown {
+            VotedIn::Whole(view) => self.learn(cx, now, (**view).clone(), from),
+            VotedIn::Named {
+                id,
+                change: Some(change),
+                ..
+            } if *id == next => {
+                if let Some(view) = check::apply(&self.view, (**change).clone()) {
+                    self.learn(cx, now, view, from);
+                }
+            }
+            VotedIn::Named { id, .. } if *id > self.view.primary_id() => {
+                if let Some(from) = from {
+                    self.reach(cx, from);
+                    self.pull(cx, now, from);
+                }
+            }
+            VotedIn::Named { .. } => {}
+        }
+    }
+
+    /// A proof of death: remembered, shared, and used.
+    pub(crate) fn certify(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        dead: Incarnation,
+        vote: VoteState,
+        share: bool,
+    ) {
+        if dead == cx.me || vote.view.lineage() != self.view.lineage {
+            return;
+        }
+        // R2: a last vote under a later view shows that this node is behind, or out.
+        self.learn_shown(cx, now, &vote.view, None);
+        if cx.fate.is_some() || !self.view.contains(dead) {
+            return;
+        }
+        let rank = |vote: &VoteState| (vote.view.id(), vote.promised);
+        if self
+            .certificates
+            .get(&dead)
+            .is_some_and(|known| rank(known) >= rank(&vote))
+        {
+            return;
+        }
+        // What it voted in an earlier slot than the one at hand it need not show.
+        let (voted_in, accepted) = match &vote.view {
+            VotedIn::Named { id, .. } if *id < self.view.primary_id() => (self.view.primary_id(), None),
+            view => (view.id(), vote.accepted.as_ref().map(|accepted| accepted.ballot)),
+        };
+        let slot = SlotId {
+            lineage: self.view.lineage,
+            next: check::next_id(voted_in),
+        };
+        let view = match &vote.view {
+            VotedIn::Whole(view) => (**view).clone(),
+            VotedIn::Named { .. } => (*self.view).clone(),
+        };
+        cx.trail(slot, accepted, view, BallotStep::Certified { dead });
+        cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
+        if share && self.wide.is_some() {
+            self.spread_certificate(now, dead, &vote);
+        } else if share {
+            let me = cx.me;
+            for member in self
+                .reachable(cx)
+                .into_iter()
+                .filter(|member| *member != me && *member != dead)
+            {
+                let certificate = Certificate {
+                    dead,
+                    vote: vote.clone(),
+                };
+                cx.send(member, MembershipMessage::Certificate(Box::new(certificate)));
+            }
+        }
+        self.certificates.insert(dead, vote.clone());
+        self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
+    }
+
+    /// A proof of death, for all members of a wide view. Of a vote in an earlier one they need to know that it was, and of one in a
+    /// later one nobody is told before that is installed: the vote without what was voted would be taken for none.
+    pub(crate) fn spread_certificate(&mut self, now: Time, dead: Incarnation, vote: &VoteState) {
+        let Some(wide) = &mut self.wide else { return };
+        let id = vote.view.id();
+        let present = id == self.view.primary_id();
+        if id > self.view.primary_id() {
+            return;
+        }
+        let brief = |accepted: &AcceptedValue| {
+            let value = check::voted(&self.view, &accepted.value)?;
+            let change = check::change_of(&self.view, &value);
+            Some(AcceptedValue {
+                ballot: accepted.ballot,
+                value: Voted::Change(Box::new(change)),
+            })
+        };
+        let accepted = vote.accepted.as_ref().filter(|_| present).map(brief);
+        // What was accepted and cannot be read is not nothing.
+        if accepted.as_ref().is_some_and(Option::is_none) {
+            return;
+        }
+        let vote = VoteState {
+            view: VotedIn::Named {
+                lineage: self.view.lineage,
+                id,
+                change: None,
+            },
+            promised: vote.promised.filter(|_| present),
+            accepted: accepted.flatten(),
+        };
+        let certificate = Box::new(Certificate { dead, vote });
+        wide.rumours.take(now, None, Rumour::Certificate(certificate));
+    }
+}

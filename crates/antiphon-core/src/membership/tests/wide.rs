@@ -1,0 +1,190 @@
+//! Stories of wide views, in which not all are neighbours: who dies at which step, and who hears what.
+
+use std::sync::Arc;
+
+use antiphon_wire::membership::Change;
+use antiphon_wire::{Evidence, NodeView};
+
+use super::super::check;
+use super::net::{Net, addr, config};
+use crate::{Config, EngineKind, Event};
+
+/// Nodes that have three observers each.
+fn formed(count: usize) -> Net {
+    let mut net = Net::new(23, EngineKind::Cut);
+    net.rings = 3;
+    (0..count).for_each(|node| net.start(node, config(node, count)));
+    net.run_ms(2500);
+    net.assert_one_view(&all(count));
+    net
+}
+
+fn all(count: usize) -> Vec<usize> {
+    (0..count).collect()
+}
+
+fn all_but(count: usize, gone: &[usize]) -> Vec<usize> {
+    (0..count).filter(|node| !gone.contains(node)).collect()
+}
+
+#[test]
+fn a_joiner_gets_in_whoever_dies_while_it_does() {
+    // Those who died may be its observer, the leader, or a neighbour through whom its admission was to be told.
+    for dead in 0..9 {
+        for micros in [0, 2_000, 6_000, 12_000, 20_000, 30_000, 45_000, 60_000] {
+            let mut net = formed(9);
+            net.start(9, config(9, 9));
+            net.run_micros(60_000 + micros);
+            net.power_off(dead);
+            net.run_ms(8000);
+            net.assert_one_view(&all_but(10, &[dead]));
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_dies_with_rumours_on_the_way_is_followed_by_the_next() {
+    for step in 0..24 {
+        let mut net = formed(12);
+        for node in [5, 9] {
+            net.kill(node);
+        }
+        net.leave(7);
+        net.run_micros(step * 2500);
+        net.kill(0);
+        net.run_ms(4000);
+        net.assert_one_view(&all_but(12, &[0, 5, 7, 9]));
+    }
+}
+
+#[test]
+fn who_is_cut_off_alone_does_not_go_on_believing_to_be_in_the_primary_view() {
+    let mut net = formed(12);
+    net.partition(&[4], &all_but(12, &[4]));
+    net.run_ms(4000);
+    net.assert_one_view(&all_but(12, &[4]));
+    assert!(!net.is_primary(4), "{:?}", net.summary());
+    net.heal();
+    net.run_ms(6000);
+    net.assert_one_view(&all(12));
+}
+
+#[test]
+fn a_minority_of_a_partition_decides_nothing_and_comes_back() {
+    // With ten observers each: of three, those of a minority would know too little of the others.
+    let mut net = Net::formed(30, EngineKind::Cut);
+    let minority: Vec<usize> = (0..30).filter(|node| node % 3 == 1).collect();
+    let majority = all_but(30, &minority);
+    net.partition(&minority, &majority);
+    net.run_ms(8000);
+    net.assert_one_view(&majority);
+    for node in minority {
+        assert!(!net.is_primary(node), "{:?}", net.summary());
+    }
+    net.heal();
+    net.run_ms(8000);
+    net.assert_one_view(&all(30));
+}
+
+#[test]
+fn all_but_two_leave_at_once_and_none_waits_for_those_that_are_gone() {
+    let mut net = formed(12);
+    for node in 0..10 {
+        net.leave(node);
+    }
+    let left = |net: &Net| (0..10).all(|node| net.host(node).events.contains(&Event::Left));
+    let ms = net.run_while_ms(4000, |net| !left(net));
+    assert!(ms < 600, "{ms} ms");
+    net.run_ms(1000);
+    net.assert_one_view(&[10, 11]);
+}
+
+#[test]
+fn who_holds_up_the_groups_of_members_that_do_not_observe_it_goes() {
+    let mut net = formed(12);
+    let accused = net.host(10).me;
+    let has = |view: &Arc<NodeView>, name: &str| view.members.iter().any(|member| member.name == name);
+    let gone = |net: &Net| !net.view(0).unwrap().contains(accused);
+    // Of a group of three, two find that the third holds them up. Whether they observe it is the rings' business.
+    for _ in 0..8 {
+        if !gone(&net) {
+            for accuser in [3, 7] {
+                net.accuse(accuser, 10, Evidence::FlushStalled);
+            }
+        }
+        net.run_ms(1000);
+    }
+    assert!(gone(&net), "{:?}", net.summary());
+    let complete = net
+        .host(0)
+        .views
+        .iter()
+        .skip_while(|view| view.members.len() < 12);
+    for view in complete {
+        assert!(has(view, "n3") && has(view, "n7"), "they are two: {}", view.id);
+    }
+}
+
+#[test]
+fn the_name_of_a_live_member_that_the_leader_does_not_hear_is_refused() {
+    let mut net = formed(9);
+    for taken in 1..9 {
+        let mut config = config(9, 9);
+        config.name = format!("n{taken}");
+        net.start(9, config);
+        net.run_ms(600);
+        net.assert_one_view(&all(9));
+        let refused =
+            |event: &Event| matches!(event, Event::Refused { reason, .. } if reason.contains("taken"));
+        assert!(net.host(9).events.iter().any(refused), "n{taken}");
+        net.kill(9);
+    }
+}
+
+#[test]
+fn nodes_whose_records_fit_no_vote_together_are_one_cluster_of_the_cut_engine() {
+    // Twelve of 4 KB: a vote with two such views is 96 KB, and a record of a lifeline holds 64.
+    let mut net = Net::new(5, EngineKind::Cut);
+    let large = |node: usize, seeds: usize| {
+        let mut config: Config = config(node, seeds);
+        config.metadata = [("what".to_owned(), "x".repeat(4000))].into();
+        config
+    };
+    for node in 0..3 {
+        net.start(node, large(node, 3));
+    }
+    net.run_ms(1500);
+    for node in 3..12 {
+        net.start(node, large(node, 3));
+    }
+    net.run_ms(6000);
+    net.assert_one_view(&all(12));
+    net.kill(4);
+    net.kill(0);
+    net.run_ms(3000);
+    net.assert_one_view(&all_but(12, &[0, 4]));
+}
+
+#[test]
+fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
+    let mut net = formed(9);
+    let before = net.view(0).unwrap();
+    net.kill(3);
+    net.start(9, config(9, 9));
+    let joined =
+        |net: &Net| net.names(0).contains(&"n9".to_owned()) && !net.names(0).contains(&"n3".to_owned());
+    net.run_while_ms(3000, |net| !joined(net));
+    let after = net.view(0).unwrap();
+    if after.number == before.number + 1 {
+        let change: Change = check::change_of(&before, &after);
+        assert_eq!(check::apply(&before, change.clone()).as_ref(), Some(&*after));
+        let nobody = Change {
+            departed: Vec::new(),
+            joined: Vec::new(),
+            ..change.clone()
+        };
+        assert!(check::apply(&after, change).is_none(), "of another view");
+        assert!(check::apply(&before, nobody).is_some());
+    }
+    assert_eq!(after.members.last().map(|member| member.addr), Some(addr(9)));
+}

@@ -1,0 +1,319 @@
+//! A large cluster in virtual time: how it forms, what it costs at rest, and how it loses a few.
+//!
+//! ```text
+//!   all nodes start within a second ──► formed ──► at rest, measured ──► some fail at one instant ──► gone everywhere
+//! ```
+//! The guarantees are for `run`; this measures. The network is a quiet one (0.1 to 0.3 ms, no loss), and there are
+//! no groups. Bytes are those of frames: what TCP and IP add is not in them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use antiphon_core::{EngineKind, Profile};
+
+use crate::agenda::{MILLIS, Micros, SECONDS};
+use crate::plan::{Action, Liveness, Load, Network, Plan, Step, Transport, Who};
+use crate::random::Random;
+use crate::trace::{Seen, Slot};
+use crate::world::{Traffic, World};
+
+/// What becomes of those that fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Their processes are killed, which their lifelines prove.
+    Killed,
+    /// Their hosts lose power, which nothing proves.
+    PowerLost,
+    /// They get nothing for twenty seconds, and then everything for twenty, twice.
+    FlipFlop,
+    /// Of what they send, four fifths are lost.
+    LossyOut,
+    /// Of what they are sent, four fifths are lost.
+    LossyIn,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 5] = [
+        Fault::Killed,
+        Fault::PowerLost,
+        Fault::FlipFlop,
+        Fault::LossyOut,
+        Fault::LossyIn,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::Killed => "killed",
+            Fault::PowerLost => "power-lost",
+            Fault::FlipFlop => "flip-flop",
+            Fault::LossyOut => "lossy-out",
+            Fault::LossyIn => "lossy-in",
+        }
+    }
+
+    /// Whether those that fail go on running.
+    fn leaves_alive(self) -> bool {
+        !matches!(self, Fault::Killed | Fault::PowerLost)
+    }
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Scale {
+    /// Nodes.
+    pub nodes: usize,
+    /// How many of them everyone is told as seeds.
+    pub seeds: usize,
+    /// How many fail once the cluster has formed and rested.
+    pub faulty: usize,
+    /// How.
+    pub fault: Fault,
+    /// How long a silent member is waited for.
+    pub detect: Duration,
+    /// How long traffic at rest is measured, in virtual time.
+    pub rest: Duration,
+    /// The membership engine.
+    pub engine: EngineKind,
+    /// What chance decides.
+    pub seed: u64,
+}
+
+/// What was seen.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    /// Virtual time until every node reported all, if that came.
+    pub formed_s: Option<f64>,
+    /// Different sizes of views that any node saw until then.
+    pub sizes: BTreeSet<usize>,
+    /// Views decided until then.
+    pub views: usize,
+    /// At rest, in bytes a second per node: mean and most, sent and received.
+    pub sent: (f64, f64),
+    /// The same, received.
+    pub received: (f64, f64),
+    /// At rest: to how many others a node sends, mean and most.
+    pub peers: (f64, usize),
+    /// From then until all others, and nobody else, were in one view at each of them, if that came.
+    pub removed_s: Option<f64>,
+    /// Views that this took.
+    pub removal_views: usize,
+    /// Members lost that had not failed.
+    pub healthy_lost: usize,
+    /// Real time.
+    pub wall: Duration,
+}
+
+/// Runs it. `tell` is given the virtual time and how many nodes have the largest view, once per virtual second.
+pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figures {
+    let started = Instant::now();
+    let mut world = World::new(Arc::new(plan(scale)), scale.seed);
+    let live: Vec<Slot> = (0..scale.nodes).collect();
+    let formed = advance(&mut world, 300 * SECONDS, &live, &mut tell);
+    let mut figures = Figures {
+        formed_s: formed.map(|at| at as f64 / SECONDS as f64),
+        sizes: BTreeSet::new(),
+        views: 0,
+        sent: (0.0, 0.0),
+        received: (0.0, 0.0),
+        peers: (0.0, 0),
+        removed_s: None,
+        removal_views: 0,
+        healthy_lost: 0,
+        wall: Duration::ZERO,
+    };
+    let views = Views::of(&world, 0);
+    figures.sizes = views.sizes;
+    figures.views = views.decided;
+    if formed.is_some() {
+        // What the last view set off comes to its end first.
+        world.run_until(world.now() + 5 * SECONDS);
+        world.take_traffic();
+        let from = world.now();
+        world.run_until(from + scale.rest.as_micros() as Micros);
+        figures.at_rest(
+            &world.take_traffic(),
+            (world.now() - from) as f64 / SECONDS as f64,
+        );
+        figures.fail(scale, &mut world, &mut tell);
+    }
+    figures.wall = started.elapsed();
+    figures
+}
+
+impl Figures {
+    fn at_rest(&mut self, traffic: &Traffic, seconds: f64) {
+        let rates = |bytes: &[u64]| {
+            let most = bytes.iter().copied().max().unwrap_or(0) as f64;
+            let mean = bytes.iter().sum::<u64>() as f64 / bytes.len().max(1) as f64;
+            (mean / seconds, most / seconds)
+        };
+        self.sent = rates(&traffic.sent);
+        self.received = rates(&traffic.received);
+        let counts = traffic.peers.iter().map(BTreeSet::len);
+        let mean = counts.clone().sum::<usize>() as f64 / traffic.peers.len().max(1) as f64;
+        self.peers = (mean, counts.max().unwrap_or(0));
+    }
+
+    fn fail(&mut self, scale: &Scale, world: &mut World, tell: &mut impl FnMut(f64, usize, usize)) {
+        if scale.faulty == 0 {
+            return;
+        }
+        let mut random = Random::new(scale.seed ^ 0x0043_5241_5348);
+        let mut slots: Vec<Slot> = (0..scale.nodes).collect();
+        random.shuffle(&mut slots);
+        let faulty = slots.split_off(scale.nodes - scale.faulty.min(scale.nodes - 1));
+        let lines = world.trace().lines.len();
+        let at = world.now();
+        let each = |action: fn(Who) -> Action| -> Vec<Action> {
+            faulty.iter().map(|slot| action(Who::Slot(*slot))).collect()
+        };
+        let deaf = || Action::OneWay(slots.clone(), faulty.clone());
+        // What happens, and for how long.
+        let acts: Vec<(Vec<Action>, Micros)> = match scale.fault {
+            Fault::Killed => vec![(each(Action::Crash), 120 * SECONDS)],
+            Fault::PowerLost => vec![(each(Action::PowerOff), 120 * SECONDS)],
+            Fault::FlipFlop => [vec![deaf()], vec![Action::Heal], vec![deaf()], vec![Action::Heal]]
+                .map(|actions| (actions, 20 * SECONDS))
+                .into(),
+            Fault::LossyOut => vec![(
+                vec![Action::Lossy(faulty.clone(), slots.clone(), 800_000)],
+                180 * SECONDS,
+            )],
+            Fault::LossyIn => vec![(
+                vec![Action::Lossy(slots.clone(), faulty.clone(), 800_000)],
+                180 * SECONDS,
+            )],
+        };
+        let mut gone = None;
+        let mut until = at;
+        for (actions, lasting) in acts {
+            if world.now() < until {
+                world.run_until(until);
+            }
+            for action in &actions {
+                world.act(action);
+            }
+            until += lasting;
+            gone = gone.or_else(|| advance(world, until, &slots, tell));
+        }
+        self.removed_s = gone.map(|gone| (gone - at) as f64 / SECONDS as f64);
+        // Whoever is to go by mistake has gone by then.
+        world.run_until(world.now() + 20 * SECONDS);
+        let views = Views::of(world, lines);
+        self.removal_views = views.decided;
+        let names: BTreeSet<String> = faulty.iter().map(|slot| format!("n{slot}")).collect();
+        self.healthy_lost = views.departed.difference(&names).count();
+    }
+}
+
+/// The views that nodes saw from some line of the trace on.
+struct Views {
+    sizes: BTreeSet<usize>,
+    decided: usize,
+    departed: BTreeSet<String>,
+}
+
+impl Views {
+    fn of(world: &World, from: usize) -> Self {
+        let mut ids = BTreeSet::new();
+        let mut views = Self {
+            sizes: BTreeSet::new(),
+            decided: 0,
+            departed: BTreeSet::new(),
+        };
+        for line in &world.trace().lines[from..] {
+            if let Seen::NodeView(view) = &line.what
+                && view.is_primary()
+                && ids.insert((view.lineage, view.id))
+            {
+                views.sizes.insert(view.members.len());
+                views
+                    .departed
+                    .extend(view.departed.iter().map(|gone| gone.member.name.clone()));
+            }
+        }
+        views.decided = ids.len();
+        views
+    }
+}
+
+/// Goes on until all these nodes, and nobody else, are in one view at each of them; when that was, if it came in time.
+fn advance(
+    world: &mut World,
+    until: Micros,
+    live: &[Slot],
+    tell: &mut impl FnMut(f64, usize, usize),
+) -> Option<Micros> {
+    let mut next = world.now();
+    loop {
+        let sizes = live
+            .iter()
+            .map(|slot| world.node_view(*slot).map_or(0, |view| view.members.len()));
+        let agreed = sizes.clone().filter(|size| *size == live.len()).count();
+        if agreed == live.len() {
+            return Some(world.now());
+        }
+        if world.now() >= next {
+            next += SECONDS;
+            tell(
+                world.now() as f64 / SECONDS as f64,
+                sizes.max().unwrap_or(0),
+                agreed,
+            );
+        }
+        if world.now() >= until {
+            return None;
+        }
+        world.run_until(world.now() + 20 * MILLIS);
+    }
+}
+
+fn plan(scale: &Scale) -> Plan {
+    let mut random = Random::new(scale.seed);
+    let mut profile = Profile::lan();
+    profile.suspect_after = scale.detect;
+    profile.suspect_after_loss = profile.suspect_after_loss.min(scale.detect);
+    profile.heartbeat = scale.detect / 4;
+    profile.unreachable_after = scale.detect * 4;
+    let starts = (0..scale.nodes).map(|slot| Step {
+        at: random.below(SECONDS),
+        action: Action::Start(slot),
+    });
+    let mut steps: Vec<Step> = starts.collect();
+    steps.sort_by_key(|step| step.at);
+    Plan {
+        name: "scale",
+        slots: scale.nodes,
+        seeds: scale.seeds.min(scale.nodes),
+        links: 1,
+        single: Vec::new(),
+        never_apart: false,
+        faulty: None,
+        bridged: false,
+        hinted: None,
+        rejoin: scale.faulty == 0 || !scale.fault.leaves_alive(),
+        deaf: Vec::new(),
+        silent: Vec::new(),
+        prompt: None,
+        membership: scale.engine,
+        rings: 10,
+        trail: false,
+        profile,
+        transport: Transport::Datagram,
+        network: Network {
+            lifeline_bytes: 1 << 20,
+            ..Network::default()
+        },
+        groups: Vec::new(),
+        load: Load {
+            every: 0,
+            ..Load::default()
+        },
+        steps,
+        duration: 0,
+        liveness: Liveness::None,
+    }
+}
