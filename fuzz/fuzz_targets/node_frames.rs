@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let mut now = Time::from_micros(1);
     let mut node = Node::new(config, [1, 2, 3, 4], now).expect("a good configuration");
     let mut sealer = FrameCodec::new("fuzz", None, Incarnation(7));
-    let mut locator = Locator::new("fuzz", addr, None, [1, 2, 3, 4]).expect("a good configuration");
+    let mut locator = Locator::new("fuzz", addr, None, [1, 2, 3, 4], Time::ZERO).expect("a good configuration");
     let _ = node.join_group(now, "orders", GroupOptions::default());
     settle(&mut node, &mut now);
     assert!(node.view().is_some(), "it has founded");

@@ -99,6 +99,12 @@ bugs! {
     FoundAlone,
     /// With an expected number, a majority of the addresses that a node was told of founds (R4).
     FoundByHints,
+    /// A node that knows of a primary, or may hear of one from a locator, votes for another one (R4).
+    VoteBesideAPrimary,
+    /// What a locator does not know that was started a moment ago is taken for not there (R4).
+    BelieveAFreshLocator,
+    /// Members tell locators seldom that they are there, whatever happened to these (R4).
+    RegisterSeldom,
     /// A node that has lost the majority goes on alone after a while, unasked (R11).
     OverrideUnasked,
     /// A recovery does not say in its view that it left anyone behind (R11).

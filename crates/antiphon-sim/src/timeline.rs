@@ -121,6 +121,10 @@ fn show(what: &Seen) -> String {
         }
         Seen::Cut { from, to, cut: true } => format!("n{from} does not reach n{to}"),
         Seen::Cut { from, to, cut: false } => format!("n{from} reaches n{to}"),
+        Seen::Told { slot, whom } => format!("n{slot} is told of {whom:?}"),
+        Seen::Locator { slot, up } => {
+            format!("locator at {slot} {}", if *up { "listens" } else { "is gone" })
+        }
         Seen::Disturbed { .. } | Seen::Rough(_) => String::new(),
         Seen::Multicast { peer, hears } => format!("multicast heard by {}: {hears}", peer.short()),
         Seen::Recovered(lineage, view) => format!("RECOVERED from {view} of {lineage}"),

@@ -148,6 +148,20 @@ pub enum Seen {
         /// Whether they were stopped, and not only slow.
         stopped: bool,
     },
+    /// Whom the node at this place, or the next one there, is to ask from here on.
+    Told {
+        /// Where.
+        slot: Slot,
+        /// Whom.
+        whom: Vec<Slot>,
+    },
+    /// A locator began to listen at this place, or ended.
+    Locator {
+        /// Where.
+        slot: Slot,
+        /// Whether it is there.
+        up: bool,
+    },
     /// From here on the network loses much everywhere, or does not any more.
     Rough(bool),
     /// The application asked to leave the cluster.

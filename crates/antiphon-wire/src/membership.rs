@@ -428,6 +428,8 @@ wire_enum! {
         Known = 5 {
             /// Where the locator is reached.
             addr: SocketAddr,
+            /// For how long it has been listening, in milliseconds: members may not have found it yet.
+            up_ms: u32,
             /// Other nodes it has heard of: members first, then the latest heard.
             nodes: Vec<KnownNode>,
         },

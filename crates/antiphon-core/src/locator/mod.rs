@@ -19,14 +19,16 @@
 //!
 //! # Bounds
 //! [`MAX_LOCATED`] nodes, by address; the one heard longest ago makes room. What was not heard for a day is forgotten. An answer
-//! names at most [`MAX_ANSWER`]. Nothing is sent unless asked.
+//! names at most [`MAX_ANSWER`]. Nothing is sent unless asked: one answer for a frame, to one address, and no more than
+//! [`crate::replies`] lets it. What is not answered is not remembered; nodes ask again. So whoever may speak to a locator, without a key
+//! anybody who reaches it, cannot have it dial the world, flood somebody, or forget all others at once.
 //!
 //! # When…
 //! - *it dies*: newcomers find nothing by it, and those that have other hints, another locator or seeds go on with them; members
 //!   are not concerned. It may die at any step, since no answer depends on an earlier one;
-//! - *it starts again without its state*: it knows within a few seconds who is there, as all register again. Until then its answers
-//!   are empty, which no node takes for "there is no cluster": by hints nobody founds;
-//! - *it starts again with its state*: it answers with what it knew, marked by age;
+//! - *it starts again without its state*: it knows within a few seconds who is there, as all register again. Its answers say for how long it
+//!   has been there; as long as a member need not have found it, nobody takes them for "there is no cluster", and founds;
+//! - *it starts again with its state*: the same, and it answers with what it knew, marked by age;
 //! - *it starts first, or last*: nodes ask again and again;
 //! - *all is restarted at once*: nodes register as waiting, learn of each other, and found by `expect` or their seeds.
 
@@ -45,15 +47,18 @@ use bytes::Bytes;
 use crate::config::validate_name;
 use crate::membership::record_is_sound;
 use crate::random::Random;
+use crate::replies::Replies;
 use crate::{Class, ClusterKey, ConfigError, Output, Time};
 
 /// The most nodes that a locator remembers.
 pub const MAX_LOCATED: usize = 1024;
 /// The most nodes that an answer names.
 const MAX_ANSWER: usize = 128;
-/// A node that was heard within this long is there, as far as a locator knows: members of the slowest profile register once in
-/// a minute at least.
+/// A node that was heard within this long is there, as far as a locator knows: members of the slowest profile register four times a minute
+/// at least.
 const PRESENT_WITHIN: Duration = Duration::from_secs(90);
+/// An address is not answered again within this long.
+const APART: Duration = Duration::from_millis(10);
 /// What was not heard for this long is forgotten.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// With this many present members nobody needs to try old addresses.
@@ -72,11 +77,25 @@ pub struct Located {
     pub age: Duration,
 }
 
+/// What a locator has done since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LocatorCounters {
+    /// Nodes that asked and were answered.
+    pub answered: u64,
+    /// Nodes that asked and got no answer, because too many did.
+    pub unanswered: u64,
+    /// Frames that did not open, as from nodes with another key, or made no sense.
+    pub refused: u64,
+}
+
 #[derive(Debug)]
 struct Acquaintance {
     name: String,
     member_of: Option<Lineage>,
     heard: Time,
+    /// How many answers it got since it was new here: they go to its addresses by turns.
+    answers: usize,
     /// What has to be added to the time since `heard`: more than nothing if the locator was started again since.
     older: Duration,
 }
@@ -91,16 +110,19 @@ impl Acquaintance {
 #[derive(Debug)]
 pub struct Locator {
     addr: SocketAddr,
+    began: Time,
+    replies: Replies,
     codec: FrameCodec,
     known: BTreeMap<SocketAddr, Acquaintance>,
     outputs: VecDeque<Output>,
     news: VecDeque<Located>,
     refused: u64,
     answered: u64,
+    unanswered: u64,
 }
 
 impl Locator {
-    /// A locator for the cluster of this name, reached at `addr`. `seed` must be fresh entropy in a product.
+    /// A locator for the cluster of this name, reached at `addr`, that begins to listen `now`. `seed` must be fresh entropy in a product.
     ///
     /// # Errors
     /// [`ConfigError`] if the name or the address cannot work.
@@ -109,6 +131,7 @@ impl Locator {
         addr: SocketAddr,
         key: Option<&ClusterKey>,
         seed: [u64; 4],
+        now: Time,
     ) -> Result<Self, ConfigError> {
         validate_name("cluster", cluster)?;
         if addr.port() == 0 || addr.ip().is_unspecified() {
@@ -121,12 +144,15 @@ impl Locator {
         let me = Incarnation(Random::new(seed).next_u128());
         Ok(Self {
             addr,
+            began: now,
+            replies: Replies::new(now),
             codec: FrameCodec::new(cluster, key, me),
             known: BTreeMap::new(),
             outputs: VecDeque::new(),
             news: VecDeque::new(),
             refused: 0,
             answered: 0,
+            unanswered: 0,
         })
     }
 
@@ -138,6 +164,7 @@ impl Locator {
                     name: node.name,
                     member_of: node.member_of,
                     heard: now,
+                    answers: 0,
                     older: node.age,
                 });
             }
@@ -152,18 +179,16 @@ impl Locator {
     pub fn handle_frame(&mut self, now: Time, frame: Bytes) -> Result<(), OpenError> {
         let opened = self.codec.open(frame).inspect_err(|_| self.refused += 1)?;
         let mut reader = Reader::new(opened.records);
+        let mut seek = None;
         while !reader.is_empty() {
             match Record::decode(&mut reader) {
+                // Of several, the last is the latest.
                 Ok(Record::Discovery(Discovery::Seek {
                     node,
                     standing,
                     reply,
                     ..
-                })) => {
-                    if record_is_sound(&node) && node.addr != self.addr {
-                        self.sought(now, node, standing, reply);
-                    }
-                }
+                })) => seek = Some((node, standing, reply)),
                 // Whoever takes a locator for a node says other things, too.
                 Ok(_) => {}
                 Err(_) => {
@@ -171,6 +196,12 @@ impl Locator {
                     break;
                 }
             }
+        }
+        if let Some((node, standing, reply)) = seek
+            && record_is_sound(&node)
+            && node.addr != self.addr
+        {
+            self.sought(now, node, standing, reply);
         }
         Ok(())
     }
@@ -198,21 +229,34 @@ impl Locator {
             .collect()
     }
 
-    /// How many Seeks were answered, and how many frames refused.
-    pub fn counters(&self) -> (u64, u64) {
-        (self.answered, self.refused)
+    /// What it has done so far.
+    pub fn counters(&self) -> LocatorCounters {
+        LocatorCounters {
+            answered: self.answered,
+            unanswered: self.unanswered,
+            refused: self.refused,
+        }
     }
 
     fn sought(&mut self, now: Time, node: NodeRecord, standing: Option<Standing>, reply: bool) {
         let member_of = standing
             .filter(|standing| standing.primary)
             .map(|standing| standing.lineage);
+        let answers = self.known.get(&node.addr).map_or(0, |known| known.answers);
+        // Which of its addresses works is not known here; it asks again and again.
+        let addrs: Vec<SocketAddr> = [node.addr].into_iter().chain(node.further).collect();
+        let to = addrs[answers % addrs.len()];
+        if !self.replies.allow(now, to, APART) {
+            self.unanswered += 1;
+            return;
+        }
         let seen = self.known.insert(
             node.addr,
             Acquaintance {
                 name: node.name.clone(),
                 member_of,
                 heard: now,
+                answers: answers.wrapping_add(1),
                 older: Duration::ZERO,
             },
         );
@@ -235,18 +279,17 @@ impl Locator {
         if !reply {
             let nodes = self.answer(now, node.addr, member_of);
             self.answered += 1;
+            let up = now.since(self.began).as_millis();
             let answer = Record::Discovery(Discovery::Known {
                 addr: self.addr,
+                up_ms: u32::try_from(up).unwrap_or(u32::MAX),
                 nodes,
             });
-            let frame = self.codec.seal(Kind::Control, &encode_to_vec(&answer));
-            for to in [node.addr].into_iter().chain(node.further) {
-                self.outputs.push_back(Output::Frame {
-                    to,
-                    class: Class::Control,
-                    frame: frame.clone().into(),
-                });
-            }
+            self.outputs.push_back(Output::Frame {
+                to,
+                class: Class::Control,
+                frame: self.codec.seal(Kind::Control, &encode_to_vec(&answer)).into(),
+            });
         }
     }
 

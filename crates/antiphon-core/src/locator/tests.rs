@@ -34,7 +34,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         Self {
-            locator: Locator::new("c", addr(9), None, [1, 2, 3, 4]).unwrap(),
+            locator: Locator::new("c", addr(9), None, [1, 2, 3, 4], Time::ZERO).unwrap(),
             voice: FrameCodec::new("c", None, Incarnation(7)),
         }
     }
@@ -69,8 +69,13 @@ impl Scene {
         let mut ear = FrameCodec::new("c", None, Incarnation(8));
         let opened = ear.open(frame.to_bytes()).unwrap();
         match decode_all(opened.records).unwrap() {
-            Record::Discovery(Discovery::Known { addr: from, nodes }) => {
+            Record::Discovery(Discovery::Known {
+                addr: from,
+                up_ms,
+                nodes,
+            }) => {
                 assert_eq!(from, addr(9));
+                assert_eq!(u128::from(up_ms), now.since(Time::ZERO).as_millis());
                 nodes
             }
             other => panic!("{other:?}"),
@@ -156,7 +161,8 @@ fn frames_of_other_clusters_and_what_is_no_seek_are_not_answered() {
     let frame = scene.voice.seal(Kind::Control, &[255, 255]);
     scene.locator.handle_frame(at(0), frame).unwrap();
     assert_eq!(scene.locator.poll_output(), None);
-    assert_eq!(scene.locator.counters(), (0, 2));
-    assert!(Locator::new("", addr(1), None, [0; 4]).is_err());
-    assert!(Locator::new("c", addr(0), None, [0; 4]).is_err());
+    let counters = scene.locator.counters();
+    assert_eq!((counters.answered, counters.refused), (0, 2));
+    assert!(Locator::new("", addr(1), None, [0; 4], at(0)).is_err());
+    assert!(Locator::new("c", addr(0), None, [0; 4], at(0)).is_err());
 }

@@ -17,7 +17,8 @@ use super::lifeline::Lifelines;
 use super::refusals::Refusals;
 use crate::detector::Detector;
 use crate::random::Random;
-use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand};
+use crate::replies::Replies;
+use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand, Time};
 
 /// What an incarnation that was a member leaves to its successor in the same process.
 #[derive(Debug, Clone)]
@@ -55,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) refusals: Refusals,
     pub(crate) past: Option<Past>,
     pub(crate) whom: Whom,
+    /// Whom was answered that is no member.
+    pub(crate) replies: Replies,
     pub(crate) fate: Option<Fate>,
     /// Heartbeats so far, of all incarnations.
     pub(crate) beats: u64,
@@ -139,6 +142,11 @@ impl Context {
     /// This node as it presents itself.
     pub(crate) fn record(&self) -> NodeRecord {
         record_of(&self.config)
+    }
+
+    /// Whether whoever is at an address, and is no member, is answered now.
+    pub(crate) fn may_answer(&mut self, now: Time, addr: SocketAddr) -> bool {
+        self.replies.allow(now, addr, self.config.profile.retransmit / 8)
     }
 
     /// A duration between `base` and twice that.

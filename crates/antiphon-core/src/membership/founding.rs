@@ -7,6 +7,10 @@
 //!   `expect` nodes present ─────┘
 //! ```
 //!
+//! `expect` nodes there is not enough by itself: beside them a cluster may live, which has the state, and which they are about to be
+//! told of. So a founding waits for a moment, unless everybody who is asked is there without a view, or is not there at all; and whoever knows of
+//! a cluster, or has a locator that may yet tell of one, has no part in it at all ([`super::seeking`]).
+//!
 //! Who the acceptors are is configured, in one of two ways, and candidates that differ in it do not count each other:
 //! - **seeds**: the addresses in the list, the same at each; a quorum is their majority;
 //! - **`expect` N**: whoever is there, and a quorum is N of them. Two such quorums have a node in common as long as fewer than
@@ -17,7 +21,8 @@
 //! between nodes must not decide who may vote. So with such [`hints`](super::hints) alone, without `expect` or `found`, a node
 //! waits for a cluster for ever, and says so.
 //!
-//! An acceptor's present incarnation speaks for its address. Round 0 belongs to nobody here: after a restart the same
+//! An acceptor's present incarnation speaks for its address, and its promises are those of that incarnation: a proposal is dropped as soon as
+//! anybody is met who was started again, since what he promised before is forgotten. Round 0 belongs to nobody here: after a restart the same
 //! address would own it twice. Whoever hears of a primary view joins it instead of founding. A node that was ever a
 //! member of a cluster in this process does not found, and neither does one that its own seed list does not name.
 //!
@@ -37,7 +42,11 @@ use super::check;
 use super::context::{Context, Fate, member_of};
 use super::coordinator::to_wire;
 use super::slot::{Acceptance, Proposal, Slot, Step, Value, Voters};
-use crate::{Alone, Awaits, Config, Event, Time};
+use crate::text::printable;
+use crate::{Alone, Awaits, Config, Event, Profile, Time};
+
+/// A member that lost a node dials it again after half a second at the latest: so long it may take until it is heard.
+const DIALLED_BACK: Duration = Duration::from_millis(600);
 
 /// Another node that has no view either.
 #[derive(Debug, Clone)]
@@ -74,6 +83,8 @@ pub(crate) struct Founding {
     /// Since when enough candidates are there.
     ready: Option<Time>,
     retry: Option<Time>,
+    /// What keeps enough nodes from being as many members.
+    clash: Option<String>,
 }
 
 /// The configured seeds, each once, in order.
@@ -97,6 +108,11 @@ pub(crate) fn digest_of(config: &Config) -> u64 {
     }
     feed(&config.expect.unwrap_or(0).to_string());
     hash
+}
+
+/// How long those who have not answered are waited for.
+pub(crate) fn wait(profile: &Profile) -> Duration {
+    profile.founding_wait.max(DIALLED_BACK)
 }
 
 /// Whether this node founds without asking anyone, and why.
@@ -168,31 +184,50 @@ impl Founding {
             slot,
             ready: None,
             retry: None,
+            clash: None,
         }
     }
 
-    /// Looks whether it is time to found, and proposes.
+    /// This node has no part in a founding now. When it has again, it waits anew.
+    pub(crate) fn rest(&mut self) {
+        self.ready = None;
+        self.slot.give_up();
+    }
+
+    /// A candidate was started again, and has forgotten what it promised.
+    pub(crate) fn forgotten(&mut self) {
+        self.slot.give_up();
+    }
+
+    /// What keeps enough nodes from being as many members, if that was found since the last call.
+    pub(crate) fn take_clash(&mut self) -> Option<String> {
+        self.clash.take()
+    }
+
+    /// Looks whether it is time to found, and proposes. `accounted`: whether everybody who is asked is a candidate, or is not there.
     pub(crate) fn tick(
         &mut self,
         cx: &mut Context,
         now: Time,
         candidates: &BTreeMap<SocketAddr, Candidate>,
         fresh: Duration,
+        accounted: bool,
     ) {
         let mut present = present(now, candidates, fresh);
         present.insert(cx.config.addr);
         let (there, needed) = self.count(cx, &present);
         let all = match cx.config.expect {
-            Some(_) => there >= needed,
-            None => there == self.seeds.len(),
+            Some(_) => there >= needed && accounted,
+            None => there == self.seeds.len() && accounted,
         };
+        let wait = wait(&cx.config.profile);
         let enough = there >= needed;
         if !enough && !planted!(FoundAlone) {
             self.ready = None;
             return;
         }
         let ready = *self.ready.get_or_insert(now);
-        if !all && now < ready + cx.config.profile.founding_wait {
+        if !all && now < ready + wait {
             return;
         }
         if planted!(FoundAlone) && !enough {
@@ -204,16 +239,11 @@ impl Founding {
         let rank = u32::try_from(present.range(..cx.config.addr).count())
             .unwrap_or(u32::MAX)
             .min(64);
-        let base = if all {
-            ready
-        } else {
-            ready + cx.config.profile.founding_wait
-        };
+        let base = if all { ready } else { ready + wait };
         let turn = base + (cx.config.profile.founding_wait / 2) * rank;
         let due = self.retry.is_none_or(|retry| retry <= now);
         match self.slot.proposal() {
             Proposal::Decided { .. } => {}
-            Proposal::Choosing { .. } => self.perform(cx, now, candidates, fresh, Step::Choose),
             _ if now >= turn && due => {
                 if let Some(expected) = cx.config.expect {
                     self.slot.set_voters(electorate(&present, expected));
@@ -350,11 +380,15 @@ impl Founding {
                     .map(|(addr, candidate)| (*addr, (candidate.incarnation, candidate.record.clone())))
                     .collect();
                 nodes.insert(me, (cx.me, cx.record()));
-                if nodes.len() < usize::from(cx.config.expect.unwrap_or(0)) && !planted!(FoundByHints) {
-                    // Somebody has gone since: this is tried again with each round of Seeks.
+                let expected = usize::from(cx.config.expect.unwrap_or(0));
+                let value = compose(cx, now, &nodes);
+                if value.members.len() < expected && !planted!(FoundByHints) {
+                    // Somebody has gone since, or two have one name. Phase 1 is tried again.
+                    if nodes.len() >= expected {
+                        self.clash = clash(&nodes);
+                    }
                     return;
                 }
-                let value = compose(cx, now, &nodes);
                 let step = self.slot.choose(FoundingView(value));
                 self.perform(cx, now, candidates, fresh, step);
             }
@@ -403,6 +437,18 @@ impl Founding {
             cx.send(candidate.incarnation, message);
         }
     }
+}
+
+/// Two nodes of one name.
+fn clash(nodes: &BTreeMap<SocketAddr, (Incarnation, NodeRecord)>) -> Option<String> {
+    let mut names: BTreeMap<&str, SocketAddr> = BTreeMap::new();
+    nodes.iter().find_map(|(addr, (_, record))| {
+        let other = names.insert(&record.name, *addr)?;
+        Some(format!(
+            "the nodes at {other} and {addr} are both called {}: give one of them another name; until then they count as one",
+            printable(&record.name)
+        ))
+    })
 }
 
 /// The candidates heard lately.

@@ -9,24 +9,29 @@
 //!
 //! A hint is only somebody to ask. It is no vote, no candidate and no member: it counts for nothing until whoever is
 //! there has spoken with a frame that opens. So hints may be missing, late, wrong, out of date, or different at each
-//! node, and all that can come of it is that nodes find each other later. Whether a cluster is founded does not depend on them (see
-//! [`super::founding`]).
+//! node, and all that can come of it is that nodes find each other later. Who may found does not depend on them; they can only delay it: while
+//! somebody is yet to be asked, or a locator has heard of a member lately, nobody founds, for a bounded time (see [`super::founding`]).
 //!
 //! # Bounds
 //! [`MAX_HINTS`] addresses from outside, as many that were told, [`MAX_LOCATORS`] locators; a round of Seeks goes to
 //! [`PER_ROUND`] of the hints, by turns. What was told and is not told again is forgotten after a minute, and the oldest makes room.
+//! As many answers of locators are read as were asked for.
 //!
 //! # When…
 //! - *no hint is there*: the node asks its seeds, and waits;
 //! - *hints are wrong*: frames to nowhere, and frames that whoever is there refuses;
 //! - *hints change*: the new ones are asked at once, the old ones no more; who has answered is known by its answers;
-//! - *a locator dies*: it is asked on, at a slower pace, while everything else goes on; what it told lasts a minute.
+//! - *a locator dies*: it is asked on, at a slower pace, while everything else goes on; what it told lasts a minute;
+//! - *a locator starts again*: whoever has lost a path to it, or has registered with it for some heartbeats, tells it anew that it is there.
+//!   Until all had time for that, nodes without a view take its answers for incomplete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::Time;
+use antiphon_wire::membership::KnownNode;
+
+use crate::{Profile, Time};
 
 /// The most addresses that are kept of what [`Node::set_hints`](crate::Node::set_hints) gives, and of what others tell.
 pub const MAX_HINTS: usize = 256;
@@ -36,6 +41,16 @@ pub const MAX_LOCATORS: usize = 16;
 const PER_ROUND: usize = 16;
 /// What was told is forgotten after this long.
 const TOLD_FOR: Duration = Duration::from_secs(60);
+/// A locator that answers is told so many heartbeats apart, up to twice as many, that a member is there.
+pub(crate) const REGISTER: u32 = 6;
+/// One that does not answer is tried so many heartbeats apart.
+pub(crate) const REGISTER_SILENT: u32 = 4;
+/// After this many every member that can has told a locator, and one that has not told it for so long is gone, or cut off from it.
+const REGISTERED_WITHIN: u32 = 16;
+/// More addresses at which nobody listens are not remembered.
+const MAX_ABSENT: usize = 1024;
+/// The address at which nobody listened is looked at again after this many times the wait before a founding.
+const NOBODY_FOR: u32 = 4;
 
 /// Addresses found at run time. What is given replaces what was given before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,12 +67,28 @@ struct Asked {
     answered: Option<Time>,
 }
 
+/// What a locator said last.
+#[derive(Debug)]
+struct Word {
+    at: Time,
+    /// How long it had been there.
+    up: Duration,
+    /// Members, and how long ago it had heard them.
+    members: Vec<(SocketAddr, Duration)>,
+}
+
 /// What is known of whom to ask.
 #[derive(Debug, Default)]
 pub(crate) struct Whom {
     hinted: BTreeSet<SocketAddr>,
     told: BTreeMap<SocketAddr, Time>,
     locators: BTreeMap<SocketAddr, Asked>,
+    /// By the address that the locator gives as its own, which need not be the one where it was asked.
+    words: BTreeMap<SocketAddr, Word>,
+    /// How many more answers of locators are read.
+    owed: usize,
+    /// Where nobody listened, and when that was seen.
+    nobody: BTreeMap<SocketAddr, Time>,
     /// The last one asked by turns.
     last: Option<SocketAddr>,
 }
@@ -95,7 +126,8 @@ impl Whom {
     /// Whom to ask in this round.
     pub(crate) fn turn(&mut self, now: Time) -> Vec<SocketAddr> {
         self.told.retain(|_, at| now.since(*at) < TOLD_FOR);
-        let all = self.all();
+        self.nobody.retain(|_, at| now.since(*at) < TOLD_FOR);
+        let all = self.asked();
         let after = |addr: &&SocketAddr| self.last.is_none_or(|last| **addr > last);
         let turn: Vec<SocketAddr> = all
             .iter()
@@ -110,16 +142,17 @@ impl Whom {
 
     /// How many rounds it takes to ask all of them; at least 1.
     pub(crate) fn rounds(&self) -> u32 {
-        let rounds = self.all().len().div_ceil(PER_ROUND).max(1);
+        let rounds = self.asked().len().div_ceil(PER_ROUND).max(1);
         u32::try_from(rounds).unwrap_or(u32::MAX)
     }
 
     /// How many there are.
     pub(crate) fn known(&self) -> usize {
-        self.all().len()
+        self.asked().len()
     }
 
-    fn all(&self) -> BTreeSet<SocketAddr> {
+    /// All addresses where nodes may be.
+    pub(crate) fn asked(&self) -> BTreeSet<SocketAddr> {
         self.hinted.iter().chain(self.told.keys()).copied().collect()
     }
 
@@ -131,6 +164,7 @@ impl Whom {
             let pace = if heard { known } else { silent };
             if asked.at.is_none_or(|at| now.since(at) >= pace) {
                 asked.at = Some(now);
+                self.owed = (self.owed + 1).min(2 * MAX_LOCATORS);
                 due.push(*addr);
             }
         }
@@ -144,11 +178,92 @@ impl Whom {
         }
     }
 
-    /// A locator answered.
-    pub(crate) fn answered(&mut self, now: Time, addr: SocketAddr) {
+    /// A locator answered. Whether that is listened to: nobody may tell more than was asked.
+    pub(crate) fn answered(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        up: Duration,
+        nodes: &[KnownNode],
+    ) -> bool {
+        if self.owed == 0 {
+            return false;
+        }
+        self.owed -= 1;
+        self.nobody.remove(&addr);
         if let Some(asked) = self.locators.get_mut(&addr) {
             asked.answered = Some(now);
         }
+        let members = nodes.iter().filter(|node| node.member);
+        let members = members.map(|node| (node.addr, Duration::from_secs(u64::from(node.age_s))));
+        let members = members.collect();
+        self.words.insert(addr, Word { at: now, up, members });
+        if self.words.len() > MAX_LOCATORS {
+            let oldest = self.words.iter().min_by_key(|(_, word)| word.at);
+            oldest
+                .map(|(addr, _)| *addr)
+                .map(|oldest| self.words.remove(&oldest));
+        }
+        true
+    }
+
+    /// The path to an address does not work. If it leads to a locator that was there, it may have forgotten this node.
+    pub(crate) fn trouble(&mut self, addr: SocketAddr) {
+        if let Some(asked) = self.locators.get_mut(&addr)
+            && asked.answered.take().is_some()
+            && !planted!(RegisterSeldom)
+        {
+            asked.at = None;
+        }
+    }
+
+    /// Nobody listens at an address.
+    pub(crate) fn nobody(&mut self, now: Time, addr: SocketAddr) {
+        if self.nobody.len() < MAX_ABSENT {
+            self.nobody.insert(addr, now);
+        }
+    }
+
+    /// Somebody is there.
+    pub(crate) fn somebody(&mut self, addr: SocketAddr) {
+        self.nobody.remove(&addr);
+    }
+
+    /// Whether each of those that are asked has answered, which `heard` says, or is not there, and each locator as well.
+    pub(crate) fn all_accounted(
+        &self,
+        now: Time,
+        profile: &Profile,
+        asked: BTreeSet<SocketAddr>,
+        heard: impl Fn(&SocketAddr) -> bool,
+    ) -> bool {
+        let for_long = profile.founding_wait * NOBODY_FOR;
+        let absent = |addr: &SocketAddr| self.nobody.get(addr).is_some_and(|at| now.since(*at) < for_long);
+        let answers = |asked: &Asked| asked.answered.is_some_and(|at| now.since(at) < for_long);
+        asked.iter().all(|addr| heard(addr) || absent(addr))
+            && self
+                .locators
+                .iter()
+                .all(|(addr, asked)| answers(asked) || absent(addr))
+    }
+
+    /// Whether a locator may yet tell of a member: it was started so lately that members need not have found it, or it has heard one
+    /// lately of whom `heard` is not true.
+    pub(crate) fn may_be_members(
+        &self,
+        now: Time,
+        profile: &Profile,
+        heard: impl Fn(&SocketAddr) -> bool,
+    ) -> bool {
+        let within = profile.heartbeat * REGISTERED_WITHIN;
+        // Ages are told in full seconds.
+        let lately = within + Duration::from_secs(1);
+        self.words.values().any(|word| {
+            let since = now.since(word.at);
+            let young = word.up + since < within && !planted!(BelieveAFreshLocator);
+            let member = |(addr, age): &(SocketAddr, Duration)| *age + since < lately && !heard(addr);
+            since < within && (young || word.members.iter().any(member))
+        })
     }
 
     pub(crate) fn is_locator(&self, addr: SocketAddr) -> bool {
@@ -199,17 +314,17 @@ mod tests {
     fn hints_are_bounded_and_what_is_not_told_again_is_forgotten() {
         let mut whom = Whom::default();
         whom.set(hints(1..1000));
-        assert_eq!(whom.all().len(), MAX_HINTS);
+        assert_eq!(whom.asked().len(), MAX_HINTS);
         whom.set(Hints::default());
         let later = |seconds| Time::ZERO + Duration::from_secs(seconds);
         for port in 1..1000 {
             assert!(whom.tell(later(u64::from(port) / 100), addr(port)));
         }
-        assert_eq!(whom.all().len(), MAX_HINTS);
-        assert!(whom.all().contains(&addr(999)), "the latest are kept");
+        assert_eq!(whom.asked().len(), MAX_HINTS);
+        assert!(whom.asked().contains(&addr(999)), "the latest are kept");
         assert!(!whom.tell(later(40), addr(999)));
         whom.turn(later(75));
-        assert_eq!(whom.all(), BTreeSet::from([addr(999)]));
+        assert_eq!(whom.asked(), BTreeSet::from([addr(999)]));
         assert!(!whom.tell(later(75), SocketAddr::from(([0, 0, 0, 0], 7400))));
         assert!(!whom.tell(later(75), addr(0)));
     }
@@ -225,7 +340,7 @@ mod tests {
         let (known, silent) = (Duration::from_secs(10), Duration::from_secs(1));
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         assert_eq!(whom.due(at(0), known, silent), locators);
-        whom.answered(at(0), addr(1));
+        assert!(whom.answered(at(0), addr(1), known, &[]));
         assert_eq!(whom.due(at(1), known, silent), [addr(2)]);
         assert_eq!(whom.silent_locators(at(1), known).collect::<Vec<_>>(), [addr(2)]);
         assert_eq!(whom.due(at(10), known, silent), locators);

@@ -10,6 +10,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Standing};
 use antiphon_wire::{Evidence, Incarnation};
@@ -17,13 +18,12 @@ use antiphon_wire::{Evidence, Incarnation};
 use super::check;
 use super::context::{Context, Past};
 use super::founding;
+use super::hints::{REGISTER, REGISTER_SILENT};
 use super::seat::Seat;
 use crate::Time;
 
 /// Members seek this many heartbeats apart while they are primary.
 const SLOW_SEEK: u32 = 8;
-/// A locator that answers is told this many heartbeats apart that a member is there.
-const REGISTER: u32 = 32;
 /// Of the strangers that a locator names, this many are asked at once.
 const MAX_KNOWN: usize = 16;
 
@@ -62,18 +62,28 @@ impl Seat {
         } else {
             to.extend(self.view.members.iter().map(|member| member.addr));
         }
-        // Not all members at the same instant, however they were started: each after a time of its own.
-        let heartbeat = cx.config.profile.heartbeat;
-        let register = cx.jitter(heartbeat * REGISTER);
-        to.extend(cx.whom.due(now, register, heartbeat * pace));
         for addr in to {
             self.seek_at(cx, addr);
         }
     }
 
+    /// Has the locators know that this node is a member: soon after it became one, and as soon as one of them may have forgotten.
+    pub(crate) fn register(&mut self, cx: &mut Context, now: Time) {
+        // Not all members at the same instant, however they were started: each after a time of its own.
+        let heartbeat = cx.config.profile.heartbeat;
+        let seldom = if planted!(RegisterSeldom) { 16 } else { 1 };
+        let known = cx.jitter(heartbeat * REGISTER * seldom);
+        for addr in cx.whom.due(now, known, heartbeat * REGISTER_SILENT * seldom) {
+            self.seek_at(cx, addr);
+        }
+    }
+
     /// Nodes that are no members, by a locator's word: others that wait, or that founded a cluster of their own.
-    fn known(&self, cx: &mut Context, now: Time, locator: SocketAddr, nodes: &[KnownNode]) {
-        cx.whom.answered(now, locator);
+    fn known(&self, cx: &mut Context, now: Time, locator: SocketAddr, up_ms: u32, nodes: &[KnownNode]) {
+        let up = Duration::from_millis(u64::from(up_ms));
+        if !cx.whom.answered(now, locator, up, &[]) {
+            return;
+        }
         let strangers = nodes
             .iter()
             .map(|node| node.addr)
@@ -107,6 +117,9 @@ impl Seat {
         match message {
             Discovery::Seek { node, standing, .. } => {
                 if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
+                    return;
+                }
+                if !self.view.contains(sender) && !cx.may_answer(now, node.addr) {
                     return;
                 }
                 match standing {
@@ -155,7 +168,7 @@ impl Seat {
                     return;
                 }
             }
-            Discovery::Known { addr, nodes } => self.known(cx, now, addr, &nodes),
+            Discovery::Known { addr, up_ms, nodes } => self.known(cx, now, addr, up_ms, &nodes),
             Discovery::Refused { .. } | Discovery::Announce { .. } => {}
         }
         self.evaluate(cx, now);

@@ -58,6 +58,7 @@ use self::seat::Seat;
 use self::seeking::Seeking;
 use crate::detector::Detector;
 use crate::random::Random;
+use crate::replies::Replies;
 use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
 
 mod beats;
@@ -159,6 +160,7 @@ impl Membership {
             refusals: Refusals::default(),
             past: None,
             whom: Whom::default(),
+            replies: Replies::new(now),
             fate: None,
             beats: 0,
             trail: None,
@@ -249,9 +251,10 @@ impl Membership {
     pub(crate) fn handle_path_trouble(&mut self, now: Time, addr: SocketAddr, trouble: PathTrouble) {
         self.cx.detector.awake(now);
         match &mut self.phase {
-            Phase::Seeking(seeking) => seeking.handle_path_trouble(&self.cx, addr, trouble),
+            Phase::Seeking(seeking) => seeking.handle_path_trouble(&mut self.cx, now, addr, trouble),
             // Lost, refused or timed out: the path does not work, and hearing the peer again is the only cure.
             Phase::Seated(seat) => {
+                self.cx.whom.trouble(addr);
                 for member in seat.view.members.iter().filter(|member| member.addr == addr) {
                     self.cx.detector.trouble(now, member.incarnation);
                 }

@@ -634,6 +634,7 @@ impl Seat {
         }
         self.pull_late(cx, now);
         self.seek_others(cx, now);
+        self.register(cx, now);
         let view = self.view.clone();
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);

@@ -7,6 +7,8 @@
 //!
 //! Besides the seeds it asks locators, and some of the addresses it was told of ([`super::hints`]), by turns.
 //!
+//! Whoever knows of a cluster, or may well hear of one in a moment, neither founds nor votes ([`Seeking::abstains`]).
+//!
 //! Everything here is repeated by a timer and idempotent. If the coordinator dies at any step, the Seeks that go on
 //! find out who is the coordinator now. If the decision that admits this node is lost with its author, any member that
 //! installed the view sends it when this node seeks again.
@@ -41,6 +43,8 @@ const FORMING_REPEATS: Duration = Duration::from_secs(5);
 const FORMING_CHANGES: Duration = Duration::from_millis(200);
 /// A seed that ended so many connections in a row, and never spoke, rejects this node.
 const REJECTED_AFTER: u32 = 3;
+/// What locators say holds up a founding for so many times the patience of members at a stretch.
+const RUMOUR: u32 = 2;
 /// The same refusal is told again after this long.
 const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
 
@@ -57,6 +61,8 @@ type Missing = (Vec<SocketAddr>, Vec<SocketAddr>, Awaits);
 /// The state of a node without a view.
 #[derive(Debug)]
 pub(crate) struct Seeking {
+    /// Since when it asks.
+    since: Option<Time>,
     next_seek: Time,
     last_seek: Time,
     seeks: u32,
@@ -65,6 +71,8 @@ pub(crate) struct Seeking {
     founding: Option<Founding>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
+    /// Since when locators may have to tell of members.
+    rumour: Option<Time>,
     /// When it was last said which seeds are missing, and which of them turn frames away.
     missing: Option<(Time, Missing)>,
     /// How many connections each seed ended since it was heard, or was not there.
@@ -78,6 +86,7 @@ impl Seeking {
         // R4; and a node that has been a member knows of a primary that may live on without it.
         let founder = founding::is_founder(&cx.config) && cx.past.is_none();
         Self {
+            since: None,
             next_seek: start,
             last_seek: start,
             seeks: 0,
@@ -85,6 +94,7 @@ impl Seeking {
             target: None,
             founding: founder.then(|| Founding::new(&cx.config)),
             remnant: None,
+            rumour: None,
             missing: None,
             lost: BTreeMap::new(),
             refused: None,
@@ -101,6 +111,7 @@ impl Seeking {
             cx.fate = Some(Fate::Seated(Box::new(view)));
             return;
         }
+        self.since.get_or_insert(now);
         self.seeks = self.seeks.saturating_add(1);
         // Who has asked to be admitted is in a queue. Asking again finds out whether that is still so.
         let asked = self.target.is_some();
@@ -221,13 +232,54 @@ impl Seeking {
     }
 
     fn found(&mut self, cx: &mut Context, now: Time) {
-        // Whoever is in a primary view wins over founding. Members that lost theirs get time to find it again.
-        let patience = cx.config.profile.unreachable_after;
-        let wait = self.remnant.is_some_and(|since| now.since(since) < patience);
-        let fresh = self.fresh(cx);
-        if let (Some(founding), None, false) = (&mut self.founding, &self.target, wait) {
-            founding.tick(cx, now, &self.candidates, fresh);
+        let (fresh, abstains) = (self.fresh(cx), self.abstains(cx, now));
+        let Some(founding) = &mut self.founding else {
+            return;
+        };
+        if abstains {
+            return founding.rest();
         }
+        let accounted = all_accounted(cx, now, &self.candidates, fresh);
+        founding.tick(cx, now, &self.candidates, fresh, accounted);
+        self.tell_clash(cx, now);
+    }
+
+    fn tell_clash(&mut self, cx: &mut Context, now: Time) {
+        if let Some(reason) = self.founding.as_mut().and_then(Founding::take_clash) {
+            self.refused(cx, now, reason, false);
+        }
+    }
+
+    /// Whether this node has no part in a founding now. Whoever is in a primary view wins over founding: who knows of one votes for no
+    /// other. Members that lost theirs get time to find it again. And members that a locator has heard lately, or has had no time to hear, get
+    /// time to be asked: two nodes that are started again would otherwise found beside the others, whatever these hold.
+    fn abstains(&mut self, cx: &Context, now: Time) -> bool {
+        if planted!(VoteBesideAPrimary) {
+            return false;
+        }
+        let profile = &cx.config.profile;
+        let fresh = self.fresh(cx);
+        let heard = |addr: &SocketAddr| is_candidate(cx, now, &self.candidates, fresh, addr);
+        if !cx.whom.may_be_members(now, profile, heard) {
+            self.rumour = None;
+        } else if self.rumour.is_none() {
+            self.rumour = Some(now);
+        }
+        let rumour = |since: Time| now.since(since) < profile.unreachable_after * RUMOUR;
+        let remnant = |since: Time| now.since(since) < profile.unreachable_after;
+        self.target.is_some() || self.remnant.is_some_and(remnant) || self.rumour.is_some_and(rumour)
+    }
+
+    /// Whether it gives no vote now: it abstains, or those whom it asks have had no time to answer. Who proposes waits for them anyway.
+    fn is_silent(&mut self, cx: &Context, now: Time) -> bool {
+        let fresh = self.fresh(cx);
+        self.abstains(cx, now) || self.is_new(cx, now) && !all_accounted(cx, now, &self.candidates, fresh)
+    }
+
+    /// Whether it has not asked for as long as members may take to answer.
+    fn is_new(&self, cx: &Context, now: Time) -> bool {
+        let asks_since = |since: Time| now.since(since) >= founding::wait(&cx.config.profile);
+        !self.since.is_some_and(asks_since)
     }
 
     /// What this node looks for, for people.
@@ -270,7 +322,7 @@ impl Seeking {
         let missing: Vec<SocketAddr> = founding::seeds_of(&cx.config)
             .into_iter()
             .filter(|seed| *seed != cx.config.addr && !self.candidates.contains_key(seed))
-            .chain(cx.whom.silent_locators(now, FORMING_REPEATS))
+            .chain(cx.whom.silent_locators(now, self.locators_answer_within(cx)))
             .collect();
         let rejects = |seed: &&SocketAddr| self.lost.get(*seed).is_some_and(|lost| *lost >= REJECTED_AFTER);
         let rejecting: Vec<SocketAddr> = missing.iter().filter(rejects).copied().collect();
@@ -280,6 +332,12 @@ impl Seeking {
             None => Awaits::Cluster,
         };
         (missing, rejecting, awaits)
+    }
+
+    /// A locator that answers is heard from within this long: it is asked each eighth time at least.
+    fn locators_answer_within(&self, cx: &Context) -> Duration {
+        let slow = if self.is_slow() { 4 } else { 1 };
+        FORMING_REPEATS.max(cx.config.profile.retransmit * 8 * slow * 3)
     }
 
     fn report_missing(&mut self, cx: &mut Context, now: Time) {
@@ -302,7 +360,17 @@ impl Seeking {
 
     /// A seed that accepts a connection and ends it, again and again and without a word, does not like what it reads
     /// there. One that refuses is not running, and one that is killed ends one connection.
-    pub(crate) fn handle_path_trouble(&mut self, cx: &Context, addr: SocketAddr, trouble: PathTrouble) {
+    pub(crate) fn handle_path_trouble(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        addr: SocketAddr,
+        trouble: PathTrouble,
+    ) {
+        cx.whom.trouble(addr);
+        if trouble == PathTrouble::Refused {
+            cx.whom.nobody(now, addr);
+        }
         if trouble != PathTrouble::Lost {
             self.lost.remove(&addr);
         } else if founding::seeds_of(&cx.config).contains(&addr) || cx.whom.is_locator(addr) {
@@ -332,7 +400,8 @@ impl Seeking {
                     return;
                 }
                 self.lost.remove(&node.addr);
-                if !reply {
+                cx.whom.somebody(node.addr);
+                if !reply && cx.may_answer(now, node.addr) {
                     let answer = self.seek_message(cx, true);
                     cx.discover(node.addr, answer);
                 }
@@ -366,11 +435,13 @@ impl Seeking {
             Discovery::Refused { to, reason, fatal } if to == cx.me => {
                 self.refused(cx, now, printable(&reason), fatal);
             }
-            Discovery::Known { addr, nodes } => {
+            Discovery::Known { addr, up_ms, nodes } => {
                 self.lost.remove(&addr);
-                cx.whom.answered(now, addr);
-                let nodes = nodes.into_iter().take(MAX_KNOWN).map(|node| node.addr);
-                self.told(cx, now, nodes);
+                let nodes = &nodes[..nodes.len().min(MAX_KNOWN)];
+                let up = Duration::from_millis(u64::from(up_ms));
+                if cx.whom.answered(now, addr, up, nodes) {
+                    self.told(cx, now, nodes.iter().map(|node| node.addr));
+                }
             }
             // Heard by multicast, not here.
             Discovery::Announce { .. } => {}
@@ -399,18 +470,20 @@ impl Seeking {
             return;
         }
         cx.know_peer(sender, addr);
-        let news = self
-            .candidates
-            .insert(
-                addr,
-                Candidate {
-                    incarnation: sender,
-                    record: node,
-                    heard: now,
-                },
-            )
-            .is_none();
-        if news {
+        let known = self.candidates.insert(
+            addr,
+            Candidate {
+                incarnation: sender,
+                record: node,
+                heard: now,
+            },
+        );
+        if let (Some(known), Some(founding)) = (&known, &mut self.founding)
+            && known.incarnation != sender
+        {
+            founding.forgotten();
+        }
+        if known.is_none() {
             self.found(cx, now);
         }
     }
@@ -425,6 +498,7 @@ impl Seeking {
         coordinator: (Incarnation, SocketAddr),
     ) {
         self.lost.remove(&addr);
+        cx.whom.somebody(addr);
         cx.know_peer(sender, addr);
         if !standing.primary {
             self.remnant.get_or_insert(now);
@@ -473,6 +547,8 @@ impl Seeking {
         message: MembershipMessage,
     ) {
         match message {
+            // A promise and an acceptance are votes; and what is chosen or decided here would be against one's own knowledge.
+            MembershipMessage::Founding { .. } if self.is_silent(cx, now) => {}
             MembershipMessage::Founding { seeds, message } if seeds == founding::digest_of(&cx.config) => {
                 let addr = self
                     .candidates
@@ -483,6 +559,7 @@ impl Seeking {
                 if let (Some(founding), Some(addr)) = (&mut self.founding, addr) {
                     founding.handle(cx, now, &self.candidates, fresh, (sender, addr), message);
                 }
+                self.tell_clash(cx, now);
             }
             MembershipMessage::JoinProbe { nonce } => {
                 cx.send(sender, MembershipMessage::JoinReady { nonce });
@@ -528,6 +605,33 @@ impl Seeking {
             cx.send(sender, MembershipMessage::Pull { lineage, after });
         }
     }
+}
+
+/// Whether a candidate is at an address; this node itself is one.
+fn is_candidate(
+    cx: &Context,
+    now: Time,
+    candidates: &BTreeMap<SocketAddr, Candidate>,
+    fresh: Duration,
+    addr: &SocketAddr,
+) -> bool {
+    let other = candidates.get(addr);
+    *addr == cx.config.addr || other.is_some_and(|other| now.since(other.heard) <= fresh)
+}
+
+/// Whether everybody who is asked is a candidate or is not there, and all locators have answered or are not there.
+fn all_accounted(
+    cx: &Context,
+    now: Time,
+    candidates: &BTreeMap<SocketAddr, Candidate>,
+    fresh: Duration,
+) -> bool {
+    let mut asked = cx.whom.asked();
+    if cx.config.expect.is_some() {
+        asked.extend(founding::seeds_of(&cx.config));
+    }
+    let heard = |addr: &SocketAddr| is_candidate(cx, now, candidates, fresh, addr);
+    cx.whom.all_accounted(now, &cx.config.profile, asked, heard)
 }
 
 fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {

@@ -394,6 +394,13 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
+    /// Drops this node's own proposal, unless it is decided: what follows takes a higher ballot and phase 1. Its votes stay.
+    pub fn give_up(&mut self) {
+        if !matches!(self.proposal, Proposal::Decided { .. }) {
+            self.proposal = Proposal::Idle;
+        }
+    }
+
     /// Proposes a value of one's own after phase 1 found none.
     pub fn choose(&mut self, value: V) -> Step<A, V> {
         match &self.proposal {

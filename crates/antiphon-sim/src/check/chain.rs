@@ -6,9 +6,9 @@ use std::sync::Arc;
 use antiphon_core::BallotStep;
 use antiphon_core::wire::{Incarnation, Lineage, Member, NodeView, ViewId};
 
-use super::Report;
 use super::history::{End, History};
 use super::membership::names;
+use super::{Report, founding};
 use crate::agenda::Micros;
 use crate::trace::Ending;
 
@@ -25,10 +25,11 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             differences(*at, view, next, report);
         }
     }
-    founding(history, &chains, report);
+    founding::check(history, &chains, report);
 }
 
-type Chain = BTreeMap<ViewId, (Micros, Arc<NodeView>)>;
+/// The views of a lineage by id, with the time when each was first seen.
+pub(super) type Chain = BTreeMap<ViewId, (Micros, Arc<NodeView>)>;
 
 /// The primary views of each lineage, with the time each was first seen.
 fn chains(history: &History<'_>) -> BTreeMap<Lineage, Chain> {
@@ -194,69 +195,4 @@ fn differences(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report
             next.id
         )
     });
-}
-
-/// R4: a founding view holds a majority of the seeds, or the number expected, and a second lineage has an excuse: those seeds forgot.
-fn founding(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &mut Report) {
-    let seeds = &history.trace.seeds;
-    let mut foundings: Vec<(Micros, Arc<NodeView>)> = Vec::new();
-    for chain in chains.values() {
-        let Some((at, first)) = chain.values().next() else {
-            continue;
-        };
-        let present = seeds
-            .iter()
-            .filter(|seed| first.members.iter().any(|member| member.addr == **seed))
-            .count();
-        // Those of later epochs were not founded but recovered: `overrides` looks at them.
-        let founds = first.primary_id().counter == 1 && first.primary_id().epoch == 1;
-        if let Some(expected) = history.trace.expect.filter(|_| founds) {
-            let enough = first.members.len() >= expected;
-            report.check("founding", *at, enough, || {
-                format!(
-                    "node view {} {} was founded by fewer than the {expected} nodes expected",
-                    first.id,
-                    names(first)
-                )
-            });
-        }
-        let complete = !founds || seeds.is_empty() || 2 * present > seeds.len();
-        report.check("founding", *at, complete, || {
-            format!(
-                "node view {} {} was founded by {present} of {} seeds",
-                first.id,
-                names(first),
-                seeds.len()
-            )
-        });
-        foundings.push((*at, first.clone()));
-    }
-    foundings.sort_by_key(|(at, _)| *at);
-    for (index, (at, later)) in foundings.iter().enumerate() {
-        for (_, earlier) in &foundings[..index] {
-            if later.primary_id().epoch > 1 {
-                continue;
-            }
-            // The same start of the same process in both, without having been removed in between, voted twice.
-            let twice = later.members.iter().find(|member| {
-                history.life(member.incarnation).is_some_and(|new| {
-                    earlier
-                        .members
-                        .iter()
-                        .filter_map(|old| history.life(old.incarnation))
-                        .any(|old| {
-                            old.process == new.process
-                                && (old.incarnation == new.incarnation || old.from >= new.from)
-                        })
-                })
-            });
-            report.check("founding", *at, twice.is_none(), || {
-                format!(
-                    "{twice:?} founded lineages {} and {}",
-                    earlier.lineage, later.lineage
-                )
-            });
-            report.forks += 1;
-        }
-    }
 }

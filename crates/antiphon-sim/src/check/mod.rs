@@ -13,6 +13,7 @@ mod attention;
 mod chain;
 mod cuts;
 mod delivery;
+mod founding;
 mod groups;
 mod history;
 mod lifecycle;

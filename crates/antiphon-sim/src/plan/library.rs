@@ -35,6 +35,7 @@ pub const NAMES: &[&str] = &[
     "r4-one-of-three-restarted",
     "r4-hints-differ",
     "r4-hints-come-late",
+    "r4-locators-and-nodes-restart",
     "r6-merge",
     "r9-resets-and-proxies",
     "r11-recover",
@@ -121,6 +122,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "cut-a-tenth-crashes" => 30,
         "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
         "r2-cut-heal-kill" => random.range(3, 4) as usize,
+        "r4-locators-and-nodes-restart" => random.range(3, 6) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
         }
@@ -211,6 +213,7 @@ impl Story<'_> {
             "r4-one-of-three-restarted" => self.one_of_three_restarted(),
             "r4-hints-differ" => self.hints_differ(),
             "r4-hints-come-late" => self.hints_come_late(),
+            "r4-locators-and-nodes-restart" => self.locators_and_nodes_restart(),
             "r6-merge" => self.merge(),
             "r9-resets-and-proxies" => self.resets_and_proxies(),
             "r11-recover" => self.recover(),

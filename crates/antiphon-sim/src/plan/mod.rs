@@ -99,6 +99,8 @@ pub struct Hinted {
     pub expect: u16,
     /// Of whom the node at each slot is told from its start on. Slots above all others are addresses where nobody is.
     pub told: Vec<Vec<Slot>>,
+    /// How many locators there are, on hosts behind those of the nodes. Every node is told of all.
+    pub locators: usize,
 }
 
 /// What is demanded at the end.
@@ -335,6 +337,10 @@ pub enum Action {
     Network(Box<Network>),
     /// From now on the node at a slot is told of these, and of nobody else.
     Tell(Slot, Vec<Slot>),
+    /// A locator starts, with what the last one there knew, or without.
+    StartLocator(usize, bool),
+    /// A locator's process ends, or its host loses power.
+    EndLocator(usize, bool),
     /// An operator has the node go on alone, if it may (R11).
     Recover(Who),
 }
@@ -374,6 +380,8 @@ impl Action {
             Action::Foreign(..) => "foreign_cluster",
             Action::Network(_) => "network",
             Action::Tell(..) => "tell",
+            Action::StartLocator(..) => "start_locator",
+            Action::EndLocator(..) => "end_locator",
             Action::Recover(_) => "recover",
         }
     }

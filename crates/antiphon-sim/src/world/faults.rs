@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use antiphon_core::Time;
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
+use antiphon_core::{Hints, Time};
 use bytes::Bytes;
 
 use super::process::Input;
@@ -63,6 +63,14 @@ impl World {
                     self.tell(*slot, whom.clone());
                 }
                 known
+            }
+            Action::StartLocator(index, with_state) => {
+                self.fault_note(action);
+                self.start_locator(*index, *with_state)
+            }
+            Action::EndLocator(index, power) => {
+                self.fault_note(action);
+                self.end_locator(*index, *power)
             }
             Action::Partition(sides) => {
                 self.fault_note(action);
@@ -227,7 +235,11 @@ impl World {
     pub(super) fn hint(&mut self, slot: Slot) {
         if let (Some(id), Some(told)) = (self.process_at(slot), self.told.get(slot)) {
             let nodes = told.iter().copied().map(addr_of).collect();
-            self.accept(id, Input::Hints(nodes));
+            let locators = 0..self.locators.len();
+            let locators = locators.map(|index| self.locator_addr(index)).collect();
+            let whom = told.clone();
+            self.note(ProcessId::MAX, Seen::Told { slot, whom });
+            self.accept(id, Input::Hints(Hints { nodes, locators }));
         }
     }
 
@@ -364,8 +376,11 @@ impl World {
                 self.note_path(from, to);
             }
         }
+        for index in 0..self.locators.len() {
+            self.start_locator(index, false);
+        }
         for slot in 0..self.told.len() {
-            self.tell(slot, (0..self.hosts.len()).collect());
+            self.tell(slot, (0..self.plan.slots).collect());
         }
         for slot in 0..self.hosts.len() {
             let Some(id) = self.hosts[slot].process else {

@@ -11,6 +11,7 @@
 //! - `process`: what a driver and an application do around a `Node`: clocks that drift, inboxes that fill while the
 //!   process is stopped, a crash between any two outputs.
 //! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
+//! - `locator`: those who tell newcomers where nodes are.
 //! - `lifeline`: TCP connections as two kernels keep them, for proof of death (R9, R25).
 //! - `faults`: performs the steps of a plan.
 //!
@@ -19,6 +20,7 @@
 mod datagram;
 mod faults;
 mod lifeline;
+mod locator;
 mod process;
 mod stream;
 
@@ -30,7 +32,7 @@ use antiphon_core::wire::{Incarnation, NodeView};
 use antiphon_core::{EngineKind, GroupView, PathTrouble};
 use bytes::Bytes;
 
-use crate::agenda::{Agenda, Micros};
+use crate::agenda::{Agenda, Micros, SECONDS};
 use crate::plan::{Network, Plan, Who};
 use crate::random::Random;
 use crate::trace::{Ending, GroupIndex, ProcessId, Seen, Slot, Trace};
@@ -40,6 +42,8 @@ use process::{Input, Process};
 use stream::Streams;
 pub use stream::{KEEPALIVE, LONGEST_RETRY};
 
+/// A connection that nothing used for this long was closed.
+const UNUSED_FOR: Micros = 10 * SECONDS;
 /// The wall clock at the simulation's start, in seconds since 1970: an afternoon in 2026.
 const UNIX_TIME_S: u64 = 1_780_000_000;
 
@@ -53,6 +57,7 @@ pub struct World {
     hosts: Vec<Host>,
     /// Of whom the node at each slot is told.
     told: Vec<Vec<Slot>>,
+    locators: Vec<locator::Place>,
     processes: Vec<Process>,
     paths: Vec<Path>,
     streams: Streams,
@@ -162,6 +167,11 @@ enum Happening {
         calm: u32,
     },
     EndForeign(ProcessId),
+    AtLocator {
+        index: usize,
+        start: u32,
+        bytes: Bytes,
+    },
     StreamDial {
         id: u64,
         attempt: u32,
@@ -192,6 +202,8 @@ impl World {
             agenda.add(step.at, Happening::Step(index));
         }
         let mut trace = Trace::default();
+        let locators = plan.hinted.as_ref().map_or(0, |hinted| hinted.locators);
+        let hosts = plan.slots + locators;
         match &plan.hinted {
             Some(hinted) => trace.expect = Some(usize::from(hinted.expect)),
             None => trace.seeds.extend((0..plan.seeds).map(addr_of)),
@@ -214,7 +226,7 @@ impl World {
             // The plan was drawn from the same seed: another stream for what happens inside it.
             random: Random::new(seed ^ 0x5157_4f52_4c44),
             network: plan.network.clone(),
-            hosts: (0..plan.slots)
+            hosts: (0..hosts)
                 .map(|_| Host {
                     process: None,
                     powered: true,
@@ -224,8 +236,9 @@ impl World {
                 .hinted
                 .as_ref()
                 .map_or_else(Vec::new, |hinted| hinted.told.clone()),
+            locators: (0..locators).map(|_| locator::Place::default()).collect(),
             processes: Vec::new(),
-            paths: vec![Path::default(); plan.slots * plan.slots * plan.links],
+            paths: vec![Path::default(); hosts * hosts * plan.links],
             streams: Streams::default(),
             lifelines: Lifelines::default(),
             deaf: plan.deaf.iter().copied().collect(),
@@ -426,6 +439,7 @@ impl World {
                 calm,
             } => self.flap((a, b, link), period, until, cut, calm),
             Happening::EndForeign(process) => self.end(process, Ending::Killed),
+            Happening::AtLocator { index, start, bytes } => self.at_locator(index, start, bytes),
             Happening::StreamDial { id, attempt } => self.stream_dial(id, attempt),
             Happening::StreamReady(id) => self.stream_ready(id),
             Happening::StreamGone(id) => self.stream_gone(id),

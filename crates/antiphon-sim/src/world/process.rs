@@ -84,7 +84,7 @@ pub(super) enum Input {
         trouble: PathTrouble,
     },
     Lifeline(LifelineEvent),
-    Hints(Vec<SocketAddr>),
+    Hints(Hints),
     Recover,
     Timer,
     /// A connection has something to read.
@@ -413,10 +413,7 @@ impl World {
                 }
             }
             Input::Trouble { to, trouble } => process.node.handle_path_trouble(now, to, trouble),
-            Input::Hints(nodes) => {
-                let locators = Vec::new();
-                process.node.set_hints(now, Hints { nodes, locators });
-            }
+            Input::Hints(hints) => process.node.set_hints(now, hints),
             Input::Recover => self.recover(id, now),
             Input::Lifeline(event) => {
                 if process.node.handle_lifeline(now, event).is_err() {
@@ -503,6 +500,9 @@ impl World {
                 if bytes.is_empty() || bytes.len() > MAX_FRAME_BYTES {
                     self.note(id, Seen::Contract(format!("a frame of {} bytes", bytes.len())));
                     return;
+                }
+                if let Some(locator) = self.locator_at(to) {
+                    return self.send_to_locator(id, locator, bytes);
                 }
                 // Addresses that are nobody's swallow what is sent to them.
                 let Some(door) = door_of(to, &self.plan) else {

@@ -207,6 +207,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             "known",
             Discovery::Known {
                 addr: member(3).addr,
+                up_ms: 90_000,
                 nodes: vec![
                     KnownNode {
                         addr: member(1).addr,

@@ -103,7 +103,7 @@ impl LocatorBuilder {
         for word in &mut seed {
             *word = getrandom::u64().map_err(|_| Error::Entropy)?;
         }
-        let mut core = Core::new(&self.cluster, addrs[0], self.key.as_ref(), seed)?;
+        let mut core = Core::new(&self.cluster, addrs[0], self.key.as_ref(), seed, Time::ZERO)?;
         let mut problem = None;
         let mut restored = 0;
         if let Some(path) = &self.state {

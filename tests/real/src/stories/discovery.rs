@@ -46,13 +46,6 @@ fn complains(trace: &Trace, name: &str, of: &str) -> bool {
     )
 }
 
-fn alone(trace: &Trace, name: &str) -> bool {
-    trace
-        .last(name)
-        .node_view()
-        .is_some_and(|view| view.members.len() == 1)
-}
-
 /// A free port of loopback IPv6: stories have no addresses of their own there.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).expect("loopback has IPv6");
@@ -134,6 +127,35 @@ fn a_newcomer_waits_while_no_locator_knows_anybody_and_joins_when_one_does() {
     }
     cluster.start(&["n4"]);
     cluster.until_together(&["n1", "n2", "n3", "n4"], SOON);
+    cluster.finish();
+}
+
+#[test]
+fn who_restarts_together_with_the_only_locator_founds_nothing_beside_the_member_that_stayed() {
+    let _turn = Turn::take();
+    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let only = locators(&cluster, 1);
+    cluster.finds_by(&["--locators", &only, "--expect", "2"]);
+    let mut at = locator(&cluster, 1, &[]);
+    cluster.start(&["n1", "n2"]);
+    cluster.until_together(&["n1", "n2"], SOON);
+    for round in 0..3 {
+        cluster.kill("n2");
+        at.kill();
+        at = locator(&cluster, 1, &[]);
+        // These two are as many as are expected, and the locator knows nobody else yet.
+        if round == 0 {
+            cluster.start(&["n2", "n3"]);
+        } else {
+            cluster.kill("n3");
+            cluster.start(&["n3", "n2"]);
+        }
+        cluster.until_together(&["n1", "n2", "n3"], SOON);
+        cluster.look(|trace| {
+            let expelled = |event: &Event| matches!(event, Event::Expelled { .. });
+            assert!(!trace.last("n1").said(expelled), "round {round}: it gave way");
+        });
+    }
     cluster.finish();
 }
 
@@ -255,7 +277,8 @@ fn nodes_find_each_other_by_names_that_come_late_change_and_fail() {
     dns.mood(Mood::Answers);
     dns.addresses("nodes.test", &[ip(&cluster, "n3")]);
     cluster.until_together(&["n1", "n2", "n3", "n4"], SOON * 2);
-    assert!(cluster.look(|trace| !alone(trace, "n4")));
+    let founded = |event: &Event| matches!(event, Event::FoundedAlone { .. });
+    assert!(cluster.look(|trace| !trace.last("n4").said(founded)));
     cluster.finish();
 }
 

@@ -197,7 +197,17 @@ fn two_clusters_founded_apart_become_one_by_a_locators_word() {
     };
     let nodes = vec![known(9), known(0), known(1)];
     let locator = addr(20);
-    net.discover(3, Incarnation(77), Discovery::Known { addr: locator, nodes });
+    net.hint_locators(3, &[20]);
+    net.run_ms(2_000);
+    net.discover(
+        3,
+        Incarnation(77),
+        Discovery::Known {
+            addr: locator,
+            up_ms: 60_000,
+            nodes,
+        },
+    );
     net.run_ms(8_000);
     net.assert_one_view(&[0, 1, 2, 3, 4]);
 }
@@ -208,8 +218,8 @@ fn a_locator_that_does_not_answer_is_missed_and_one_that_answers_is_not() {
     net.start(0, expecting(0, 2));
     net.hint_locators(0, &[20, 21]);
     net.run_ms(200);
-    let (addr, nodes) = (addr(20), Vec::new());
-    net.discover(0, Incarnation(77), Discovery::Known { addr, nodes });
+    let (addr, up_ms, nodes) = (addr(20), 60_000, Vec::new());
+    net.discover(0, Incarnation(77), Discovery::Known { addr, up_ms, nodes });
     net.run_ms(200);
     let missed =
         |event: &Event| matches!(event, Event::Forming { missing, .. } if *missing == [super::net::addr(21)]);

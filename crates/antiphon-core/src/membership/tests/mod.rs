@@ -7,6 +7,7 @@ mod coordinator;
 #[path = "stories.rs"]
 mod cut;
 mod cuts;
+mod founding;
 #[path = "hints.rs"]
 mod hints_coordinator;
 #[path = "hints.rs"]

@@ -20,7 +20,12 @@ impl Story<'_> {
     fn expect(&mut self, told: Vec<Vec<Slot>>) {
         let slots = self.plan.slots as u64;
         let expect = self.random.range(slots / 2 + 1, slots) as u16;
-        self.plan.hinted = Some(Hinted { expect, told });
+        let locators = 0;
+        self.plan.hinted = Some(Hinted {
+            expect,
+            told,
+            locators,
+        });
     }
 
     /// The nodes of two or three sides are told of their own side; the sides are cut from each other, or not; then all hear of
@@ -51,6 +56,121 @@ impl Story<'_> {
             self.at(at, Action::Tell(slot, whom));
         }
         self.plan.duration = 14 * SECONDS;
+    }
+
+    /// Nodes find each other by locators, and both are started, killed and started again in any order: members together with their locators
+    /// while others start for the first time, with a number that is too small for that to be harmless.
+    pub(super) fn locators_and_nodes_restart(&mut self) {
+        let everybody: Vec<Slot> = (0..self.plan.slots).collect();
+        let by_name = self.random.percent(35);
+        let told = (0..self.plan.slots)
+            .map(|_| match self.random.below(4) {
+                _ if by_name => everybody.clone(),
+                0 => self.some_slots(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let slots = self.plan.slots as u64;
+        let locators = self.random.range(u64::from(!by_name), 2) as usize;
+        let expect = self.random.range(2, (slots / 2 + 1).max(2)) as u16;
+        self.plan.hinted = Some(Hinted {
+            expect,
+            told,
+            locators,
+        });
+        self.plan.network.loss_ppm = self.plan.network.loss_ppm.min(20_000);
+        for locator in 0..locators {
+            let at = self.ms(0, 1_500);
+            self.at(at, Action::StartLocator(locator, false));
+        }
+        // Some are not started before something has happened to the others.
+        let most = slots - u64::from(expect);
+        let late = match self.random.percent(50) {
+            true => most,
+            false => self.random.range(0, most),
+        };
+        let late = late as usize;
+        for slot in 0..self.plan.slots - late {
+            let at = self.ms(0, 1_200);
+            self.at(at, Action::Start(slot));
+        }
+        let mut waiting: Vec<Slot> = (self.plan.slots - late..self.plan.slots).collect();
+        let mut at = self.ms(5_000, 9_000);
+        for _ in 0..self.random.range(1, 3) {
+            match self.random.percent(55) {
+                true => self.just_enough_restart(at, usize::from(expect), locators, &mut waiting),
+                false => self.restarts(at, locators, &mut waiting),
+            }
+            at += self.ms(6_000, 11_000);
+        }
+        self.plan.duration = at;
+    }
+
+    /// All locators are started again and know nobody, and right behind them as many nodes as may found, while the other members go on.
+    fn just_enough_restart(&mut self, at: Micros, expect: usize, locators: usize, waiting: &mut Vec<Slot>) {
+        // Members have looked for it in vain once, and not yet again.
+        let back = at + self.ms(120, 250);
+        for locator in 0..locators {
+            self.at(at, Action::EndLocator(locator, false));
+            self.at(back, Action::StartLocator(locator, false));
+        }
+        let mut starting = std::mem::take(waiting);
+        let mut members: Vec<Slot> = (0..self.plan.slots)
+            .filter(|slot| !starting.contains(slot))
+            .collect();
+        self.random.shuffle(&mut members);
+        members.truncate(expect.saturating_sub(starting.len()));
+        for slot in &members {
+            let gone = at + self.ms(0, 100);
+            self.at(gone, Action::Crash(Who::Slot(*slot)));
+        }
+        starting.extend(members);
+        for slot in starting {
+            let starts = back + self.ms(1, 120);
+            self.at(starts, Action::Start(slot));
+        }
+    }
+
+    fn restarts(&mut self, at: Micros, locators: usize, waiting: &mut Vec<Slot>) {
+        // All in a moment, or one after the other.
+        let hurry = *self.random.pick(&[1, 5]);
+        for locator in (0..locators)
+            .filter(|_| self.random.percent(75))
+            .collect::<Vec<_>>()
+        {
+            let gone = at + self.ms(0, 600 / hurry);
+            let power = self.random.percent(30);
+            self.at(gone, Action::EndLocator(locator, power));
+            let back = gone + self.ms(1, 2_500 / hurry);
+            let with_state = self.random.percent(40);
+            self.at(back, Action::StartLocator(locator, with_state));
+        }
+        let mut members: Vec<Slot> = (0..self.plan.slots).collect();
+        self.random.shuffle(&mut members);
+        // One stays.
+        members.pop();
+        members.truncate(self.random.range(0, self.plan.slots as u64 - 1) as usize);
+        for slot in members {
+            let gone = at + self.ms(0, 600 / hurry);
+            let ended = match self.random.percent(15) {
+                true => Action::PowerOff(Who::Slot(slot)),
+                false => Action::Crash(Who::Slot(slot)),
+            };
+            self.at(gone, ended);
+            let back = gone + self.ms(1, 3_000 / hurry);
+            self.at(back, Action::Start(slot));
+        }
+        for slot in std::mem::take(waiting) {
+            let begins = at + self.ms(0, 4_000 / hurry);
+            self.at(begins, Action::Start(slot));
+        }
+        if self.random.percent(15) {
+            let hosts = self.plan.slots + locators;
+            let sides = split(self.random, hosts, 2);
+            let (cut, healed) = (at + self.ms(0, 2_000), at + self.ms(2_500, 5_000));
+            self.at(cut, Action::Partition(sides));
+            self.at(healed, Action::Heal);
+        }
     }
 
     /// Nodes start knowing nobody, or the wrong ones; hints come, change and go while some die and return.

@@ -1,0 +1,337 @@
+//! One node that would found a cluster, and what others say to it, word by word.
+
+use std::sync::Arc;
+
+use antiphon_wire::membership::{
+    Ballot, Discovery, KnownNode, MembershipMessage, NodeRecord, SlotMessage, Standing,
+};
+use antiphon_wire::{Incarnation, Lineage, ViewId};
+
+use super::super::founding::digest_of;
+use super::super::{Effect, Membership};
+use super::net::{addr, config};
+use crate::random::Random;
+use crate::{Config, Event, Hints, PathTrouble, Time};
+
+/// Where the locator is.
+const LOCATOR: usize = 20;
+
+struct One {
+    now: Time,
+    config: Arc<Config>,
+    membership: Membership,
+    said: Vec<Effect>,
+}
+
+/// The first of some nodes of which so many are expected, told of the next ones and of a locator.
+fn expecting(expect: u16, hints: &[usize], locator: bool) -> One {
+    let mut config = config(0, 0);
+    config.discovers = true;
+    config.expect = Some(expect);
+    let config = Arc::new(config);
+    let now = Time::ZERO;
+    let mut one = One {
+        now,
+        membership: Membership::new(config.clone(), Random::new([1, 2, 3, 4]), now),
+        config,
+        said: Vec::new(),
+    };
+    let nodes = hints.iter().map(|node| addr(*node)).collect();
+    let locators = locator.then(|| addr(LOCATOR)).into_iter().collect();
+    one.membership.set_hints(now, Hints { nodes, locators });
+    one
+}
+
+fn record(node: usize) -> NodeRecord {
+    let config = config(node, 0);
+    NodeRecord {
+        name: config.name,
+        addr: config.addr,
+        further: Vec::new(),
+        metadata: Default::default(),
+        weight: 1,
+        wire_level: 1,
+        engine: 0,
+        policy: 0,
+    }
+}
+
+impl One {
+    /// Another node without a view speaks.
+    fn seek(&mut self, node: NodeRecord, incarnation: u128) {
+        let seek = Discovery::Seek {
+            node,
+            seeds: digest_of(&self.config),
+            expect: self.config.expect.unwrap_or(0),
+            founder: true,
+            standing: None,
+            others: Vec::new(),
+            reply: true,
+        };
+        self.discover(incarnation, seek);
+    }
+
+    fn discover(&mut self, sender: u128, message: Discovery) {
+        let from = addr(99);
+        self.membership
+            .handle_discovery(self.now, from, Incarnation(sender), message);
+        self.drain();
+    }
+
+    fn known(&mut self, up_ms: u32, nodes: Vec<KnownNode>) {
+        let known = Discovery::Known {
+            addr: addr(LOCATOR),
+            up_ms,
+            nodes,
+        };
+        self.discover(7, known);
+    }
+
+    fn say(&mut self, sender: u128, message: SlotMessage) {
+        let seeds = digest_of(&self.config);
+        let message = MembershipMessage::Founding { seeds, message };
+        self.membership
+            .handle_message(self.now, Incarnation(sender), message);
+        self.drain();
+    }
+
+    /// Lets time pass, in which others go on seeking.
+    fn run_ms(&mut self, ms: u64, others: &[(usize, u128)]) {
+        for _ in 0..ms.div_ceil(20) {
+            self.now = self.now + std::time::Duration::from_millis(20);
+            for (node, incarnation) in others {
+                self.seek(record(*node), *incarnation);
+            }
+            self.membership.handle_timeout(self.now);
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(effect) = self.membership.poll_effect() {
+            self.said.push(effect);
+        }
+    }
+
+    /// What it said of a founding since the last call.
+    fn of_founding(&mut self) -> Vec<(u128, SlotMessage)> {
+        let said = std::mem::take(&mut self.said).into_iter();
+        said.filter_map(|effect| match effect {
+            Effect::Send {
+                to,
+                message: MembershipMessage::Founding { message, .. },
+            } => Some((to.0, message)),
+            _ => None,
+        })
+        .collect()
+    }
+
+    fn prepares(&mut self) -> Option<Ballot> {
+        self.of_founding()
+            .into_iter()
+            .find_map(|(_, message)| match message {
+                SlotMessage::Prepare { ballot, .. } => Some(ballot),
+                _ => None,
+            })
+    }
+}
+
+fn prepare() -> SlotMessage {
+    SlotMessage::Prepare {
+        ballot: Ballot {
+            round: 1,
+            proposer: Incarnation(10),
+        },
+        proofs: Vec::new(),
+        removing: Vec::new(),
+    }
+}
+
+fn promise(ballot: Ballot) -> SlotMessage {
+    SlotMessage::Promise {
+        ballot,
+        accepted: None,
+    }
+}
+
+fn standing() -> Standing {
+    Standing {
+        lineage: Lineage(5),
+        view: ViewId { epoch: 1, counter: 2 },
+        number: 7,
+        weight: 1,
+        primary: true,
+    }
+}
+
+fn member(node: usize, age_s: u32) -> KnownNode {
+    KnownNode {
+        addr: addr(node),
+        member: true,
+        age_s,
+    }
+}
+
+#[test]
+fn a_promise_does_not_outlive_the_restart_of_who_gave_it() {
+    let mut one = expecting(3, &[1, 2], false);
+    one.run_ms(100, &[(1, 10), (2, 12)]);
+    let ballot = one.prepares().expect("all are there");
+    one.say(10, promise(ballot));
+    // The first of the two is started again, and has forgotten.
+    one.seek(record(1), 11);
+    one.say(12, promise(ballot));
+    let said = one.of_founding();
+    assert!(
+        !said
+            .iter()
+            .any(|(_, message)| matches!(message, SlotMessage::Accept { .. })),
+        "{said:?}"
+    );
+    one.run_ms(1_000, &[(1, 11), (2, 12)]);
+    assert!(one.prepares().expect("it tries anew") > ballot);
+}
+
+#[test]
+fn a_promise_is_not_kept_for_whoever_comes_later() {
+    let mut one = expecting(2, &[1], false);
+    one.run_ms(100, &[(1, 10)]);
+    let ballot = one.prepares().expect("both are there");
+    // On a slow path, when the other was not heard for long.
+    one.run_ms(1_500, &[]);
+    one.of_founding();
+    one.say(10, promise(ballot));
+    one.seek(record(1), 11);
+    one.run_ms(100, &[(1, 11)]);
+    let said = one.of_founding();
+    assert!(
+        said.iter()
+            .all(|(_, message)| matches!(message, SlotMessage::Prepare { .. })),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn who_knows_of_a_cluster_votes_for_no_other() {
+    let mut one = expecting(2, &[1, 3], false);
+    one.run_ms(1_000, &[(1, 10)]);
+    one.of_founding();
+    one.say(10, prepare());
+    assert_eq!(one.of_founding().len(), 1, "it promises");
+    let here = Discovery::Here {
+        addr: addr(3),
+        standing: standing(),
+        coordinator: Incarnation(30),
+        coordinator_addr: addr(3),
+    };
+    one.discover(30, here);
+    let mut higher = prepare();
+    if let SlotMessage::Prepare { ballot, .. } = &mut higher {
+        ballot.round = 9;
+    }
+    one.say(10, higher);
+    one.run_ms(300, &[(1, 10)]);
+    assert_eq!(one.of_founding(), []);
+}
+
+#[test]
+fn nobody_is_left_out_of_a_founding_who_has_had_no_time_to_answer() {
+    let mut one = expecting(2, &[1, 2, 3], false);
+    one.run_ms(300, &[(1, 10)]);
+    assert_eq!(one.prepares(), None, "a member may be at one of the others");
+    one.say(10, prepare());
+    assert_eq!(one.of_founding(), [], "and a vote would be as good");
+    one.run_ms(800, &[(1, 10)]);
+    assert!(one.prepares().is_some());
+    // Where nobody listens nobody is waited for.
+    let mut one = expecting(2, &[1, 2], false);
+    one.membership
+        .handle_path_trouble(one.now, addr(2), PathTrouble::Refused);
+    one.run_ms(100, &[(1, 10)]);
+    assert!(one.prepares().is_some());
+}
+
+#[test]
+fn a_locator_that_was_just_started_tells_nobody_that_there_is_no_cluster() {
+    let mut one = expecting(2, &[], true);
+    one.run_ms(100, &[(1, 10)]);
+    one.known(100, Vec::new());
+    one.run_ms(1_000, &[(1, 10)]);
+    one.known(1_100, Vec::new());
+    one.run_ms(1_000, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    one.say(10, prepare());
+    assert_eq!(one.of_founding(), []);
+    one.known(2_100, Vec::new());
+    one.run_ms(1_200, &[(1, 10)]);
+    assert!(one.prepares().is_some(), "every member has had time to register");
+}
+
+#[test]
+fn a_member_that_a_locator_heard_lately_is_looked_for_before_a_cluster_is_founded() {
+    let mut one = expecting(2, &[], true);
+    for _ in 0..4 {
+        one.known(60_000, vec![member(3, 0)]);
+        one.run_ms(500, &[(1, 10)]);
+    }
+    assert_eq!(one.prepares(), None);
+    // It is not there: it was started again, and is a candidate itself.
+    one.run_ms(1_500, &[(1, 10), (3, 33)]);
+    assert!(one.prepares().is_some());
+    // Or it is not heard any more, by the locator either.
+    let mut one = expecting(2, &[], true);
+    for age in 0..8 {
+        one.known(60_000, vec![member(3, age)]);
+        one.run_ms(1_000, &[(1, 10)]);
+    }
+    assert!(one.prepares().is_some());
+    // And nobody waits for ever for what a locator says.
+    let mut one = expecting(2, &[], true);
+    for _ in 0..10 {
+        one.known(60_000, vec![member(3, 0)]);
+        one.run_ms(1_000, &[(1, 10)]);
+    }
+    assert!(one.prepares().is_some());
+}
+
+#[test]
+fn locators_that_were_not_asked_are_not_listened_to() {
+    let mut one = expecting(2, &[1], false);
+    one.known(10, vec![member(3, 0)]);
+    one.run_ms(200, &[(1, 10)]);
+    assert!(one.prepares().is_some());
+    let asked = one
+        .said
+        .iter()
+        .any(|effect| matches!(effect, Effect::Discovery { to, .. } if *to == addr(3)));
+    assert!(!asked);
+}
+
+#[test]
+fn two_nodes_of_one_name_are_one() {
+    let mut one = expecting(2, &[1], false);
+    let mut twin = record(1);
+    twin.name = record(0).name;
+    one.seek(twin.clone(), 10);
+    one.membership
+        .handle_timeout(one.now + std::time::Duration::from_millis(100));
+    one.drain();
+    let ballot = one.prepares().expect("both vote");
+    one.seek(twin, 10);
+    one.say(10, promise(ballot));
+    let refused = one.said.iter().find_map(|effect| match effect {
+        Effect::Event(Event::Refused { reason, fatal: false }) => Some(reason.clone()),
+        _ => None,
+    });
+    let refused = refused.expect("it is said");
+    assert!(
+        refused.contains("both called n0") && refused.contains("another name"),
+        "{refused}"
+    );
+    let accepted = one.of_founding();
+    assert!(
+        !accepted
+            .iter()
+            .any(|(_, message)| matches!(message, SlotMessage::Accept { .. }))
+    );
+}
