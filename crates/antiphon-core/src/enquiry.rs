@@ -4,6 +4,8 @@
 //!   Ask ─► membership: where it stands, what it objects to ─┐
 //!      └─► groups: whose options differ ────────────────────┴─► Answer, to each address that wants one
 //! ```
+//! A locator is asked the same way, and tells whom it knows: whoever has only locators can so ask nodes, too.
+//!
 //! Invariant: an enquiry changes nothing but what is sent back: nobody becomes a candidate, a joiner or a peer by it, so an enquirer
 //! that dies at any moment is missed by nobody.
 //!
@@ -16,7 +18,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_wire::MAX_ADDRESSES;
-use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, MAX_GROUPS_ASKED};
+use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, KnownThere, MAX_GROUPS_ASKED};
 use antiphon_wire::frame::{FrameCodec, Kind, OpenError};
 use antiphon_wire::membership::NodeRecord;
 use antiphon_wire::record::Record;
@@ -27,6 +29,8 @@ use crate::config::MAX_SEEDS;
 use crate::text::printable;
 use crate::{Config, ConfigError, GroupOptions, Node, Time, group, membership};
 
+/// A locator's answer is read up to here.
+const MAX_KNOWN: usize = 128;
 /// Enquiries that a node answers in a second. A connection to where an answer goes stays for ten seconds, so these and their addresses
 /// stay far below the connections that a node may open.
 const MOST_A_SECOND: u32 = 16;
@@ -40,7 +44,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Whether one more may be answered now; if so, it counts.
-    fn allows(&mut self, now: Time) -> bool {
+    pub(crate) fn allows(&mut self, now: Time) -> bool {
         if now.since(self.since) >= Duration::from_secs(1) {
             *self = Self {
                 since: now,
@@ -65,17 +69,28 @@ impl Node {
         };
         answer.groups = self.groups().objections(&ask.groups);
         let own = |to: &SocketAddr| *to == self.config().addr || self.config().further.contains(to);
-        let to: BTreeSet<&SocketAddr> = ask.answer_to.iter().filter(|to| !own(to)).collect();
-        to.into_iter()
-            .map(|to| {
-                let answer = Answer {
-                    to: *to,
-                    ..answer.clone()
-                };
-                (*to, Record::Enquiry(Enquiry::Answer(Box::new(answer))))
-            })
-            .collect()
+        let answers = wanted_at(ask, own).into_iter().map(|to| {
+            let answer = Answer { to, ..answer.clone() };
+            (to, Record::Enquiry(Enquiry::Answer(Box::new(answer))))
+        });
+        answers.collect()
     }
+}
+
+/// Where an answer is to go: to each address once, and to none of one's own.
+pub(crate) fn wanted_at(ask: &Ask, own: impl Fn(&SocketAddr) -> bool) -> BTreeSet<SocketAddr> {
+    let bounded = ask.answer_to.iter().take(MAX_ADDRESSES);
+    bounded.filter(|to| !own(to)).copied().collect()
+}
+
+/// What came to an enquirer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Told {
+    /// A node said what it would say to the one asked about.
+    Node(Box<Answer>),
+    /// A locator said whom it knows.
+    Locator(KnownThere),
 }
 
 /// Asks nodes what they would say to one with these settings. It is no node: it has an incarnation only because frames have a sender.
@@ -139,11 +154,11 @@ impl Enquirer {
         self.ask.seeds
     }
 
-    /// Opens a frame that came to one of the addresses: the answers in it, with the numbers of the nodes asked.
+    /// Opens a frame that came to one of the addresses: the answers in it, with the numbers of the nodes and locators asked.
     ///
     /// # Errors
     /// Why the frame was refused.
-    pub fn open(&mut self, frame: Bytes) -> Result<Vec<(u16, Answer)>, OpenError> {
+    pub fn open(&mut self, frame: Bytes) -> Result<Vec<(u16, Told)>, OpenError> {
         let opened = self.codec.open(frame)?;
         let mut reader = Reader::new(opened.records);
         let mut answers = Vec::new();
@@ -151,8 +166,16 @@ impl Enquirer {
             match Record::decode(&mut reader) {
                 Ok(Record::Enquiry(Enquiry::Answer(answer))) => {
                     let number = answer.nonce.wrapping_sub(self.ask.nonce);
-                    let answer = u16::try_from(number).ok().zip(believable(*answer));
-                    answers.extend(answer);
+                    let answer = believable(*answer).map(|answer| Told::Node(Box::new(answer)));
+                    answers.extend(u16::try_from(number).ok().zip(answer));
+                }
+                Ok(Record::Enquiry(Enquiry::Known(mut known))) => {
+                    let number = known.nonce.wrapping_sub(self.ask.nonce);
+                    known.nodes.truncate(MAX_KNOWN);
+                    known
+                        .nodes
+                        .retain(|node| node.addr.port() != 0 && !node.addr.ip().is_unspecified());
+                    answers.extend(u16::try_from(number).ok().zip(Some(Told::Locator(known))));
                 }
                 Ok(_) => {}
                 // What does not decode makes the rest unreadable.

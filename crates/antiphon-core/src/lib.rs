@@ -63,7 +63,7 @@ mod trail;
 
 pub use antiphon_wire as wire;
 pub use config::*;
-pub use enquiry::Enquirer;
+pub use enquiry::{Enquirer, Told};
 pub use event::*;
 pub use group::MAX_GROUP_MEMBERS;
 pub use group::log::scopes::Tagger;

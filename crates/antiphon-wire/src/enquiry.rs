@@ -4,7 +4,7 @@
 //!   enquirer                                             node
 //!   TCP, preamble «ATPQ», one control frame: Ask ──────►  opens it as any other
 //!        ◄── a notice on the same connection: taken, or why not ([`Notice`]), and its end
-//!        ◄── a control frame to each address of `answer_to`: Answer, as to a peer
+//!        ◄── a control frame to each address of `answer_to`: Answer, as to a peer; from a locator Known
 //! ```
 //! The notice is for those whose frame is refused: it tells a wrong key from another cluster's name. It is the one thing that a
 //! node ever writes on a connection that others dialled, and only on those that ask for it. The answer takes the way that an answer to
@@ -15,7 +15,7 @@
 use std::net::SocketAddr;
 
 use crate::group::GroupTerms;
-use crate::membership::{NodeRecord, Standing};
+use crate::membership::{KnownNode, NodeRecord, Standing};
 use crate::{wire_enum, wire_struct};
 
 /// Groups that one enquiry may ask about.
@@ -29,6 +29,8 @@ wire_enum! {
         Ask = 0 (Box<Ask>),
         /// The answer.
         Answer = 1 (Box<Answer>),
+        /// A locator's answer: whom it knows.
+        Known = 2 (KnownThere),
     }
 }
 
@@ -88,6 +90,21 @@ wire_struct! {
         pub objection: Option<Objection>,
         /// Of the groups asked for that it is in: which would refuse the node, and why.
         pub groups: Vec<(String, String)>,
+    }
+}
+
+wire_struct! {
+    /// What a locator says to an [`Ask`]: what it would say to a newcomer.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct KnownThere {
+        /// That of the question.
+        pub nonce: u64,
+        /// Which of the addresses of `answer_to` this goes to.
+        pub to: SocketAddr,
+        /// For how long it has been listening, in milliseconds.
+        pub up_ms: u32,
+        /// Nodes it has heard of: members first, then the latest heard.
+        pub nodes: Vec<KnownNode>,
     }
 }
 

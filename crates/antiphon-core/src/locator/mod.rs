@@ -15,7 +15,8 @@
 //! # What it answers
 //! To a node without a view: members heard lately, others that wait, and unless there are a few members, also whom it heard
 //! long ago (from before it was started again, if its state was kept). To a member: nodes that wait, and members of other
-//! lineages; so two clusters that were founded under one name meet, and newcomers whose own hints lead nowhere are found.
+//! lineages; so two clusters that were founded under one name meet, and newcomers whose own hints lead nowhere are found. To an enquirer
+//! (`antiphon doctor`): what it would say to a node without a view ([`crate::Enquirer`]).
 //!
 //! # Bounds
 //! [`MAX_LOCATED`] nodes, by address; the one heard longest ago makes room. What was not heard for a day is forgotten. An answer
@@ -38,13 +39,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::enquiry::{Ask, Enquiry, KnownThere};
 use antiphon_wire::frame::{FrameCodec, Kind, OpenError};
 use antiphon_wire::membership::{Discovery, KnownNode, NodeRecord, Standing};
 use antiphon_wire::record::Record;
-use antiphon_wire::{Incarnation, Lineage, Reader, Wire};
+use antiphon_wire::{Incarnation, Lineage, MAX_ADDRESSES, Reader, Wire};
 use bytes::Bytes;
 
 use crate::config::validate_name;
+use crate::enquiry::{Pace, wanted_at};
 use crate::membership::record_is_sound;
 use crate::random::Random;
 use crate::replies::Replies;
@@ -112,6 +115,7 @@ pub struct Locator {
     addr: SocketAddr,
     began: Time,
     replies: Replies,
+    enquiries: Pace,
     codec: FrameCodec,
     known: BTreeMap<SocketAddr, Acquaintance>,
     outputs: VecDeque<Output>,
@@ -146,6 +150,7 @@ impl Locator {
             addr,
             began: now,
             replies: Replies::new(now),
+            enquiries: Pace::default(),
             codec: FrameCodec::new(cluster, key, me),
             known: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -189,6 +194,7 @@ impl Locator {
                     reply,
                     ..
                 })) => seek = Some((node, standing, reply)),
+                Ok(Record::Enquiry(Enquiry::Ask(ask))) => self.asked(now, &ask),
                 // Whoever takes a locator for a node says other things, too.
                 Ok(_) => {}
                 Err(_) => {
@@ -279,10 +285,9 @@ impl Locator {
         if !reply {
             let nodes = self.answer(now, node.addr, member_of);
             self.answered += 1;
-            let up = now.since(self.began).as_millis();
             let answer = Record::Discovery(Discovery::Known {
                 addr: self.addr,
-                up_ms: u32::try_from(up).unwrap_or(u32::MAX),
+                up_ms: self.up_ms(now),
                 nodes,
             });
             self.outputs.push_back(Output::Frame {
@@ -291,6 +296,33 @@ impl Locator {
                 frame: self.codec.seal(Kind::Control, &encode_to_vec(&answer)).into(),
             });
         }
+    }
+
+    /// An enquirer is told what a newcomer would be; nobody is remembered for it.
+    fn asked(&mut self, now: Time, ask: &Ask) {
+        if ask.answer_to.len() > MAX_ADDRESSES || !self.enquiries.allows(now) {
+            self.unanswered += 1;
+            return;
+        }
+        self.answered += 1;
+        let nodes = self.answer(now, ask.node.addr, None);
+        for to in wanted_at(ask, |to| *to == self.addr) {
+            let known = Record::Enquiry(Enquiry::Known(KnownThere {
+                nonce: ask.nonce,
+                to,
+                up_ms: self.up_ms(now),
+                nodes: nodes.clone(),
+            }));
+            self.outputs.push_back(Output::Frame {
+                to,
+                class: Class::Control,
+                frame: self.codec.seal(Kind::Control, &encode_to_vec(&known)).into(),
+            });
+        }
+    }
+
+    fn up_ms(&self, now: Time) -> u32 {
+        u32::try_from(now.since(self.began).as_millis()).unwrap_or(u32::MAX)
     }
 
     /// The nodes that one at this address is told of.

@@ -6,6 +6,7 @@ use antiphon_wire::ViewId;
 use antiphon_wire::codec::decode_all;
 
 use super::*;
+use crate::{Config, Enquirer, Told};
 
 fn addr(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
@@ -25,6 +26,31 @@ fn standing(lineage: u128) -> Standing {
     }
 }
 
+fn record(port: u16) -> NodeRecord {
+    NodeRecord {
+        name: format!("n{port}"),
+        addr: addr(port),
+        further: Vec::new(),
+        metadata: BTreeMap::new(),
+        weight: 1,
+        wire_level: 1,
+        engine: 0,
+        policy: 0,
+    }
+}
+
+fn seek_of(node: NodeRecord, standing: Option<Standing>) -> Discovery {
+    Discovery::Seek {
+        node,
+        seeds: 0,
+        expect: 0,
+        founder: true,
+        standing,
+        others: Vec::new(),
+        reply: false,
+    }
+}
+
 /// A locator, and what speaks to it.
 struct Scene {
     locator: Locator,
@@ -40,25 +66,7 @@ impl Scene {
     }
 
     fn seek(&mut self, now: Time, port: u16, standing: Option<Standing>) -> Vec<KnownNode> {
-        let node = NodeRecord {
-            name: format!("n{port}"),
-            addr: addr(port),
-            further: Vec::new(),
-            metadata: BTreeMap::new(),
-            weight: 1,
-            wire_level: 1,
-            engine: 0,
-            policy: 0,
-        };
-        let seek = Record::Discovery(Discovery::Seek {
-            node,
-            seeds: 0,
-            expect: 0,
-            founder: true,
-            standing,
-            others: Vec::new(),
-            reply: false,
-        });
+        let seek = Record::Discovery(seek_of(record(port), standing));
         let frame = self.voice.seal(Kind::Control, &encode_to_vec(&seek));
         self.locator.handle_frame(now, frame).unwrap();
         let Some(Output::Frame { to, frame, .. }) = self.locator.poll_output() else {
@@ -129,6 +137,58 @@ fn old_addresses_are_told_only_while_too_few_members_are_there() {
     // All of them gone for good: better old ones than none.
     assert_eq!(ports(&scene.seek(at(1000), 5, None)).len(), 5);
     assert!(scene.seek(at(100_000), 6, None).is_empty(), "a day later");
+}
+
+#[test]
+fn an_enquirer_is_told_what_a_newcomer_would_be_and_nobody_remembers_it() {
+    let mut scene = Scene::new();
+    scene.seek(at(1), 1, Some(standing(1)));
+    scene.seek(at(2), 2, None);
+    let mut config = Config::new("c", "new", addr(3));
+    config.found = true;
+    let mut enquirer = Enquirer::new(&config, &[], [1, 2, 3], vec![addr(3), addr(9)]).unwrap();
+    let question = enquirer.question(5);
+    scene.locator.handle_frame(at(3), question).unwrap();
+    let Some(Output::Frame { to, frame, .. }) = scene.locator.poll_output() else {
+        panic!("no answer");
+    };
+    assert_eq!(
+        (to, scene.locator.poll_output()),
+        (addr(3), None),
+        "to the enquirer alone"
+    );
+    let told = enquirer.open(frame.to_bytes()).unwrap();
+    let [(5, Told::Locator(known))] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!((known.up_ms, ports(&known.nodes)), (3_000, vec![1, 2]));
+    assert_eq!(scene.locator.located(at(3)).len(), 2);
+    // However many ask.
+    for _ in 0..1_000 {
+        scene.locator.handle_frame(at(4), enquirer.question(1)).unwrap();
+    }
+    let answers = std::iter::from_fn(|| scene.locator.poll_output()).count();
+    assert!((1..=16).contains(&answers), "{answers}");
+}
+
+#[test]
+fn a_frame_gets_one_answer_and_goes_to_the_addresses_of_a_node_by_turns() {
+    let mut scene = Scene::new();
+    let mut node = record(1);
+    node.further = vec![addr(2), addr(3)];
+    let seek = encode_to_vec(&Record::Discovery(seek_of(node, None)));
+    let mut answered = Vec::new();
+    for second in 0..6 {
+        let frame = scene.voice.seal(Kind::Control, &seek.repeat(300));
+        scene.locator.handle_frame(at(second), frame).unwrap();
+        answered.extend(
+            std::iter::from_fn(|| scene.locator.poll_output()).map(|output| match output {
+                Output::Frame { to, .. } => to.port(),
+                other => panic!("{other:?}"),
+            }),
+        );
+    }
+    assert_eq!(answered, [1, 2, 3, 1, 2, 3]);
 }
 
 #[test]

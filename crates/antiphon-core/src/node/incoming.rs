@@ -172,7 +172,9 @@ impl Node {
                 }
             }
             // Nodes do not ask.
-            Record::Enquiry(Enquiry::Answer(_)) => self.counters.records_misaddressed += 1,
+            Record::Enquiry(Enquiry::Answer(_) | Enquiry::Known(_)) => {
+                self.counters.records_misaddressed += 1
+            }
             Record::Beat(beat) if beat.to != self.me => self.counters.records_misaddressed += 1,
             Record::Beat(beat) => self.routes.handle_beat(sender, &beat),
             Record::Relay { to, frame } => self.pass_on(origin, &to, &frame),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use antiphon_core::inspection::State;
 use antiphon_core::wire::Evidence;
 use antiphon_core::wire::enquiry::Answer;
-use antiphon_core::{Config, EngineKind, Enquirer, Event, GroupOptions, Order, WhyEntry};
+use antiphon_core::{Config, EngineKind, Enquirer, Event, GroupOptions, Order, Told, WhyEntry};
 
 use super::cluster::{Cluster, addr};
 use super::{SOON, formed, grouped};
@@ -44,7 +44,10 @@ fn ask(cluster: &mut Cluster, host: usize, enquirer: &mut Enquirer) -> Answer {
         panic!("{answers:?}");
     };
     assert_eq!(usize::from(*number), host);
-    answer.clone()
+    match answer {
+        Told::Node(answer) => (**answer).clone(),
+        other => panic!("a node answers as a locator: {other:?}"),
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every message of the membership layer.
 
-use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, Objection};
+use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, KnownThere, Objection};
 use antiphon_wire::group::GroupTerms;
 use antiphon_wire::membership::{
     AcceptedValue, Ayes, Ballot, Certificate, Change, Discovery, Gone, Heartbeat, KnownNode, LifelineRecord,
@@ -283,7 +283,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
     discovery.into_iter().chain(heartbeats).chain(enquiries).collect()
 }
 
-fn enquiries() -> [(&'static str, Enquiry); 4] {
+fn enquiries() -> [(&'static str, Enquiry); 5] {
     let terms = GroupTerms {
         order: 1,
         window_bytes: 1 << 20,
@@ -344,6 +344,19 @@ fn enquiries() -> [(&'static str, Enquiry); 4] {
         (
             "answer of a member to an enquiry",
             Enquiry::Answer(Box::new(member)),
+        ),
+        (
+            "enquiry answered by a locator",
+            Enquiry::Known(KnownThere {
+                nonce: 7,
+                to: "[2001:db8::9]:7400".parse().expect("an address"),
+                up_ms: 61_000,
+                nodes: vec![KnownNode {
+                    addr: "10.0.0.1:7400".parse().expect("an address"),
+                    member: true,
+                    age_s: 2,
+                }],
+            }),
         ),
     ]
 }

@@ -267,6 +267,25 @@ fn seeds_that_are_ready_and_those_that_are_missing_make_the_verdict() {
     );
 }
 
+/// A locator that is ready.
+fn locator(bench: &Bench, addr: SocketAddr) -> Ended {
+    let mut locator = bench.program();
+    locator.args([
+        "locator",
+        "--cluster",
+        "tea",
+        "--json",
+        "--bind",
+        &addr.to_string(),
+    ]);
+    let mut locator = Ended(locator.stdout(Stdio::piped()).spawn().unwrap());
+    let lines = lines_of(locator.0.stdout.take().unwrap());
+    assert_eq!(lines.recv_timeout(PATIENCE).unwrap()["event"], "ready");
+    // What it prints later nobody reads.
+    std::thread::spawn(move || lines.into_iter().for_each(drop));
+    locator
+}
+
 #[test]
 fn sources_and_locators_are_looked_at_and_whoever_is_found_is_asked() {
     let bench = Bench::new();
@@ -275,19 +294,7 @@ fn sources_and_locators_are_looked_at_and_whoever_is_found_is_asked() {
     std::fs::write(&file, format!("{}\n{} # not running\n", addrs[1], addrs[2])).unwrap();
     let source = format!("file:{}", file.display());
     let _second = bench.node("b", addrs[1], &format!("--seeds {source} --expect 2"));
-    let mut locator = bench.program();
-    locator.args([
-        "locator",
-        "--cluster",
-        "tea",
-        "--json",
-        "--bind",
-        &addrs[3].to_string(),
-    ]);
-    let mut locator = Ended(locator.stdout(Stdio::piped()).spawn().unwrap());
-    let lines = lines_of(locator.0.stdout.take().unwrap());
-    assert_eq!(lines.recv_timeout(PATIENCE).unwrap()["event"], "ready");
-
+    let _locator = locator(&bench, addrs[3]);
     let missing = format!("file:{}.none", file.display());
     let told = doctor(
         &bench,
@@ -313,6 +320,67 @@ fn sources_and_locators_are_looked_at_and_whoever_is_found_is_asked() {
     assert_eq!(told.verdict["gets_in"], true, "{told}");
     let verdict = told.verdict["text"].as_str().unwrap();
     assert!(verdict.contains("2 of the 2 expected are ready"), "{told}");
+}
+
+#[test]
+fn a_cluster_that_only_a_locator_knows_is_found_and_asked() {
+    let bench = Bench::new();
+    let addrs = free_addrs(4);
+    let _locator = locator(&bench, addrs[3]);
+    let with_locator = format!("--locators {} --expect 2", addrs[3]);
+    let new = format!(
+        "--cluster tea --name new --bind {} --profile local --locators {} --expect 3",
+        addrs[2], addrs[3]
+    );
+    let told = doctor(&bench, &new);
+    let text = |step: &Value| step["text"].as_str().unwrap().to_owned();
+    let knows = told.step("locator", "warning");
+    assert!(
+        text(knows).contains("knows 0 members and 0 other nodes"),
+        "{told}"
+    );
+    assert_eq!(told.verdict["gets_in"], false, "{told}");
+
+    let nodes = [
+        bench.node("a", addrs[0], &with_locator),
+        bench.node("b", addrs[1], &with_locator),
+    ];
+    for node in &nodes {
+        node.view_of(2);
+    }
+    // Members tell their locator within a moment that they are members now.
+    let expects = |told: &Told| {
+        let steps = told.steps.iter().filter(|step| step["step"] == "locator");
+        steps
+            .filter_map(|step| step["text"].as_str())
+            .any(|text| text.contains("knows 2 members"))
+    };
+    let mut told = doctor(&bench, &new);
+    let until = std::time::Instant::now() + PATIENCE;
+    while !expects(&told) && std::time::Instant::now() < until {
+        told = doctor(&bench, &new);
+    }
+    assert!(expects(&told), "{told}");
+    let asked = |addr: &SocketAddr| {
+        let mut steps = told.steps.iter();
+        steps.any(|step| step["step"] == "verdict" && step["subject"] == addr.to_string())
+            || told
+                .steps
+                .iter()
+                .any(|step| step["step"] == "answer" && step["subject"] == addr.to_string())
+    };
+    assert!(asked(&addrs[0]) && asked(&addrs[1]), "{told}");
+    // It expects another number; that concerns founders only.
+    assert_eq!(
+        (told.code, &told.verdict["gets_in"]),
+        (Some(0), &true.into()),
+        "{told}"
+    );
+    let verdict = told.verdict["text"].as_str().unwrap();
+    assert!(
+        verdict.contains("the cluster is there") && verdict.contains("of 2 members"),
+        "{told}"
+    );
 }
 
 #[test]

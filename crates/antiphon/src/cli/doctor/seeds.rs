@@ -3,9 +3,9 @@
 //! ```text
 //!   each address ── enquiry ──► notice: taken, or why not          steps: reach, version, cluster, key
 //!                               answers, at the addresses of this node   steps: answer, wire level, engine, verdict, groups
-//!   whoever admits nodes and is no seed is asked the same way afterwards
+//!   whoever a locator knows, then whoever admits nodes, and was not asked, is asked the same way afterwards
 //! ```
-//! A locator takes the question, which shows that it is one of this cluster, and has no answer to it.
+//! A locator answers with whom it knows.
 //! A node may lose an answer: it has just tried in vain to reach the node that is not running here. So whoever took the question and
 //! has not answered is asked again, a few times.
 
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use antiphon_core::wire::enquiry::{Answer, Notice, Verdict};
-use antiphon_core::{Enquirer, GroupOptions};
+use antiphon_core::wire::enquiry::{Answer, KnownThere, Notice, Verdict};
+use antiphon_core::{Enquirer, GroupOptions, Told};
 use antiphon_net::tcp::{Reached, TcpConfig, TcpTransport, enquire};
 use antiphon_net::udp::{Greeted, greet};
 use antiphon_net::{Input, Inputs};
@@ -32,6 +32,8 @@ use crate::cli::settings::Settings;
 const ROUNDS: u32 = 3;
 /// Addresses asked at most.
 const MAX_ASKED: usize = 512;
+/// Addresses asked at most of those that one locator knows.
+const MAX_TOLD: usize = 64;
 /// Inputs taken at a time.
 const INPUTS: usize = 64;
 
@@ -45,6 +47,8 @@ pub(super) struct Asked {
     pub(super) locator: bool,
     pub(super) reached: Option<Reached>,
     pub(super) answer: Option<Answer>,
+    /// What a locator said.
+    pub(super) known: Option<KnownThere>,
     /// The addresses of this node at which answers came.
     pub(super) arrived: BTreeSet<SocketAddr>,
 }
@@ -57,6 +61,7 @@ impl Asked {
             locator: false,
             reached: None,
             answer: None,
+            known: None,
             arrived: BTreeSet::new(),
         }
     }
@@ -75,10 +80,10 @@ impl Asked {
         }
     }
 
-    /// Whether it is a node that has the question.
+    /// Whether somebody there has the question.
     fn took_it(&self) -> bool {
-        let taken = |notice: &Notice| notice.verdict == Verdict::Taken;
-        !self.locator && self.notice().is_some_and(taken)
+        self.notice()
+            .is_some_and(|notice| notice.verdict == Verdict::Taken)
     }
 }
 
@@ -96,9 +101,15 @@ pub(super) struct Enquiries {
     pub(super) seeds: u64,
     /// Whether this node would be one of those that found the cluster.
     pub(super) founder: bool,
+    /// Where a number of nodes is expected: the place of the next one that is found.
+    next_place: Option<usize>,
     /// Seeds that are not this node itself.
     pub(super) others: usize,
     pub(super) asked: Vec<Asked>,
+    /// Where this node would be, or is.
+    own: BTreeSet<SocketAddr>,
+    /// Without a key and leave to trust the network, a node asks nobody beyond loopback.
+    confined: bool,
 }
 
 #[derive(Debug)]
@@ -144,7 +155,7 @@ impl Enquiries {
             }
         }
         let mut known: BTreeSet<SocketAddr> = asked.iter().map(|asked: &Asked| asked.addr).collect();
-        known.extend(own);
+        known.extend(&own);
         for (number, addr) in found.nodes.iter().enumerate() {
             if known.insert(*addr) {
                 let place = settings.expect.map(|_| settings.seeds.len() + number);
@@ -154,6 +165,7 @@ impl Enquiries {
         let locators = found.locators.iter().filter(|addr| known.insert(**addr));
         asked.extend(locators.map(|addr| Asked::locator(*addr)));
         asked.truncate(MAX_ASKED);
+        let reached_at = port.reached_at.clone();
         Ok(Self {
             cluster: settings.cluster.clone(),
             key: settings
@@ -171,32 +183,48 @@ impl Enquiries {
             seeds: enquirer.seeds(),
             founder: enquirer.founder(),
             others,
+            next_place: settings.expect.map(|_| settings.seeds.len() + found.nodes.len()),
             enquirer,
             asked,
+            own: own.into_iter().chain(reached_at).collect(),
+            confined: settings.key.is_none() && !settings.insecure,
         })
     }
 
     /// Asks all, and tells what came.
     pub(super) async fn run(&mut self, report: &mut Report) {
         self.ask(0).await;
-        let seeds = self.asked.len();
-        let known: BTreeSet<SocketAddr> = self.asked.iter().map(|asked| asked.addr).collect();
-        let coordinators: BTreeSet<SocketAddr> = self
-            .asked
-            .iter()
+        let told: BTreeSet<SocketAddr> = (self.asked.iter().filter_map(|asked| asked.known.as_ref()))
+            .flat_map(|known| known.nodes.iter().take(MAX_TOLD))
+            .map(|node| node.addr)
+            .filter(|addr| !self.confined || addr.ip().to_canonical().is_loopback())
+            .collect();
+        self.ask_more(told, true).await;
+        let coordinators: BTreeSet<SocketAddr> = (self.asked.iter())
             .filter_map(|asked| asked.answer.as_ref()?.coordinator.as_ref())
             .map(|(_, addr)| *addr)
-            .filter(|addr| !known.contains(addr) && !self.port.reached_at.contains(addr))
             .collect();
-        self.asked
-            .extend(coordinators.into_iter().map(|addr| Asked::new(addr, None)));
-        if self.asked.len() > seeds {
-            self.ask(seeds).await;
-        }
+        self.ask_more(coordinators, false).await;
         for asked in &self.asked {
             self.tell(report, asked);
         }
         self.greet(report).await;
+    }
+
+    /// Asks those of these that were not asked; whether they count where a number of nodes is expected.
+    async fn ask_more(&mut self, addrs: BTreeSet<SocketAddr>, count: bool) {
+        let first = self.asked.len();
+        for addr in addrs {
+            let known = self.asked.iter().any(|asked| asked.addr == addr) || self.own.contains(&addr);
+            if !known && self.asked.len() < MAX_ASKED {
+                let place = self.next_place.as_mut().filter(|_| count);
+                let place = place.map(|place| std::mem::replace(place, *place + 1));
+                self.asked.push(Asked::new(addr, place));
+            }
+        }
+        if self.asked.len() > first {
+            self.ask(first).await;
+        }
     }
 
     /// Asks those from this one on, until they have answered or the time is over.
@@ -268,11 +296,20 @@ impl Enquiries {
                         connection.accepted();
                         for (number, answer) in answers {
                             // Whoever answers says where to; only what was asked for shows that a way is open.
+                            let to = match &answer {
+                                Told::Node(answer) => answer.to,
+                                Told::Locator(known) => known.to,
+                                _ => continue,
+                            };
                             if let Some(asked) = self.asked.get_mut(usize::from(number))
-                                && self.port.reached_at.contains(&answer.to)
+                                && self.port.reached_at.contains(&to)
                             {
-                                asked.arrived.insert(answer.to);
-                                asked.answer = Some(answer);
+                                asked.arrived.insert(to);
+                                match answer {
+                                    Told::Node(answer) if !asked.locator => asked.answer = Some(*answer),
+                                    Told::Locator(known) if asked.locator => asked.known = Some(known),
+                                    _ => {}
+                                }
                             }
                         }
                     }
@@ -292,7 +329,11 @@ impl Enquiries {
             ));
         }
         let mut greeting = JoinSet::new();
-        for asked in self.asked.iter().filter(|asked| asked.took_it()) {
+        for asked in self
+            .asked
+            .iter()
+            .filter(|asked| asked.took_it() && !asked.locator)
+        {
             let (to, from, within) = (asked.addr, self.port.reached_at[0], self.within);
             greeting.spawn(async move { (to, greet(to, from, within).await) });
         }

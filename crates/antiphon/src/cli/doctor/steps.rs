@@ -1,7 +1,7 @@
 //! What came of asking one address, step by step: whether a node is there, whether it is one of this cluster, and what it says.
 
 use antiphon_core::EngineKind;
-use antiphon_core::wire::enquiry::{Answer, Notice, Verdict};
+use antiphon_core::wire::enquiry::{Answer, KnownThere, Notice, Verdict};
 use antiphon_core::wire::frame::WIRE_VERSION;
 use antiphon_core::wire::membership::WIRE_LEVEL;
 use antiphon_net::tcp::Reached;
@@ -34,7 +34,10 @@ impl Enquiries {
             ),
         ));
         if asked.locator {
-            return;
+            return report.add(match &asked.known {
+                Some(known) => known_there(asked, known),
+                None => self.no_answer(asked),
+            });
         }
         let Some(answer) = &asked.answer else {
             return report.add(self.no_answer(asked));
@@ -308,6 +311,22 @@ fn standing(answer: &Answer) -> String {
 }
 
 /// What something that is no node said, as far as it can be printed.
+/// Whom a locator knows.
+fn known_there(asked: &Asked, known: &KnownThere) -> Step {
+    let members = known.nodes.iter().filter(|node| node.member).count();
+    let others = known.nodes.len() - members;
+    let up = antiphon::console::ago(known.up_ms.into());
+    let text = format!("runs for {up}, and knows {members} members and {others} other nodes");
+    match known.nodes.is_empty() {
+        false => Step::ok("locator", asked.addr, text),
+        true => Step::warning(
+            "locator",
+            asked.addr,
+            format!("{text}: nodes that are to be found by it need this address among their --locators"),
+        ),
+    }
+}
+
 fn shown(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.escape_ascii())
 }

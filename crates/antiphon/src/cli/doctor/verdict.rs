@@ -133,9 +133,12 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
         true => ", this one included",
         false => "; this one is not among them, and only joins",
     };
+    let nobody_known =
+        (enquiries.asked.iter().filter_map(|asked| asked.known.as_ref())).any(|known| known.nodes.is_empty());
     let so_far = match answers().next() {
         Some(_) => "no cluster yet",
-        None => "no seed could be asked",
+        None if nobody_known => "the locators know nobody yet",
+        None => "no other node could be asked",
     };
     match ready >= needed {
         true => report.verdict(
