@@ -170,11 +170,6 @@ impl Messages {
         self.run.first
     }
 
-    /// What they take where they lie, about.
-    pub(crate) fn bytes(&self) -> usize {
-        self.run.block.bytes().len()
-    }
-
     /// The payloads where they lie, without taking them out: nothing is copied or counted.
     pub fn payloads(&self) -> impl Iterator<Item = &[u8]> {
         self.run.block.iter()

@@ -183,16 +183,11 @@ pub(crate) struct Wake {
 
 impl Wake {
     pub(crate) fn group(&self, group: GroupHandle) {
-        self.list(group);
-        self.notify.notify_one();
-    }
-
-    /// It is enough if the driver looks in its next turn.
-    pub(crate) fn list(&self, group: GroupHandle) {
         self.groups
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(group);
+        self.notify.notify_one();
     }
 
     pub(crate) fn take(&self) -> Vec<GroupHandle> {

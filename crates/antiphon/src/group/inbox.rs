@@ -23,8 +23,6 @@ pub(super) struct Inbox {
     notices: usize,
     /// Messages taken by the application whose credit the driver has not returned yet.
     consumed: u64,
-    /// Bytes of them, about.
-    consumed_bytes: usize,
     /// Nothing more will come.
     pub(super) ended: bool,
 }
@@ -43,7 +41,7 @@ impl Inbox {
     pub(super) fn pop_run(&mut self) -> Option<Run> {
         let run = self.runs.pop_front()?;
         match &run {
-            Run::Messages(messages) => self.took(messages.len() as u64, messages.bytes()),
+            Run::Messages(messages) => self.took(messages.len() as u64),
             Run::Event(_) => self.notices -= 1,
         }
         Some(run)
@@ -56,7 +54,7 @@ impl Inbox {
             if messages.len() == 0 {
                 self.runs.pop_front();
             }
-            self.took(1, message.payload.len());
+            self.took(1);
             return Some(Event::Message(message));
         }
         match self.pop_run()? {
@@ -65,20 +63,17 @@ impl Inbox {
         }
     }
 
-    fn took(&mut self, messages: u64, bytes: usize) {
+    fn took(&mut self, messages: u64) {
         self.messages -= messages;
         self.consumed += messages;
-        self.consumed_bytes += bytes;
     }
 
     pub(super) fn take_consumed(&mut self) -> u64 {
-        self.consumed_bytes = 0;
         std::mem::take(&mut self.consumed)
     }
 
-    /// Messages, and about how many bytes, whose credit is to be returned.
-    pub(super) fn consumed(&self) -> (u64, usize) {
-        (self.consumed, self.consumed_bytes)
+    pub(super) fn has_consumed(&self) -> bool {
+        self.consumed > 0
     }
 
     pub(super) fn len(&self) -> usize {

@@ -19,10 +19,6 @@ use super::outbox::{Limits, Outbox, Payload};
 use crate::cluster::Wake;
 use crate::{Error, Event, Progress, Scope, SendError};
 
-/// The part of a window whose credit is returned at once: far less than what a sender that waits for credit must be told of, which is an
-/// eighth.
-const MUCH_OF_WINDOW: usize = 16;
-
 /// Whether this node may send to the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Membership {
@@ -52,10 +48,6 @@ pub(crate) struct GroupShared {
     room: Notify,
     /// Whether the driver already knows that there is something to do.
     woken: AtomicBool,
-    /// Whether it will see so in its next turn, whenever that is.
-    listed: AtomicBool,
-    /// Credit for so many bytes is returned at once.
-    much: usize,
     abandoned: AtomicBool,
 }
 
@@ -83,17 +75,14 @@ impl GroupShared {
         into.len() - before
     }
 
-    /// Reads, and tells the driver if that made credit: at once if it is much, or if a view waits for it, otherwise when it comes round. It does
-    /// soon: a message that has arrived is acknowledged within milliseconds, and then with what was read meanwhile.
+    /// Reads, and tells the driver if that made credit.
     fn read<T>(&self, wake: &Wake, read: impl FnOnce(&mut Inbox) -> T) -> T {
         let mut inbox = self.inbox();
         let read = read(&mut inbox);
-        let (messages, bytes) = inbox.consumed();
+        let consumed = inbox.has_consumed();
         drop(inbox);
-        if bytes >= self.much || messages > 0 && *self.membership.borrow() != Membership::Member {
+        if consumed {
             self.wake(wake);
-        } else if messages > 0 && !self.listed.swap(true, Ordering::AcqRel) {
-            wake.list(self.handle);
         }
         read
     }
@@ -211,15 +200,12 @@ impl GroupShared {
             outbox: Mutex::new(Outbox::new(limits, options.order == Order::Scoped)),
             room: Notify::new(),
             woken: AtomicBool::new(false),
-            listed: AtomicBool::new(false),
-            much: options.window_bytes as usize / MUCH_OF_WINDOW,
             abandoned: AtomicBool::new(false),
         }
     }
 
     /// From here on a wake-up comes again for what is added later.
     pub(crate) fn clear_wake(&self) {
-        self.listed.store(false, Ordering::Release);
         self.woken.store(false, Ordering::Release);
     }
 
@@ -362,96 +348,5 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.shared.outbox().stop_waiting(self.ticket);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
-
-    use antiphon_core::wire::{GroupViewId, Incarnation, ViewId};
-
-    use super::*;
-    use crate::{Member, Messages};
-
-    const HANDLE: GroupHandle = GroupHandle(1);
-    const SENDER: Incarnation = Incarnation(7);
-
-    fn arrive(shared: &GroupShared, payload: &[u8]) {
-        let sender = Arc::new(Member {
-            incarnation: SENDER,
-            name: "n".to_owned(),
-            addr: ([127, 0, 0, 1], 1).into(),
-            further: Vec::new(),
-            metadata: BTreeMap::new(),
-            weight: 1,
-        });
-        let node = ViewId { epoch: 1, counter: 1 };
-        let messages = antiphon_core::Messages {
-            view: GroupViewId {
-                node,
-                number: 1,
-                k: 1,
-            },
-            sender: SENDER,
-            first: 1,
-            block: Block::large(Bytes::copy_from_slice(payload)),
-            ticket: None,
-        };
-        shared.deliver(Run::Messages(Messages::new(messages, sender)));
-    }
-
-    /// Whether the driver was woken since the last time.
-    fn was_woken(wake: &Wake) -> bool {
-        let mut woken = pin!(wake.notify.notified());
-        woken.as_mut().enable()
-    }
-
-    #[test]
-    fn little_that_was_read_waits_for_the_drivers_next_turn_and_much_wakes_it() {
-        let (shared, wake) = (
-            GroupShared::new("g".to_owned(), HANDLE, &GroupOptions::default()),
-            Wake::default(),
-        );
-        shared.set_membership(Membership::Member);
-        for _ in 0..3 {
-            arrive(&shared, b"little");
-            assert!(shared.take_one(&wake).is_some());
-        }
-        assert!(!was_woken(&wake));
-        assert_eq!(wake.take(), [HANDLE], "once, however often was read");
-        shared.clear_wake();
-        assert_eq!(shared.take_consumed(), 3);
-
-        let much = vec![0; GroupOptions::default().window_bytes as usize / MUCH_OF_WINDOW];
-        arrive(&shared, b"little");
-        arrive(&shared, &much);
-        shared.take_one(&wake);
-        assert!(!was_woken(&wake));
-        shared.take_one(&wake);
-        assert!(was_woken(&wake));
-
-        shared.clear_wake();
-        wake.take();
-        assert_eq!(shared.take_consumed(), 2);
-        shared.set_membership(Membership::Joining);
-        arrive(&shared, b"little");
-        shared.take_one(&wake);
-        assert!(was_woken(&wake), "a view may wait for all to be read");
-    }
-
-    #[test]
-    fn what_is_sent_wakes_the_driver_also_while_it_is_to_look_in_its_next_turn() {
-        let (shared, wake) = (
-            GroupShared::new("g".to_owned(), HANDLE, &GroupOptions::default()),
-            Wake::default(),
-        );
-        shared.set_membership(Membership::Member);
-        arrive(&shared, b"little");
-        shared.take_one(&wake);
-        assert!(!was_woken(&wake));
-        let sent = shared.accept(Payload::Borrowed(b"m"), Level::Agreed, None, &wake);
-        assert!(sent.is_ok() && was_woken(&wake));
     }
 }
