@@ -521,3 +521,41 @@ async fn connections_that_carried_nothing_for_long_are_closed_and_the_next_frame
     }
     assert_eq!(a.counters().frames_dropped, 0);
 }
+
+/// Whoever writes, and however often the connection was used before.
+#[tokio::test]
+async fn connections_that_were_used_again_are_closed_when_that_is_long_ago() {
+    let timeout = Duration::from_millis(300);
+    for content in ["little", &"much".repeat(2000)] {
+        let (mut a, _a_inputs, _) = tcp("127.0.0.1:0", |config| {
+            config.idle_timeout = timeout;
+            config.idle_control_timeout = timeout;
+        });
+        let (b, mut b_inputs, b_addr) = tcp("127.0.0.1:0", |_| {});
+        let mut sealer = codec(1);
+        for _ in 0..6 {
+            send(
+                &mut a,
+                b_addr,
+                Class::Bulk,
+                frame(&mut sealer, Kind::Bulk, content),
+            );
+            wait_for(&mut b_inputs, |input| {
+                let Input::Frames { connection, .. } = input else {
+                    return None;
+                };
+                connection.accepted();
+                Some(())
+            })
+            .await;
+            tokio::time::sleep(timeout / 3).await;
+            assert_eq!(a.counters().connections, 1, "it is in use");
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while a.counters().connections + b.counters().connections > 0 {
+            assert!(Instant::now() < deadline, "it stays open: {:?}", a.counters());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(a.counters().frames_dropped, 0);
+    }
+}

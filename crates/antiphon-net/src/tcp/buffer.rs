@@ -120,6 +120,8 @@ impl ReadBuffers {
     fn has_read(&mut self, read: usize, wanted: usize) {
         let room = if read >= wanted {
             self.room * 2
+        } else if read < SMALL_READ_BYTES {
+            *READ_BYTES.start()
         } else {
             self.room.min(read * 8)
         };
@@ -174,5 +176,51 @@ mod tests {
             decoder.buffer().clear();
         }
         assert_eq!((buffers.room, buffers.spent.len()), (*READ_BYTES.start(), 0));
+    }
+
+    /// Reads once what `stream` has; gives how much.
+    fn poll(buffers: &mut ReadBuffers, decoder: &mut StreamDecoder, mut stream: &[u8]) -> usize {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        match buffers.poll_read(&mut stream, decoder, &mut cx) {
+            Poll::Ready(Ok(read)) => read,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_small_is_read_into_memory_of_its_own_size_also_after_a_burst() {
+        let (mut buffers, mut decoder) = (ReadBuffers::new(), StreamDecoder::new());
+        let bytes = vec![7; 1 << 20];
+        for _ in 0..3 {
+            assert_eq!(poll(&mut buffers, &mut decoder, &bytes[..3000]), 3000);
+            assert!(
+                decoder.buffer().capacity() < 4000,
+                "{}",
+                decoder.buffer().capacity()
+            );
+            buffers.pause(&mut decoder);
+            decoder = StreamDecoder::new();
+            // As much as goes by the stack: there is more.
+            assert_eq!(poll(&mut buffers, &mut decoder, &bytes), SMALL_READ_BYTES);
+            decoder = StreamDecoder::new();
+            assert!(poll(&mut buffers, &mut decoder, &bytes) > SMALL_READ_BYTES);
+            decoder = StreamDecoder::new();
+            assert_eq!(poll(&mut buffers, &mut decoder, &bytes[..3000]), 3000);
+            decoder = StreamDecoder::new();
+        }
+        assert_eq!(poll(&mut buffers, &mut decoder, &[]), 0, "the end");
+    }
+
+    #[test]
+    fn the_rest_of_a_large_frame_is_not_read_in_small_pieces() {
+        let (mut buffers, mut decoder) = (ReadBuffers::new(), StreamDecoder::new());
+        let mut stream = (50_000_u32).to_le_bytes().to_vec();
+        stream.resize(50_004, 7);
+        assert_eq!(poll(&mut buffers, &mut decoder, &stream[..100]), 100);
+        assert_eq!(
+            poll(&mut buffers, &mut decoder, &stream[100..]),
+            stream.len() - 100
+        );
+        assert_eq!(decoder.missing(), 0);
     }
 }

@@ -183,6 +183,8 @@ pub struct TcpTransport {
     caster: Option<Caster>,
 }
 
+/// Connections that the driver writes to itself at the end of a turn: beyond it tasks write, which may do so while it goes on.
+const DIRECT_WRITES: usize = 16;
 /// Addresses with an outbound queue at one time.
 const MAX_OUTBOUND: usize = 4096;
 
@@ -255,12 +257,18 @@ impl TcpTransport {
                 self.common.refusals.not_loopback(to);
                 return None;
             }
-            self.outbound.retain(|_, outbound| outbound.is_open());
+            let old = self.outbound.get_mut(&(to, class));
+            let fresh = old.map(Outbound::take_fresh).unwrap_or_default();
+            // The frames of those that have closed in this turn find that out when they are flushed.
+            self.outbound
+                .retain(|_, outbound| outbound.is_open() || outbound.has_fresh());
             if self.outbound.len() >= MAX_OUTBOUND {
+                self.common.counters.dropped(fresh.len() as u64);
                 return None;
             }
-            self.outbound
-                .insert((to, class), Outbound::spawn(self.common.clone(), to, class));
+            let mut outbound = Outbound::spawn(self.common.clone(), to, class);
+            outbound.adopt(fresh);
+            self.outbound.insert((to, class), outbound);
         }
         self.outbound.get_mut(&(to, class))
     }
@@ -291,11 +299,26 @@ impl Transport for TcpTransport {
     }
 
     fn flush(&mut self) {
-        for key in self.fresh.drain(..) {
-            // One that has closed meanwhile has lost what it had.
-            if let Some(outbound) = self.outbound.get_mut(&key) {
-                self.common.counters.dropped(outbound.flush());
+        let mut writes = DIRECT_WRITES;
+        for (to, class) in std::mem::take(&mut self.fresh) {
+            let Some(outbound) = self.outbound.get_mut(&(to, class)) else {
+                continue;
+            };
+            let (wrote, refused) = outbound.flush(writes > 0);
+            writes -= usize::from(wrote);
+            if refused.is_empty() {
+                continue;
             }
+            // They meet a connection of their own, as what comes later does.
+            let mut lost = refused.len() as u64;
+            if let Some(next) = self.outbound(to, class) {
+                lost -= refused
+                    .into_iter()
+                    .map(|frame| u64::from(next.push(frame, Duration::ZERO)))
+                    .sum::<u64>();
+                lost += next.flush(false).1.len() as u64;
+            }
+            self.common.counters.dropped(lost);
         }
     }
 

@@ -64,7 +64,7 @@ pub(super) struct Outbound {
 }
 
 #[derive(Debug)]
-struct Queued {
+pub(super) struct Queued {
     frame: Frame,
     /// An injected delay: not to leave earlier.
     due: Option<Instant>,
@@ -139,21 +139,36 @@ impl Outbound {
         true
     }
 
+    /// What waits to be flushed, for another connection.
+    pub(super) fn take_fresh(&mut self) -> Vec<Queued> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// Takes what another connection was to send.
+    pub(super) fn adopt(&mut self, fresh: Vec<Queued>) {
+        let bytes = fresh.iter().map(|queued| queued.frame.len()).sum();
+        self.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.fresh = fresh;
+    }
+
     /// Whether something waits to be flushed.
     pub(super) fn has_fresh(&self) -> bool {
         !self.fresh.is_empty()
     }
 
-    /// Writes what was taken, or leaves it to the task. Returns how many frames were lost.
-    pub(super) fn flush(&mut self) -> u64 {
+    /// Writes what was taken, if it may and that is little, or leaves it to the task. Whether it wrote, and what is refused since the connection has
+    /// just ended for want of use.
+    pub(super) fn flush(&mut self, may_write: bool) -> (bool, Vec<Frame>) {
         let bytes: usize = self.fresh.iter().map(|queued| queued.frame.len()).sum();
         let mut batch = Batch::default();
         self.fresh.drain(..).for_each(|queued| batch.push(queued));
         let mut line = lock(&self.line);
-        if let Some(stream) = line.stream.as_ref().filter(|_| !line.busy)
+        let mut wrote = false;
+        if let Some(stream) = line.stream.as_ref().filter(|_| may_write && !line.busy)
             && bytes <= DIRECT_BYTES
             && batch.frames.iter().all(|(queued, _)| queued.due.is_none())
         {
+            wrote = true;
             // What is left the task writes, or meets the end of the connection with.
             match stream.try_write_vectored(&batch.slices(Instant::now())) {
                 Ok(written) => batch.advance(written),
@@ -163,18 +178,17 @@ impl Outbound {
             line.used = Instant::now();
         }
         let mut left = 0;
-        let mut lost = 0;
+        let mut refused = Vec::new();
         line.busy |= !batch.frames.is_empty();
         for queued in batch.into_rest() {
             let length = queued.frame.len();
             match self.queue.try_send(queued) {
                 Ok(()) => left += length,
-                // The connection has just ended for want of use.
-                Err(_) => lost += 1,
+                Err(error) => refused.push(error.into_inner().frame),
             }
         }
         self.queued_bytes.fetch_sub(bytes - left, Ordering::AcqRel);
-        lost
+        (wrote, refused)
     }
 
     /// The round trip of the present connection as the system measured it; none without a connection, or where the system does not say.
@@ -184,7 +198,7 @@ impl Outbound {
 
     /// Takes no more frames; the task ends when those it has are sent.
     pub(super) fn finish(mut self) -> AbortOnDrop {
-        self.flush();
+        self.flush(false);
         self.task
     }
 }
@@ -330,13 +344,17 @@ impl Path {
         let mut idle = pin!(tokio::time::sleep(idle_timeout));
         loop {
             let written = self.write(stream, batch).await;
-            self.queued_bytes.fetch_sub(batch.take_bytes(), Ordering::AcqRel);
+            let bytes = batch.take_bytes();
+            self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
             if let Err(error) = written {
                 return End::Trouble(trouble(&error));
             }
             {
                 let mut line = lock(&self.line);
-                line.used = Instant::now();
+                // Not for a ring of the timer below, which would else never find the connection unused.
+                if bytes > 0 {
+                    line.used = Instant::now();
+                }
                 line.busy = !self.queue.is_empty();
                 line.stream.get_or_insert_with(|| stream.clone());
             }

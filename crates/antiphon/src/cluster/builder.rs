@@ -289,7 +289,8 @@ impl Builder {
         self
     }
 
-    /// Lives on a network inside the process instead of TCP. Addresses are then mere names.
+    /// Lives on a network inside the process instead of TCP. Addresses are then mere names. The runtime needs its I/O all the same
+    /// (`enable_all`): on Linux the node's timer is the kernel's.
     pub fn memory(mut self, network: &MemoryNetwork) -> Self {
         self.memory = Some(network.clone());
         self

@@ -42,7 +42,9 @@ impl Alarm {
         }
         let now = clock.now();
         let wait = deadline.since(now).min(FAR);
-        self.timer.set(wait);
+        if !wait.is_zero() {
+            self.timer.set(wait);
+        }
         self.set = Some(now + wait);
     }
 
@@ -88,9 +90,8 @@ mod timer {
             Ok(Self(AsyncFd::with_interest(timer, Interest::READABLE)?))
         }
 
+        /// To ring after `wait`, which is not zero: that would stop it.
         pub(super) fn set(&mut self, wait: Duration) {
-            // Zero would stop it.
-            let wait = wait.max(Duration::from_nanos(1));
             let none = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
@@ -109,7 +110,7 @@ mod timer {
             }
         }
 
-        /// It has rung since the last call. It is not read: to set it anew takes back that it has rung.
+        /// It has rung since the last call, for what it was set to or had been. It is not read: to set it anew takes back that it has rung.
         pub(super) async fn rings(&mut self) {
             match self.0.readable().await {
                 Ok(mut rung) => rung.clear_ready(),
