@@ -102,7 +102,8 @@ impl<'a> Conductor<'a> {
             )));
         }
         let most_here = all.div_ceil(processes) + 1;
-        let needed = descriptors::needed(most_here as u64, all as u64 + 1, args.group);
+        let engine = args.membership.engine();
+        let needed = descriptors::needed(most_here as u64, all as u64 + 1, args.group, engine);
         descriptors::raise(needed, processes as u64)?;
         let seeds = free_addrs(all.min(usize::from(args.seeds)))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -3,6 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::cli::exit::Failed;
+use antiphon::EngineKind;
 
 /// Of a process without nodes: standard streams, the runtime's own, and some to spare.
 const OF_THE_PROCESS: u64 = 64;
@@ -13,14 +14,24 @@ const FULL_WATCH: u64 = 16;
 /// Lifelines of a member of a larger cluster, each way: to its watchers and to the elder.
 const WATCHED: u64 = 9;
 
+/// With the cut engine, up to so many members everyone observes everyone.
+const NARROW: u64 = 11;
+/// In a larger cluster of that engine, connections of a member each way: with its neighbours, and others for a while.
+const NEIGHBOURS: u64 = 32;
+
 /// Files that a process with `here` nodes of `all` may have open at a time. With an engine where all members speak to all, and
 /// in a group, a node has two connections with every other: one for each direction.
-pub(super) fn needed(here: u64, all: u64, group: bool) -> u64 {
+pub(super) fn needed(here: u64, all: u64, group: bool, engine: EngineKind) -> u64 {
     let others = all.saturating_sub(1);
+    let spoken_to = match engine {
+        EngineKind::Cut if all > NARROW => others.min(NEIGHBOURS),
+        _ => others,
+    };
     let watched = if all <= FULL_WATCH { others } else { WATCHED };
     let groups = if group { 2 * others } else { 0 };
-    let elder = others;
-    OF_THE_PROCESS + elder + here * (OF_A_NODE + 2 * others + 2 * watched + groups)
+    // It has spoken to all that joined, and heard them.
+    let elder = 3 * others;
+    OF_THE_PROCESS + elder + here * (OF_A_NODE + 2 * spoken_to + 2 * watched + groups)
 }
 
 /// Raises this process's limit, which its children inherit, to at least this many. The error says what would help.
@@ -60,10 +71,19 @@ mod tests {
 
     #[test]
     fn a_full_mesh_is_two_connections_a_pair_and_node() {
+        let needed = |here, all, group| needed(here, all, group, EngineKind::Coordinator);
         let mesh = needed(100, 100, false);
         assert!((100 * 2 * 99..100 * 2 * 99 + 4000).contains(&mesh), "{mesh}");
         assert_eq!(needed(100, 100, true) - mesh, 100 * 2 * 99);
         assert!(needed(50, 100, false) < mesh / 2 + 200);
+    }
+
+    #[test]
+    fn neighbours_on_the_rings_take_the_same_in_any_cluster() {
+        let of = |all| needed(all, all, false, EngineKind::Cut);
+        assert!(of(200) < 2 * of(100) + 100, "{} and {}", of(100), of(200));
+        assert!(of(200) < 20_000, "{}", of(200));
+        assert_eq!(of(11), needed(11, 11, false, EngineKind::Coordinator));
     }
 
     #[test]
