@@ -37,6 +37,7 @@
 //! that someone pulls, and all of a component that has lost the primary.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use antiphon_wire::codec::encode_to_vec;
@@ -57,6 +58,8 @@ const MAX_VALUES: usize = 256;
 const MAX_WAITING: usize = 256;
 /// Rumours of the next view that are kept until it is installed, in bytes.
 const MAX_EARLY_BYTES: usize = 4 << 20;
+/// What a message of them takes besides, about: one without rumours is not free.
+const EARLY_MESSAGE_BYTES: usize = 64;
 /// More edges than this no member has.
 const MAX_EDGES: usize = 256;
 
@@ -78,7 +81,8 @@ pub(crate) struct Wide {
 struct Said {
     primary: bool,
     leaving: bool,
-    down: Vec<Incarnation>,
+    /// And why: who says that a path loses much must say so again when nothing comes any more.
+    down: Vec<(Incarnation, Discriminant<Evidence>)>,
 }
 
 impl Default for Said {
@@ -143,7 +147,10 @@ impl Seat {
         let (primary, leaving) = (self.is_primary(), self.leaving.is_wanted());
         let Some(wide) = &mut self.wide else { return };
         let suspicions = cx.detector.opinion(now);
-        let down = suspicions.iter().map(|suspicion| suspicion.member).collect();
+        let down = suspicions
+            .iter()
+            .map(|suspicion| (suspicion.member, discriminant(&suspicion.evidence)))
+            .collect();
         let says = Said {
             primary,
             leaving,
@@ -338,15 +345,16 @@ impl Seat {
                 let bytes = rumours
                     .iter()
                     .map(|rumour| encode_to_vec(rumour).len())
-                    .sum::<usize>();
+                    .sum::<usize>()
+                    + EARLY_MESSAGE_BYTES;
                 if self.early.bytes + bytes <= MAX_EARLY_BYTES {
                     self.early.bytes += bytes;
                     self.early.heard.push((sender, rumours));
                 }
             }
             self.pull_soon(cx, now, sender);
-        } else if view == self.view.primary_id() {
-            self.hear(cx, now, sender, rumours);
+        } else {
+            self.hear(cx, now, sender, view, rumours);
         }
     }
 
@@ -374,9 +382,9 @@ impl Seat {
             return;
         }
         let early = std::mem::take(&mut self.early);
-        if early.view == Some(self.view.primary_id()) {
-            for (sender, rumours) in early.heard {
-                self.hear(cx, now, sender, rumours);
+        for (sender, rumours) in early.heard {
+            if let Some(view) = early.view {
+                self.hear(cx, now, sender, view, rumours);
             }
         }
     }
@@ -412,11 +420,19 @@ impl Seat {
         }
     }
 
-    fn hear(&mut self, cx: &mut Context, now: Time, sender: Incarnation, rumours: Vec<Rumour>) {
-        let about = self.view.primary_id();
+    /// Rumours about a view count as long as it is the installed one, which each of them may end. Ranks, ballots and versions begin anew in
+    /// the next: counted there, a vote would be one that nobody has cast (R1).
+    fn hear(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        about: ViewId,
+        rumours: Vec<Rumour>,
+    ) {
         let mut votes = Vec::new();
         for rumour in rumours {
-            if self.view.primary_id() != about || cx.fate.is_some() {
+            if self.is_over(cx, about) {
                 return;
             }
             if !self.is_sound(&rumour) {
@@ -489,7 +505,13 @@ impl Seat {
                 }
             }
         }
-        self.count_votes(cx, now, votes);
+        if !self.is_over(cx, about) {
+            self.count_votes(cx, now, votes);
+        }
+    }
+
+    fn is_over(&self, cx: &Context, view: ViewId) -> bool {
+        self.view.primary_id() != view || cx.fate.is_some()
     }
 
     fn hand(&mut self, cx: &mut Context, now: Time, from: Incarnation, message: SlotMessage) {
@@ -510,7 +532,7 @@ impl Seat {
         let Some(wide) = &mut self.wide else { return };
         votes.extend(std::mem::take(&mut wide.waiting));
         for (what, by) in votes {
-            if self.view.primary_id() != about || cx.fate.is_some() {
+            if self.is_over(cx, about) {
                 return;
             }
             let Some(wide) = &mut self.wide else { return };

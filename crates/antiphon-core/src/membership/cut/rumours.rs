@@ -187,6 +187,12 @@ impl Rumours {
         self.sum
     }
 
+    /// How many different votes it has.
+    #[cfg(test)]
+    pub(crate) fn tallies(&self) -> usize {
+        self.tallies.len()
+    }
+
     /// Takes a rumour: this node's own, or from a neighbour. Gives what is new in it.
     pub(crate) fn take(&mut self, now: Time, from: Option<Incarnation>, rumour: Rumour) -> Option<Rumour> {
         let from = from.and_then(|from| self.neighbours.iter().position(|neighbour| *neighbour == from));

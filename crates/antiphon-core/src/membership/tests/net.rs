@@ -12,7 +12,7 @@ use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
 use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, ViewId};
 use bytes::Bytes;
 
-use super::super::{Effect, Membership};
+use super::super::{Effect, Membership, Phase};
 use crate::random::Random;
 use crate::{
     Config, DialId, EngineKind, Event, Hints, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble,
@@ -331,6 +331,14 @@ impl Net {
         self.view(node).map_or_else(Vec::new, |view| {
             view.members.iter().map(|m| m.name.clone()).collect()
         })
+    }
+
+    /// How many different votes about the next view a member of a wide view keeps.
+    pub(super) fn votes_kept(&self, node: usize) -> usize {
+        match &self.host(node).membership.phase {
+            Phase::Seated(seat) => seat.wide.as_ref().map_or(0, |wide| wide.rumours.tallies()),
+            Phase::Seeking(_) | Phase::Stopped => 0,
+        }
     }
 
     pub(super) fn is_primary(&self, node: usize) -> bool {

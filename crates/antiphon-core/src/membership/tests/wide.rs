@@ -57,6 +57,29 @@ fn a_leader_that_dies_with_rumours_on_the_way_is_followed_by_the_next() {
     }
 }
 
+/// It hears of two views at once, of the second before it knows the first: votes about one must not count for the other.
+#[test]
+fn who_was_paused_while_two_views_were_decided_counts_no_vote_of_one_for_the_next() {
+    for step in 0..40 {
+        let mut net = formed(14);
+        net.pause(6);
+        net.kill(3);
+        net.run_ms(60 + step * 7);
+        net.kill(9);
+        net.run_ms(300 + step * 5);
+        net.resume(6);
+        net.run_ms(1500);
+        net.assert_one_view(&all_but(14, &[3, 9]));
+        for node in all_but(14, &[3, 9]) {
+            assert_eq!(
+                net.votes_kept(node),
+                0,
+                "step {step}, n{node}: of what is not being decided"
+            );
+        }
+    }
+}
+
 #[test]
 fn who_is_cut_off_alone_does_not_go_on_believing_to_be_in_the_primary_view() {
     let mut net = formed(12);
