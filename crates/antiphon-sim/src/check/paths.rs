@@ -180,13 +180,12 @@ fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
 fn removals(trace: &Trace, report: &mut Report) {
     let mut ground = Ground::default();
     let mut judged = BTreeSet::new();
+    // When a view in which nothing is passed on was seen last: relays begin in the next one.
+    let mut wide: Option<Micros> = None;
     for line in &trace.lines {
         ground.learn(line.at, line.process, &line.what);
         let Seen::Ballot(note) = &line.what else { continue };
         let (BallotStep::Accepted, view): (_, &NodeView) = (&note.step, &note.view) else {
-            continue;
-        };
-        let Some(since) = line.at.checked_sub(trace.pair_patience) else {
             continue;
         };
         let departed = view.departed.iter().map(|departure| departure.member.incarnation);
@@ -198,8 +197,12 @@ fn removals(trace: &Trace, report: &mut Report) {
             .collect();
         let before = members.len() - view.joined.len();
         if trace.passes_on_up_to.is_some_and(|most| before > most) {
-            continue;
+            wide = Some(line.at);
         }
+        let since = line.at.checked_sub(trace.pair_patience);
+        let Some(since) = since.filter(|since| wide.is_none_or(|wide| wide < *since)) else {
+            continue;
+        };
         for departure in &view.departed {
             own_pauses(trace, &ground, line.at, view, departure, report);
             let gone = departure.member.incarnation;
