@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{AcceptedValue, Change, Gone, NodeRecord, SlotId, VoteState, Voted, VotedIn};
+use antiphon_wire::membership::{AcceptedValue, Certificate, Change, Gone, NodeRecord, SlotId, VoteState, Voted, VotedIn};
 use antiphon_wire::{
     Cause, Departure, Incarnation, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES,
     MAX_NAME_BYTES, Member, NodeView, NodeViewId, ViewId,
@@ -19,6 +19,8 @@ pub(crate) const MAX_VIEW_BYTES: usize = 26_000;
 pub(crate) const MAX_RECORDS_BYTES: usize = 18_000;
 /// What changes in a view and in the one voted for must fit one frame together.
 pub(crate) const MAX_CHANGE_BYTES: usize = 28_000;
+/// What changes twice, or two whole views, and a little.
+const MAX_CERTIFICATE_BYTES: usize = 2 * MAX_CHANGE_BYTES + 4096;
 /// View numbers fit a signed 32-bit integer (R5).
 pub(crate) const MAX_NUMBER: u32 = i32::MAX as u32;
 /// The highest number that a joiner may ask to be exceeded: a hostile one must not use up the numbers.
@@ -262,6 +264,11 @@ pub(crate) fn fits(view: &NodeView) -> bool {
 /// Whether what changes is small enough to travel with its votes, twice in one record.
 pub(crate) fn change_fits(change: &Change) -> bool {
     encode_to_vec(change).len() <= MAX_CHANGE_BYTES
+}
+
+/// Whether a proof of death is one that a lifeline can have brought: its vote was a single write there.
+pub(crate) fn certificate_fits(certificate: &Certificate) -> bool {
+    encode_to_vec(certificate).len() <= MAX_CERTIFICATE_BYTES
 }
 
 /// A cause as people read it.

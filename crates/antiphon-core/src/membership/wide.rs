@@ -389,18 +389,39 @@ impl Seat {
         }
     }
 
-    /// Whether a rumour is about members of this view, and makes sense.
+    /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member would tell: what is taken is passed on, and
+    /// more than a link carries would break it.
     fn is_sound(&self, rumour: &Rumour) -> bool {
+        let most = self.view.members.len();
         match rumour {
             Rumour::Opinion { of, suspicions, .. } => {
                 self.view.contains(*of) && suspicions.len() <= MAX_EDGES
             }
-            Rumour::Ask { by, .. } => self.view.contains(*by),
-            Rumour::Prepare { ballot, .. } | Rumour::Accept { ballot, .. } => {
-                ballot.round > 0 && self.view.contains(ballot.proposer)
+            Rumour::Ask { by, change } => self.view.contains(*by) && check::change_fits(change),
+            Rumour::Prepare {
+                ballot,
+                proofs,
+                removing,
+            } => {
+                ballot.round > 0
+                    && self.view.contains(ballot.proposer)
+                    && proofs.len() <= most
+                    && removing.len() <= most
+            }
+            Rumour::Accept {
+                ballot,
+                change,
+                proofs,
+            } => {
+                ballot.round > 0
+                    && self.view.contains(ballot.proposer)
+                    && proofs.len() <= most
+                    && check::change_fits(change)
             }
             Rumour::Certificate(certificate) => {
-                self.view.contains(certificate.dead) && check::vote_is_sound(&certificate.vote)
+                self.view.contains(certificate.dead)
+                    && check::vote_is_sound(&certificate.vote)
+                    && check::certificate_fits(certificate)
             }
             Rumour::Tally { what, .. } => match what {
                 Ayes::Cast { .. } => true,
@@ -416,7 +437,8 @@ impl Seat {
                         && *accepted_in < Some(*ballot)
                 }
             },
-            Rumour::Value(_) | Rumour::Decided { .. } => true,
+            Rumour::Value(change) => check::change_fits(change),
+            Rumour::Decided { .. } => true,
         }
     }
 

@@ -21,6 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Ayes, Ballot, Rumour};
 use antiphon_wire::{Incarnation, ViewDigest, Wire};
 
@@ -30,8 +31,10 @@ use crate::Time;
 const MAX_BALLOTS: usize = 16;
 /// The most different votes of one ballot, and the most views that are named apart from proposals.
 const MAX_DIFFERENT: usize = 256;
-/// The most rumours in one message, which then stays below what a link carries however large they are.
+/// The most rumours in one message.
 const MAX_PARCEL: usize = 32;
+/// Nor is one begun behind so many bytes: a message stays far below what a link carries.
+const MAX_PARCEL_BYTES: usize = 256 << 10;
 
 /// What tells rumours apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +70,7 @@ impl Key {
 #[derive(Debug, Clone)]
 struct Single {
     rumour: Rumour,
+    bytes: usize,
     had_by: BTreeSet<usize>,
 }
 
@@ -250,6 +254,7 @@ impl Rumours {
         }
         let single = Single {
             rumour: rumour.clone(),
+            bytes: encode_to_vec(&rumour).len(),
             had_by,
         };
         self.singles.insert(key, single);
@@ -356,32 +361,42 @@ impl Rumours {
         let fresh = std::mem::take(&mut self.fresh);
         let mut parcels = Vec::new();
         for (at, neighbour) in self.neighbours.iter().enumerate() {
-            let mut rumours = Vec::new();
+            let mut parcel = Vec::new();
+            let mut bytes = 0;
             for key in &fresh {
-                match key {
+                let told = match key {
                     Key::Tally(what) => {
                         let Some(tally) = self.tallies.get_mut(what) else {
                             continue;
                         };
                         let by = tally.by.without(&tally.had_by[at]);
-                        if !by.is_empty() {
-                            tally.had_by[at].merge(&by);
-                            let by = by.into_wire();
-                            rumours.push(Rumour::Tally { what: *what, by });
+                        if by.is_empty() {
+                            continue;
                         }
+                        tally.had_by[at].merge(&by);
+                        let by = by.into_wire();
+                        bytes += by.len();
+                        Rumour::Tally { what: *what, by }
                     }
                     key => {
-                        if let Some(single) = self.singles.get_mut(key)
-                            && single.had_by.insert(at)
-                        {
-                            rumours.push(single.rumour.clone());
+                        let Some(single) = self.singles.get_mut(key) else {
+                            continue;
+                        };
+                        if !single.had_by.insert(at) {
+                            continue;
                         }
+                        bytes += single.bytes;
+                        single.rumour.clone()
                     }
+                };
+                parcel.push(told);
+                if parcel.len() == MAX_PARCEL || bytes >= MAX_PARCEL_BYTES {
+                    parcels.push((*neighbour, std::mem::take(&mut parcel)));
+                    bytes = 0;
                 }
             }
-            while !rumours.is_empty() {
-                let rest = rumours.split_off(rumours.len().min(MAX_PARCEL));
-                parcels.push((*neighbour, std::mem::replace(&mut rumours, rest)));
+            if !parcel.is_empty() {
+                parcels.push((*neighbour, parcel));
             }
         }
         parcels
@@ -428,6 +443,9 @@ fn hash(key: &Key, version: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use antiphon_wire::membership::Suspicion;
+    use antiphon_wire::Evidence;
+
     use super::*;
 
     const STEP: Duration = Duration::from_millis(10);
@@ -600,6 +618,34 @@ mod tests {
         let told = rumours.poll(Time::ZERO, true);
         assert!(told.iter().all(|(_, rumours)| rumours.len() <= MAX_PARCEL));
         assert_eq!(told.iter().map(|(_, rumours)| rumours.len()).sum::<usize>(), 100);
+    }
+
+    #[test]
+    fn what_is_large_is_told_in_messages_that_are_not() {
+        let mut rumours = Rumours::new(200, vec![who(1)], STEP, Time::ZERO);
+        let suspicions = |of: usize| {
+            let many = 0..1000;
+            let suspicion = |at| Suspicion {
+                member: who(of + at),
+                evidence: Evidence::Lossy { lost_percent: 80 },
+                for_ms: 1,
+            };
+            many.map(suspicion).collect()
+        };
+        for of in 0..40 {
+            let mut large = opinion(of, 1);
+            if let Rumour::Opinion { suspicions: told, .. } = &mut large {
+                *told = suspicions(of);
+            }
+            rumours.take(Time::ZERO, None, large);
+        }
+        let told = rumours.poll(Time::ZERO, true);
+        assert_eq!(told.iter().map(|(_, rumours)| rumours.len()).sum::<usize>(), 40);
+        assert!(told.len() > 2, "{}", told.len());
+        for (_, rumours) in told {
+            let bytes: usize = rumours.iter().map(|rumour| encode_to_vec(rumour).len()).sum();
+            assert!(bytes < MAX_PARCEL_BYTES * 2, "{bytes}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
 use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, ViewId};
 use bytes::Bytes;
@@ -317,6 +318,23 @@ impl Net {
         let host = self.hosts[node].as_mut().unwrap();
         host.membership.handle_discovery(now, addr(0), sender, message);
         self.drain(node);
+    }
+
+    /// A member says something to another that no honest one would.
+    pub(super) fn lie(&mut self, node: usize, to: usize, message: MembershipMessage) {
+        let (now, sender) = (self.now, self.host(node).me);
+        let host = self.hosts[to].as_mut().unwrap();
+        host.membership.handle_message(now, sender, message);
+        self.drain(to);
+    }
+
+    /// The bytes of the largest message that is on its way.
+    pub(super) fn largest(&self) -> usize {
+        let messages = self.links.values().flatten();
+        messages
+            .map(|message| encode_to_vec(message).len())
+            .max()
+            .unwrap_or(0)
     }
 
     pub(super) fn host(&self, node: usize) -> &Host {

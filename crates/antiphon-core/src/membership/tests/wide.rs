@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use antiphon_wire::membership::Change;
+use antiphon_wire::membership::{Change, MembershipMessage, Rumour};
 use antiphon_wire::{Evidence, NodeView};
 
 use super::super::check;
@@ -198,7 +198,12 @@ fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
         |net: &Net| net.names(0).contains(&"n9".to_owned()) && !net.names(0).contains(&"n3".to_owned());
     net.run_while_ms(3000, |net| !joined(net));
     let after = net.view(0).unwrap();
-    if after.number == before.number + 1 {
+    // Of the views on the way, those that follow each other.
+    let views: Vec<Arc<NodeView>> = net.host(0).views.clone();
+    let steps = views.windows(2).filter(|pair| pair[1].number == pair[0].number + 1);
+    let mut seen = 0;
+    for (before, after) in steps.map(|pair| (pair[0].clone(), pair[1].clone())) {
+        seen += 1;
         let change: Change = check::change_of(&before, &after);
         assert_eq!(check::apply(&before, change.clone()).as_ref(), Some(&*after));
         let nobody = Change {
@@ -209,5 +214,37 @@ fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
         assert!(check::apply(&after, change).is_none(), "of another view");
         assert!(check::apply(&before, nobody).is_some());
     }
+    assert!(seen >= 2, "{} and {}", before.number, after.number);
     assert_eq!(after.members.last().map(|member| member.addr), Some(addr(9)));
+}
+
+/// What is taken is passed on, and several such together would be more than a link carries: links that break so stay broken.
+#[test]
+fn what_is_larger_than_any_member_would_tell_is_neither_kept_nor_passed_on() {
+    for (bytes, passed_on) in [(check::MAX_CHANGE_BYTES / 2, true), (check::MAX_CHANGE_BYTES + 1, false)] {
+        let mut net = formed(12);
+        let view = net.view(1).unwrap();
+        let mut joiner = view.members[5].clone();
+        joiner.metadata = [("large".to_owned(), "x".repeat(bytes))].into();
+        let change = Change {
+            number: view.number + 1,
+            wire_level: view.wire_level,
+            departed: Vec::new(),
+            joined: vec![joiner],
+        };
+        let (by, change) = (view.members[5].incarnation, Box::new(change));
+        let message = MembershipMessage::Rumours {
+            lineage: view.lineage,
+            view: view.primary_id(),
+            rumours: vec![Rumour::Ask { by, change }],
+        };
+        net.lie(5, 1, message);
+        let mut largest = 0;
+        for _ in 0..400 {
+            net.run_micros(100);
+            largest = largest.max(net.largest());
+        }
+        assert_eq!(largest > bytes, passed_on, "{largest} for {bytes}");
+        net.assert_one_view(&all(12));
+    }
 }
