@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{AcceptedValue, Certificate, Change, Gone, NodeRecord, SlotId, VoteState, Voted, VotedIn};
+use antiphon_wire::membership::{
+    AcceptedValue, Certificate, Change, Gone, NodeRecord, SlotId, VoteState, Voted, VotedIn,
+};
 use antiphon_wire::{
     Cause, Departure, Incarnation, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES,
     MAX_NAME_BYTES, Member, NodeView, NodeViewId, ViewId,

@@ -28,7 +28,7 @@ struct HubState {
     forming: Option<ClusterEvent>,
     /// That this incarnation has founded alone.
     alone: Option<ClusterEvent>,
-    /// The last of each source of addresses.
+    /// The last of each source of addresses. What is found before the node has begun is told behind its incarnation: every stream starts with that.
     discovery: BTreeMap<String, ClusterEvent>,
     ended: bool,
     readers: Vec<Weak<Queue>>,
@@ -59,8 +59,10 @@ impl Hub {
     pub(crate) fn subscribe(&self) -> ClusterEvents {
         let mut state = self.lock();
         let queue = Arc::new(Queue::default());
-        queue.extend(state.incarnation.map(ClusterEvent::Incarnation));
-        queue.extend(state.discovery.values().cloned());
+        if let Some(incarnation) = state.incarnation {
+            queue.extend([ClusterEvent::Incarnation(incarnation)]);
+            queue.extend(state.discovery.values().cloned());
+        }
         queue.extend(state.alone.clone());
         queue.extend(state.view.clone().map(ClusterEvent::View));
         queue.extend(state.forming.clone());
@@ -87,8 +89,12 @@ impl Hub {
     pub(crate) fn publish(&self, event: ClusterEvent) {
         let mut state = self.lock();
         state.journal.note(&event);
+        let mut news = vec![event.clone()];
         match &event {
             ClusterEvent::Incarnation(incarnation) => {
+                if state.incarnation.is_none() {
+                    news.extend(state.discovery.values().cloned());
+                }
                 state.incarnation = Some(*incarnation);
                 state.view = None;
                 state.alone = None;
@@ -104,6 +110,9 @@ impl Hub {
             ClusterEvent::Discovery { source, .. } => {
                 let source = source.clone();
                 state.discovery.insert(source, event.clone());
+                if state.incarnation.is_none() {
+                    return;
+                }
             }
             ClusterEvent::Link { .. }
             | ClusterEvent::Multicast { .. }
@@ -114,7 +123,7 @@ impl Hub {
             | ClusterEvent::Overrun => {}
         }
         state.readers.retain(|reader| match reader.upgrade() {
-            Some(queue) => queue.push(event.clone()),
+            Some(queue) => news.iter().all(|event| queue.push(event.clone())),
             None => false,
         });
     }
@@ -193,5 +202,49 @@ impl ClusterEvents {
     /// The next event if there is one already.
     pub fn try_next(&mut self) -> Option<ClusterEvent> {
         self.queue.lock().events.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(hub: &Hub) {
+        hub.publish(ClusterEvent::Discovery {
+            source: "file:nodes".into(),
+            found: Vec::new(),
+            problem: Some("names no node".into()),
+        });
+    }
+
+    fn all(mut stream: ClusterEvents) -> Vec<ClusterEvent> {
+        std::iter::from_fn(|| stream.try_next()).collect()
+    }
+
+    /// Sources may be read before the node has had its first turn; whoever waits for the incarnation must not miss what they found.
+    #[test]
+    fn what_is_found_before_the_node_has_begun_is_told_behind_its_incarnation() {
+        let hub = Hub::default();
+        let early = hub.subscribe();
+        found(&hub);
+        let late = hub.subscribe();
+        hub.publish(ClusterEvent::Incarnation(Incarnation(7)));
+        for stream in [early, late, hub.subscribe()] {
+            let events = all(stream);
+            assert!(
+                matches!(
+                    &events[..],
+                    [
+                        ClusterEvent::Incarnation(Incarnation(7)),
+                        ClusterEvent::Discovery { problem: Some(_), .. }
+                    ]
+                ),
+                "{events:?}"
+            );
+        }
+        let next = hub.subscribe();
+        found(&hub);
+        hub.publish(ClusterEvent::Incarnation(Incarnation(8)));
+        assert_eq!(all(next).len(), 4, "the present state, and the two that followed");
     }
 }

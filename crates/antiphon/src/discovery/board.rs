@@ -184,9 +184,11 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use antiphon_core::wire::Incarnation;
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::ClusterEvents;
 
     fn addr(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -203,6 +205,17 @@ mod tests {
         Board::new(Arc::new(shared), confined)
     }
 
+    /// What the board tells from now on, the node having begun.
+    fn told_by(board: &Board) -> ClusterEvents {
+        board
+            .shared
+            .hub()
+            .publish(ClusterEvent::Incarnation(Incarnation(1)));
+        let mut events = board.shared.hub().subscribe();
+        assert!(matches!(events.try_next(), Some(ClusterEvent::Incarnation(_))));
+        events
+    }
+
     #[test]
     fn what_all_sources_found_is_put_together_and_failures_keep_what_was_found() {
         let board = board(false);
@@ -211,7 +224,7 @@ mod tests {
             board.place("other".into(), Finds::Nodes),
         );
         let locators = board.place("l".into(), Finds::Locators);
-        let mut events = board.shared.hub().subscribe();
+        let mut events = told_by(&board);
         one.found(vec![addr("10.0.0.2:1"), addr("10.0.0.1:1")]);
         other.found(vec![addr("10.0.0.2:1"), addr("0.0.0.0:1"), addr("10.0.0.3:0")]);
         locators.found(vec![addr("10.0.0.9:1")]);
@@ -253,7 +266,7 @@ mod tests {
     #[test]
     fn without_a_key_only_this_host_is_asked_and_that_is_said() {
         let board = board(true);
-        let mut events = board.shared.hub().subscribe();
+        let mut events = told_by(&board);
         board
             .place("one".into(), Finds::Nodes)
             .found(vec![addr("10.0.0.2:1"), addr("127.0.0.9:1")]);
@@ -278,7 +291,7 @@ mod tests {
             board.place("crowd".into(), Finds::Nodes),
             board.place("few".into(), Finds::Nodes),
         );
-        let mut events = board.shared.hub().subscribe();
+        let mut events = told_by(&board);
         let three: Vec<SocketAddr> = (1..4)
             .map(|port| SocketAddr::from(([10, 1, 0, 1], port)))
             .collect();

@@ -443,8 +443,8 @@ fn hash(key: &Key, version: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use antiphon_wire::membership::Suspicion;
     use antiphon_wire::Evidence;
+    use antiphon_wire::membership::Suspicion;
 
     use super::*;
 

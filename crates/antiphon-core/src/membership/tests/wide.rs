@@ -200,7 +200,9 @@ fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
     let after = net.view(0).unwrap();
     // Of the views on the way, those that follow each other.
     let views: Vec<Arc<NodeView>> = net.host(0).views.clone();
-    let steps = views.windows(2).filter(|pair| pair[1].number == pair[0].number + 1);
+    let steps = views
+        .windows(2)
+        .filter(|pair| pair[1].number == pair[0].number + 1);
     let mut seen = 0;
     for (before, after) in steps.map(|pair| (pair[0].clone(), pair[1].clone())) {
         seen += 1;
@@ -221,7 +223,10 @@ fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
 /// What is taken is passed on, and several such together would be more than a link carries: links that break so stay broken.
 #[test]
 fn what_is_larger_than_any_member_would_tell_is_neither_kept_nor_passed_on() {
-    for (bytes, passed_on) in [(check::MAX_CHANGE_BYTES / 2, true), (check::MAX_CHANGE_BYTES + 1, false)] {
+    for (bytes, passed_on) in [
+        (check::MAX_CHANGE_BYTES / 2, true),
+        (check::MAX_CHANGE_BYTES + 1, false),
+    ] {
         let mut net = formed(12);
         let view = net.view(1).unwrap();
         let mut joiner = view.members[5].clone();
