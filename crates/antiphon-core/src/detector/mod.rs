@@ -55,8 +55,8 @@ struct Watch {
     pauses: VecDeque<(Duration, Time)>,
 }
 
-/// A silence up to so many times the usual limit may be learned from.
-const MOST_PATIENCE: u32 = 3;
+/// A silence up to so many times the usual limit may be learned from; so nobody waits for longer.
+pub(crate) const MOST_PATIENCE: u32 = 3;
 /// What was learned holds for so many times the usual limit.
 const REMEMBERED: u32 = 20;
 
@@ -87,9 +87,10 @@ impl Watch {
         self.pauses.push_back((pause, now));
     }
 
-    /// Whether the edge to it is down.
-    fn is_down(&self) -> bool {
-        self.suspected.is_some() || self.deaf.is_some() || self.lossy.is_some()
+    /// Since when the edge to it is down.
+    fn down_since(&self) -> Option<Time> {
+        let doubted = self.suspected.as_ref().map(|doubt| doubt.since);
+        doubted.or(self.lossy).or(self.deaf)
     }
 
     /// What there is to say against it, and since when: a doubt of the member, or else only of the edge to it.
@@ -281,7 +282,7 @@ impl Detector {
         });
         if withdrawn {
             watch.suspected = None;
-            // What it thought before the silence says nothing about whom it hears now.
+            // What it thought before the silence says nothing about whom it hears now. Its heartbeats come again, and have all that it thinks.
             self.told.remove(&peer);
         }
         withdrawn
@@ -463,19 +464,23 @@ impl Detector {
 
     /// Whether `observer` has lost `subject`, as far as this node knows: it doubts it, or was told that it is not heard by it.
     pub(crate) fn edge_is_down(&self, observer: Incarnation, subject: Incarnation) -> bool {
+        self.edge_down_since(observer, subject).is_some()
+    }
+
+    /// Since when that is so.
+    pub(crate) fn edge_down_since(&self, observer: Incarnation, subject: Incarnation) -> Option<Time> {
         if observer == self.me {
-            self.watches.get(&subject).is_some_and(Watch::is_down)
+            self.watches.get(&subject)?.down_since()
         } else {
-            self.told
-                .get(&observer)
-                .is_some_and(|doubts| doubts.contains_key(&subject))
+            let doubt = self.told.get(&observer)?.get(&subject)?;
+            Some(doubt.since)
         }
     }
 
     /// Everyone to whom any edge is down.
     pub(crate) fn lost_to_anyone(&self) -> BTreeSet<Incarnation> {
         let mine = self.watches.iter();
-        let mine = mine.filter(|(_, watch)| watch.is_down());
+        let mine = mine.filter(|(_, watch)| watch.down_since().is_some());
         let theirs = self.told.values().flat_map(BTreeMap::keys);
         mine.map(|(subject, _)| subject).chain(theirs).copied().collect()
     }

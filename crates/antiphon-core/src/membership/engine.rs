@@ -65,8 +65,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) reachable: &'a BTreeSet<Incarnation>,
     /// Members that anyone has lost.
     pub(crate) suspects: &'a BTreeSet<Incarnation>,
-    /// Whether an observer has lost its subject, as far as this node knows.
-    pub(crate) edge_is_down: &'a dyn Fn(Incarnation, Incarnation) -> bool,
+    /// Since when an observer has lost its subject, if it has as far as this node knows.
+    pub(crate) edge_down_since: &'a dyn Fn(Incarnation, Incarnation) -> Option<Time>,
     /// Whether this node is in the primary view.
     pub(crate) primary: bool,
 }

@@ -347,7 +347,7 @@ impl Seat {
         let Context { random, detector, .. } = cx;
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
         let suspects = detector.lost_to_anyone();
-        let edge_is_down = |observer, subject| detector.edge_is_down(observer, subject);
+        let edge_down_since = |observer, subject| detector.edge_down_since(observer, subject);
         action(
             &mut self.engine,
             &mut Surroundings {
@@ -356,7 +356,7 @@ impl Seat {
                 objects: &objects,
                 reachable: &reachable,
                 suspects: &suspects,
-                edge_is_down: &edge_is_down,
+                edge_down_since: &edge_down_since,
                 primary,
             },
         );

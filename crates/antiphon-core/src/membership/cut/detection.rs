@@ -15,14 +15,17 @@
 //!   counts as down, or members that are lost together and observe each other were never in the cut. Half, and not L: three that report
 //!   everybody, rightly or not, would otherwise make it so of whoever has all three for observers, that of others, and so on to the last.
 //! - In a wide view a member that hears nothing is heard by its observers, and of what it sends them nothing is answered that they could miss. But
-//!   it tells everybody whom it has lost; and who has lost more than half of its subjects, of whom others do not say the same, is in the
-//!   cut *by its own word*. In a narrow one all hear from it that they are not heard, and report it themselves.
+//!   it tells everybody whom it has lost; and who has lost nine tenths of its subjects, or more than half of them for long, of whom others do not
+//!   say the same, is in the cut *by its own word*. For long: until the most patient observer would have lost them as well. A newcomer that has
+//!   not learned yet that a rack stands still now and then loses it before the others, and must not be taken for one that hears nothing
+//!   because half of those it observes are there. In a narrow view all hear from it that they are not heard, and report it themselves.
 //!
 //! A member that is proven dead is in the cut at once.
 //!
 //! **Nobody goes who is well** (G35): let F be those at fault, and at most a quarter of each other member's observers. What is reported of a
 //! healthy member is reported by F alone, so at most by a quarter of its observers: that is below H, and never about to be lost. What a
-//! healthy member reports is of F, and explained as soon as more than half of the observers report the same.
+//! healthy member reports is of F, and explained as soon as more than half of the observers report the same: before its own word counts against it,
+//! but for one of whose subjects nine tenths are in F, and which is the first to lose them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,6 +62,15 @@ pub(crate) fn low(observers: usize) -> usize {
     (observers * 3).div_ceil(10).max(2).min(observers)
 }
 
+/// What an observer says of its subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edge {
+    Up,
+    Down,
+    /// For so long that any other observer has found the same, if it is the subject's fault.
+    DownForLong,
+}
+
 /// Who reports each subject.
 type Reports = BTreeMap<usize, BTreeSet<usize>>;
 
@@ -68,14 +80,14 @@ pub(crate) fn find(
     suspects: &BTreeSet<usize>,
     proven: &BTreeSet<usize>,
     wide: bool,
-    is_down: impl Fn(usize, usize) -> bool,
+    edge: impl Fn(usize, usize) -> Edge,
 ) -> Found {
     let of = |subject: usize| observers(rings, subject);
     let mut reports: Reports = suspects
         .iter()
         .filter(|subject| !proven.contains(subject))
         .map(|subject| {
-            let down = of(*subject).filter(|by| is_down(*by, *subject));
+            let down = of(*subject).filter(|by| edge(*by, *subject) != Edge::Up);
             (*subject, down.collect())
         })
         .collect();
@@ -87,7 +99,8 @@ pub(crate) fn find(
         .chain(proven.iter().copied())
         .collect();
     let deaf = if wide && !planted!(CutIgnoresOwnWord) {
-        by_their_own_word(rings, &reports, &mute)
+        let for_long = |by: usize, subject: usize| edge(by, subject) == Edge::DownForLong;
+        by_their_own_word(rings, &reports, &mute, for_long)
     } else {
         BTreeSet::new()
     };
@@ -154,21 +167,31 @@ fn about_to_be_lost(rings: &Rings, reports: &Reports, mute: &BTreeSet<usize>) ->
     }
 }
 
-/// Members who have lost more than half of those they observe, of whom others do not say the same.
-fn by_their_own_word(rings: &Rings, reports: &Reports, mute: &BTreeSet<usize>) -> BTreeSet<usize> {
+/// Members who have lost nine tenths of those they observe, or more than half of them for long, of whom others do not say the same.
+fn by_their_own_word(
+    rings: &Rings,
+    reports: &Reports,
+    mute: &BTreeSet<usize>,
+    for_long: impl Fn(usize, usize) -> bool,
+) -> BTreeSet<usize> {
     let mut said = reports.clone();
     silence(&mut said, mute);
     let explained = about_to_be_lost(rings, &said, mute);
-    let mut alone: BTreeMap<usize, usize> = BTreeMap::new();
-    for (_, down) in said.iter().filter(|(subject, _)| !explained.contains(subject)) {
+    // How many each has lost alone, and how many of these for long.
+    let mut alone: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for (subject, down) in said.iter().filter(|(subject, _)| !explained.contains(subject)) {
         for by in down {
-            *alone.entry(*by).or_default() += 1;
+            let (lost, long) = alone.entry(*by).or_default();
+            *lost += 1;
+            *long += usize::from(for_long(*by, *subject));
         }
     }
     // Of three or fewer, all: with so few, half is no more than a path or two.
-    let is_deaf = |(by, count): &(usize, usize)| {
+    let is_deaf = |(by, (lost, long)): &(usize, (usize, usize))| {
         let subjects = rings.subjects(*by).count();
-        *count > 1 && *count >= subjects.min(3) && count * 2 > subjects
+        let others = rings.subjects(*by).filter(|subject| !explained.contains(subject));
+        let most = |count: usize| count > 1 && count >= subjects.min(3) && count * 2 > subjects;
+        most(*long) || most(*lost) && *lost >= high(others.count())
     };
     alone.into_iter().filter(is_deaf).map(|(by, _)| by).collect()
 }
@@ -192,7 +215,10 @@ mod tests {
             &suspects,
             &proven,
             rings.are_wide(count),
-            |by, subject| down.contains(&(by, subject)),
+            |by, subject| match down.contains(&(by, subject)) {
+                true => Edge::DownForLong,
+                false => Edge::Up,
+            },
         )
     }
 

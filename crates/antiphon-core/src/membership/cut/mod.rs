@@ -104,7 +104,7 @@ use std::time::Duration;
 use antiphon_wire::membership::{AcceptedValue, Ayes, SlotMessage, VoteState, Voted};
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewDigest};
 
-use self::detection::Found;
+use self::detection::{Edge, Found};
 #[cfg(test)]
 use self::rings::RINGS;
 pub(crate) use self::rings::Rings;
@@ -112,6 +112,7 @@ use super::check;
 use super::coordinator::{Coordinator, Votes, compose};
 use super::engine::{EngineEffect, Surroundings, Wish};
 use super::slot::Step;
+use crate::detector::MOST_PATIENCE;
 use crate::{Profile, Time};
 
 /// More different values of one fast ballot than this are not counted.
@@ -139,6 +140,8 @@ pub(crate) struct Cut {
     wake: Option<Time>,
     quiet_proven: Duration,
     quiet: Duration,
+    /// However much patience an observer has learned, it has lost a silent subject after this long.
+    most_patient: Duration,
     fallback: Duration,
 }
 
@@ -194,6 +197,7 @@ impl Cut {
                 profile.batch * 2
             },
             quiet: profile.heartbeat * 5 / 4,
+            most_patient: profile.suspect_after * MOST_PATIENCE,
         }
     }
 
@@ -346,9 +350,18 @@ impl Cut {
         }
         let at = |rank: usize| self.view.members[rank].incarnation;
         let wide = self.rings.are_wide(self.view.members.len());
-        detection::find(&self.rings, &suspects, &proven, wide, |observer, subject| {
-            (around.edge_is_down)(at(observer), at(subject))
-        })
+        let (now, most_patient) = (around.now, self.most_patient);
+        detection::find(
+            &self.rings,
+            &suspects,
+            &proven,
+            wide,
+            |observer, subject| match (around.edge_down_since)(at(observer), at(subject)) {
+                None => Edge::Up,
+                Some(since) if now.since(since) < most_patient => Edge::Down,
+                Some(_) => Edge::DownForLong,
+            },
+        )
     }
 
     /// The view without those lost: the same bytes wherever the same are lost.

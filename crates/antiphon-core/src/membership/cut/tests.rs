@@ -13,7 +13,8 @@ use crate::random::Random;
 struct Bench {
     cut: Cut,
     now: Time,
-    down: BTreeSet<(Incarnation, Incarnation)>,
+    /// Which edges are down, and since when.
+    down: BTreeMap<(Incarnation, Incarnation), Time>,
     random: RefCell<Random>,
 }
 
@@ -29,7 +30,7 @@ impl Bench {
                 &Profile::lan(),
             ),
             now: Time::from_micros(1),
-            down: BTreeSet::new(),
+            down: BTreeMap::new(),
             random: RefCell::new(Random::new([1, 2, 3, 4])),
         }
     }
@@ -39,14 +40,20 @@ impl Bench {
         let at = |rank: usize| self.cut.view.members[rank].incarnation;
         let observers = self.cut.rings.observers(rank).iter();
         let edges: Vec<_> = observers.map(|by| (at(usize::from(*by)), at(rank))).collect();
-        self.down.extend(edges);
+        self.report(edges);
+    }
+
+    /// These edges are down now.
+    fn report(&mut self, edges: impl IntoIterator<Item = (Incarnation, Incarnation)>) {
+        let now = self.now;
+        self.down.extend(edges.into_iter().map(|edge| (edge, now)));
     }
 
     fn with(&mut self, action: impl FnOnce(&mut Cut, &mut Surroundings<'_>)) -> Vec<EngineEffect> {
-        let suspects = self.down.iter().map(|(_, subject)| *subject).collect();
+        let suspects = self.down.keys().map(|(_, subject)| *subject).collect();
         let members = self.cut.view.members.iter().map(|member| member.incarnation);
         let reachable = members
-            .filter(|member| !self.down.contains(&(self.cut.me, *member)))
+            .filter(|member| !self.down.contains_key(&(self.cut.me, *member)))
             .collect();
         let down = &self.down;
         let mut random = self.random.borrow_mut();
@@ -56,7 +63,7 @@ impl Bench {
             objects: &|_| false,
             reachable: &reachable,
             suspects: &suspects,
-            edge_is_down: &|observer, subject| down.contains(&(observer, subject)),
+            edge_down_since: &|observer, subject| down.get(&(observer, subject)).copied(),
             primary: true,
         };
         action(&mut self.cut, &mut around);
@@ -204,11 +211,11 @@ fn nothing_is_cast_while_a_member_is_between_the_thresholds() {
         .iter()
         .map(|by| usize::from(*by))
         .collect();
-    bench.down.extend(some.iter().map(|by| (at(*by), at(30))));
+    bench.report(some.iter().map(|by| (at(*by), at(30))));
     bench.pursue_after(Duration::ZERO);
     assert_eq!(casts(&bench.pursue_after(Duration::from_millis(400))), 0);
     // It turns out that the path of those five was bad.
-    bench.down.retain(|(_, subject)| *subject != at(30));
+    bench.down.retain(|(_, subject), _| *subject != at(30));
     bench.pursue_after(Duration::ZERO);
     assert!(casts(&bench.pursue_after(Duration::from_millis(300))) > 0);
 }
@@ -250,9 +257,7 @@ fn a_burst_is_waited_for_from_its_first_loss_however_long_somebody_else_has_wave
     let mut bench = Bench::new(&view, 0);
     let at = |rank: usize| view.members[rank].incarnation;
     let some = bench.cut.rings.observers(30)[..5].to_vec();
-    bench
-        .down
-        .extend(some.iter().map(|by| (at(usize::from(*by)), at(30))));
+    bench.report(some.iter().map(|by| (at(usize::from(*by)), at(30))));
     bench.pursue_after(Duration::ZERO);
     bench.pursue_after(Duration::from_secs(10));
     // It is well again at the moment in which the first of two is lost.
@@ -296,13 +301,11 @@ fn what_changes_with_a_request_starts_the_quiet_anew() {
     let at = |rank: usize| view.members[rank].incarnation;
     bench.lose(20);
     let some = bench.cut.rings.observers(30)[..5].to_vec();
-    bench
-        .down
-        .extend(some.iter().map(|by| (at(usize::from(*by)), at(30))));
+    bench.report(some.iter().map(|by| (at(usize::from(*by)), at(30))));
     bench.pursue_after(Duration::ZERO);
     bench.now = bench.now + Duration::from_millis(300);
     // The one that wavered is heard again, by a request to which this member does not agree.
-    bench.down.retain(|(_, subject)| *subject != at(30));
+    bench.down.retain(|(_, subject), _| *subject != at(30));
     let fast = SlotMessage::Fast {
         value: Box::new(without(&view, &[5])),
     };
@@ -314,4 +317,35 @@ fn what_changes_with_a_request_starts_the_quiet_anew() {
         "it is not quiet yet"
     );
     assert!(casts(&bench.pursue_after(Duration::from_millis(260))) > 0);
+}
+
+#[test]
+fn who_alone_has_lost_most_of_its_subjects_is_lost_when_the_most_patient_would_say_the_same() {
+    let view = Arc::new(view_of(24));
+    let at = |rank: usize| view.members[rank].incarnation;
+    for rank in [3, 11, 17] {
+        let reporting = |few: bool| {
+            let mut bench = Bench::new(&view, 0);
+            let mut lost: Vec<Incarnation> = bench.cut.rings.subjects(rank).map(at).collect();
+            if few {
+                lost.truncate(lost.len() / 2 + 1);
+            }
+            bench.report(lost.iter().map(|subject| (at(rank), *subject)));
+            bench.pursue_after(Duration::from_millis(100));
+            bench
+        };
+        let mut bench = reporting(true);
+        for _ in 0..43 {
+            bench.pursue_after(Duration::from_millis(100));
+            assert_eq!(
+                bench.cut.lost().collect::<Vec<_>>(),
+                [],
+                "others may be more patient"
+            );
+        }
+        bench.pursue_after(Duration::from_millis(100));
+        assert_eq!(bench.cut.lost().collect::<Vec<_>>(), [at(rank)]);
+        // Nobody else's patience is the reason if it hears nothing at all.
+        assert_eq!(reporting(0).cut.lost().collect::<Vec<_>>(), [at(rank)]);
+    }
 }

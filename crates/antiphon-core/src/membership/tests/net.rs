@@ -359,6 +359,18 @@ impl Net {
         }
     }
 
+    /// Whom a member observes.
+    pub(super) fn subjects(&self, node: usize) -> Vec<usize> {
+        let host = self.host(node);
+        let Phase::Seated(seat) = &host.membership.phase else {
+            return Vec::new();
+        };
+        let subjects = seat.subjects(host.me).into_iter();
+        subjects
+            .filter_map(|subject| Some(index(seat.view.member(subject)?.addr)))
+            .collect()
+    }
+
     pub(super) fn is_primary(&self, node: usize) -> bool {
         self.view(node).is_some_and(|view| view.is_primary())
     }

@@ -80,6 +80,59 @@ fn who_was_paused_while_two_views_were_decided_counts_no_vote_of_one_for_the_nex
     }
 }
 
+/// An opinion is told once in a view. Whoever hears its author again after a silence has not heard anything else from it.
+#[test]
+fn the_word_of_an_observer_outlives_a_silence_of_its_own() {
+    let mut net = formed(12);
+    // The most senior, whom all take for the leader, observes one that observes one that is to die.
+    let edges = |net: &Net| -> Vec<(usize, usize)> {
+        let observers = net.subjects(0).into_iter();
+        let edges = observers.flat_map(|by| net.subjects(by).into_iter().map(move |of| (by, of)));
+        edges.filter(|(_, of)| *of != 0).collect()
+    };
+    for (observer, dead) in edges(&net) {
+        net = formed(12);
+        net.cut_one_way(dead, observer);
+        net.run_ms(2000);
+        net.pause(observer);
+        net.run_ms(1600);
+        net.resume(observer);
+        net.run_ms(500);
+        net.assert_one_view(&all(12));
+        net.power_off(dead);
+        net.run_ms(4000);
+        net.assert_one_view(&all_but(12, &[dead]));
+    }
+}
+
+/// The others have learned that the rack stands still at times, and give it more time than the newcomer does.
+#[test]
+fn a_newcomer_that_loses_a_stunned_rack_before_the_others_stays() {
+    let joined = |stunned: &[usize]| {
+        let mut net = Net::formed(24, EngineKind::Cut);
+        stunned.iter().for_each(|node| net.pause(*node));
+        net.run_ms(1400);
+        stunned.iter().for_each(|node| net.resume(*node));
+        net.run_ms(1000);
+        net.start(24, config(24, 24));
+        net.run_ms(1000);
+        net.assert_one_view(&all(25));
+        net
+    };
+    let subjects = joined(&[]).subjects(24);
+    // The most junior: somebody leads, or nobody would be removed anyway.
+    let rack = &subjects[(subjects.len() - 1) / 2..];
+    let mut net = joined(rack);
+    assert_eq!(net.subjects(24), subjects);
+    let view = net.view(0);
+    rack.iter().for_each(|node| net.pause(*node));
+    net.run_ms(2700);
+    rack.iter().for_each(|node| net.resume(*node));
+    net.run_ms(3000);
+    assert_eq!(net.view(0), view);
+    net.assert_one_view(&all(25));
+}
+
 #[test]
 fn who_is_cut_off_alone_does_not_go_on_believing_to_be_in_the_primary_view() {
     let mut net = formed(12);
