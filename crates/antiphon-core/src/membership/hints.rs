@@ -63,6 +63,8 @@ pub struct Hints {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Asked {
+    /// When it was asked first, and last.
+    since: Option<Time>,
     at: Option<Time>,
     answered: Option<Time>,
 }
@@ -163,6 +165,7 @@ impl Whom {
             let heard = asked.answered.is_some_and(|at| now.since(at) < known * 3);
             let pace = if heard { known } else { silent };
             if asked.at.is_none_or(|at| now.since(at) >= pace) {
+                asked.since.get_or_insert(now);
                 asked.at = Some(now);
                 self.owed = (self.owed + 1).min(2 * MAX_LOCATORS);
                 due.push(*addr);
@@ -248,7 +251,8 @@ impl Whom {
     }
 
     /// Whether a locator may yet tell of a member: it was started so lately that members need not have found it, or it has heard one
-    /// lately of whom `heard` is not true.
+    /// lately of whom `heard` is not true. Or there are locators, and none has ever answered: one that refuses may be a process of the same boot
+    /// that comes up a moment later.
     pub(crate) fn may_be_members(
         &self,
         now: Time,
@@ -258,12 +262,15 @@ impl Whom {
         let within = profile.heartbeat * REGISTERED_WITHIN;
         // Ages are told in full seconds.
         let lately = within + Duration::from_secs(1);
-        self.words.values().any(|word| {
+        let new = |asked: &Asked| asked.since.is_none_or(|since| now.since(since) < within);
+        let unheard = self.words.is_empty() && self.locators.values().any(new);
+        let told = self.words.values().any(|word| {
             let since = now.since(word.at);
             let young = word.up + since < within && !planted!(BelieveAFreshLocator);
             let member = |(addr, age): &(SocketAddr, Duration)| *age + since < lately && !heard(addr);
             since < within && (young || word.members.iter().any(member))
-        })
+        });
+        told || unheard && !planted!(BelieveAFreshLocator)
     }
 
     pub(crate) fn is_locator(&self, addr: SocketAddr) -> bool {

@@ -43,10 +43,19 @@ const FORMING_REPEATS: Duration = Duration::from_secs(5);
 const FORMING_CHANGES: Duration = Duration::from_millis(200);
 /// A seed that ended so many connections in a row, and never spoke, rejects this node.
 const REJECTED_AFTER: u32 = 3;
-/// What locators say holds up a founding for so many times the patience of members at a stretch.
+/// What locators say holds up a founding for so many times the patience of members at a stretch. Until a stretch is over nothing must have held
+/// it up for that patience: else a locator that starts again and again would for ever, a little each time.
 const RUMOUR: u32 = 2;
 /// The same refusal is told again after this long.
 const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
+
+/// Locators may have to tell of members.
+#[derive(Debug)]
+struct Rumour {
+    since: Time,
+    /// When that was so last.
+    last: Time,
+}
 
 #[derive(Debug)]
 struct Target {
@@ -71,8 +80,7 @@ pub(crate) struct Seeking {
     founding: Option<Founding>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
-    /// Since when locators may have to tell of members.
-    rumour: Option<Time>,
+    rumour: Option<Rumour>,
     /// When it was last said which seeds are missing, and which of them turn frames away.
     missing: Option<(Time, Missing)>,
     /// How many connections each seed ended since it was heard, or was not there.
@@ -260,14 +268,25 @@ impl Seeking {
         let profile = &cx.config.profile;
         let fresh = self.fresh(cx);
         let heard = |addr: &SocketAddr| is_candidate(cx, now, &self.candidates, fresh, addr);
-        if !cx.whom.may_be_members(now, profile, heard) {
-            self.rumour = None;
-        } else if self.rumour.is_none() {
-            self.rumour = Some(now);
-        }
-        let rumour = |since: Time| now.since(since) < profile.unreachable_after * RUMOUR;
+        let may_be_members = cx.whom.may_be_members(now, profile, heard);
         let remnant = |since: Time| now.since(since) < profile.unreachable_after;
-        self.target.is_some() || self.remnant.is_some_and(remnant) || self.rumour.is_some_and(rumour)
+        self.target.is_some()
+            || self.remnant.is_some_and(remnant)
+            || self.gives_time(now, profile.unreachable_after, may_be_members)
+    }
+
+    /// Whether locators are given time to tell of members.
+    fn gives_time(&mut self, now: Time, patience: Duration, may_be_members: bool) -> bool {
+        if !may_be_members {
+            self.rumour.take_if(|rumour| now.since(rumour.last) >= patience);
+            return false;
+        }
+        let rumour = self.rumour.get_or_insert(Rumour {
+            since: now,
+            last: now,
+        });
+        rumour.last = now;
+        now.since(rumour.since) < patience * RUMOUR
     }
 
     /// Whether it gives no vote now: it abstains, or those whom it asks have had no time to answer. Who proposes waits for them anyway.

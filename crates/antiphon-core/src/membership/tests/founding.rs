@@ -11,7 +11,7 @@ use super::super::founding::digest_of;
 use super::super::{Effect, Membership};
 use super::net::{addr, config};
 use crate::random::Random;
-use crate::{Config, Event, Hints, PathTrouble, Time};
+use crate::{Config, Event, Hints, PathTrouble, Profile, Time};
 
 /// Where the locator is.
 const LOCATOR: usize = 20;
@@ -291,6 +291,64 @@ fn a_member_that_a_locator_heard_lately_is_looked_for_before_a_cluster_is_founde
         one.known(60_000, vec![member(3, 0)]);
         one.run_ms(1_000, &[(1, 10)]);
     }
+    assert!(one.prepares().is_some());
+}
+
+#[test]
+fn a_locator_that_starts_again_and_again_holds_up_nobody_for_long() {
+    let at_most = (Profile::lan().unreachable_after * 2).as_millis() as u64 + 1_000;
+    // Its answers count for 3.2 s each time, and just before the next one nobody has had time to found.
+    for period in [500, 3_300, 3_500, 3_800, 6_000] {
+        // Three of five are expected, and one host is off: those who are there wait a moment for it.
+        let mut one = expecting(3, &[1, 2, 3], true);
+        one.run_ms(60, &[(1, 10), (2, 12)]);
+        let mut ms = 0;
+        while one.prepares().is_none() {
+            assert!(ms < at_most, "started every {period} ms");
+            if ms % period == 0 {
+                one.known(0, Vec::new());
+            }
+            one.run_ms(20, &[(1, 10), (2, 12)]);
+            ms += 20;
+        }
+    }
+}
+
+#[test]
+fn a_locator_that_is_not_there_yet_is_given_time_to_come() {
+    // It refuses: the host is up, and the locator's process starts with the nodes, or a moment later.
+    let refused = |one: &mut One| {
+        one.membership
+            .handle_path_trouble(one.now, addr(LOCATOR), PathTrouble::Refused);
+    };
+    let mut one = expecting(2, &[1], true);
+    one.run_ms(20, &[(1, 10)]);
+    refused(&mut one);
+    one.run_ms(1_000, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    one.say(10, prepare());
+    assert_eq!(one.of_founding(), [], "nor a vote");
+    // It is there, and a member has told it.
+    one.known(300, vec![member(3, 0)]);
+    one.run_ms(3_000, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    // Or it never comes.
+    let mut one = expecting(2, &[1], true);
+    one.run_ms(20, &[(1, 10)]);
+    refused(&mut one);
+    one.run_ms(3_180, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    refused(&mut one);
+    one.run_ms(100, &[(1, 10)]);
+    assert!(one.prepares().is_some());
+    // Of two, one that has been there for long is enough.
+    let mut one = expecting(2, &[1], true);
+    let locators = vec![addr(LOCATOR), addr(LOCATOR + 1)];
+    let nodes = vec![addr(1)];
+    one.membership.set_hints(one.now, Hints { nodes, locators });
+    one.run_ms(20, &[(1, 10)]);
+    one.known(60_000, Vec::new());
+    one.run_ms(1_000, &[(1, 10)]);
     assert!(one.prepares().is_some());
 }
 
