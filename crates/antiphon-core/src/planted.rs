@@ -217,6 +217,8 @@ bugs! {
     RelayControlOnly,
     /// A member of a wide view that hears nobody goes by what it was told of the others (G5).
     CutOffBelieves,
+    /// In a wide view a member does not say again that it has lost a path when it has said that much is lost on it (G5).
+    CutOffSaidLossy,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

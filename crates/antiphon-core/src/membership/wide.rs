@@ -149,7 +149,13 @@ impl Seat {
         let suspicions = cx.detector.opinion(now);
         let down = suspicions
             .iter()
-            .map(|suspicion| (suspicion.member, discriminant(&suspicion.evidence)))
+            .map(|suspicion| {
+                let why = match planted!(CutOffSaidLossy) {
+                    true => &Evidence::Deaf,
+                    false => &suspicion.evidence,
+                };
+                (suspicion.member, discriminant(why))
+            })
             .collect();
         let says = Said {
             primary,

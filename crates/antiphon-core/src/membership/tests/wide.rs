@@ -162,6 +162,31 @@ fn a_minority_of_a_partition_decides_nothing_and_comes_back() {
     net.assert_one_view(&all(30));
 }
 
+/// Whom a member had lost most of its heartbeats from, it says again when it hears nothing any more: the others of the minority would walk
+/// from it to the majority, and from there to all.
+#[test]
+fn a_path_that_lost_much_before_a_partition_is_not_one_on_which_anything_is_heard_in_it() {
+    let minority: Vec<usize> = (0..30).filter(|node| node % 3 == 1).collect();
+    let majority = all_but(30, &minority);
+    let edge = |net: &Net, observer: usize| {
+        let mut subjects = net.subjects(observer).into_iter();
+        subjects.find(|of| majority.contains(of)).map(|of| (observer, of))
+    };
+    for member in [1, 13, 25] {
+        let mut net = Net::formed(30, EngineKind::Cut);
+        let (observer, subject) = edge(&net, member).unwrap();
+        net.thin(subject, observer, 4);
+        net.run_ms(10_000);
+        net.assert_one_view(&all(30));
+        net.partition(&minority, &majority);
+        net.run_ms(8000);
+        net.assert_one_view(&majority);
+        for node in &minority {
+            assert!(!net.is_primary(*node), "{:?}", net.summary());
+        }
+    }
+}
+
 #[test]
 fn all_but_two_leave_at_once_and_none_waits_for_those_that_are_gone() {
     let mut net = formed(12);

@@ -71,21 +71,29 @@ impl Story<'_> {
         self.plan.duration = FORMED + 5 * SECONDS;
     }
 
-    /// One host or a few are cut off from all others, together or each alone: they are to find out by themselves.
+    /// Some hosts are cut off from all others, together or each alone: they are to find out by themselves. Before that, some paths to one of
+    /// them may lose most of what they carry: what it said of these must not stand for what it hears when it is cut off.
     pub(super) fn cut_off(&mut self) {
-        let count = self.random.range(1, 3) as usize;
+        let count = self.random.range(1, self.nodes as u64 / 4) as usize;
         let (faulty, others) = self.bare(count);
+        let mut cut = FORMED;
+        if self.random.percent(60) {
+            self.plan.transport = Transport::Datagram;
+            let from = others[..3].to_vec();
+            self.at(FORMED, Action::Lossy(from, vec![faulty[0]], 700_000));
+            cut += 8 * SECONDS;
+        }
         let mut parts: Vec<Vec<Slot>> = if self.random.percent(50) {
             vec![faulty]
         } else {
             faulty.into_iter().map(|slot| vec![slot]).collect()
         };
         parts.push(others);
-        self.at(FORMED, Action::Partition(parts));
+        self.at(cut, Action::Partition(parts));
         if let Some(faulty) = &mut self.plan.faulty {
             faulty.cut_off = true;
         }
-        self.plan.duration = FORMED + 10 * SECONDS;
+        self.plan.duration = cut + 10 * SECONDS;
     }
 
     /// Some hosts get nothing for a while, and then everything, by turns.
