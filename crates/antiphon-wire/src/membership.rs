@@ -474,7 +474,7 @@ wire_struct! {
         pub wire_level: u8,
         /// Everyone the sender doubts now: what is not listed is withdrawn.
         pub suspicions: Vec<Suspicion>,
-        /// Engine `cut`, in large views: a sum over all rumours known. Neighbours with different sums tell each other all.
+        /// Engine `cut`, in large views: a sum over all rumours known. An observer that has another one tells the sender all.
         pub rumours: u32,
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Coordinator {
     asked: Option<NodeView>,
     counted: bool,
     votes: Votes,
+    /// Whether those who join are asked in the fast ballot: in a wide view nobody speaks to them before they are in.
+    joiners_cast: bool,
     /// Whom the current ballot said it would remove against possible objections.
     announced: BTreeSet<Incarnation>,
     /// Members that someone hears well: left out of the wish until then.
@@ -91,6 +93,7 @@ impl Coordinator {
             asked: None,
             counted: false,
             votes: Votes::Whole,
+            joiners_cast: true,
             announced: BTreeSet::new(),
             objections: BTreeMap::new(),
             retry: None,
@@ -104,6 +107,7 @@ impl Coordinator {
         me: Incarnation,
         view: Arc<NodeView>,
         (votes, patience): (Votes, Duration),
+        joiners_cast: bool,
         profile: &Profile,
     ) -> Self {
         let slot = Slot::leaderless(me, view.voters());
@@ -111,6 +115,7 @@ impl Coordinator {
             slot,
             votes,
             patience,
+            joiners_cast,
             ..Self::new(me, view, profile)
         }
     }
@@ -264,9 +269,19 @@ impl Coordinator {
 
     /// Whether the fast ballot may still decide this.
     fn may_ask(&self, around: &Surroundings<'_>, value: &NodeView) -> bool {
+        self.slot.may_cast()
+            && self
+                .slot
+                .may_decide_fast(value, &self.may_vote_for(around, value))
+    }
+
+    /// Who may cast for this, as far as this node knows.
+    fn may_vote_for(&self, around: &Surroundings<'_>, value: &NodeView) -> BTreeSet<Incarnation> {
         let mut voters = around.reachable.clone();
-        voters.extend(value.joined.iter().copied());
-        self.slot.may_cast() && self.slot.may_decide_fast(value, &voters)
+        if self.joiners_cast {
+            voters.extend(value.joined.iter().copied());
+        }
+        voters
     }
 
     /// Asks all for their votes in the fast ballot.
@@ -330,8 +345,7 @@ impl Coordinator {
         let Some(accepted) = self.slot.vote().accepted.as_ref().filter(|_| self.has_cast()) else {
             return;
         };
-        let mut voters = around.reachable.clone();
-        voters.extend(accepted.value.joined.iter().copied());
+        let voters = self.may_vote_for(around, &accepted.value);
         if !self.slot.may_decide_fast(&accepted.value, &voters) {
             self.hurry(around);
         }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_wire::membership::{Change, LifelineRecord, MembershipMessage, SlotId, SlotMessage, VoteState};
-use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
+use antiphon_wire::{Cause, Incarnation, Lineage, NodeView, ViewId};
 
 use super::Effect;
 use super::check;
@@ -56,6 +56,8 @@ pub(crate) struct Seat {
     /// When to pull from a member that has a later view, unless it is installed by then.
     pub(crate) pull_at: Option<(Time, Incarnation)>,
     pub(crate) told: BTreeMap<Incarnation, Time>,
+    /// Whose pulls were answered, and when: those of a moment ago.
+    pulled: BTreeMap<Incarnation, Time>,
     pub(crate) rings: Arc<Rings>,
     /// Whether votes name what changes in the view.
     pub(crate) named: bool,
@@ -104,6 +106,7 @@ impl Seat {
             next_pull: now,
             pull_at: None,
             told: BTreeMap::new(),
+            pulled: BTreeMap::new(),
         };
         seat.install(cx, now, view, None);
         seat
@@ -501,6 +504,29 @@ impl Seat {
         }
     }
 
+    /// Answers a pull. One from each peer within a moment: four answers are as much as its link holds.
+    fn show_views(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        to: Incarnation,
+        (lineage, after): (Lineage, ViewId),
+    ) {
+        let lately = cx.config.profile.retransmit;
+        self.pulled.retain(|_, at| now.since(*at) < lately);
+        let Some(views) = cx.history.after(lineage, after) else {
+            // Too far behind to follow view by view: only a fresh incarnation gets in again.
+            return self.tell_removed(cx, now, to);
+        };
+        if views.is_empty() || self.pulled.contains_key(&to) {
+            return;
+        }
+        self.pulled.insert(to, now);
+        for view in views {
+            cx.send(to, MembershipMessage::Decide(Box::new((*view).clone())));
+        }
+    }
+
     pub(crate) fn handle_message(
         &mut self,
         cx: &mut Context,
@@ -522,15 +548,7 @@ impl Seat {
             MembershipMessage::Confirm { lineage, view } if lineage == self.view.lineage => {
                 self.leaving.confirmed(sender, view);
             }
-            MembershipMessage::Pull { lineage, after } => match cx.history.after(lineage, after) {
-                Some(views) => {
-                    for view in views {
-                        cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));
-                    }
-                }
-                // Too far behind to follow view by view: only a fresh incarnation gets in again.
-                None => self.tell_removed(cx, now, sender),
-            },
+            MembershipMessage::Pull { lineage, after } => self.show_views(cx, now, sender, (lineage, after)),
             MembershipMessage::Certificate(certificate)
                 if check::vote_is_sound(&certificate.vote) && self.view.contains(sender) =>
             {

@@ -28,8 +28,8 @@
 //! - *The observer from which a joiner was to learn of its admission*: the joiner goes on asking, and whoever has installed the view
 //!   tells it.
 //! - *Joiners*: they acknowledge nothing, unless a ballot must be tried again.
-//! - *Whoever installed a view first*: `Decided` is on its way to its neighbours before it installs; who is behind then hears of a later
-//!   view by heartbeats and pulls it.
+//! - *Whoever installed a view first*: `Decided` is on its way to its neighbours before it installs. Who does not know what was decided pulls it
+//!   from whoever said so, and passes the word on when it has it too; who was told nothing hears of a later view by heartbeats and pulls it.
 //! - *A partition*: who has a majority goes on, its observers' words being enough; a part without one has word of itself only, and gathers a
 //!   non-primary view.
 //!
@@ -81,15 +81,18 @@ pub(crate) struct Wide {
 struct Said {
     primary: bool,
     leaving: bool,
+    wire_level: u8,
     /// And why: who says that a path loses much must say so again when nothing comes any more.
     down: Vec<(Incarnation, Discriminant<Evidence>)>,
 }
 
-impl Default for Said {
-    fn default() -> Self {
+impl Said {
+    /// What goes without saying in a view.
+    fn nothing(view: &NodeView) -> Self {
         Self {
             primary: true,
             leaving: false,
+            wire_level: view.wire_level,
             down: Vec::new(),
         }
     }
@@ -116,7 +119,7 @@ impl Wide {
         Some(Self {
             neighbours: neighbours.iter().copied().collect(),
             rumours: Rumours::new(view.members.len(), neighbours, interval, now),
-            said: (0, Said::default()),
+            said: (0, Said::nothing(view)),
             values: BTreeMap::new(),
             known: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -160,6 +163,7 @@ impl Seat {
         let says = Said {
             primary,
             leaving,
+            wire_level: WIRE_LEVEL,
             down,
         };
         if wide.said.1 == says {
@@ -466,6 +470,13 @@ impl Seat {
             if !self.is_sound(&rumour) {
                 continue;
             }
+            if let Rumour::Decided { value } = rumour
+                && self.known_value(value).is_none()
+            {
+                // Not passed on: whoever is told can ask here for what it does not know only after it is installed. It was at the sender.
+                self.pull(cx, now, sender);
+                continue;
+            }
             let Some(wide) = &mut self.wide else { return };
             let Some(news) = wide.rumours.take(now, Some(sender), rumour) else {
                 continue;
@@ -525,10 +536,8 @@ impl Seat {
                     self.certify(cx, now, certificate.dead, certificate.vote, false);
                 }
                 Rumour::Decided { value } => {
-                    let shown = wide.values.get(&value).map(|next| (**next).clone());
-                    match shown.or_else(|| self.engine.value(value).cloned()) {
-                        Some(next) => self.learn(cx, now, next, Some(sender)),
-                        None => self.pull(cx, now, sender),
+                    if let Some(next) = self.known_value(value) {
+                        self.learn(cx, now, next, Some(sender));
                     }
                 }
             }
@@ -546,6 +555,13 @@ impl Seat {
         if self.view.contains(from) && from != cx.me && !self.leaving.is_departing() {
             self.with_engine(cx, now, |engine, around| engine.handle(around, from, message));
         }
+    }
+
+    /// The view with this digest, if votes may be for it.
+    fn known_value(&self, digest: ViewDigest) -> Option<NodeView> {
+        let shown = self.wide.as_ref().and_then(|wide| wide.values.get(&digest));
+        let shown = shown.map(|next| &**next);
+        shown.or_else(|| self.engine.value(digest)).cloned()
     }
 
     fn know_value(&mut self, value: NodeView) {

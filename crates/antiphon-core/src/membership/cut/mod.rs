@@ -182,7 +182,7 @@ impl Cut {
             me,
             rings,
             named: votes.are_named(),
-            classic: Coordinator::leaderless(me, view.clone(), (votes, patience), profile),
+            classic: Coordinator::leaderless(me, view.clone(), (votes, patience), !wide, profile),
             view,
             found: Found::default(),
             trouble: None,

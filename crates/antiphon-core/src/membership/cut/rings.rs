@@ -170,6 +170,30 @@ mod tests {
     }
 
     #[test]
+    fn a_thousand_are_three_hops_apart_and_a_few_four() {
+        let count = 1000;
+        let rings = Rings::new(&view_of(count), RINGS);
+        let mut apart = [0; 6];
+        for from in (0..count).step_by(10) {
+            let mut hops = vec![None; count];
+            hops[from] = Some(0);
+            let mut reached = std::collections::VecDeque::from([from]);
+            while let Some(rank) = reached.pop_front() {
+                for next in rings.neighbours(rank) {
+                    if hops[next].is_none() {
+                        hops[next] = hops[rank].map(|hops: usize| hops + 1);
+                        reached.push_back(next);
+                    }
+                }
+            }
+            hops.iter().for_each(|hops| apart[hops.unwrap()] += 1);
+        }
+        let all: usize = apart.iter().sum();
+        assert!(apart[..4].iter().sum::<usize>() * 100 > all * 99, "{apart:?}");
+        assert_eq!(apart[5], 0, "{apart:?}");
+    }
+
+    #[test]
     fn members_with_equal_keys_are_all_on_the_ring() {
         // Fault 3 of Rapid: an equal hash loses a member.
         for count in 2..30 {

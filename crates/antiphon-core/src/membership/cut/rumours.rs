@@ -10,7 +10,9 @@
 //! neighbours × rounds messages, and rounds are the diameter of the rings, about log N / log 20.
 //!
 //! Links between neighbours are reliable, but a neighbour may have been in another view when something came. Heartbeats carry a sum
-//! over all that is known; neighbours in the same view, at rest, with different sums, tell each other everything once more.
+//! over all that is known, and go to observers. An observer that is at rest, and whose subject in the same view has another sum, tells it
+//! everything once more; what the observer lacks itself comes to it from its own observers, and so on around the ring. A subject whose sum
+//! differs for good, which is one that is broken, costs each of its observers all of it every few heartbeats.
 //!
 //! Bounded: one opinion, question and proof of each member, and of proposals and their votes those about the highest
 //! [`MAX_BALLOTS`] ballots known. Which these are is the same at whoever knows the same, whichever came first; whoever proposed below
@@ -90,6 +92,11 @@ impl Ranks {
         let mut ranks = Self::default();
         ranks.insert(rank);
         ranks
+    }
+
+    /// Whether all are ranks of so many members.
+    fn are_within(&self, members: usize) -> bool {
+        self.0.len() <= members.div_ceil(8) && (members..self.0.len() * 8).all(|rank| !self.contains(rank))
     }
 
     fn insert(&mut self, rank: usize) {
@@ -212,8 +219,7 @@ impl Rumours {
     }
 
     fn merge(&mut self, from: Option<usize>, what: Ayes, by: Ranks) -> Option<Rumour> {
-        let bounded = by.0.len() <= self.members.div_ceil(8);
-        if !bounded || by.is_empty() || !self.has_room(&Key::Tally(what)) {
+        if !by.are_within(self.members) || by.is_empty() || !self.has_room(&Key::Tally(what)) {
             return None;
         }
         let neighbours = self.neighbours.len();
@@ -410,7 +416,8 @@ fn key_of(rumour: &Rumour) -> (Key, u64) {
         Rumour::Prepare { ballot, .. } => (Key::Prepare(*ballot), 0),
         Rumour::Accept { ballot, .. } => (Key::Accept(*ballot), 0),
         Rumour::Value(change) => (Key::Value(change.digest()), 0),
-        // Of two proofs of one death the one with the later vote says more.
+        // Of two proofs of one death the one with the later vote says more. Two ballots of one round count as one: a vote is on all lifelines
+        // before it is told to anyone (R2), so what only one of the proofs shows went nowhere.
         Rumour::Certificate(certificate) => {
             let promised = certificate.vote.promised;
             let version = promised.map_or(0, |ballot| u64::from(ballot.round) + 1);
@@ -650,8 +657,13 @@ mod tests {
 
     #[test]
     fn ranks_beyond_the_view_are_not_taken() {
-        let mut rumours = Rumours::new(8, vec![who(1)], STEP, Time::ZERO);
-        assert!(rumours.take(Time::ZERO, Some(who(1)), vote(8)).is_none());
-        assert!(rumours.take(Time::ZERO, Some(who(1)), vote(7)).is_some());
+        // Also where the last byte of a set has room for more.
+        for count in [8, 12] {
+            let mut rumours = Rumours::new(count, vec![who(1)], STEP, Time::ZERO);
+            for beyond in count..count + 16 {
+                assert!(rumours.take(Time::ZERO, Some(who(1)), vote(beyond)).is_none());
+            }
+            assert!(rumours.take(Time::ZERO, Some(who(1)), vote(count - 1)).is_some());
+        }
     }
 }

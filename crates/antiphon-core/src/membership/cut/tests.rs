@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use antiphon_wire::membership::Ballot;
 
 use super::*;
-use crate::membership::testing::view_of;
+use crate::membership::testing::{member, view_of};
 use crate::random::Random;
 
 /// One member's engine and what it knows of the world.
@@ -346,6 +346,46 @@ fn who_alone_has_lost_most_of_its_subjects_is_lost_when_the_most_patient_would_s
         bench.pursue_after(Duration::from_millis(100));
         assert_eq!(bench.cut.lost().collect::<Vec<_>>(), [at(rank)]);
         // Nobody else's patience is the reason if it hears nothing at all.
-        assert_eq!(reporting(0).cut.lost().collect::<Vec<_>>(), [at(rank)]);
+        assert_eq!(reporting(false).cut.lost().collect::<Vec<_>>(), [at(rank)]);
     }
+}
+
+#[test]
+fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
+    let view = Arc::new(view_of(24));
+    let at = |rank: usize| view.members[rank].incarnation;
+    let join: Vec<_> = (0..18)
+        .map(|joiner| member(Incarnation(1000 + joiner), 100 + joiner as u16))
+        .collect();
+    let asks = |silent: usize| {
+        let mut bench = Bench::new(&view, 0);
+        bench.report((1..=silent).map(|rank| (at(0), at(rank))));
+        let wish = Wish {
+            remove: Vec::new(),
+            objectionable: BTreeSet::new(),
+            join: join.clone(),
+            renew: false,
+            wire_level: view.wire_level,
+            number: 0,
+        };
+        let mut effects = Vec::new();
+        for _ in 0..2 {
+            bench.now = bench.now + Duration::from_millis(500);
+            let wish = Some(wish.clone());
+            effects.extend(bench.with(|cut, around| cut.pursue(around, wish)));
+        }
+        let asked = |effect: &EngineEffect| {
+            let EngineEffect::Broadcast { message, .. } = effect else {
+                return false;
+            };
+            matches!(message, SlotMessage::Fast { .. })
+        };
+        assert!(!effects.is_empty());
+        effects.iter().any(asked)
+    };
+    assert!(
+        asks(3),
+        "twenty-one are half of the next view, with its most senior member"
+    );
+    assert!(!asks(4), "twenty cannot decide it, whatever joiners would say");
 }

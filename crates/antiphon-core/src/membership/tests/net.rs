@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
-use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, ViewId};
+use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use bytes::Bytes;
 
-use super::super::{Effect, Membership, Phase};
+use super::super::{Effect, Membership, Phase, check};
 use crate::random::Random;
 use crate::{
     Config, DialId, EngineKind, Event, Hints, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble,
@@ -356,6 +356,43 @@ impl Net {
         match &self.host(node).membership.phase {
             Phase::Seated(seat) => seat.wide.as_ref().map_or(0, |wide| wide.rumours.tallies()),
             Phase::Seeking(_) | Phase::Stopped => 0,
+        }
+    }
+
+    /// What one has sent another that is not there yet.
+    pub(super) fn on_the_way(&self, from: usize, to: usize) -> &[MembershipMessage] {
+        let link = (self.host(from).me, self.host(to).me);
+        self.links.get(&link).map_or(&[], Vec::as_slice)
+    }
+
+    /// The sum over all rumours that a member of a wide view knows; none is 0.
+    pub(super) fn sum(&self, node: usize) -> u32 {
+        match &self.host(node).membership.phase {
+            Phase::Seated(seat) => seat.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
+            Phase::Seeking(_) | Phase::Stopped => 0,
+        }
+    }
+
+    /// Puts another view after the one that all have.
+    pub(super) fn install(&mut self, change: impl Fn(&mut NodeView)) {
+        let now = self.now;
+        for node in 0..self.hosts.len() {
+            let Some(host) = &mut self.hosts[node] else {
+                continue;
+            };
+            let Membership { cx, phase, .. } = &mut host.membership;
+            if let Phase::Seated(seat) = phase {
+                let mut view = (*seat.view).clone();
+                view.id = NodeViewId::Primary {
+                    id: check::next_id(view.primary_id()),
+                };
+                view.number += 1;
+                view.joined.clear();
+                view.departed.clear();
+                change(&mut view);
+                seat.install(cx, now, Arc::new(view), None);
+            }
+            self.drain(node);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Change, MembershipMessage, Rumour};
-use antiphon_wire::{Evidence, NodeView};
+use antiphon_wire::membership::{Change, MembershipMessage, Rumour, WIRE_LEVEL};
+use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
 use super::super::check;
 use super::net::{Net, addr, config};
@@ -329,5 +329,65 @@ fn what_is_larger_than_any_member_would_tell_is_neither_kept_nor_passed_on() {
         }
         assert_eq!(largest > bytes, passed_on, "{largest} for {bytes}");
         net.assert_one_view(&all(12));
+    }
+}
+
+/// Who is well says nothing, but for what the view does not say of it already.
+#[test]
+fn a_wide_view_takes_the_level_that_all_of_its_members_speak() {
+    let mut net = formed(12);
+    net.install(|view| view.wire_level = 0);
+    net.run_ms(500);
+    net.leave(5);
+    net.run_ms(2000);
+    net.assert_one_view(&all_but(12, &[5]));
+    assert_eq!(net.view(0).unwrap().wire_level, WIRE_LEVEL);
+}
+
+#[test]
+fn a_decision_of_which_nothing_is_known_is_asked_for_and_not_passed_on() {
+    let mut net = formed(12);
+    let by = net.subjects(0)[0];
+    let view = net.view(0).unwrap();
+    let value = ViewDigest(7);
+    let message = MembershipMessage::Rumours {
+        lineage: view.lineage,
+        view: view.primary_id(),
+        rumours: vec![Rumour::Decided { value }],
+    };
+    net.lie(by, 0, message);
+    let pulls = |message: &MembershipMessage| matches!(message, MembershipMessage::Pull { .. });
+    assert!(net.on_the_way(0, by).iter().any(pulls));
+    net.run_ms(1000);
+    let sums: Vec<u32> = (0..12).map(|node| net.sum(node)).collect();
+    assert_eq!(sums, [0; 12], "who passed it on could not answer for it");
+}
+
+#[test]
+fn a_peer_that_pulls_views_without_end_is_answered_once_in_a_while() {
+    let mut net = formed(12);
+    let by = net.subjects(0)[0];
+    net.leave(if by == 5 { 6 } else { 5 });
+    net.run_ms(1000);
+    let view = net.view(0).unwrap();
+    let id = view.primary_id();
+    let pull = MembershipMessage::Pull {
+        lineage: view.lineage,
+        after: ViewId {
+            counter: id.counter - 1,
+            ..id
+        },
+    };
+    let views = |net: &Net| {
+        let sent = net.on_the_way(0, by).iter();
+        sent.filter(|message| matches!(message, MembershipMessage::Decide(_)))
+            .count()
+    };
+    for _ in 0..3 {
+        for _ in 0..100 {
+            net.lie(by, 0, pull.clone());
+        }
+        assert_eq!(views(&net), 1);
+        net.run_ms(60);
     }
 }
