@@ -39,13 +39,27 @@ pub(crate) fn between(before: Option<Duration>, after: Option<Duration>) -> Opti
 mod tests {
     use super::*;
 
+    /// Of a process with one thread: those of this one's other tests come and go.
     #[test]
     fn work_is_seen_as_cpu_time() {
-        let before = own_cpu();
-        let end = std::time::Instant::now() + Duration::from_millis(30);
-        while std::time::Instant::now() < end {}
-        let taken = between(before, own_cpu()).unwrap();
-        assert!(taken > 0.002, "{taken}");
+        let mut worker = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap();
+        let process = format!("/proc/{}", worker.id());
+        let before = cpu_of(Path::new(&process));
+        let mut taken = 0.0;
+        for _ in 0..500 {
+            std::thread::sleep(Duration::from_millis(20));
+            taken = between(before, cpu_of(Path::new(&process))).unwrap();
+            if taken > 0.01 {
+                break;
+            }
+        }
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        assert!(taken > 0.01, "{taken}");
+        assert!(own_cpu() > Some(Duration::ZERO));
     }
 
     #[test]
