@@ -426,6 +426,8 @@ impl Builder {
             .profile
             .suspect_after
             .clamp(Duration::from_secs(2), Duration::from_secs(20));
+        config.idle_control_timeout =
+            (self.profile.heartbeat * 10).clamp(Duration::from_secs(2), Duration::from_secs(10));
         let failed = |source| Error::Bind { addr: first, source };
         let multicast = self.multicast_config(bind)?;
         let not_joined = |source| Error::Multicast {
