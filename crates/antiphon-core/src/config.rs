@@ -50,6 +50,8 @@ pub struct Config {
     pub profile: Profile,
     /// The cluster key; `None` is the plain mode: frames carry a checksum, anyone can forge them.
     pub key: Option<ClusterKey>,
+    /// Whether a witness keeps what this node voted ([`Output::Testament`](crate::Output::Testament)). Only with a key.
+    pub witness: bool,
     /// Whether the driver can send by IP multicast. Without, groups of [`Dissemination::Multicast`] are sent to directly.
     pub multicast: bool,
     /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive.
@@ -78,6 +80,7 @@ impl Config {
             rings: 10,
             profile: Profile::lan(),
             key: None,
+            witness: false,
             multicast: false,
             rejoin: true,
             unix_time_s: 0,
@@ -100,6 +103,11 @@ impl Config {
         if self.found && self.expect.is_some() {
             return conflict(
                 "`found` starts a cluster at once and `expect` waits for others: give only one of them",
+            );
+        }
+        if self.witness && self.key.is_none() {
+            return conflict(
+                "a witness needs a cluster key: without one, whoever reaches a node could declare others dead",
             );
         }
         if self.expect == Some(0) {

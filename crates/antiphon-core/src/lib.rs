@@ -60,6 +60,7 @@ mod spread;
 mod text;
 mod time;
 mod trail;
+pub mod witness;
 
 pub use antiphon_wire as wire;
 pub use config::*;

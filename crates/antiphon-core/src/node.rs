@@ -105,6 +105,8 @@ pub struct Counters {
     pub frames_passed_on: u64,
     /// Frames that it was asked to pass on and did not: from or for somebody in no view of its own, or for their own sender.
     pub frames_not_passed_on: u64,
+    /// Proofs of death by a witness that were not taken: this cluster has no key.
+    pub witnesses_refused: u64,
     /// Links given up because the peer acknowledged nothing for too long.
     pub links_broken: u64,
     /// Messages that did not fit a frame or whose peer had no address.
@@ -571,6 +573,12 @@ impl Node {
                 None => self.counters.messages_dropped += 1,
             },
             membership::Effect::Lifeline(command) => self.perform_lifeline(now, command),
+            membership::Effect::Testament(record) => {
+                // A vote that cannot be left whole must not seem to be: nothing is left.
+                let record = record.filter(|record| record.len() <= MAX_RECORDS_BYTES);
+                let sealed = record.map(|record: Bytes| self.codec.seal(Kind::Lifeline, &record));
+                self.outputs.push_back(Output::Testament { sealed });
+            }
             membership::Effect::Installed(view) => self.install(now, view),
             membership::Effect::Event(event) => self.events.push_back(event),
             membership::Effect::Stopped => {

@@ -26,6 +26,13 @@ pub enum Output {
     },
     /// Something about a lifeline on which this node is the watched side.
     Lifeline(LifelineCommand),
+    /// R10: leave this to the witness, in place of all that was left before; `None` is nothing. Only with [`Config::witness`](crate::Config::witness). Must
+    /// be done before any later output. If it cannot be done whole, nothing must be left; if not even that can be, the process must do
+    /// no later output any more: the witness would take an earlier vote for the last.
+    Testament {
+        /// The sealed record.
+        sealed: Option<Bytes>,
+    },
 }
 
 /// Frames of different classes never wait for one another.

@@ -115,6 +115,12 @@ bugs! {
     OverridePrimary,
     /// A view is decided without a quorum of its own members (R3).
     SkipJointQuorum,
+    /// What a process leaves to its witness does not show what it voted (R10).
+    WitnessForgetsLastVote,
+    /// What a witness says is passed over (R10).
+    IgnoreWitness,
+    /// A process leaves its witness nothing new when it votes, but when it installs a view (R10).
+    TestamentOfTheInstall,
     /// A vote travels without having been written to the lifelines (R2).
     VoteBeforeLifeline,
     /// A member sends on although some application has not taken a window of its messages (R21).

@@ -15,6 +15,7 @@
 //! - [`tcp`]: one port per node for everything, IPv4 and IPv6;
 //! - [`udp`]: the same, with UDP for messages where it passes;
 //! - [`memory`]: nodes of one process, for tests and examples;
+//! - [`witness`]: what a node leaves to whoever started it, and how that tells of its death (R10);
 //! - [`faults`](Faults): blocked, slow and lossy paths, injected on purpose.
 #![deny(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod memory;
 pub mod tcp;
 mod transport;
 pub mod udp;
+pub mod witness;
 
 pub use faults::{Fault, Faults};
 pub use transport::{Closing, Connection, Input, Inputs, PathStatus, Transport, TransportCounters};

@@ -300,6 +300,7 @@ fn plan(scale: &Scale) -> Plan {
         prompt: None,
         membership: scale.engine,
         rings: 10,
+        witness: None,
         trail: false,
         profile,
         transport: Transport::Datagram,

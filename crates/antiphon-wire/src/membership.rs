@@ -235,7 +235,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A proof of death: the lifeline of `dead` ended with a FIN, and these were its last votes.
+    /// A proof of death: the lifeline of `dead` ended with a FIN, or its witness saw its process end; these were its last votes.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Certificate {
         /// Whose process is gone.
@@ -569,8 +569,11 @@ wire_enum! {
     }
 }
 
+/// So many members a witness is asked to tell, at most.
+pub const MAX_TOLD: usize = 32;
+
 wire_enum! {
-    /// What a watched process writes on its lifelines.
+    /// What a watched process writes on its lifelines, and leaves to its witness.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum LifelineRecord {
         /// The first record.
@@ -586,5 +589,12 @@ wire_enum! {
         Vote = 1 (VoteState),
         /// The process leaves in order: what follows proves nothing.
         Goodbye = 2,
+        /// To the witness of the process alone (R10): all votes so far, in place of whatever it was left before.
+        Testament = 3 {
+            /// What it voted last.
+            vote: VoteState,
+            /// Whom to tell of the death: for each, where it is reached, best first. At most [`MAX_TOLD`].
+            tell: Vec<Vec<SocketAddr>>,
+        },
     }
 }

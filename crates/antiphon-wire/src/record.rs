@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::codec::put_varint;
 use crate::enquiry::Enquiry;
 use crate::group::{GroupControl, GroupData};
-use crate::membership::{Discovery, Heartbeat, MembershipMessage};
+use crate::membership::{Certificate, Discovery, Heartbeat, MembershipMessage};
 use crate::{Block, Incarnation, Wire, wire_enum, wire_struct};
 
 wire_enum! {
@@ -50,6 +50,9 @@ wire_enum! {
         },
         /// Whom the sender hears, and who hears it; unreliable, repeated by a timer.
         Paths = 9 (Paths),
+        /// A proof of death, of a witness that saw the process end (R10). Taken only where frames are sealed with a key;
+        /// idempotent.
+        Witnessed = 10 (Box<Certificate>),
         /// What a node would say to another, and what it says; idempotent.
         Enquiry = 16 (Enquiry),
     }

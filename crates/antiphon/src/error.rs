@@ -41,6 +41,13 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// What the witness is to keep cannot be left for it: no supervisor of this process made it, or `/proc` is not mounted.
+    Testament {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A locator's state file could not be read, or its folder is not there.
     State {
         /// The file.
@@ -97,6 +104,11 @@ impl fmt::Display for Error {
             Error::Multicast { group, source } => write!(
                 f,
                 "cannot join multicast group {group}: {source}; is the interface right, and does it do multicast?"
+            ),
+            Error::Testament { path, source } => write!(
+                f,
+                "cannot leave anything to a witness at {}: {source}; is /proc mounted, and was this process started by its witness?",
+                path.display()
             ),
             Error::State { path, source } => write!(
                 f,

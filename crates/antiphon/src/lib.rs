@@ -50,6 +50,7 @@ mod group;
 mod locator;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+pub mod witness;
 
 pub use antiphon_core::inspection;
 pub use antiphon_core::wire::{

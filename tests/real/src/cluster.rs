@@ -367,6 +367,15 @@ impl Cluster {
         network.lose_multicast(number(name), percent);
     }
 
+    /// A node's host forgets the connections of dead processes at once, if nobody answers there: no FIN is sent again. Hosts only.
+    pub fn forget_the_dead(&mut self, name: &str) {
+        let network = self.network.as_ref().expect("settings belong to hosts");
+        let mut command = network.command(number(name), Path::new("sh"));
+        command.args(["-c", "echo 1 > /proc/sys/net/ipv4/tcp_orphan_retries"]);
+        let status = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        assert!(status.success(), "{command:?}: {status}");
+    }
+
     /// Ends all cuts.
     pub fn heal(&mut self) {
         match &mut self.network {

@@ -186,6 +186,23 @@ impl Process {
         self.end();
     }
 
+    /// kill −9 of the node that this process is the witness of, and the process lives on.
+    ///
+    /// # Panics
+    /// If it has no child.
+    pub fn kill_child(&mut self) {
+        let pid = self.pid.as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let child = children.ok().and_then(|children| children.trim().parse().ok());
+        let child = child.and_then(Pid::from_raw).expect("a witness with its node");
+        self.shared.change(self.run, |run| {
+            run.killed = true;
+            run.mouth = None;
+        });
+        // Its parent waits for it, so until then the number is its own.
+        kill_process(child, Signal::KILL).unwrap_or_else(|e| panic!("kill: {e}"));
+    }
+
     /// Ends it because the story is over, which says nothing about the story.
     pub(crate) fn end(&mut self) {
         self.ear.cover(false);

@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
     Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, SlotId, WIRE_LEVEL,
 };
 use antiphon_wire::{Incarnation, Member, NodeView};
+use bytes::Bytes;
 
 use super::Effect;
 use super::hints::Whom;
@@ -137,6 +139,20 @@ impl Context {
     pub(crate) fn write_lifelines(&mut self, record: &LifelineRecord) {
         let commands = self.lifelines.write_all(record);
         self.lifeline_commands(commands);
+    }
+
+    /// R10: in place of what the witness was left before.
+    pub(crate) fn leave_testament(&mut self, record: Option<&LifelineRecord>) {
+        if self.config.witness {
+            let record = record.map(|record| Bytes::from(encode_to_vec(record)));
+            self.effects.push_back(Effect::Testament(record));
+        }
+    }
+
+    /// This incarnation leaves in order: from here on its end proves nothing.
+    pub(crate) fn say_goodbye(&mut self) {
+        self.write_lifelines(&LifelineRecord::Goodbye);
+        self.leave_testament(None);
     }
 
     /// This node as it presents itself.

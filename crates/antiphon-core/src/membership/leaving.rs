@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use antiphon_wire::membership::{LifelineRecord, MembershipMessage};
+use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, NodeView, ViewId};
 
 use super::context::{Context, Fate};
@@ -118,7 +118,7 @@ impl Seat {
     ) {
         let alone = next.members.iter().all(|member| member.incarnation == cx.me);
         if self.leaving.is_wanted() && (alone || !next.contains(cx.me)) {
-            cx.write_lifelines(&LifelineRecord::Goodbye);
+            cx.say_goodbye();
             let until = now + cx.config.profile.heartbeat * 5;
             self.leaving = Leaving::Departing {
                 view: next.primary_id(),

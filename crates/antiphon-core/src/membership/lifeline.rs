@@ -266,6 +266,8 @@ impl Lifelines {
                 inbound.goodbye = true;
                 None
             }
+            // Nobody has a witness by TCP.
+            LifelineRecord::Testament { .. } => None,
         }
     }
 

@@ -46,8 +46,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
+use antiphon_wire::membership::{Certificate, Discovery, Heartbeat, MembershipMessage};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
+use bytes::Bytes;
 
 use self::context::{Context, Fate};
 use self::hints::{Hints, Whom};
@@ -83,11 +84,13 @@ mod seat;
 mod seeking;
 pub mod slot;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod wide;
 mod wish;
 
-pub(crate) use check::{addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound};
+pub(crate) use check::{
+    addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound, vote_is_sound,
+};
 pub(crate) use inspect::ask_of;
 
 /// What membership wants done, in order.
@@ -115,6 +118,8 @@ pub(crate) enum Effect {
     Heartbeat { to: Incarnation, heartbeat: Heartbeat },
     /// Lifelines. Records in `Write` are plaintext here; the node seals them.
     Lifeline(LifelineCommand),
+    /// What is left to the witness from here on, in plaintext, in place of what was before; `None` is nothing.
+    Testament(Option<Bytes>),
     /// A node view was installed. The node tells groups and application, in this order.
     Installed(Arc<NodeView>),
     /// For the application.
@@ -287,10 +292,19 @@ impl Membership {
         self.settle(now);
     }
 
+    /// A witness says who is dead, and what that one voted last. The caller has made sure that it holds the cluster key.
+    pub(crate) fn handle_witnessed(&mut self, now: Time, certificate: Certificate) {
+        self.cx.detector.awake(now);
+        if let Phase::Seated(seat) = &mut self.phase {
+            seat.handle_witnessed(&mut self.cx, now, certificate);
+        }
+        self.settle(now);
+    }
+
     /// The group layer or a link doubts a peer.
     pub(crate) fn accuse(&mut self, now: Time, peer: Incarnation, evidence: Evidence) {
         self.cx.detector.awake(now);
-        // Only a lifeline proves a death.
+        // Only a lifeline or a witness proves a death.
         if evidence == Evidence::ProofOfDeath {
             return;
         }
@@ -452,6 +466,7 @@ impl Membership {
 
     /// R6, R8: a fresh incarnation of the same process looks for the cluster again.
     fn start_over(&mut self, now: Time, cause: String) {
+        self.cx.leave_testament(None);
         let resets = self.cx.lifelines.reset_all();
         self.cx.lifeline_commands(resets);
         let me = Incarnation(self.cx.random.next_u128());

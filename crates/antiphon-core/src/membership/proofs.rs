@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   lifeline ends with a FIN ──► certificate: dead, and this was its last vote ──► to all (in a wide view: a rumour)
+//!   a witness saw it end (R10) ──► the same
 //!   a vote on a lifeline, or in a certificate, given in a later view ──► that view is decided: installed, or pulled
 //! ```
 //! A certificate is kept for as long as the dead is a member, and used in each slot until then; of two about one death the one that
@@ -14,9 +15,9 @@ use antiphon_wire::{Evidence, Incarnation};
 
 use super::check;
 use super::context::Context;
-use super::lifeline::Ended;
+use super::lifeline::{self, Ended};
 use super::seat::Seat;
-use crate::{BallotStep, LifelineEvent, Time};
+use crate::{BallotStep, LifelineEvent, Time, witness};
 
 impl Seat {
     pub(crate) fn handle_lifeline(
@@ -58,6 +59,31 @@ impl Seat {
             },
         }
         self.evaluate(cx, now);
+    }
+
+    /// R10: all that this node has voted, to its witness.
+    pub(crate) fn leave_testament(&self, cx: &mut Context) {
+        if cx.config.witness {
+            let watchers = lifeline::watchers(&self.view, cx.me, &self.rings);
+            let vote = self.engine.vote_state();
+            let testament = witness::testament(&self.view, cx.me, &watchers, vote);
+            cx.leave_testament(Some(&testament));
+        }
+    }
+
+    /// R10: a witness saw a process end. It is used, and shared, as the end of a lifeline is: those who hear of it here need not hear of it
+    /// from the witness.
+    pub(crate) fn handle_witnessed(&mut self, cx: &mut Context, now: Time, certificate: Certificate) {
+        let Certificate { dead, vote } = certificate;
+        // Nobody else can know that it is not so. Others count without this incarnation now, so it must not go on.
+        if dead == cx.me && vote.view.lineage() == self.view.lineage {
+            let cause = "a witness said that this process has ended: it waited for another one";
+            return self.expelled(cx, cause.to_owned());
+        }
+        if check::vote_is_sound(&vote) && !planted!(IgnoreWitness) {
+            self.certify(cx, now, dead, vote, true);
+            self.evaluate(cx, now);
+        }
     }
 
     /// A view that someone has installed, and shows with a vote, is decided.

@@ -176,6 +176,7 @@ impl Seat {
             votes,
             &cx.config.profile,
         );
+        self.leave_testament(cx);
         if follows && was_wide {
             self.receive_joiners(cx, &view, &rings);
         }
@@ -367,7 +368,13 @@ impl Seat {
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
                 // R2: on the lifelines before any message that carries the vote.
-                EngineEffect::Voted => cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state())),
+                EngineEffect::Voted => {
+                    // R10: first, so that what any lifeline shows the witness has, or nothing.
+                    if !planted!(TestamentOfTheInstall) {
+                        self.leave_testament(cx);
+                    }
+                    cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state()));
+                }
                 EngineEffect::Send { to, message } => self.reply(cx, now, to, message),
                 EngineEffect::Broadcast { joiners, message } => self.spread(cx, now, &joiners, message),
                 EngineEffect::Accepted { ballot, view } => {
@@ -451,7 +458,7 @@ impl Seat {
         let cause = departure.map_or(&Cause::Crashed, |departure| &departure.cause);
         if *cause == Cause::Left && self.leaving.is_wanted() {
             if !self.leaving.is_departing() {
-                cx.write_lifelines(&LifelineRecord::Goodbye);
+                cx.say_goodbye();
                 cx.fate = Some(Fate::Left);
             }
             return;

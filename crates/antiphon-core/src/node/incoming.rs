@@ -166,6 +166,14 @@ impl Node {
             Record::Call { .. } => self.counters.frames_malformed += 1,
             Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
             Record::Heard { round, .. } => self.air.answered(sender, round),
+            // R10: without a key anybody could say so; and a witness speaks to nodes alone, as control.
+            Record::Witnessed(certificate) => {
+                if self.config.key.is_some() && origin.kind == Kind::Control {
+                    self.membership.handle_witnessed(now, *certificate);
+                } else {
+                    self.counters.witnesses_refused += 1;
+                }
+            }
             Record::Enquiry(Enquiry::Ask(ask)) => {
                 for (to, answer) in self.answers(now, &ask) {
                     self.records.entry(to).or_default().push(answer);

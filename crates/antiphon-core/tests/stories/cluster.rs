@@ -39,6 +39,8 @@ struct Host {
     log: Log,
     /// Lifelines on which this host is watched: dial → (connection, watcher).
     outbound: BTreeMap<DialId, (u64, usize)>,
+    /// What the last process here left to its witness.
+    testament: Bytes,
 }
 
 /// What a host's application saw, over all its starts.
@@ -89,6 +91,7 @@ impl Cluster {
             starts: 0,
             log: Log::default(),
             outbound: BTreeMap::new(),
+            testament: Bytes::new(),
         });
         entry.starts += 1;
         let mut config = Config::new("story", format!("n{host}"), addr(host));
@@ -144,6 +147,18 @@ impl Cluster {
         let now = self.now;
         self.node_mut(host).leave(now);
         self.drain(host);
+    }
+
+    /// What the process at this host, or the last one there, has left to its witness.
+    pub(crate) fn testament(&self, host: usize) -> Bytes {
+        self.hosts[&host].testament.clone()
+    }
+
+    /// The process is gone, and nobody hears anything of it.
+    pub(crate) fn vanish(&mut self, host: usize) {
+        let entry = self.hosts.get_mut(&host).expect("a host");
+        entry.node = None;
+        entry.outbound.clear();
     }
 
     /// The process is gone; its kernel says FIN on what it had open.
@@ -328,6 +343,9 @@ impl Cluster {
                 } else if !self.cut.contains(&(host, to)) {
                     self.carry(to, host, Arrival::Trouble(addr(to), PathTrouble::Refused));
                 }
+            }
+            Output::Testament { sealed } => {
+                self.hosts.get_mut(&host).expect("a host").testament = sealed.unwrap_or_default();
             }
             // Nobody here has a network with multicast.
             Output::Cast { .. } => {}

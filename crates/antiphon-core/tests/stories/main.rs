@@ -2,6 +2,7 @@
 
 mod cluster;
 mod enquiries;
+mod witness;
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ mod operations;
 mod paths;
 mod recoveries;
 mod ways;
+mod witnesses;
 
 use antiphon_core::{Dissemination, GroupOptions, Order};
 
@@ -38,6 +39,9 @@ pub const NAMES: &[&str] = &[
     "r4-locators-and-nodes-restart",
     "r6-merge",
     "r9-resets-and-proxies",
+    "r10-killed-behind-a-cut",
+    "r10-killed-behind-proxies",
+    "r10-stale-witness",
     "r11-recover",
     "r12-founding-race",
     "r13-late-frame-of-the-dead",
@@ -111,6 +115,9 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         draws::draw_levels(&mut plan, seed);
         links::draw_links(&mut plan, seed);
         bulk::draw_objects(&mut plan, seed);
+        if name == "default" {
+            witnesses::draw_witnesses(&mut plan, seed);
+        }
         return plan;
     }
     let usual = match name {
@@ -118,6 +125,9 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "r4-one-of-three-restarted"
         | "r3-joiners-vanish"
         | "three-to-one-by-kill"
+        | "r10-killed-behind-a-cut"
+        | "r10-killed-behind-proxies"
+        | "r10-stale-witness"
         | "killed-on-the-second-link" => 3,
         "cut-a-tenth-crashes" => 30,
         "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
@@ -216,6 +226,9 @@ impl Story<'_> {
             "r4-locators-and-nodes-restart" => self.locators_and_nodes_restart(),
             "r6-merge" => self.merge(),
             "r9-resets-and-proxies" => self.resets_and_proxies(),
+            "r10-killed-behind-a-cut" => self.killed_behind_a_cut(),
+            "r10-killed-behind-proxies" => self.killed_behind_proxies(),
+            "r10-stale-witness" => self.stale_witness(),
             "r11-recover" => self.recover(),
             "r12-founding-race" => self.founding_race(),
             "r13-late-frame-of-the-dead" => self.late_frame(),

@@ -50,6 +50,8 @@ pub struct Plan {
     pub trail: bool,
     /// How many rings the cut engine has: ten, or few enough that views of few nodes are wide.
     pub rings: usize,
+    /// Whether each node has a witness, and a key, which that needs.
+    pub witness: Option<Witnessing>,
     /// Timing of the nodes.
     pub profile: Profile,
     /// What carries frames.
@@ -90,6 +92,13 @@ pub struct Faulty {
     pub views: usize,
     /// Whether they are cut off at the end, and must not believe any more that they are in the primary view.
     pub cut_off: bool,
+}
+
+/// Supervisors that keep what their nodes voted (R10).
+#[derive(Debug, Clone)]
+pub struct Witnessing {
+    /// So often a testament cannot be written, and nothing is left.
+    pub fails_percent: u32,
 }
 
 /// Nodes without seeds: each is told at run time whom to ask.

@@ -75,6 +75,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         membership: EngineKind::Coordinator,
         rings: 10,
         trail: true,
+        witness: None,
         profile: if random.percent(75) {
             Profile::lan()
         } else {

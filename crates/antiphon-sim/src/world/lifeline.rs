@@ -439,6 +439,10 @@ impl World {
         self.lifelines.told.contains(&(dead, watcher))
     }
 
+    pub(super) fn tell_of_death(&mut self, dead: Incarnation, watcher: Incarnation) {
+        self.lifelines.told.insert((dead, watcher));
+    }
+
     pub(super) fn lifelines_of_ended(&mut self, process: ProcessId, ending: Ending) {
         let ids: Vec<u64> = self
             .lifelines

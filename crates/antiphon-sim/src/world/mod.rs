@@ -13,6 +13,7 @@
 //! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
 //! - `locator`: those who tell newcomers where nodes are.
 //! - `lifeline`: TCP connections as two kernels keep them, for proof of death (R9, R25).
+//! - `witness`: supervisors that see the end of their node's process (R10).
 //! - `faults`: performs the steps of a plan.
 //!
 //! One number decides everything: the same plan and seed give the same run, which [`World::digest`] shows.
@@ -23,6 +24,7 @@ mod lifeline;
 mod locator;
 mod process;
 mod stream;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -62,6 +64,7 @@ pub struct World {
     paths: Vec<Path>,
     streams: Streams,
     lifelines: Lifelines,
+    witnesses: witness::Witnesses,
     /// From, to: what the one sends by multicast the other does not get.
     deaf: BTreeSet<(Slot, Slot)>,
     loaded: bool,
@@ -188,6 +191,8 @@ enum Happening {
     },
     LifelineReady(u64),
     LifelineGone(u64),
+    SupervisorWakes(ProcessId),
+    WitnessTells(ProcessId),
     Keepalive {
         id: u64,
         since: Micros,
@@ -241,6 +246,7 @@ impl World {
             paths: vec![Path::default(); hosts * hosts * plan.links],
             streams: Streams::default(),
             lifelines: Lifelines::default(),
+            witnesses: witness::Witnesses::default(),
             deaf: plan.deaf.iter().copied().collect(),
             loaded: true,
             calm: 0,
@@ -446,6 +452,8 @@ impl World {
             Happening::StreamTimeout { id, since } => self.stream_timeout(id, since),
             Happening::LifelineDial { id, attempt } => self.lifeline_dial(id, attempt),
             Happening::LifelineReady(id) => self.lifeline_ready(id),
+            Happening::SupervisorWakes(process) => self.supervisor_wakes(process),
+            Happening::WitnessTells(process) => self.witness_tells(process),
             Happening::LifelineGone(id) => self.lifeline_gone(id),
             Happening::Keepalive { id, since } => self.lifeline_keepalive(id, since),
         }

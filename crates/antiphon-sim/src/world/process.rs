@@ -21,7 +21,7 @@ use antiphon_core::{
 use bytes::Bytes;
 
 use super::datagram::receive;
-use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of};
+use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of, witness};
 use crate::agenda::Micros;
 use crate::plan::{GroupPlan, Plan, Transport};
 use crate::trace::{Delivery, Ending, GroupIndex, Heard, ProcessId, Seen, Slot, hash};
@@ -193,6 +193,8 @@ impl World {
         config.engine = self.plan.membership;
         config.rings = self.plan.rings;
         config.rejoin = self.plan.rejoin;
+        config.witness = self.plan.witness.is_some() && !foreign;
+        config.key = config.witness.then(witness::key);
         config.unix_time_s = UNIX_TIME_S + self.now / 1_000_000;
         if self.plan.trail {
             config.metadata = [
@@ -508,8 +510,11 @@ impl World {
                 let Some(door) = door_of(to, &self.plan) else {
                     return;
                 };
-                self.trace_hop(id, door.slot, &bytes);
-                self.trace_pass(id, door.slot, &bytes);
+                // What is sealed with a key cannot be read on its way.
+                if self.plan.witness.is_none() {
+                    self.trace_hop(id, door.slot, &bytes);
+                    self.trace_pass(id, door.slot, &bytes);
+                }
                 let sender = self.processes[id].slot;
                 self.traffic.note(sender, door.slot, bytes.len());
                 if self.recent.is_none() || self.digest.is_multiple_of(64) {
@@ -525,6 +530,7 @@ impl World {
                 self.digest = hash(&bytes, self.digest.rotate_left(5) ^ self.now);
                 self.cast(id, &bytes);
             }
+            Output::Testament { sealed } => self.leave_testament(id, sealed),
             Output::Lifeline(command) => {
                 self.digest = self.digest.rotate_left(7) ^ self.now;
                 self.lifeline_command(id, command);
@@ -748,6 +754,7 @@ impl World {
         self.note(id, Seen::Ended(ending));
         self.streams_of_ended(id, ending);
         self.lifelines_of_ended(id, ending);
+        self.witness_end(id, ending);
         let process = &mut self.processes[id];
         process.inbox.clear();
     }

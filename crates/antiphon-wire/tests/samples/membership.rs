@@ -491,6 +491,13 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         .into()
 }
 
+pub(crate) fn witnessed() -> Record {
+    Record::Witnessed(Box::new(Certificate {
+        dead: incarnation(4),
+        vote: vote(),
+    }))
+}
+
 pub(crate) fn lifelines() -> Vec<(&'static str, LifelineRecord)> {
     let fresh = VoteState {
         promised: None,
@@ -508,5 +515,16 @@ pub(crate) fn lifelines() -> Vec<(&'static str, LifelineRecord)> {
         ),
         ("lifeline vote", LifelineRecord::Vote(vote())),
         ("lifeline goodbye", LifelineRecord::Goodbye),
+        (
+            "lifeline testament",
+            LifelineRecord::Testament {
+                vote: vote(),
+                tell: vec![
+                    vec![member(1).addr, member(2).addr],
+                    Vec::new(),
+                    vec![member(3).addr],
+                ],
+            },
+        ),
     ]
 }

@@ -207,6 +207,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             }),
         ),
     ];
+    records.push(("what a witness saw", membership::witnessed()));
     records.extend(membership::records());
     records.extend(group::records());
     records

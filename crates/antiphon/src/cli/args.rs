@@ -219,6 +219,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_KEY_FILE", value_name = "F")]
     pub(crate) key_file: Option<PathBuf>,
 
+    /// Run the node as a child of this process, which keeps what it votes and proves its death to the others where their connections
+    /// prove nothing: behind cut cables, proxies, firewalls. Needs --key-file; Linux only
+    #[arg(long, env = "ANTIPHON_WITNESS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) witness: Option<bool>,
+
     /// Without a key, allow addresses that are not loopback: whoever reaches the port may join and forge
     #[arg(long, env = "ANTIPHON_INSECURE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) insecure: Option<bool>,
@@ -247,6 +252,10 @@ pub(crate) struct NodeArgs {
     /// End when this process ends: set by the demo and the benchmark for their children
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) die_with: Option<i32>,
+
+    /// Where to leave what this node votes: set by the process of --witness for the node
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub(crate) testament: Option<PathBuf>,
 }
 
 /// `--order`.

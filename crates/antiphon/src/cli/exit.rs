@@ -13,8 +13,11 @@ pub(crate) enum Exit {
     Refused,
     /// Nobody reads stdout any more: the node left in order.
     StdoutClosed,
-    /// A second signal arrived while the node was leaving: it ended at once.
+    /// A second signal arrived while the node was leaving: it ended at once. Or the node that this process witnesses was ended by
+    /// this signal.
     Signal(i32),
+    /// The node that this process witnesses ended with this.
+    OfChild(i32),
 }
 
 impl Exit {
@@ -27,6 +30,7 @@ impl Exit {
             Exit::Refused => 3,
             Exit::StdoutClosed => 4,
             Exit::Signal(signal) => 128 + signal,
+            Exit::OfChild(code) => code,
         }
     }
 }
@@ -39,7 +43,8 @@ Exit codes:
   2    command line, environment or configuration file are wrong; nothing was started
   3    the cluster refused the node for good: other key, other configuration, name taken
   4    stdout was closed by its reader; what ran left in order
-  130  a second SIGINT arrived while leaving: ended at once (143 for SIGTERM)";
+  130  a second SIGINT arrived while leaving: ended at once (143 for SIGTERM)
+  128+N with --witness: the node was killed by signal N (137 for SIGKILL, 134 for an abort)";
 
 /// The table of `recover --help`.
 pub(crate) const HELP_RECOVER: &str = "\

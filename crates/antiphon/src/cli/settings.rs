@@ -69,6 +69,10 @@ pub(crate) struct Settings {
     pub(crate) weight: u16,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) key: Option<ClusterKey>,
+    /// Whether this process only supervises the node, and witnesses its end.
+    pub(crate) witness: bool,
+    /// What this node's witness keeps; only in a process that a witness has started.
+    pub(crate) testament: Option<PathBuf>,
     pub(crate) insecure: bool,
     pub(crate) allow_faults: bool,
     /// Where the console is to be, unless at the default place; `none`: nowhere.
@@ -129,6 +133,7 @@ struct File {
     membership: Option<MembershipName>,
     weight: Option<u16>,
     key_file: Option<PathBuf>,
+    witness: Option<bool>,
     insecure: Option<bool>,
     allow_faults: Option<bool>,
     socket: Option<PathBuf>,
@@ -309,6 +314,8 @@ impl Settings {
             weight: args.weight.or(file.weight).unwrap_or(1),
             key_file: args.key_file.or(file.key_file),
             key: None,
+            witness: args.witness.or(file.witness).unwrap_or(false),
+            testament: args.testament,
             insecure: args.insecure.or(file.insecure).unwrap_or(false),
             allow_faults: args.allow_faults.or(file.allow_faults).unwrap_or(false),
             socket: args.socket.or(file.socket),
@@ -319,6 +326,7 @@ impl Settings {
         settings.check_spool()?;
         settings.read_key()?;
         settings.check_exposure()?;
+        settings.check_witness()?;
         if settings.expect == Some(0) {
             return Err(Failed::usage(
                 "expect must be at least 1: the number of nodes the cluster is planned for",
@@ -359,6 +367,23 @@ impl Settings {
             let file = key::read(path)?;
             self.key = Some(file.key);
             self.warnings.extend(file.warning);
+        }
+        Ok(())
+    }
+
+    /// R10: without a key anyone who reaches a port could declare others dead, so nobody is believed.
+    fn check_witness(&self) -> Result<(), Failed> {
+        if !self.witness {
+            return Ok(());
+        }
+        if self.key.is_none() {
+            return Err(Failed::usage(
+                "--witness needs a cluster key, without which the other nodes do not believe a witness: \
+                 give --key-file (make one with `antiphon key FILE`), the same to each node",
+            ));
+        }
+        if !cfg!(target_os = "linux") {
+            return Err(Failed::usage("--witness works on Linux only: leave it out"));
         }
         Ok(())
     }

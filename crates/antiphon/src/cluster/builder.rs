@@ -9,6 +9,7 @@ mod to_core;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
 use antiphon_net::udp::{self, MulticastConfig, UdpConfig, UdpTransport};
+use antiphon_net::witness::Testament;
 use tokio::sync::mpsc;
 
 use super::shared::MAX_COMMANDS;
@@ -121,6 +123,7 @@ pub struct Builder {
     max_datagram: Option<u16>,
     multicast: Option<Multicast>,
     memory: Option<MemoryNetwork>,
+    testament: Option<PathBuf>,
     #[cfg(all(feature = "console", unix))]
     console: Option<console::Wanted>,
 }
@@ -154,6 +157,7 @@ impl Builder {
             max_datagram: None,
             multicast: None,
             memory: None,
+            testament: None,
             #[cfg(all(feature = "console", unix))]
             console: None,
         }
@@ -296,6 +300,14 @@ impl Builder {
         self
     }
 
+    /// Leaves what this node votes in this file, for the process that has started this one and witnesses its end: the path of a
+    /// [`Keeper`](crate::witness::Keeper) there. Needs a [`key`](Builder::key). Then a death is proven also where lifelines prove nothing, if
+    /// the host lives, and members can be reached while that process tells them. Costs a copy of the view into memory for each vote.
+    pub fn testament(mut self, path: impl Into<PathBuf>) -> Self {
+        self.testament = Some(path.into());
+        self
+    }
+
     /// Starts the node and waits until it is a member of a primary view.
     ///
     /// # Errors
@@ -323,7 +335,8 @@ impl Builder {
     /// that goes. Must be called on a tokio runtime with time and I/O enabled; the node lives there.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`], [`Error::Console`].
+    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`], [`Error::Console`],
+    /// [`Error::Testament`].
     ///
     /// # Cancel safety
     /// If the future is dropped, no node is started.
@@ -363,8 +376,15 @@ impl Builder {
         let console = console::open(self.console.as_ref(), &config)?;
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
         let shared = Arc::new(ClusterShared::new(self.cluster, name, addrs, commands));
+        let testament = self.testament.as_ref().map(|path| {
+            Testament::open(path).map_err(|source| Error::Testament {
+                path: path.clone(),
+                source,
+            })
+        });
         let settings = driver::Settings {
             config,
+            testament: testament.transpose()?,
             seed,
             allow_faults: self.allow_faults,
             discovery: (!sources.is_empty())

@@ -94,7 +94,7 @@ pub fn ago(ms: u64) -> String {
 /// What was seen, in a sentence without its beginning.
 pub(crate) fn evidence(evidence: &Evidence) -> String {
     match evidence {
-        Evidence::ProofOfDeath => "its process has ended (its lifeline was closed by its kernel)".to_owned(),
+        Evidence::ProofOfDeath => "its process has ended (proven by its lifeline or its witness)".to_owned(),
         Evidence::Silent { for_ms } => format!("silent for {for_ms} ms"),
         Evidence::ConnectionLost => "connection lost, and silent since".to_owned(),
         Evidence::FlushStalled => "did not take part in a flush in time".to_owned(),

@@ -31,6 +31,7 @@ use antiphon_core::{
     Config, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node, Output,
     PeerLinks, Time,
 };
+use antiphon_net::witness::Testament;
 use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
 use tokio::sync::{mpsc, oneshot};
 
@@ -55,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) config: Config,
     pub(crate) seed: [u64; 4],
     pub(crate) allow_faults: bool,
+    pub(crate) testament: Option<Testament>,
     pub(crate) discovery: Option<Tasks>,
 }
 
@@ -73,6 +75,8 @@ pub(crate) struct Driver {
     /// What finds others at run time, if anything was given for that.
     discovery: Option<Tasks>,
     allow_faults: bool,
+    /// What its witness keeps, if it has one (R10).
+    testament: Option<Testament>,
     life: Life,
 }
 
@@ -114,6 +118,7 @@ impl Driver {
             people: People::default(),
             discovery: settings.discovery,
             allow_faults: settings.allow_faults,
+            testament: settings.testament,
             life: Life::Running,
         })
     }
@@ -224,6 +229,19 @@ impl Driver {
                 Output::Lifeline(command) => {
                     if let Some(event) = transport.lifeline(command) {
                         tell_lifeline(&mut self.node, self.clock.now(), event);
+                    }
+                }
+                Output::Testament { sealed } => {
+                    let left = self
+                        .testament
+                        .as_ref()
+                        .map(|testament| testament.leave(sealed.as_deref()));
+                    if let Some(Err(error)) = left {
+                        tracing::error!(target: "antiphon::membership", node = %self.shared.name, %error, "cannot take an earlier vote away from the witness, which would pass for the last: the node stops");
+                        // R2: the vote that was not written, and all after it, must not leave the process.
+                        self.transport = None;
+                        self.life = Life::Aborted;
+                        return;
                     }
                 }
             }

@@ -10,7 +10,8 @@
 //! - [`paths`]: pairs that do not reach each other, while others reach both;
 //! - [`rolling`]: restarting all, one after the other, under load;
 //! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
-//! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port.
+//! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port;
+//! - [`witnesses`]: deaths that no connection shows.
 //!
 //! Bounds are for a busy machine with two cores, not what is promised for latency: the benchmarks measure that. A story
 //! takes several nodes' worth of processor, so only a few are told at a time.
@@ -32,6 +33,7 @@ mod recovering;
 mod rolling;
 mod slow;
 mod strangers;
+mod witnesses;
 
 /// Enough for anything that has no failure detection in it, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);

@@ -663,6 +663,8 @@ impl Net {
                     Parcel::Message { link: (me, to) },
                 );
             }
+            // Nobody here has a witness.
+            Effect::Testament(_) => unreachable!("no witness was configured"),
             Effect::Discovery { to, message } => {
                 self.post(LATENCY, node, me, index(to), None, Parcel::Discovery(message));
             }

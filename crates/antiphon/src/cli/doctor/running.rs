@@ -176,7 +176,7 @@ fn judge(subject: &str, status: &Status) -> Step {
                 "runs for {seconds} s, and hears no majority; it does not hear {}",
                 status.silent.join(", ")
             ),
-            "see the steps of those that it does not hear; `antiphon why NAME` tells more",
+            "see the steps of those that it does not hear; `antiphon why NAME` tells more. Silence is no proof of death: run nodes with --witness, and a killed one proves its own where its host can be reached",
         );
     }
     let silent = match status.silent.as_slice() {

@@ -7,6 +7,8 @@
 //!  Cluster events ─► queue ─► stdout thread          the order of lines: `ready` first, `left` last, node events among
 //!  Group events  ──►   (bounded)                     themselves, each group's events among themselves
 //! ```
+//! With `--witness` that is the child of a process that only waits for its end ([`supervisor`]).
+//!
 //! Who dies: stdin at its end is simply not read any more. If nobody reads stdout any more, the node leaves in order. A
 //! slow reader of stdout fills the queue, then its group's credit, then its senders wait; views and votes go on. The
 //! first signal leaves in order, the second ends the process at once.
@@ -16,11 +18,12 @@ mod session;
 mod spool;
 mod stdin;
 mod stdout;
+mod supervisor;
 mod translate;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use antiphon::{Cluster, ClusterEvent, ClusterEvents, Error, Incarnation};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -39,10 +42,18 @@ const LAST_LINES_WITHIN: Duration = Duration::from_secs(2);
 /// Runs a node until it leaves.
 pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
     let print_config = args.print_config;
+    // A node with a witness was told of its witness's parent.
     if let Some(parent) = args.die_with {
-        die_with(parent);
+        die_with(if args.testament.is_some() {
+            parent_of_this()
+        } else {
+            parent
+        });
     }
     let settings = Settings::resolve(args)?;
+    if settings.witness && settings.testament.is_none() && !print_config {
+        return supervisor::run(&settings);
+    }
     for warning in &settings.warnings {
         eprintln!("antiphon: warning: {warning}");
     }
@@ -89,28 +100,44 @@ pub(crate) fn start_log() {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// For a node with a witness: the last one, and when it came.
+    last: Option<(i32, Instant)>,
+    witnessed: bool,
 }
 
+/// Ctrl-C goes to the witness and to the node, and the witness passes it on: of two in so short a time one is meant.
+const SAME_SIGNAL_WITHIN: Duration = Duration::from_millis(500);
+
 impl Signals {
-    fn new() -> io::Result<Self> {
+    fn new(witnessed: bool) -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            last: None,
+            witnessed,
         })
     }
 
     /// The next signal's number.
     async fn next(&mut self) -> i32 {
-        tokio::select! {
-            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
-            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+        loop {
+            let signal = tokio::select! {
+                _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
+                _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+            };
+            let now = Instant::now();
+            let is_same = |(last, at): (i32, Instant)| last == signal && now - at < SAME_SIGNAL_WITHIN;
+            if !(self.witnessed && self.last.is_some_and(is_same)) {
+                self.last = Some((signal, now));
+                return signal;
+            }
         }
     }
 }
 
 async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
-    let mut signals =
-        Signals::new().map_err(|error| Failed::run(format!("cannot handle signals: {error}")))?;
+    let mut signals = Signals::new(settings.testament.is_some())
+        .map_err(|error| Failed::run(format!("cannot handle signals: {error}")))?;
     let (cluster, events, incarnation) = tokio::select! {
         started = start(&settings) => started?,
         // Nothing to leave yet.
@@ -228,6 +255,11 @@ pub(crate) fn die_with(parent: i32) {
         }
         std::process::exit(Exit::Failure.code());
     });
+}
+
+/// The process that has started this one.
+fn parent_of_this() -> i32 {
+    rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get())
 }
 
 /// The time of day, as it stands before lines for people.

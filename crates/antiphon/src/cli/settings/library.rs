@@ -45,6 +45,9 @@ impl Settings {
         if let Some(key) = &self.key {
             builder = builder.key(key.clone());
         }
+        if let Some(path) = &self.testament {
+            builder = builder.testament(path);
+        }
         if self.insecure {
             builder = builder.insecure();
         }

@@ -70,6 +70,7 @@ impl Settings {
         if let Some(path) = &self.key_file {
             put("key-file", text(&path.display()));
         }
+        put("witness", toml::Value::Boolean(self.witness));
         put("insecure", toml::Value::Boolean(self.insecure));
         put("allow-faults", toml::Value::Boolean(self.allow_faults));
         if let Some(path) = &self.socket {

@@ -1,0 +1,145 @@
+//! The witness's hands: a file in memory between a node and whoever started it, and the telling of a death (R10).
+//!
+//! ```text
+//!   supervisor: Keeper ── inherited descriptor ──► node: Testament
+//!       │                                            │ write: in place of what was there, at once
+//!       │ the child is gone (waited for)             ▼
+//!       └─ Keeper::read ◄─────────────────────── the same memory: it has no queue and no end
+//!            └─ Death ─ tell ──► each member, on a connection of its own, until it is taken
+//! ```
+//! The node holds a lock of the file as long as it may write there. The kernel takes it away when the last copy of the node's own descriptor is closed, which is
+//! before the end of its process can be waited for. So whoever waited for another process than the one that wrote, a wrapper that started the node,
+//! a parent that left it running as a daemon, or one of two copies of a fork, finds the lock held, and has no proof.
+//!
+//! What it proves, and why, is on the page of [`antiphon_core::witness`].
+//!
+//! The file holds the length of a frame (4 bytes, little-endian) and the frame; a length of 0, or no bytes at all, is nothing. A write is a system call and
+//! a copy of at most 64 KiB, and blocks on nobody. If the process is killed in the middle of it, the frame's tag does not fit.
+
+mod tell;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use antiphon_wire::frame::MAX_FRAME_BYTES;
+use bytes::Bytes;
+
+pub use tell::{Handed, tell};
+
+/// Bytes of the length.
+const LENGTH_BYTES: usize = 4;
+
+/// The node's side.
+#[derive(Debug)]
+pub struct Testament {
+    file: File,
+}
+
+impl Testament {
+    /// Opens what a supervisor made. It is not passed on to programs that this process starts.
+    ///
+    /// # Errors
+    /// What the system says: no supervisor made it, or it is not given to this process; `WouldBlock` if another node has it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        // A description of its own: what was inherited does not hold the lock.
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        lock(&file)?;
+        let testament = Self { file };
+        // Of whoever had it before nothing may be left.
+        testament.leave(None)?;
+        Ok(testament)
+    }
+
+    /// Leaves this frame in place of what was left before. If that fails, nothing is left, which is no error: the node is without a
+    /// witness until the next time.
+    ///
+    /// # Errors
+    /// What was left before is still there and cannot be removed. The caller must let no vote leave the process any more.
+    pub fn leave(&self, sealed: Option<&[u8]>) -> io::Result<()> {
+        let Some(sealed) = sealed.filter(|sealed| (1..=MAX_FRAME_BYTES).contains(&sealed.len())) else {
+            return self.file.set_len(0);
+        };
+        let mut bytes = Vec::with_capacity(LENGTH_BYTES + sealed.len());
+        bytes.extend_from_slice(&(sealed.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(sealed);
+        match self.file.write_all_at(&bytes, 0) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.file.set_len(0)?;
+                tracing::warn!(target: "antiphon::net", %error, "cannot leave the last vote to the witness: this node has none until the next vote");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Takes the lock, or fails with `WouldBlock`.
+fn lock(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(
+        file,
+        rustix::fs::FlockOperation::NonBlockingLockExclusive,
+    )?)
+}
+
+/// The supervisor's side. It outlives the node.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+pub struct Keeper {
+    file: File,
+}
+
+#[cfg(target_os = "linux")]
+impl Keeper {
+    /// Memory for the testament of one node. Programs that this process starts from here on inherit it.
+    ///
+    /// # Errors
+    /// What the system says: too many open files, or no memory.
+    pub fn new() -> io::Result<Self> {
+        let memory = rustix::fs::memfd_create("antiphon-testament", rustix::fs::MemfdFlags::empty())?;
+        Ok(Self { file: memory.into() })
+    }
+
+    /// Where a program that this process starts finds it: the path for [`Testament::open`]. It names nothing in any other process.
+    pub fn path(&self) -> std::path::PathBuf {
+        use std::os::fd::AsRawFd as _;
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+    }
+
+    /// What was left; empty if nothing. To be called once the process that left it was waited for.
+    ///
+    /// # Errors
+    /// `WouldBlock` if some process may still write there: then the node lives, whoever was waited for. Otherwise what the system says, or `InvalidData` if
+    /// it is nothing that a [`Testament`] leaves.
+    pub fn read(&self) -> io::Result<Bytes> {
+        let own = OpenOptions::new().read(true).write(true).open(self.path())?;
+        lock(&own)?;
+        self.contents()
+    }
+
+    fn contents(&self) -> io::Result<Bytes> {
+        let mut bytes = vec![0; LENGTH_BYTES + MAX_FRAME_BYTES];
+        let mut read = 0;
+        while read < bytes.len() {
+            match self.file.read_at(&mut bytes[read..], read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(read);
+        let Some((length, frame)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+            return match read {
+                0 => Ok(Bytes::new()),
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            };
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        let frame = frame.get(..length).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Bytes::copy_from_slice(frame))
+    }
+}

@@ -1,0 +1,132 @@
+//! Telling a death to members: to each on a connection of its own, again and again.
+//!
+//! A member says on that connection whether it took the frame. That notice is not authenticated, and need not be: who can forge it can as well keep
+//! the frame from arriving. It only decides whether the frame is sent again.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_core::witness::Death;
+use antiphon_wire::enquiry::Verdict;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::tcp::{Reached, enquire};
+
+/// Each step of a telling may take this long.
+const WITHIN: Duration = Duration::from_secs(1);
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_millis(300);
+/// Who is not there, or is somebody else, in so many rounds in a row is not told any more, if another took it.
+const ABSENT_ROUNDS: u8 = 3;
+
+/// Once somebody has taken it, the others are tried for so long: who took it shares it with all whom it reaches.
+const REST: Duration = Duration::from_secs(2);
+
+/// What came of telling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Handed {
+    /// So many members took it.
+    pub taken: usize,
+    /// So many are not there: their hosts refuse, or others have their addresses.
+    pub absent: usize,
+    /// So many could not be reached in all that time.
+    pub unreached: usize,
+}
+
+/// One member to be told.
+#[derive(Debug)]
+struct Listener {
+    addresses: Vec<SocketAddr>,
+    /// The address that is next.
+    next: usize,
+    /// How often in a row somebody said that it is not there.
+    absent: u8,
+}
+
+/// What came of telling one member once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Taken,
+    Absent,
+    Nothing,
+}
+
+/// Tells a death to all whom it names, until each has taken it or is not there, for at most `patience`, and for two seconds once
+/// somebody has; but once at least, which takes up to two seconds. `of` is where the dead was reached: injected
+/// faults act on the witness of a node as on the node.
+///
+/// # Cancel safety
+/// Nothing is sent any more if the future is dropped.
+pub async fn tell(mut death: Death, of: SocketAddr, patience: Duration) -> Handed {
+    let mut until = Instant::now() + patience;
+    let mut handed = Handed::default();
+    let mut listeners: Vec<Listener> = death.tell().iter().cloned().map(Listener::new).collect();
+    while !listeners.is_empty() {
+        let mut round = JoinSet::new();
+        for mut listener in listeners.drain(..) {
+            let (to, frame) = (listener.address(), death.frame());
+            round.spawn(async move { (answer(enquire(to, of, &frame, WITHIN).await), listener) });
+        }
+        while let Some(told) = round.join_next().await {
+            // Fails only if the task panicked: an enquiry has nothing to panic for.
+            let Ok((answer, mut listener)) = told else {
+                continue;
+            };
+            match answer {
+                Answer::Taken => {
+                    handed.taken += 1;
+                    until = until.min(Instant::now() + REST);
+                }
+                // R9: a refusal proves nothing, it may be a firewall's. Only where somebody else knows it is that enough.
+                Answer::Absent if listener.is_gone() && handed.taken > 0 => handed.absent += 1,
+                Answer::Absent => listeners.push(listener),
+                Answer::Nothing => {
+                    listener.absent = 0;
+                    listeners.push(listener);
+                }
+            }
+        }
+        if Instant::now() >= until {
+            break;
+        }
+        if !listeners.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    handed.unreached = listeners.len();
+    handed
+}
+
+impl Listener {
+    fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            addresses,
+            next: 0,
+            absent: 0,
+        }
+    }
+
+    /// Where to try it now: one address after the other. There is at least one.
+    fn address(&mut self) -> SocketAddr {
+        let address = self.addresses[self.next % self.addresses.len()];
+        self.next += 1;
+        address
+    }
+
+    /// One more word that it is not there. Whether that was the last needed: at each address so often.
+    fn is_gone(&mut self) -> bool {
+        self.absent = self.absent.saturating_add(1);
+        usize::from(self.absent) >= usize::from(ABSENT_ROUNDS) * self.addresses.len()
+    }
+}
+
+fn answer(reached: Reached) -> Answer {
+    match reached {
+        Reached::Node { notice, .. } if notice.verdict == Verdict::Taken => Answer::Taken,
+        // Another cluster's node, or no node at all.
+        Reached::Node { .. } | Reached::Refused | Reached::Stranger(_) => Answer::Absent,
+        _ => Answer::Nothing,
+    }
+}

@@ -1,0 +1,112 @@
+use std::os::fd::AsFd as _;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+use super::*;
+
+/// Both sides within one process.
+fn both() -> (Keeper, Testament) {
+    let keeper = Keeper::new().expect("memory");
+    let testament = Testament::open(&keeper.path()).expect("the same memory");
+    (keeper, testament)
+}
+
+#[test]
+fn what_was_left_last_is_read_whatever_was_left_before() {
+    let (keeper, testament) = both();
+    assert_eq!(keeper.contents().expect("readable"), Bytes::new());
+    for length in [60_000, 1, 300, MAX_FRAME_BYTES] {
+        let frame = vec![length as u8; length];
+        testament.leave(Some(&frame)).expect("left");
+        assert_eq!(keeper.contents().expect("readable"), frame);
+    }
+    testament.leave(None).expect("left");
+    assert_eq!(keeper.contents().expect("readable"), Bytes::new());
+}
+
+#[test]
+fn what_is_too_large_leaves_nothing() {
+    let (keeper, testament) = both();
+    testament.leave(Some(b"a vote")).expect("left");
+    testament
+        .leave(Some(&vec![0; MAX_FRAME_BYTES + 1]))
+        .expect("nothing is left");
+    assert_eq!(keeper.contents().expect("readable"), Bytes::new());
+}
+
+#[test]
+fn who_opens_it_finds_nothing_of_whoever_had_it_before() {
+    let (keeper, testament) = both();
+    testament.leave(Some(b"a vote")).expect("left");
+    drop(testament);
+    let _next = Testament::open(&keeper.path()).expect("the same memory");
+    assert_eq!(keeper.contents().expect("readable"), Bytes::new());
+}
+
+#[test]
+fn nothing_is_proven_while_somebody_may_write() {
+    let (keeper, testament) = both();
+    testament.leave(Some(b"a vote")).expect("left");
+    assert_eq!(keeper.read().expect_err("held").kind(), io::ErrorKind::WouldBlock);
+    // A copy, as a fork makes one, holds it as well.
+    let copy = testament.file.try_clone().expect("a copy");
+    drop(testament);
+    assert_eq!(keeper.read().expect_err("held").kind(), io::ErrorKind::WouldBlock);
+    drop(copy);
+    assert_eq!(keeper.read().expect("nobody has it"), &b"a vote"[..]);
+    assert_eq!(keeper.read().expect("and again"), &b"a vote"[..]);
+}
+
+#[test]
+fn a_second_node_is_refused_and_the_first_ones_vote_stays() {
+    let (keeper, testament) = both();
+    testament.leave(Some(b"a vote")).expect("left");
+    let second = Testament::open(&keeper.path());
+    assert_eq!(second.expect_err("taken").kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(keeper.contents().expect("readable"), &b"a vote"[..]);
+}
+
+#[test]
+fn bytes_that_are_no_testament_are_refused() {
+    let (keeper, testament) = both();
+    for bytes in [&[1][..], &[2, 0, 0, 0, 7], &[255; 9]] {
+        testament.file.set_len(0).expect("empty");
+        testament.file.write_all_at(bytes, 0).expect("written");
+        assert_eq!(
+            keeper.contents().expect_err("refused").kind(),
+            io::ErrorKind::InvalidData
+        );
+    }
+}
+
+#[test]
+fn a_vote_that_cannot_be_written_takes_the_one_before_away() {
+    // Memory that takes no byte more than it has.
+    let file: File = memfd_create("small", MemfdFlags::ALLOW_SEALING)
+        .expect("memory")
+        .into();
+    file.set_len(10).expect("resized");
+    fcntl_add_seals(file.as_fd(), SealFlags::GROW).expect("sealed");
+    let testament = Testament {
+        file: file.try_clone().expect("the same memory"),
+    };
+    let keeper = Keeper { file };
+    testament.leave(Some(b"a vote")).expect("left");
+    assert_eq!(keeper.contents().expect("readable"), &b"a vote"[..]);
+    testament.leave(Some(b"a longer vote")).expect("nothing is left");
+    assert_eq!(keeper.contents().expect("readable"), Bytes::new());
+}
+
+#[test]
+fn an_earlier_vote_that_cannot_be_taken_away_is_an_error() {
+    let file: File = memfd_create("fixed", MemfdFlags::ALLOW_SEALING)
+        .expect("memory")
+        .into();
+    let testament = Testament {
+        file: file.try_clone().expect("the same memory"),
+    };
+    testament.leave(Some(b"a vote")).expect("left");
+    fcntl_add_seals(file.as_fd(), SealFlags::GROW | SealFlags::SHRINK).expect("sealed");
+    testament.leave(Some(b"a longer vote")).expect_err("still there");
+    testament.leave(None).expect_err("still there");
+}

@@ -1,0 +1,249 @@
+//! The supervisor half of `antiphon node --witness`: the parent of the node (R10).
+//!
+//! ```text
+//!   parent: one thread, no stdin or stdout            child: the node, with the same arguments, stdin, stdout, stderr
+//!     memory for its last vote ────────────────────►  leaves it there
+//!     SIGTERM, SIGINT, SIGHUP, SIGQUIT ────────────►  leaves in order, or ends
+//!     waits ◄──────────────────────────────────────── exit, or killed
+//!     tells the members, then ends with the same code
+//! ```
+//! The parent dies first: the child lives on, without a witness, and nobody notices. Signals reach it then only by its own number.
+//!
+//! A service manager sees the parent as the process of the service. It must end it by a signal to it or to the whole group; either way the node
+//! gets one: what reaches both at once is taken for one by the node.
+
+use antiphon::witness::{Death, Handed, Unproven};
+
+use super::super::exit::{Exit, Failed};
+use super::super::settings::Settings;
+#[cfg(target_os = "linux")]
+use super::SAME_SIGNAL_WITHIN;
+
+#[cfg(target_os = "linux")]
+pub(super) use linux::run;
+
+/// The settings do not let it get here.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn run(_settings: &Settings) -> Result<Exit, Failed> {
+    Err(Failed::usage("--witness works on Linux only: leave it out"))
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs::OpenOptions;
+    use std::io::{ErrorKind, Write as _};
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+    use std::process::{Child, Command, ExitStatus};
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use antiphon::witness::{Keeper, fresh_incarnation, tell};
+    use rustix::process::{Pid, kill_process};
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+
+    use super::*;
+
+    /// Passed on to the node.
+    const PASSED_ON: [SignalKind; 4] = [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::quit(),
+    ];
+
+    /// The child is looked at this often, if no signal says that it has ended.
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+    /// Runs the node as a child, and tells of its death.
+    pub(in super::super) fn run(settings: &Settings) -> Result<Exit, Failed> {
+        let failed = |what: &str, error: std::io::Error| Failed::run(format!("cannot {what}: {error}"));
+        let keeper = Keeper::new().map_err(|error| failed("keep the node's last vote", error))?;
+        // One thread: there is next to nothing to do.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| failed("wait for the node", error))?;
+        runtime.block_on(async {
+            // Before the child: a signal that comes in between is not lost.
+            let mut signals = Signals::new().map_err(|error| failed("handle signals", error))?;
+            let mut child = start(&keeper).map_err(|error| failed("start the node", error))?;
+            // If it cannot, they end with this process: a little later.
+            let _ = hand_over_stdio();
+            let (status, asked) = signals
+                .wait(&mut child)
+                .await
+                .map_err(|error| failed("wait for the node", error))?;
+            // Whoever wants the service to end does not wait for members that cannot be reached.
+            let patience = match asked || status.success() {
+                true => Duration::ZERO,
+                false => settings.profile.unreachable_after * 10,
+            };
+            let told = tokio::select! {
+                told = bear_witness(settings, &keeper, patience) => told,
+                () = signals.asked_again() => Err("a signal ended the telling".to_owned()),
+            };
+            // In order, it has left nothing to tell.
+            let tried = |handed: &Handed| handed.taken + handed.absent + handed.unreached > 0;
+            if told.as_ref().is_ok_and(tried) || !status.success() {
+                report(settings, status, &told);
+            }
+            Ok(exit(status))
+        })
+    }
+
+    /// This very program, with the same arguments, even if its file was replaced meanwhile.
+    fn start(keeper: &Keeper) -> std::io::Result<Child> {
+        let mut arguments = std::env::args_os();
+        let name = arguments.next().unwrap_or_else(|| "antiphon".into());
+        Command::new("/proc/self/exe")
+            .arg0(name)
+            // `node`; whatever else there is may end with a bare `--`.
+            .args(arguments.next())
+            .arg("--testament")
+            .arg(keeper.path())
+            .args(arguments)
+            .spawn()
+    }
+
+    /// Whoever is at the other end of stdin or stdout sees the end of the node at once, not that of this process.
+    fn hand_over_stdio() -> std::io::Result<()> {
+        let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        rustix::stdio::dup2_stdout(&nothing)?;
+        Ok(())
+    }
+
+    struct Signals {
+        passed_on: Vec<(SignalKind, Signal)>,
+        child: Signal,
+    }
+
+    impl Signals {
+        fn new() -> std::io::Result<Self> {
+            let ignored = ignored_signals();
+            // What is ignored stays so in the node, as long as nobody handles it here.
+            let is_ignored = |kind: &SignalKind| {
+                let leaves_in_order = [SignalKind::terminate(), SignalKind::interrupt()].contains(kind);
+                !leaves_in_order && ignored & (1 << (kind.as_raw_value() - 1)) != 0
+            };
+            let handled = PASSED_ON.into_iter().filter(|kind| !is_ignored(kind));
+            let passed_on = handled.map(|kind| Ok((kind, signal(kind)?)));
+            Ok(Self {
+                passed_on: passed_on.collect::<std::io::Result<_>>()?,
+                child: signal(SignalKind::child())?,
+            })
+        }
+
+        /// Waits until the child is gone: all its threads, and with them all that it could still have done. And whether it was sent a signal from here.
+        async fn wait(&mut self, child: &mut Child) -> std::io::Result<(ExitStatus, bool)> {
+            let mut asked = false;
+            loop {
+                if let Some(status) = child.try_wait()? {
+                    return Ok((status, asked));
+                }
+                tokio::select! {
+                    _ = self.child.recv() => {}
+                    kind = next_of(&mut self.passed_on) => {
+                        asked = true;
+                        pass_on(kind, child);
+                    }
+                    // Whoever started this may have blocked the signal of a child's end.
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+            }
+        }
+
+        /// Returns at a signal that cannot be the one that has ended the node: many go to all processes of a terminal or service.
+        async fn asked_again(&mut self) {
+            tokio::time::sleep(SAME_SIGNAL_WITHIN).await;
+            std::future::poll_fn(|cx| {
+                for (_, signal) in &mut self.passed_on {
+                    // However often it came, this is one.
+                    let _ = signal.poll_recv(cx);
+                }
+                Poll::Ready(())
+            })
+            .await;
+            next_of(&mut self.passed_on).await;
+        }
+    }
+
+    /// Those that this process was started with as ignored, as by `nohup`: bit i is signal i + 1.
+    fn ignored_signals() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .unwrap_or(0)
+    }
+
+    /// The next of these signals.
+    async fn next_of(signals: &mut [(SignalKind, Signal)]) -> SignalKind {
+        std::future::poll_fn(|cx| {
+            let mut ready = signals
+                .iter_mut()
+                .filter_map(|(kind, signal)| signal.poll_recv(cx).is_ready().then_some(*kind));
+            ready.next().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Until it was waited for, its number is that of no other process.
+    fn pass_on(kind: SignalKind, child: &Child) {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let signal = rustix::process::Signal::from_named_raw(kind.as_raw_value());
+        if let (Some(pid), Some(signal)) = (pid, signal) {
+            // Fails only if it has just ended.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Tells the members of the death of a child that was waited for.
+    async fn bear_witness(
+        settings: &Settings,
+        keeper: &Keeper,
+        patience: Duration,
+    ) -> Result<Handed, String> {
+        let Some(key) = &settings.key else {
+            return Err("there is no cluster key".to_owned());
+        };
+        let left = keeper.read().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => "another process has what it left: it may live there".to_owned(),
+            _ => error.to_string(),
+        })?;
+        let me = fresh_incarnation().map_err(|error| error.to_string())?;
+        let death = Death::of(&settings.cluster, key, left, me).map_err(|why: Unproven| why.to_string())?;
+        let addr = settings.advertise.first().or(settings.bind.first());
+        let Some(addr) = addr else {
+            return Err("the node had no address".to_owned());
+        };
+        Ok(tell(death, *addr, patience).await)
+    }
+
+    fn exit(status: ExitStatus) -> Exit {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::OfChild(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Failure,
+        }
+    }
+
+    fn report(settings: &Settings, status: ExitStatus, told: &Result<Handed, String>) {
+        let what = match told {
+            Ok(Handed {
+                taken,
+                absent,
+                unreached,
+                ..
+            }) => {
+                format!("proven to {taken} members, {absent} are not there, {unreached} could not be reached")
+            }
+            Err(why) => format!("not proven: {why}"),
+        };
+        let name = &settings.name;
+        // The terminal may have gone, and that may be why the node has ended.
+        let _ = writeln!(
+            std::io::stderr(),
+            "antiphon: node {name} has ended ({status}); its death was {what}"
+        );
+    }
+}

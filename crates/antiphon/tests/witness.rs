@@ -1,0 +1,299 @@
+//! Nodes with a witness: the process that starts them, keeps their last votes, and proves their deaths.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::{Bench, Node, free_addrs, key, lines_of, list};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// The process of the node that this one is the witness of.
+fn child_of(witness: &Node) -> Pid {
+    let pid = witness.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    Pid::from_raw(children.trim().parse().expect("one child")).expect("a process")
+}
+
+/// `a` of a cluster of its own, with a witness.
+fn alone(bench: &Bench, arguments: &str) -> Node {
+    let key = key(bench, "key");
+    let arguments = format!("--witness --key-file {} --found {arguments}", key.display());
+    let node = bench.node("a", free_addrs(1)[0], &arguments);
+    node.view_of(1);
+    node
+}
+
+fn is_left(line: &Value) -> bool {
+    line["event"] == "left"
+}
+
+#[test]
+fn a_node_with_a_witness_speaks_obeys_and_ends_as_one_without() {
+    let bench = Bench::new();
+    let mut node = alone(&bench, "");
+    node.say(json!({"send": {"payload": "tea"}}));
+    node.event(|line| line["event"] == "message" && line["payload"] == "tea");
+    node.say(json!({"leave": {}}));
+    node.event(is_left);
+    assert_eq!(node.exit().code(), Some(0));
+
+    let mut node = alone(&Bench::new(), "");
+    node.signal(Signal::TERM);
+    node.event(is_left);
+    assert_eq!(node.exit().code(), Some(0));
+}
+
+#[test]
+fn control_c_reaches_the_witness_and_the_node_and_means_one_signal() {
+    let bench = Bench::new();
+    let mut node = alone(&bench, "");
+    let child = child_of(&node);
+    kill_process(child, Signal::INT).unwrap();
+    node.signal(Signal::INT);
+    node.event(is_left);
+    assert_eq!(node.exit().code(), Some(0));
+}
+
+#[test]
+fn what_ends_a_node_before_it_has_begun_ends_its_witness_with_the_same_code() {
+    let bench = Bench::new();
+    let key = key(&bench, "key");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let in_use = format!(
+        "node --cluster tea --name a --bind {addr} --witness --key-file {}",
+        key.display()
+    );
+    assert_eq!(bench.run(&in_use).status.code(), Some(1));
+
+    let keyless = bench.run("node --cluster tea --name a --bind 127.0.0.1:0 --witness");
+    let error = String::from_utf8(keyless.stderr).unwrap();
+    assert_eq!(keyless.status.code(), Some(2));
+    assert!(
+        error.contains("--key-file") && error.lines().count() == 1,
+        "{error}"
+    );
+}
+
+#[test]
+fn a_killed_node_ends_its_witness_as_a_shell_tells_it_and_its_output_ends_at_once() {
+    let bench = Bench::new();
+    let mut node = alone(&bench, "");
+    kill_process(child_of(&node), Signal::KILL).unwrap();
+    assert!(!node.rest().iter().any(is_left));
+    assert_eq!(node.exit().code(), Some(128 + 9));
+}
+
+#[test]
+fn the_end_of_a_wrapper_proves_nothing_of_the_node_that_it_started() {
+    let bench = Bench::new();
+    let key = key(&bench, "key");
+    let keeper = antiphon::witness::Keeper::new().unwrap();
+    let node = format!(
+        "{} node --json --cluster tea --name a --bind 127.0.0.1:0 --found --key-file {} --testament {} & echo $! > {}; wait",
+        env!("CARGO_BIN_EXE_antiphon"),
+        key.display(),
+        keeper.path().display(),
+        bench.directory.join("pid").display(),
+    );
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", &node])
+        .env("ANTIPHON_RUNTIME_DIR", &bench.directory);
+    let piped = std::process::Stdio::piped;
+    let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
+    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut wrapper = Node {
+        child,
+        stdin,
+        lines: lines_of(stdout),
+    };
+    wrapper.view_of(1);
+    let pid = std::fs::read_to_string(bench.directory.join("pid")).unwrap();
+    let orphan = Orphan(Pid::from_raw(pid.trim().parse().unwrap()).unwrap());
+    wrapper.kill();
+    // The wrapper was waited for, and the node lives.
+    assert_eq!(keeper.read().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    drop(orphan);
+    // Its output ends with it.
+    wrapper.rest();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while keeper.read().is_err() {
+        assert!(Instant::now() < deadline, "the lock is held by nobody");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!keeper.read().unwrap().is_empty(), "what it voted is there");
+}
+
+#[test]
+fn what_nohup_ignores_the_node_ignores_too() {
+    let bench = Bench::new();
+    let key = key(&bench, "key");
+    let mut command = std::process::Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_antiphon");
+    let node = format!(
+        "trap '' HUP; exec {program} node --json --cluster tea --name a --bind 127.0.0.1:0 --found --witness --key-file {}",
+        key.display()
+    );
+    command
+        .args(["-c", &node])
+        .env("ANTIPHON_RUNTIME_DIR", &bench.directory);
+    let piped = std::process::Stdio::piped;
+    let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
+    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut node = Node {
+        child,
+        stdin,
+        lines: lines_of(stdout),
+    };
+    node.view_of(1);
+    kill_process(child_of(&node), Signal::HUP).unwrap();
+    node.signal(Signal::HUP);
+    node.say(json!({"send": {"payload": "still here"}}));
+    node.event(|line| line["event"] == "message" && line["payload"] == "still here");
+    node.say(json!({"leave": {}}));
+    assert_eq!(node.exit().code(), Some(0));
+}
+
+#[test]
+fn a_node_that_leaves_without_a_majority_does_not_keep_its_witness() {
+    let bench = Bench::new();
+    let mut nodes = behind_proxies(&bench, "--witness");
+    for node in &nodes[..2] {
+        kill_process(child_of(node), Signal::STOP).unwrap();
+    }
+    nodes[2].event(|line| line["event"] == "node_view" && line["primary"] == false);
+    let last = &mut nodes[2];
+    last.signal(Signal::TERM);
+    last.event(is_left);
+    let left = Instant::now();
+    assert_eq!(last.exit().code(), Some(0));
+    // One try of two seconds; the patience of the profile `local` is 15 s.
+    assert!(left.elapsed() < Duration::from_secs(8), "{:?}", left.elapsed());
+    for node in &nodes[..2] {
+        kill_process(child_of(node), Signal::KILL).unwrap();
+    }
+}
+
+/// A process that is nobody's child here; killed with the test.
+struct Orphan(Pid);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[test]
+fn a_node_whose_witness_is_killed_goes_on_and_leaves_in_order() {
+    let bench = Bench::new();
+    let key = key(&bench, "key");
+    let addrs = free_addrs(2);
+    let settings = format!("--seeds {} --key-file {}", list(&addrs), key.display());
+    let mut a = bench.node("a", addrs[0], &format!("{settings} --witness"));
+    let b = bench.node("b", addrs[1], &settings);
+    a.view_of(2);
+    b.view_of(2);
+    let orphan = Orphan(child_of(&a));
+    a.kill();
+    // Longer than a silent node of the profile `local` is kept: then something is heard of it in the same view.
+    std::thread::sleep(Duration::from_millis(1500));
+    a.say(json!({"send": {"payload": "still here"}}));
+    let line = b.event(|line| line["event"] == "message" || line["event"] == "node_view");
+    assert_eq!(line["payload"], "still here", "{line}");
+    a.say(json!({"leave": {}}));
+    b.view_of(1);
+    a.event(is_left);
+    drop(orphan);
+}
+
+/// Passes on what comes to one address to another one, both ways: what a proxy does, whose ends prove nothing.
+fn proxy_to(addr: SocketAddr) -> SocketAddr {
+    fn pass_on(mut from: TcpStream, mut to: TcpStream) {
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(read @ 1..) = from.read(&mut buffer) {
+                if to.write_all(&buffer[..read]).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            // Nobody may be there any more.
+            let Ok(far) = TcpStream::connect(addr) else {
+                continue;
+            };
+            pass_on(near.try_clone().unwrap(), far.try_clone().unwrap());
+            pass_on(far, near);
+        }
+    });
+    at
+}
+
+/// Three nodes that reach each other through proxies alone; `a`, then `b`, founded it. Returns them by seniority.
+fn behind_proxies(bench: &Bench, more: &str) -> Vec<Node> {
+    let key = key(bench, "key");
+    let addrs = free_addrs(3);
+    let reached: Vec<SocketAddr> = addrs.iter().map(|addr| proxy_to(*addr)).collect();
+    let mut nodes = Vec::new();
+    for (index, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let seeds = if index == 0 {
+            "--found".to_owned()
+        } else {
+            format!("--seeds {}", reached[0])
+        };
+        let advertise = reached[index];
+        let settings = format!(
+            "--advertise {advertise} {seeds} --key-file {} {more}",
+            key.display()
+        );
+        let node = bench.node(name, addrs[index], &settings);
+        node.view_of(index + 1);
+        nodes.push(node);
+    }
+    nodes
+}
+
+#[test]
+fn the_last_of_three_behind_proxies_is_primary_when_witnesses_prove_the_deaths_of_the_others() {
+    let bench = Bench::new();
+    let mut nodes = behind_proxies(&bench, "--witness");
+    for node in &nodes[..2] {
+        kill_process(child_of(node), Signal::KILL).unwrap();
+    }
+    nodes[2].view_of(1);
+    // A proxy takes connections for the dead as well. Once the last one knows, that is tried for two seconds more, and not for all 15.
+    let known = Instant::now();
+    for node in &mut nodes[..2] {
+        assert_eq!(node.exit().code(), Some(128 + 9));
+    }
+    assert!(known.elapsed() < Duration::from_secs(9), "{:?}", known.elapsed());
+}
+
+#[test]
+fn the_last_of_three_behind_proxies_is_not_primary_when_the_others_die_unseen() {
+    let bench = Bench::new();
+    let mut nodes = behind_proxies(&bench, "");
+    for node in &mut nodes[..2] {
+        node.kill();
+    }
+    let last = &nodes[2];
+    last.event(|line| line["event"] == "node_view" && line["primary"] == false);
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while let Ok(line) = last
+        .lines
+        .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        assert!(line["event"] != "node_view" || line["primary"] == false, "{line}");
+    }
+}
