@@ -175,8 +175,9 @@ fn a_path_that_lost_much_before_a_partition_is_not_one_on_which_anything_is_hear
     for member in [1, 13, 25] {
         let mut net = Net::formed(30, EngineKind::Cut);
         let (observer, subject) = edge(&net, member).unwrap();
-        net.thin(subject, observer, 4);
-        net.run_ms(10_000);
+        // It is heard every 1.2 s, so it is given twice that, and is the last of the majority to be silent.
+        net.thin(subject, observer, 6);
+        net.run_ms(8000);
         net.assert_one_view(&all(30));
         net.partition(&minority, &majority);
         net.run_ms(8000);
