@@ -113,7 +113,7 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
     let live: Vec<Slot> = (0..scale.nodes).collect();
     let formed = advance(&mut world, 300 * SECONDS, &live, &mut tell);
     let mut figures = Figures {
-        formed_s: formed.map(|at| at as f64 / SECONDS as f64),
+        formed_s: formed.map(seconds),
         sizes: BTreeSet::new(),
         views: 0,
         sent: (0.0, 0.0),
@@ -129,14 +129,17 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
     figures.views = views.decided;
     if formed.is_some() {
         // What the last view set off comes to its end first.
-        world.run_until(world.now() + 5 * SECONDS);
+        let settled = world.now() + 5 * SECONDS;
+        pass(&mut world, settled, &live, &mut tell);
         world.take_traffic();
         let from = world.now();
-        world.run_until(from + scale.rest.as_micros() as Micros);
-        figures.at_rest(
-            &world.take_traffic(),
-            (world.now() - from) as f64 / SECONDS as f64,
+        pass(
+            &mut world,
+            from + scale.rest.as_micros() as Micros,
+            &live,
+            &mut tell,
         );
+        figures.at_rest(&world.take_traffic(), seconds(world.now() - from));
         figures.fail(scale, &mut world, &mut tell);
     }
     figures.wall = started.elapsed();
@@ -190,18 +193,17 @@ impl Figures {
         let mut gone = None;
         let mut until = at;
         for (actions, lasting) in acts {
-            if world.now() < until {
-                world.run_until(until);
-            }
+            pass(world, until, &slots, tell);
             for action in &actions {
                 world.act(action);
             }
             until += lasting;
             gone = gone.or_else(|| advance(world, until, &slots, tell));
         }
-        self.removed_s = gone.map(|gone| (gone - at) as f64 / SECONDS as f64);
+        self.removed_s = gone.map(|gone| seconds(gone - at));
         // Whoever is to go by mistake has gone by then.
-        world.run_until(world.now() + 20 * SECONDS);
+        let until = world.now() + 20 * SECONDS;
+        pass(world, until, &slots, tell);
         let views = Views::of(world, lines);
         self.removal_views = views.decided;
         let names: BTreeSet<String> = faulty.iter().map(|slot| format!("n{slot}")).collect();
@@ -240,6 +242,28 @@ impl Views {
     }
 }
 
+/// How many the largest view of these nodes has, and how many of them are in one of their number.
+fn sizes(world: &World, live: &[Slot]) -> (usize, usize) {
+    let sizes = live
+        .iter()
+        .map(|slot| world.node_view(*slot).map_or(0, |view| view.members.len()));
+    let agreed = sizes.clone().filter(|size| *size == live.len()).count();
+    (sizes.max().unwrap_or(0), agreed)
+}
+
+fn seconds(at: Micros) -> f64 {
+    at as f64 / SECONDS as f64
+}
+
+/// Lets time pass. It says so: where many nodes are in trouble, a second takes several.
+fn pass(world: &mut World, until: Micros, live: &[Slot], tell: &mut impl FnMut(f64, usize, usize)) {
+    while world.now() < until {
+        world.run_until(until.min(world.now() + SECONDS));
+        let (largest, agreed) = sizes(world, live);
+        tell(seconds(world.now()), largest, agreed);
+    }
+}
+
 /// Goes on until all these nodes, and nobody else, are in one view at each of them; when that was, if it came in time.
 fn advance(
     world: &mut World,
@@ -249,20 +273,13 @@ fn advance(
 ) -> Option<Micros> {
     let mut next = world.now();
     loop {
-        let sizes = live
-            .iter()
-            .map(|slot| world.node_view(*slot).map_or(0, |view| view.members.len()));
-        let agreed = sizes.clone().filter(|size| *size == live.len()).count();
+        let (largest, agreed) = sizes(world, live);
         if agreed == live.len() {
             return Some(world.now());
         }
         if world.now() >= next {
             next += SECONDS;
-            tell(
-                world.now() as f64 / SECONDS as f64,
-                sizes.max().unwrap_or(0),
-                agreed,
-            );
+            tell(seconds(world.now()), largest, agreed);
         }
         if world.now() >= until {
             return None;
