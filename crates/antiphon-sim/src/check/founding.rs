@@ -4,7 +4,7 @@
 //! - with seeds, if the same start of a process founded both;
 //! - with `expect` N, if fewer than 2N processes had been started until then: of any two times N of them one voted twice;
 //! - with `expect` N, if fewer than N of its founders could not have known of the first: a member was there, and either they were told of it and
-//!   the paths between them worked, or a locator was there for both.
+//!   the paths between them worked, or a locator was there for both, or none had been there yet and might have come up in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -151,6 +151,8 @@ struct Ground {
     primary: BTreeMap<ProcessId, (Lineage, Micros)>,
     told: BTreeMap<Slot, (Vec<Slot>, Micros)>,
     locators: BTreeMap<Slot, Micros>,
+    /// When the last of them ended; `None` if there never were any.
+    without_locators: Option<Micros>,
     cut: BTreeSet<(Slot, Slot)>,
     mended: BTreeMap<(Slot, Slot), Micros>,
     calm: BTreeMap<Slot, Micros>,
@@ -199,6 +201,7 @@ impl Ground {
             }
             Seen::Locator { slot, up: false } => {
                 self.locators.remove(slot);
+                self.without_locators = Some(at);
             }
             Seen::Cut { from, to, cut: true } => {
                 self.cut.insert((*from, *to));
@@ -248,8 +251,12 @@ impl Ground {
                     && self.is_open(home, *locator, since)
                     && self.is_open(*there, *locator, since)
             });
+            // Who has heard of no locator that it was given waits for as long as one that has just started would have to be there.
+            let awaited = self.locators.is_empty()
+                && self.without_locators.is_some_and(|ended| ended <= started)
+                && at - started < 15 * self.heartbeat;
             *there != home
-                && (told || locator)
+                && (told || locator || awaited)
                 && self.is_open(home, *there, since)
                 && self.is_calm(*there, since)
         })

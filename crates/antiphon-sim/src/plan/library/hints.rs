@@ -64,9 +64,11 @@ impl Story<'_> {
         let everybody: Vec<Slot> = (0..self.plan.slots).collect();
         let by_name = self.random.percent(35);
         let told = (0..self.plan.slots)
-            .map(|_| match self.random.below(4) {
+            .map(|slot| match self.random.below(4) {
                 _ if by_name => everybody.clone(),
                 0 => self.some_slots(),
+                // Two that know each other need no locator to be enough.
+                1 => vec![slot ^ 1],
                 _ => Vec::new(),
             })
             .collect();
@@ -106,13 +108,18 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
-    /// All locators are started again and know nobody, and right behind them as many nodes as may found, while the other members go on.
+    /// All locators are started again and know nobody, and right behind them, or before, as many nodes as may found, while the other members
+    /// go on.
     fn just_enough_restart(&mut self, at: Micros, expect: usize, locators: usize, waiting: &mut Vec<Slot>) {
         // Members have looked for it in vain once, and not yet again.
         let back = at + self.ms(120, 250);
+        let late = match self.random.percent(40) {
+            true => self.ms(100, 1_500),
+            false => 0,
+        };
         for locator in 0..locators {
             self.at(at, Action::EndLocator(locator, false));
-            self.at(back, Action::StartLocator(locator, false));
+            self.at(back + late, Action::StartLocator(locator, false));
         }
         let mut starting = std::mem::take(waiting);
         let mut members: Vec<Slot> = (0..self.plan.slots)
