@@ -265,14 +265,18 @@ impl Seeking {
         if planted!(VoteBesideAPrimary) {
             return false;
         }
+        // Who was answered by a primary and hears it no more has the whole time again: its members are there.
+        if self.target.is_some() {
+            self.rumour = None;
+            return true;
+        }
         let profile = &cx.config.profile;
         let fresh = self.fresh(cx);
         let heard = |addr: &SocketAddr| is_candidate(cx, now, &self.candidates, fresh, addr);
         let may_be_members = cx.whom.may_be_members(now, profile, heard);
+        let gives_time = self.gives_time(now, profile.unreachable_after, may_be_members);
         let remnant = |since: Time| now.since(since) < profile.unreachable_after;
-        self.target.is_some()
-            || self.remnant.is_some_and(remnant)
-            || self.gives_time(now, profile.unreachable_after, may_be_members)
+        gives_time || self.remnant.is_some_and(remnant)
     }
 
     /// Whether locators are given time to tell of members.

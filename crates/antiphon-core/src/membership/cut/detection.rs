@@ -25,7 +25,7 @@
 //! **Nobody goes who is well** (G35): let F be those at fault, and at most a quarter of each other member's observers. What is reported of a
 //! healthy member is reported by F alone, so at most by a quarter of its observers: that is below H, and never about to be lost. What a
 //! healthy member reports is of F, and explained as soon as more than half of the observers report the same: before its own word counts against it,
-//! but for one of whose subjects nine tenths are in F, and which is the first to lose them.
+//! but for one of whose subjects nine tenths are in F, and which loses them before more than half of their observers do.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -315,6 +315,31 @@ fn a_locator_that_starts_again_and_again_holds_up_nobody_for_long() {
 }
 
 #[test]
+fn who_waited_for_a_member_that_falls_silent_gives_locators_their_time_anew() {
+    let mut one = expecting(2, &[1], true);
+    let here = Discovery::Here {
+        addr: addr(3),
+        standing: standing(),
+        coordinator: Incarnation(30),
+        coordinator_addr: addr(3),
+    };
+    one.run_ms(60, &[(1, 10)]);
+    // It cannot be admitted: the slot waits for others. And then nothing is heard of the member but by the locator.
+    for _ in 0..25 {
+        one.known(60_000, vec![member(3, 0)]);
+        one.discover(30, here.clone());
+        one.run_ms(400, &[(1, 10)]);
+    }
+    one.of_founding();
+    for _ in 0..20 {
+        one.known(60_000, vec![member(3, 0)]);
+        one.run_ms(400, &[(1, 10)]);
+        one.say(10, prepare());
+        assert_eq!(one.of_founding(), [], "a member is there");
+    }
+}
+
+#[test]
 fn a_locator_that_is_not_there_yet_is_given_time_to_come() {
     // It refuses: the host is up, and the locator's process starts with the nodes, or a moment later.
     let refused = |one: &mut One| {
