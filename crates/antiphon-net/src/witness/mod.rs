@@ -13,7 +13,7 @@
 //!
 //! What it proves, and why, is on the page of [`antiphon_core::witness`].
 //!
-//! The file holds the length of a frame (4 bytes, little-endian) and the frame; a length of 0, or no bytes at all, is nothing. A write is a system call and
+//! The file begins with a mark that the supervisor sets, so that a node that is given any other file refuses it and leaves it as it is. Then it holds the length of a frame (4 bytes, little-endian) and the frame; a length of 0, or no bytes at all, is nothing. A write is a system call and
 //! a copy of at most 64 KiB, and blocks on nobody. If the process is killed in the middle of it, the frame's tag does not fit.
 
 mod tell;
@@ -30,8 +30,12 @@ use bytes::Bytes;
 
 pub use tell::{Handed, tell};
 
+/// What the file begins with.
+const MARK: [u8; 16] = *b"antiphon vote 1\n";
 /// Bytes of the length.
 const LENGTH_BYTES: usize = 4;
+/// Where the length is.
+const START: u64 = MARK.len() as u64;
 
 /// The node's side.
 #[derive(Debug)]
@@ -43,10 +47,18 @@ impl Testament {
     /// Opens what a supervisor made. It is not passed on to programs that this process starts.
     ///
     /// # Errors
-    /// What the system says: no supervisor made it, or it is not given to this process; `WouldBlock` if another node has it.
+    /// What the system says: it is not given to this process; `InvalidData` if no supervisor made it; `WouldBlock` if another node has it.
     pub fn open(path: &Path) -> io::Result<Self> {
         // A description of its own: what was inherited does not hold the lock.
         let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut mark = [0; MARK.len()];
+        let read = file.read_at(&mut mark, 0)?;
+        if read < MARK.len() || mark != MARK {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "this is no memory that a supervisor made for its node (`antiphon node --witness` starts one)",
+            ));
+        }
         lock(&file)?;
         let testament = Self { file };
         // Of whoever had it before nothing may be left.
@@ -61,15 +73,15 @@ impl Testament {
     /// What was left before is still there and cannot be removed. The caller must let no vote leave the process any more.
     pub fn leave(&self, sealed: Option<&[u8]>) -> io::Result<()> {
         let Some(sealed) = sealed.filter(|sealed| (1..=MAX_FRAME_BYTES).contains(&sealed.len())) else {
-            return self.file.set_len(0);
+            return self.file.set_len(START);
         };
         let mut bytes = Vec::with_capacity(LENGTH_BYTES + sealed.len());
         bytes.extend_from_slice(&(sealed.len() as u32).to_le_bytes());
         bytes.extend_from_slice(sealed);
-        match self.file.write_all_at(&bytes, 0) {
+        match self.file.write_all_at(&bytes, START) {
             Ok(()) => Ok(()),
             Err(error) => {
-                self.file.set_len(0)?;
+                self.file.set_len(START)?;
                 tracing::warn!(target: "antiphon::net", %error, "cannot leave the last vote to the witness: this node has none until the next vote");
                 Ok(())
             }
@@ -100,7 +112,9 @@ impl Keeper {
     /// What the system says: too many open files, or no memory.
     pub fn new() -> io::Result<Self> {
         let memory = rustix::fs::memfd_create("antiphon-testament", rustix::fs::MemfdFlags::empty())?;
-        Ok(Self { file: memory.into() })
+        let file = File::from(memory);
+        file.write_all_at(&MARK, 0)?;
+        Ok(Self { file })
     }
 
     /// Where a program that this process starts finds it: the path for [`Testament::open`]. It names nothing in any other process.
@@ -124,7 +138,7 @@ impl Keeper {
         let mut bytes = vec![0; LENGTH_BYTES + MAX_FRAME_BYTES];
         let mut read = 0;
         while read < bytes.len() {
-            match self.file.read_at(&mut bytes[read..], read as u64) {
+            match self.file.read_at(&mut bytes[read..], START + read as u64) {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

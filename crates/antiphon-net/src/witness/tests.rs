@@ -67,11 +67,25 @@ fn a_second_node_is_refused_and_the_first_ones_vote_stays() {
 }
 
 #[test]
+fn a_file_that_no_supervisor_made_is_refused_and_left_as_it_is() {
+    for content in [&b""[..], b"short", b"somebody's log, longer than the mark is"] {
+        let file: File = memfd_create("log", MemfdFlags::empty()).expect("memory").into();
+        file.write_all_at(content, 0).expect("written");
+        let other = Keeper { file };
+        let refused = Testament::open(&other.path()).expect_err("no testament");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+        let mut left = vec![0; 100];
+        let length = other.file.read_at(&mut left, 0).expect("readable");
+        assert_eq!(&left[..length], content);
+    }
+}
+
+#[test]
 fn bytes_that_are_no_testament_are_refused() {
     let (keeper, testament) = both();
     for bytes in [&[1][..], &[2, 0, 0, 0, 7], &[255; 9]] {
-        testament.file.set_len(0).expect("empty");
-        testament.file.write_all_at(bytes, 0).expect("written");
+        testament.file.set_len(START).expect("empty");
+        testament.file.write_all_at(bytes, START).expect("written");
         assert_eq!(
             keeper.contents().expect_err("refused").kind(),
             io::ErrorKind::InvalidData
@@ -85,7 +99,7 @@ fn a_vote_that_cannot_be_written_takes_the_one_before_away() {
     let file: File = memfd_create("small", MemfdFlags::ALLOW_SEALING)
         .expect("memory")
         .into();
-    file.set_len(10).expect("resized");
+    file.set_len(START + 10).expect("resized");
     fcntl_add_seals(file.as_fd(), SealFlags::GROW).expect("sealed");
     let testament = Testament {
         file: file.try_clone().expect("the same memory"),
