@@ -27,6 +27,24 @@ fn alone(bench: &Bench, arguments: &str) -> Node {
     node
 }
 
+/// What a shell makes of this, spoken to as a node.
+fn shell(bench: &Bench, script: &str) -> Node {
+    let piped = std::process::Stdio::piped;
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", script])
+        .env("ANTIPHON_RUNTIME_DIR", &bench.directory)
+        .stdin(piped())
+        .stdout(piped())
+        .spawn()
+        .unwrap();
+    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    Node {
+        child,
+        stdin,
+        lines: lines_of(stdout),
+    }
+}
+
 fn is_left(line: &Value) -> bool {
     line["event"] == "left"
 }
@@ -100,18 +118,7 @@ fn the_end_of_a_wrapper_proves_nothing_of_the_node_that_it_started() {
         keeper.path().display(),
         bench.directory.join("pid").display(),
     );
-    let mut command = std::process::Command::new("sh");
-    command
-        .args(["-c", &node])
-        .env("ANTIPHON_RUNTIME_DIR", &bench.directory);
-    let piped = std::process::Stdio::piped;
-    let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
-    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut wrapper = Node {
-        child,
-        stdin,
-        lines: lines_of(stdout),
-    };
+    let mut wrapper = shell(&bench, &node);
     wrapper.view_of(1);
     let pid = std::fs::read_to_string(bench.directory.join("pid")).unwrap();
     let orphan = Orphan(Pid::from_raw(pid.trim().parse().unwrap()).unwrap());
@@ -133,23 +140,12 @@ fn the_end_of_a_wrapper_proves_nothing_of_the_node_that_it_started() {
 fn what_nohup_ignores_the_node_ignores_too() {
     let bench = Bench::new();
     let key = key(&bench, "key");
-    let mut command = std::process::Command::new("sh");
     let program = env!("CARGO_BIN_EXE_antiphon");
     let node = format!(
         "trap '' HUP; exec {program} node --json --cluster tea --name a --bind 127.0.0.1:0 --found --witness --key-file {}",
         key.display()
     );
-    command
-        .args(["-c", &node])
-        .env("ANTIPHON_RUNTIME_DIR", &bench.directory);
-    let piped = std::process::Stdio::piped;
-    let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
-    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut node = Node {
-        child,
-        stdin,
-        lines: lines_of(stdout),
-    };
+    let mut node = shell(&bench, &node);
     node.view_of(1);
     kill_process(child_of(&node), Signal::HUP).unwrap();
     node.signal(Signal::HUP);
