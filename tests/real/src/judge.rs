@@ -1,8 +1,10 @@
 //! The judge: reads what the nodes of a story said and names every guarantee that was broken.
 //!
-//! It works on *lives*: what one incarnation said, from `ready` or `incarnation` to the next or to its process's end. It
-//! judges only what an application could see, and knows what GUARANTEES.md excepts: a frozen process believes its last
-//! view, a process that was killed owes nothing more.
+//! It works on *lives*: what one incarnation said, from `ready` or `incarnation` to the next or to its process's end. A
+//! node's own lines and those of its groups have no order between them, so a group that a life was in ends with it at the
+//! group's own `resync`, which may come after the line `incarnation`. The judge looks only at what an application could
+//! see, and knows what GUARANTEES.md excepts: a frozen process believes its last view, a process that was killed owes
+//! nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,7 +38,7 @@ impl Default for Rules {
 struct Life<'a> {
     run: &'a Run,
     incarnation: &'a str,
-    events: &'a [(Duration, Event)],
+    events: Vec<&'a (Duration, Event)>,
     /// When its last event's meaning ends: the next life, the process's end, or the end of all.
     end: Duration,
     /// Whether the process went on as another incarnation.
@@ -61,7 +63,7 @@ impl Life<'_> {
     fn epochs(&self) -> Vec<(&str, Vec<Epoch<'_>>)> {
         let mut all: Vec<(&str, Vec<Epoch<'_>>)> = Vec::new();
         let mut open: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, event) in self.events {
+        for (_, event) in &self.events {
             match event {
                 Event::View(view) => {
                     let at = *open.entry(&view.group).or_insert_with(|| {
@@ -141,18 +143,45 @@ fn lives(trace: &Trace) -> Vec<Life<'_>> {
                 _ => None,
             })
             .collect();
+        let of_whom = whose(run);
         for (index, (from, incarnation)) in starts.iter().enumerate() {
             let next = starts.get(index + 1).map(|(at, _)| *at);
             let end = next.map_or(run.ended.unwrap_or(the_end), |at| run.events[at].0);
-            let events = &run.events[*from..next.unwrap_or(run.events.len())];
+            let own = run.events.iter().zip(&of_whom);
             lives.push(Life {
                 run,
                 incarnation,
-                events,
+                events: own
+                    .filter(|(_, life)| **life == Some(*from))
+                    .map(|(event, _)| event)
+                    .collect(),
                 end,
                 superseded: next.is_some(),
             });
         }
     }
     lives
+}
+
+/// For each event of a process, where the life that it belongs to begins.
+fn whose(run: &Run) -> Vec<Option<usize>> {
+    let mut node = None;
+    // Of each group that has a view: the life that it is in.
+    let mut groups: BTreeMap<&str, Option<usize>> = BTreeMap::new();
+    let mut of_whom = Vec::with_capacity(run.events.len());
+    for (at, (_, event)) in run.events.iter().enumerate() {
+        of_whom.push(match event {
+            Event::Ready { .. } | Event::Incarnation { .. } => {
+                node = Some(at);
+                node
+            }
+            Event::View(view) => *groups.entry(&view.group).or_insert(node),
+            Event::Message(Message { group, .. })
+            | Event::Transitional { group }
+            | Event::Suspended { group } => groups.get(group.as_str()).copied().unwrap_or(node),
+            Event::Resync { group, .. } => groups.remove(group.as_str()).unwrap_or(node),
+            _ => node,
+        });
+    }
+    of_whom
 }

@@ -30,7 +30,7 @@ fn each_message_by_itself(
     let mut current: BTreeMap<&str, &View> = BTreeMap::new();
     let mut delivered = BTreeSet::new();
     let mut last: BTreeMap<(&str, &str, Option<u32>), u64> = BTreeMap::new();
-    for (_, event) in life.events {
+    for (_, event) in &life.events {
         let message = match event {
             Event::View(view) => {
                 // A sender that is new in this view counts from its beginning.
@@ -152,7 +152,7 @@ fn one_list_per_id(lives: &[Life<'_>], wrong: &mut Vec<String>) {
     // G4: one id, one list, in one order.
     let mut lists: BTreeMap<(String, String), (String, Vec<String>)> = BTreeMap::new();
     for life in lives {
-        for (_, event) in life.events {
+        for (_, event) in &life.events {
             let Event::View(view) = event else { continue };
             let entry = lists.entry((view.group.clone(), view.id.clone()));
             let (first, members) = entry.or_insert_with(|| (life.label(), view.members.clone()));

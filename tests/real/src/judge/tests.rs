@@ -157,6 +157,34 @@ fn a_message_in_another_view_than_its_own_is_noticed() {
 }
 
 #[test]
+fn what_a_group_says_between_the_new_incarnation_and_its_resync_is_the_old_lifes() {
+    let trace = |resync: usize| {
+        let mut lines = vec![
+            ready("a"),
+            node_view(7, "ab", "ab", ""),
+            view("7.1", "ab", "ab", ""),
+            r#"{"event":"incarnation","incarnation":"i2"}"#.to_owned(),
+            message("7.1", "a", 1, "x"),
+            message("7.1", "a", 2, "y"),
+        ];
+        lines.insert(
+            resync,
+            r#"{"event":"resync","group":"g","cause":"removed"}"#.to_owned(),
+        );
+        Trace {
+            runs: vec![run("a", 0, &["x", "y"], &lines)],
+        }
+    };
+    let accused = |trace: Trace| judge(&trace, "total", &Rules::default());
+    assert_eq!(accused(trace(6)), Vec::<String>::new());
+    let wrong = accused(trace(5));
+    assert!(
+        matches!(&wrong[..], [one] if one == "G3 a#0/i2: y before the first view of g"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
 fn one_id_with_two_lists_is_noticed() {
     let split = crimes("total", |b| b[5] = node_view(8, "ba", "", "c"));
     assert_eq!(split, ["G4"]);
