@@ -61,7 +61,7 @@ pub(crate) fn formation(args: &FormationArgs) -> Result<(), Failure> {
         let mut descriptors = Case::of(format!("{}: open files of each", members(nodes)), "files");
         for _ in 0..common.runs() {
             for system in systems.of(nodes, peers)? {
-                if let Some(told) = system.run(nodes, 0, &more, common)? {
+                if let Some(told) = system.run(nodes, 0, &more, &mut formed) {
                     formed.add(system.series(), told.formed);
                     seen.add(system.series(), told.sizes);
                     if let Some(files) = told.descriptors {
@@ -108,7 +108,7 @@ pub(crate) fn join(args: &JoinArgs) -> Result<(), Failure> {
         let mut everywhere = Case::new(format!("into {}, until all see the joiner", members(nodes)));
         for _ in 0..common.runs() {
             for system in systems.of(nodes, true)? {
-                let told = system.run(nodes, joins.into(), &more, common)?;
+                let told = system.run(nodes, joins.into(), &more, &mut own);
                 for (until_own, until_all) in told.into_iter().flat_map(|told| told.joins) {
                     own.add(system.series(), until_own);
                     everywhere.add(system.series(), until_all);
@@ -150,7 +150,7 @@ pub(crate) fn shutdown(args: &ShutdownArgs) -> Result<(), Failure> {
         let mut left = Case::new(members(nodes));
         for _ in 0..common.runs() {
             for system in systems.of(nodes, true)? {
-                if let Some(told) = system.run(nodes, 0, &more, common)? {
+                if let Some(told) = system.run(nodes, 0, &more, &mut left) {
                     left.add(system.series(), told.left);
                 }
             }

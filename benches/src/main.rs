@@ -134,15 +134,6 @@ impl Common {
             Err(failure) => Err(failure),
         }
     }
-
-    /// The same of figures that may also be ours: those are never done without.
-    fn peer_of<T>(&self, ours: bool, figures: Result<T, Failure>) -> Result<Option<T>, Failure> {
-        if ours {
-            figures.map(Some)
-        } else {
-            self.peer(figures)
-        }
-    }
 }
 
 fn main() -> ExitCode {

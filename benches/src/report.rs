@@ -16,6 +16,18 @@ pub(crate) struct Case {
     unit: Option<String>,
     /// In the order in which they were first added.
     series: Vec<(String, Vec<f64>)>,
+    /// What could not be measured.
+    failures: Vec<Failed>,
+}
+
+/// A series that could not be measured, once or more often.
+#[derive(Debug, Clone)]
+struct Failed {
+    series: String,
+    is_ours: bool,
+    times: usize,
+    /// The first time.
+    why: Failure,
 }
 
 impl Case {
@@ -25,6 +37,7 @@ impl Case {
             name,
             unit: None,
             series: Vec::new(),
+            failures: Vec::new(),
         }
     }
 
@@ -44,6 +57,25 @@ impl Case {
             Some((_, samples)) => samples.push(sample),
             None => self.series.push((series.to_owned(), vec![sample])),
         }
+    }
+
+    /// It could not be measured; what else there is goes on.
+    pub(crate) fn fail(&mut self, series: &str, is_ours: bool, why: Failure) {
+        eprintln!("  {}: {series}: FAILED: {why}", self.name);
+        match self.failures.iter_mut().find(|failed| failed.series == series) {
+            Some(failed) => failed.times += 1,
+            None => self.failures.push(Failed {
+                series: series.to_owned(),
+                is_ours,
+                times: 1,
+                why,
+            }),
+        }
+    }
+
+    /// Whether that series could not be measured before.
+    pub(crate) fn has_failed(&self, series: &str) -> bool {
+        self.failures.iter().any(|failed| failed.series == series)
     }
 
     fn samples(&self, series: &str) -> Option<&[f64]> {
@@ -94,6 +126,9 @@ impl Report {
     }
 
     /// Prints and writes everything; the JSON object is the last line of stdout.
+    ///
+    /// # Errors
+    /// It cannot be written, or ours could not be measured: then everything is told all the same.
     pub(crate) fn tell(&self, version: &str, common: &Common) -> Result<(), Failure> {
         let folder = match (&common.out, common.smoke) {
             (Some(folder), _) => folder.clone(),
@@ -106,7 +141,12 @@ impl Report {
         if common.json {
             println!("{}", self.json(version, common));
         }
-        Ok(())
+        let failures = self.cases.iter().flat_map(|case| &case.failures);
+        match failures.filter(|failed| failed.is_ours).count() {
+            0 => Ok(()),
+            1 => Err("one measurement of ours failed, see above".to_owned()),
+            failed => Err(format!("{failed} measurements of ours failed, see above")),
+        }
     }
 
     /// The peer that did best in a case.
@@ -153,6 +193,12 @@ impl Report {
                     samples.len()
                 );
             }
+            for failed in &case.failures {
+                println!(
+                    "  {:<24} failed {} times: {}",
+                    failed.series, failed.times, failed.why
+                );
+            }
             if let Some(ratio) = self.peer_ratio(case) {
                 println!(
                     "  {} is {ratio:.2} times as good as {}",
@@ -165,6 +211,15 @@ impl Report {
 
     fn json(&self, version: &str, common: &Common) -> Value {
         let spread = |samples: &[f64]| json!({"median": median(samples), "min": least(samples), "max": most(samples), "samples": samples});
+        let failures = |case: &Case| {
+            let told = case.failures.iter().map(|failed| {
+                (
+                    failed.series.clone(),
+                    json!({"times": failed.times, "why": failed.why}),
+                )
+            });
+            told.collect::<Map<String, Value>>()
+        };
         let cases: Vec<Value> = self
             .cases
             .iter()
@@ -176,7 +231,7 @@ impl Report {
                     .collect();
                 json!({
                     "case": case.name, "unit": case.unit.as_ref().unwrap_or(&self.unit), "series": series, "ratio": self.peer_ratio(case),
-                    "limit_ratio": case_limit(self, case),
+                    "limit_ratio": case_limit(self, case), "failures": failures(case),
                 })
             })
             .collect();
@@ -255,7 +310,7 @@ impl Report {
             .cases
             .iter()
             .map(|case| {
-                let figures: Vec<String> = case
+                let mut figures: Vec<String> = case
                     .series
                     .iter()
                     .map(|(name, samples)| {
@@ -267,6 +322,11 @@ impl Report {
                         )
                     })
                     .collect();
+                figures.extend(case.failures.iter().map(|failed| {
+                    // A bar would end the cell.
+                    let why = failed.why.replace(['|', '\n'], " ");
+                    format!("{} FAILED {} times: {why}", failed.series, failed.times)
+                }));
                 format!(
                     "| {date} | {} | {} | {} | {} | {version}; {} | {} | `{command}` |\n",
                     case.name,
@@ -410,6 +470,37 @@ mod tests {
             Some(0.05),
             "the one that took least is the best"
         );
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_told_and_only_of_ours_it_is_an_error() {
+        let folder = std::env::temp_dir().join(format!("antiphon-bench-failed-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let common = Common {
+            seconds: 1,
+            runs: 1,
+            no_offload: false,
+            smoke: true,
+            out: Some(folder.clone()),
+            json: false,
+        };
+        let mut report = report();
+        report.cases[0].fail("peer", false, "waited | in vain".to_owned());
+        report.cases[0].fail("peer", false, "again".to_owned());
+        assert_eq!(report.tell("v1", &common), Ok(()));
+        let text = std::fs::read_to_string(folder.join("benchmarks.md")).unwrap();
+        assert!(
+            text.contains("<br>peer FAILED 2 times: waited   in vain |"),
+            "{text}"
+        );
+        assert_eq!(
+            report.json("v1", &common)["cases"][0]["failures"]["peer"]["times"],
+            2
+        );
+        report.cases[0].fail("fifo", true, "no port".to_owned());
+        let told = report.tell("v1", &common);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(told.is_err_and(|why| why.contains("of ours failed")));
     }
 
     #[test]

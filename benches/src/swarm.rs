@@ -18,11 +18,11 @@ use crate::Failure;
 use crate::jgroups::{self, JGroups};
 use crate::memberlist::{self, Memberlist};
 use crate::ours::Ours;
-use crate::report::{Headline, Report};
+use crate::report::{Case, Headline, Report};
 use crate::tools::Lines;
 
 /// For everything a swarm does.
-const PATIENCE: Duration = Duration::from_secs(400);
+const PATIENCE: Duration = Duration::from_secs(200);
 /// What of ours is measured: its name, its options, and the most nodes it is for on one machine.
 const OURS: [Engine; 2] = [
     Engine {
@@ -150,15 +150,19 @@ impl System<'_> {
         }
     }
 
-    /// So many members form, so many more join and leave one after the other, then all leave. `None` for a peer that could not,
-    /// in a run that does without.
-    pub(crate) fn run(
-        &self,
-        nodes: usize,
-        joins: usize,
-        more: &[&str],
-        common: &Common,
-    ) -> Result<Option<Told>, Failure> {
+    /// So many members form, so many more join and leave one after the other, then all leave. If they cannot, the case says so;
+    /// and it is not tried again, for that takes minutes each time.
+    pub(crate) fn run(&self, nodes: usize, joins: usize, more: &[&str], case: &mut Case) -> Option<Told> {
+        if case.has_failed(self.series()) {
+            return None;
+        }
+        let is_ours = matches!(self, System::Ours(..));
+        self.try_run(nodes, joins, more)
+            .map_err(|why| case.fail(self.series(), is_ours, why))
+            .ok()
+    }
+
+    fn try_run(&self, nodes: usize, joins: usize, more: &[&str]) -> Result<Told, Failure> {
         eprintln!("{}: {nodes} members, {joins} joins", self.series());
         let (count, joins) = (nodes.to_string(), joins.to_string());
         match self {
@@ -176,13 +180,13 @@ impl System<'_> {
                 ];
                 args.extend(["--processes", &processes]);
                 args.extend(options.iter().chain(more));
-                ours_told(&ours.printed(&args)?).map(Some)
+                ours_told(&ours.printed(&args)?)
             }
-            System::JGroups(jgroups) => common.peer(jgroups.swarm(&count, &joins).and_then(peer_told)),
+            System::JGroups(jgroups) => peer_told(jgroups.swarm(&count, &joins)?),
             System::Memberlist(client) => {
                 let mut command = Command::new(&client.program);
                 command.args(["swarm", &count, &joins]);
-                common.peer(peer_told(command))
+                peer_told(command)
             }
         }
     }

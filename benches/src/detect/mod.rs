@@ -114,9 +114,8 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
         for fault in gone.iter().copied().filter(|fault| args.faults.contains(fault)) {
             let mut case = Case::new(format!("{nodes} members, {}", fault.name()));
             for kind in kinds(false) {
-                let figures = measure(&lab, &kind, *nodes, fault, common);
-                for seconds in common.peer_of(kind.is_ours(), figures)?.unwrap_or_default() {
-                    case.add(kind.series(), seconds);
+                if let Err(why) = measure(&lab, &kind, *nodes, fault, common, &mut case) {
+                    case.fail(kind.series(), kind.is_ours(), why);
                 }
             }
             report.cases.push(case);
@@ -131,9 +130,9 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
             let name = format!("{nodes} members, each with {SHARE} % of a core: removed though alive");
             let mut case = Case::of(name, "members");
             for kind in kinds(false) {
-                let removed = starved(&lab, &kind, nodes, time);
-                if let Some(removed) = common.peer_of(kind.is_ours(), removed)? {
-                    case.add(kind.series(), removed);
+                match starved(&lab, &kind, nodes, time) {
+                    Ok(removed) => case.add(kind.series(), removed),
+                    Err(why) => case.fail(kind.series(), kind.is_ours(), why),
                 }
             }
             report.cases.push(case);
@@ -145,10 +144,12 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
         let mut healthy = Case::of(name("others removed"), "members");
         let mut lossy = Case::of(name("it was removed"), "times");
         for kind in kinds(true) {
-            let removed = lossy_link(&lab, &kind, nodes, time);
-            if let Some((others, itself)) = common.peer_of(kind.is_ours(), removed)? {
-                healthy.add(kind.series(), others);
-                lossy.add(kind.series(), itself);
+            match lossy_link(&lab, &kind, nodes, time) {
+                Ok((others, itself)) => {
+                    healthy.add(kind.series(), others);
+                    lossy.add(kind.series(), itself);
+                }
+                Err(why) => healthy.fail(kind.series(), kind.is_ours(), why),
             }
         }
         report.cases.extend([healthy, lossy]);
@@ -189,10 +190,10 @@ fn measure(
     nodes: usize,
     fault: Fault,
     common: &Common,
-) -> Result<Vec<f64>, Failure> {
+    case: &mut Case,
+) -> Result<(), Failure> {
     eprintln!("{}: {nodes} members, {}", kind.series(), fault.name());
     let mut fleet = Fleet::start(lab, kind, nodes)?;
-    let mut seconds = Vec::new();
     for run in 0..usize::from(common.runs()) {
         std::thread::sleep(REST);
         // The most senior, then the least, then others.
@@ -209,7 +210,10 @@ fn measure(
             Fault::Starve | Fault::Lose => {}
         }
         let known = fleet.wait_without(victim, GONE_WITHIN)?;
-        seconds.push(known.saturating_duration_since(begun).as_secs_f64());
+        case.add(
+            kind.series(),
+            known.saturating_duration_since(begun).as_secs_f64(),
+        );
         fleet.kill(victim);
         if fault == Fault::Cut {
             lab.mend(victim)?;
@@ -218,7 +222,7 @@ fn measure(
             fleet.restart(victim)?;
         }
     }
-    Ok(seconds)
+    Ok(())
 }
 
 /// How many members were removed while each had a tenth of a core.
