@@ -223,6 +223,11 @@ impl Link {
         }
     }
 
+    /// Whether what can wait should not be added to what is queued: far below the bound, and below what a connection takes at once.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.outbox.bytes > MAX_UNACKNOWLEDGED_BYTES / 8
+    }
+
     /// Whether all that was queued is acknowledged.
     pub(crate) fn is_empty(&self) -> bool {
         self.outbox.chunks.is_empty()

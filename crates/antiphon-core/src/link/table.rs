@@ -64,6 +64,12 @@ impl Links {
             .is_some_and(|entry| !entry.broken && !entry.link.is_empty())
     }
 
+    /// Peers that have not acknowledged much of what was queued for them.
+    pub(crate) fn crowded(&self) -> BTreeSet<Incarnation> {
+        let crowded = self.entries.iter().filter(|(_, entry)| entry.link.is_crowded());
+        crowded.map(|(peer, _)| *peer).collect()
+    }
+
     /// Queues a message. A link breaks once; what is pushed to it afterwards is dropped.
     pub(crate) fn push(&mut self, now: Time, peer: Incarnation, message: &[u8]) -> Result<(), LinkBroken> {
         let entry = self.entry(now, peer);

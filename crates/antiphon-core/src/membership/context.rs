@@ -61,6 +61,8 @@ pub(crate) struct Context {
     /// Whom was answered that is no member.
     pub(crate) replies: Replies,
     pub(crate) fate: Option<Fate>,
+    /// Whose link holds much that was not acknowledged: what can wait is not added to it.
+    pub(crate) crowded: BTreeSet<Incarnation>,
     /// Heartbeats so far, of all incarnations.
     pub(crate) beats: u64,
     /// Every step of every ballot, if somebody wants to know.

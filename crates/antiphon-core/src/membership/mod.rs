@@ -41,7 +41,7 @@
 //! Inputs are the methods of [`Membership`]; everything it wants done is an [`Effect`], drained in order after each
 //! call. `node.rs` is the only caller.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,6 +167,7 @@ impl Membership {
             whom: Whom::default(),
             replies: Replies::new(now),
             fate: None,
+            crowded: BTreeSet::new(),
             beats: 0,
             trail: None,
         };
@@ -228,6 +229,11 @@ impl Membership {
             Phase::Stopped => {}
         }
         self.settle(now);
+    }
+
+    /// Whose links hold much that was not acknowledged.
+    pub(crate) fn set_crowded(&mut self, crowded: BTreeSet<Incarnation>) {
+        self.cx.crowded = crowded;
     }
 
     /// Any authentic frame of that incarnation arrived directly.

@@ -742,7 +742,7 @@ impl Seat {
     pub(crate) fn tell_rumours(&mut self, cx: &mut Context, now: Time, hurry: bool) {
         let (lineage, view) = (self.view.lineage, self.view.primary_id());
         let Some(wide) = &mut self.wide else { return };
-        for (to, rumours) in wide.rumours.poll(now, hurry) {
+        for (to, rumours) in wide.rumours.poll(now, hurry, &cx.crowded) {
             let message = MembershipMessage::Rumours {
                 lineage,
                 view,

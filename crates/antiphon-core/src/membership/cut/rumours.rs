@@ -37,6 +37,8 @@ const MAX_DIFFERENT: usize = 256;
 const MAX_PARCEL: usize = 32;
 /// Nor is one begun behind so many bytes: a message stays far below what a link carries.
 const MAX_PARCEL_BYTES: usize = 256 << 10;
+/// What one neighbour is told at a time, about. The rest follows an interval later, so that votes do not wait behind all that is known.
+const MAX_TOLD_BYTES: usize = 512 << 10;
 
 /// What tells rumours apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -357,8 +359,14 @@ impl Rumours {
         self.due
     }
 
-    /// What is due for each neighbour. `hurry`: whether it is due or not.
-    pub(crate) fn poll(&mut self, now: Time, hurry: bool) -> Vec<(Incarnation, Vec<Rumour>)> {
+    /// What is due for each neighbour. `hurry`: whether it is due or not. Those that are `crowded` have not taken yet what they were told before: they are
+    /// told what is decided, and the rest when they have.
+    pub(crate) fn poll(
+        &mut self,
+        now: Time,
+        hurry: bool,
+        crowded: &BTreeSet<Incarnation>,
+    ) -> Vec<(Incarnation, Vec<Rumour>)> {
         if self.due.is_none_or(|due| due > now && !hurry) {
             return Vec::new();
         }
@@ -368,8 +376,14 @@ impl Rumours {
         let mut parcels = Vec::new();
         for (at, neighbour) in self.neighbours.iter().enumerate() {
             let mut parcel = Vec::new();
-            let mut bytes = 0;
+            let (mut bytes, mut before) = (0, 0);
+            let is_crowded = crowded.contains(neighbour);
             for key in &fresh {
+                let has_enough = is_crowded || before + bytes >= MAX_TOLD_BYTES;
+                if has_enough && !matches!(key, Key::Decided(_)) {
+                    self.fresh.insert(*key);
+                    continue;
+                }
                 let told = match key {
                     Key::Tally(what) => {
                         let Some(tally) = self.tallies.get_mut(what) else {
@@ -398,12 +412,15 @@ impl Rumours {
                 parcel.push(told);
                 if parcel.len() == MAX_PARCEL || bytes >= MAX_PARCEL_BYTES {
                     parcels.push((*neighbour, std::mem::take(&mut parcel)));
-                    bytes = 0;
+                    before += std::mem::take(&mut bytes);
                 }
             }
             if !parcel.is_empty() {
                 parcels.push((*neighbour, parcel));
             }
+        }
+        if !self.fresh.is_empty() {
+            self.due = Some(now + self.interval);
         }
         parcels
     }
@@ -490,7 +507,7 @@ mod tests {
             for _ in 0..steps {
                 self.now = self.now + STEP;
                 for at in 0..self.nodes.len() {
-                    for (to, rumours) in self.nodes[at].poll(self.now, false) {
+                    for (to, rumours) in self.nodes[at].poll(self.now, false, &BTreeSet::new()) {
                         self.crossed += rumours.len();
                         let to = to.0 as usize - 1;
                         for rumour in rumours {
@@ -542,10 +559,10 @@ mod tests {
         assert!(rumours.take(Time::ZERO, None, opinion(3, 2)).is_some());
         assert!(rumours.take(Time::ZERO, None, opinion(3, 1)).is_none());
         assert!(rumours.take(Time::ZERO, None, opinion(3, 2)).is_none());
-        let told = rumours.poll(Time::ZERO, true);
+        let told = rumours.poll(Time::ZERO, true, &BTreeSet::new());
         assert_eq!(told, [(who(1), vec![opinion(3, 2)])]);
         assert!(rumours.take(Time::ZERO, None, opinion(3, 3)).is_some());
-        assert_eq!(rumours.poll(Time::ZERO, true).len(), 1);
+        assert_eq!(rumours.poll(Time::ZERO, true, &BTreeSet::new()).len(), 1);
     }
 
     #[test]
@@ -554,7 +571,7 @@ mod tests {
         rumours.take(Time::ZERO, Some(who(1)), opinion(3, 1));
         rumours.take(Time::ZERO, Some(who(1)), vote(3));
         let told: Vec<Incarnation> = rumours
-            .poll(Time::ZERO, true)
+            .poll(Time::ZERO, true, &BTreeSet::new())
             .into_iter()
             .map(|(to, _)| to)
             .collect();
@@ -622,37 +639,69 @@ mod tests {
         for of in 0..100 {
             rumours.take(Time::ZERO, None, opinion(of, 1));
         }
-        let told = rumours.poll(Time::ZERO, true);
+        let told = rumours.poll(Time::ZERO, true, &BTreeSet::new());
         assert!(told.iter().all(|(_, rumours)| rumours.len() <= MAX_PARCEL));
         assert_eq!(told.iter().map(|(_, rumours)| rumours.len()).sum::<usize>(), 100);
     }
 
-    #[test]
-    fn what_is_large_is_told_in_messages_that_are_not() {
-        let mut rumours = Rumours::new(200, vec![who(1)], STEP, Time::ZERO);
-        let suspicions = |of: usize| {
-            let many = 0..1000;
+    /// Opinions of so many members, of some 20 KB each.
+    fn know_much(rumours: &mut Rumours, members: usize) {
+        for of in 0..members {
             let suspicion = |at| Suspicion {
                 member: who(of + at),
                 evidence: Evidence::Lossy { lost_percent: 80 },
                 for_ms: 1,
             };
-            many.map(suspicion).collect()
-        };
-        for of in 0..40 {
             let mut large = opinion(of, 1);
-            if let Rumour::Opinion { suspicions: told, .. } = &mut large {
-                *told = suspicions(of);
+            if let Rumour::Opinion { suspicions, .. } = &mut large {
+                *suspicions = (0..1000).map(suspicion).collect();
             }
             rumours.take(Time::ZERO, None, large);
         }
-        let told = rumours.poll(Time::ZERO, true);
-        assert_eq!(told.iter().map(|(_, rumours)| rumours.len()).sum::<usize>(), 40);
-        assert!(told.len() > 2, "{}", told.len());
-        for (_, rumours) in told {
-            let bytes: usize = rumours.iter().map(|rumour| encode_to_vec(rumour).len()).sum();
-            assert!(bytes < MAX_PARCEL_BYTES * 2, "{bytes}");
+    }
+
+    fn bytes_of(rumours: &[Rumour]) -> usize {
+        rumours.iter().map(|rumour| encode_to_vec(rumour).len()).sum()
+    }
+
+    #[test]
+    fn what_is_large_is_told_in_messages_that_are_not_and_not_all_at_once() {
+        let mut rumours = Rumours::new(200, vec![who(1), who(2)], STEP, Time::ZERO);
+        know_much(&mut rumours, 200);
+        let mut told = [0, 0];
+        for turn in 0..16 {
+            let now = Time::ZERO + STEP * turn;
+            let mut bytes = [0, 0];
+            for (to, rumours) in rumours.poll(now, false, &BTreeSet::new()) {
+                let at = usize::from(to == who(2));
+                told[at] += rumours.len();
+                bytes[at] += bytes_of(&rumours);
+                assert!(bytes_of(&rumours) < MAX_PARCEL_BYTES * 2);
+            }
+            assert!(
+                bytes[0].max(bytes[1]) < MAX_TOLD_BYTES * 2,
+                "turn {turn}: {bytes:?}"
+            );
         }
+        assert_eq!(told, [200, 200]);
+        assert_eq!(rumours.next_deadline(), None, "there is nothing left to tell");
+    }
+
+    #[test]
+    fn who_has_not_taken_what_it_was_told_is_told_what_is_decided_and_the_rest_later() {
+        let mut rumours = Rumours::new(200, vec![who(1), who(2)], STEP, Time::ZERO);
+        know_much(&mut rumours, 4);
+        let value = ViewDigest::of(b"a view");
+        rumours.take(Time::ZERO, None, Rumour::Decided { value });
+        let crowded = BTreeSet::from([who(1)]);
+        let told = rumours.poll(Time::ZERO, true, &crowded);
+        let to = |told: &[(Incarnation, Vec<Rumour>)], whom| {
+            let parcels = told.iter().filter(|(to, _)| *to == whom);
+            parcels.map(|(_, rumours)| rumours.len()).sum::<usize>()
+        };
+        assert_eq!((to(&told, who(1)), to(&told, who(2))), (1, 5));
+        let later = rumours.poll(Time::ZERO + STEP, false, &BTreeSet::new());
+        assert_eq!((to(&later, who(1)), to(&later, who(2))), (4, 0));
     }
 
     #[test]
