@@ -60,7 +60,7 @@ impl Case {
     }
 
     /// It could not be measured; what else there is goes on.
-    pub(crate) fn fail(&mut self, series: &str, is_ours: bool, why: Failure) {
+    pub(crate) fn fail(&mut self, series: &str, is_ours: bool, why: &Failure) {
         eprintln!("  {}: {series}: FAILED: {why}", self.name);
         match self.failures.iter_mut().find(|failed| failed.series == series) {
             Some(failed) => failed.times += 1,
@@ -68,7 +68,7 @@ impl Case {
                 series: series.to_owned(),
                 is_ours,
                 times: 1,
-                why,
+                why: brief(why),
             }),
         }
     }
@@ -324,7 +324,7 @@ impl Report {
                     .collect();
                 figures.extend(case.failures.iter().map(|failed| {
                     // A bar would end the cell.
-                    let why = failed.why.replace(['|', '\n'], " ");
+                    let why = failed.why.replace('|', " ");
                     format!("{} FAILED {} times: {why}", failed.series, failed.times)
                 }));
                 format!(
@@ -347,12 +347,28 @@ impl Report {
     }
 }
 
+/// Of each end of a failure's reason.
+const MAX_WHY_CHARS: usize = 300;
+
 const PREFACE: &str = "\
 # Benchmarks
 
 Written by `cargo run --release -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one machine. `ratio` says how many
 times better Antiphon's median is than the best peer's that it is compared with, `limit ratio` how much of the raw limit it reaches.
 ";
+
+/// What fits into a table: of a whole log how it begins and its last line.
+fn brief(why: &str) -> String {
+    let cut = |line: &str| match line.char_indices().nth(MAX_WHY_CHARS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    };
+    let mut lines = why.lines().filter(|line| !line.trim().is_empty());
+    match (lines.next(), lines.next_back()) {
+        (Some(first), Some(last)) => format!("{} … {}", cut(first), cut(last)),
+        (first, _) => cut(first.unwrap_or_default()),
+    }
+}
 
 /// How much of the limit ours reaches.
 fn case_limit(report: &Report, case: &Case) -> Option<f64> {
@@ -485,19 +501,19 @@ mod tests {
             json: false,
         };
         let mut report = report();
-        report.cases[0].fail("peer", false, "waited | in vain".to_owned());
-        report.cases[0].fail("peer", false, "again".to_owned());
+        report.cases[0].fail("peer", false, &"waited | in vain\nmuch\nin the end".to_owned());
+        report.cases[0].fail("peer", false, &"again".to_owned());
         assert_eq!(report.tell("v1", &common), Ok(()));
         let text = std::fs::read_to_string(folder.join("benchmarks.md")).unwrap();
         assert!(
-            text.contains("<br>peer FAILED 2 times: waited   in vain |"),
+            text.contains("<br>peer FAILED 2 times: waited   in vain … in the end |"),
             "{text}"
         );
         assert_eq!(
             report.json("v1", &common)["cases"][0]["failures"]["peer"]["times"],
             2
         );
-        report.cases[0].fail("fifo", true, "no port".to_owned());
+        report.cases[0].fail("fifo", true, &"no port".to_owned());
         let told = report.tell("v1", &common);
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(told.is_err_and(|why| why.contains("of ours failed")));

@@ -22,7 +22,7 @@ use crate::report::{Case, Headline, Report};
 use crate::tools::Lines;
 
 /// For everything a swarm does.
-const PATIENCE: Duration = Duration::from_secs(200);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// What of ours is measured: its name, its options, and the most nodes it is for on one machine.
 const OURS: [Engine; 2] = [
     Engine {
@@ -158,7 +158,7 @@ impl System<'_> {
         }
         let is_ours = matches!(self, System::Ours(..));
         self.try_run(nodes, joins, more)
-            .map_err(|why| case.fail(self.series(), is_ours, why))
+            .map_err(|why| case.fail(self.series(), is_ours, &why))
             .ok()
     }
 

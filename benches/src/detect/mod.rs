@@ -115,7 +115,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
             let mut case = Case::new(format!("{nodes} members, {}", fault.name()));
             for kind in kinds(false) {
                 if let Err(why) = measure(&lab, &kind, *nodes, fault, common, &mut case) {
-                    case.fail(kind.series(), kind.is_ours(), why);
+                    case.fail(kind.series(), kind.is_ours(), &why);
                 }
             }
             report.cases.push(case);
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
             for kind in kinds(false) {
                 match starved(&lab, &kind, nodes, time) {
                     Ok(removed) => case.add(kind.series(), removed),
-                    Err(why) => case.fail(kind.series(), kind.is_ours(), why),
+                    Err(why) => case.fail(kind.series(), kind.is_ours(), &why),
                 }
             }
             report.cases.push(case);
@@ -149,7 +149,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
                     healthy.add(kind.series(), others);
                     lossy.add(kind.series(), itself);
                 }
-                Err(why) => healthy.fail(kind.series(), kind.is_ours(), why),
+                Err(why) => healthy.fail(kind.series(), kind.is_ours(), &why),
             }
         }
         report.cases.extend([healthy, lossy]);
