@@ -225,6 +225,8 @@ bugs! {
     CutOffBelieves,
     /// In a wide view a member does not say again that it has lost a path when it has said that much is lost on it (G5).
     CutOffSaidLossy,
+    /// A member that was removed tells the next leader that it is gone, and not why (G7).
+    ForgetRemoval,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

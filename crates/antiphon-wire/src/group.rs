@@ -147,7 +147,7 @@ wire_struct! {
     pub struct DepartureCause {
         /// The removed member.
         pub incarnation: Incarnation,
-        /// `slow: …` or `flush-stalled: …`, for people; the word before the colon is fixed.
+        /// For people; before a colon, if there is one, stands a fixed word: `slow` or `flush-stalled`.
         pub cause: String,
     }
 }
@@ -178,7 +178,10 @@ wire_enum! {
             held_cut: Option<Box<Decision>>,
         },
         /// It is no member, and does not want to be one of the view asked about.
-        Gone = 2,
+        Gone = 2 {
+            /// Why it was removed; none if it left in order, or knows nothing of the group.
+            removed: Option<String>,
+        },
     }
 }
 

@@ -7,6 +7,7 @@ use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::{Flow, Lead, Retained};
 use crate::GroupEvent;
+use crate::group::context::Floor;
 use crate::group::large::Assembly;
 use crate::group::member::{Group, Phase};
 use crate::group::stream::Stream;
@@ -20,7 +21,7 @@ impl Group {
             return;
         };
         membership.remember_departed(&decision);
-        ctx.floors.insert(membership.id, decision.id);
+        ctx.floors.insert(membership.id, Floor::installed(decision.id));
         if planted!(LoseOwnMessages) {
             self.lose_queue();
         }
@@ -233,6 +234,7 @@ impl Group {
         former.leaving = Some(ctx.now);
         former.phase = ghost;
         ctx.ghosts.push(former);
+        ctx.floors.insert(group, Floor::removed(view, &cause));
         self.resync(ctx, cause);
     }
 
@@ -272,7 +274,7 @@ impl Group {
                         .start
                         .iter()
                         .all(|start| (1..u64::MAX / 2).contains(start))
-                    && floor.is_none_or(|floor| *floor < view);
+                    && floor.is_none_or(|floor| floor.view < view);
                 if !acceptable {
                     ctx.nonsense();
                     return;

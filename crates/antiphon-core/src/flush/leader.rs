@@ -167,7 +167,7 @@ impl Group {
                 ..
             } if view > mine && decision.from == mine => drop(collect.reports.insert(from, standing)),
             Standing::At { view, .. } if view < mine => self.tell_removed(ctx, from, group),
-            Standing::At { .. } | Standing::Joining | Standing::Gone => {}
+            Standing::At { .. } | Standing::Joining | Standing::Gone { .. } => {}
         }
     }
 
@@ -218,7 +218,7 @@ impl Group {
         }
         // A member that is gone went on without this leader, perhaps into a view that it has left since.
         let went_on = |(who, standing): (&Incarnation, &Standing)| {
-            *standing == Standing::Gone && membership.stream.rank(*who).is_some()
+            matches!(standing, Standing::Gone { .. }) && membership.stream.rank(*who).is_some()
         };
         if collect.strangers.is_none() && collect.reports.iter().any(went_on) {
             self.ask_strangers(ctx);
@@ -325,7 +325,7 @@ impl Group {
                 // One that is gone already has nothing to install.
                 let gone = reports
                     .iter()
-                    .filter(|(_, standing)| **standing == Standing::Gone);
+                    .filter(|(_, standing)| matches!(standing, Standing::Gone { .. }));
                 membership
                     .confirmations
                     .extend(gone.map(|(who, _)| (*who, decision.id)));

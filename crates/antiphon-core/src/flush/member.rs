@@ -251,15 +251,13 @@ impl Group {
             Phase::Locating { .. } | Phase::Joining { .. } => {
                 // A member that was removed and asks to join again is not waiting for a view it had before.
                 let floor = ctx.floors.get(&group);
-                let joining = self.asked && floor.is_none_or(|floor| *floor < view);
-                ctx.send(
-                    from,
-                    answer(if joining {
-                        Standing::Joining
-                    } else {
-                        Standing::Gone
-                    }),
-                );
+                let joining = self.asked && floor.is_none_or(|floor| floor.view < view);
+                let standing = if joining {
+                    Standing::Joining
+                } else {
+                    ctx.gone(group)
+                };
+                ctx.send(from, answer(standing));
             }
             // R14: it has installed the view that it left with; whoever comes from the same view completes that.
             Phase::Ghost { retained, until, .. } if retained.decision.from == view => {
@@ -277,7 +275,10 @@ impl Group {
                 };
                 ctx.send(from, answer(standing));
             }
-            Phase::Ghost { .. } | Phase::Refused => ctx.send(from, answer(Standing::Gone)),
+            Phase::Ghost { .. } | Phase::Refused => {
+                let standing = ctx.gone(group);
+                ctx.send(from, answer(standing));
+            }
             Phase::Member(membership) => {
                 let mine = &membership.stream;
                 let left_with_mine = membership

@@ -27,6 +27,8 @@
 //!   a view without this leader (it was removed while it was slow), and only joiners may be left of that view. Whoever
 //!   is in it says so, and the leader starts over instead of making a second group of the same name.
 //! - One that left answers for the view that it left with as long as it keeps it: it has delivered by that cut (R14).
+//! - One that is no member any more says whether it was removed, and why, or left in order (G7): who led when it went may be dead
+//!   before anyone else heard of it, and the next view says the same of it as its own application was told.
 //! - One that does not answer for [`crate::Profile::flush_stall`] is removed from the group and told (R18); a leader
 //!   that does not is accused to the node layer.
 //!
@@ -37,6 +39,8 @@
 //! | a survivor | after the cut | the same; who has installed says so, and that view is completed first |
 //! | the leader | before any cut | the next leader starts over |
 //! | the leader | after some members installed | the next leader learns it from their reports, fetches the decision, completes it |
+//! | the leader | after it removed someone, before any cut | the removed one says so to the next leader, whose view lists it as crashed, with that cause |
+//! | the leader | after one left by its cut, before anyone else had it | that one holds the view for `flush_stall`, which is then completed; later it says that it left, and the next view lists it so |
 //! | the leader | after a joiner got its view | all survivors have it; the next leader gives it to the other joiners |
 //! | a joiner | before its view | it is in the view, and the next flush removes it |
 //! | all old members | after joiners got the view | the joiners know the decision and go on as its members |

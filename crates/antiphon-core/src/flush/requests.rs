@@ -124,8 +124,9 @@ impl Group {
             .as_ref()
             .is_some_and(|retained| retained.decision.left.contains(&to));
         if !known && !leaves {
-            let cause = "the group's members have removed it".to_owned();
-            let view = membership.stream.id;
+            let cause = membership.dropped.get(&to);
+            let cause = cause.map_or("the group's members have removed it", String::as_str);
+            let (view, cause) = (membership.stream.id, cause.to_owned());
             ctx.send(to, GroupMessage::Removed { group, view, cause });
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{CutSpan, Decision, DepartureCause, Joiner, Span, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
+use crate::group::context::MAX_CAUSE_BYTES;
 use crate::group::member::Membership;
 use crate::group::reached::Reached;
 use crate::group::{Context, MAX_GROUP_MEMBERS};
@@ -48,7 +49,10 @@ impl Membership {
         let mut misfits = Vec::new();
         for (&from, standing) in reports {
             match standing {
-                Standing::Gone => {}
+                Standing::Gone { removed: Some(cause) } if cause.len() > MAX_CAUSE_BYTES => {
+                    misfits.push(from)
+                }
+                Standing::Gone { .. } => {}
                 Standing::Joining if self.retained.is_some() => drop(joining.insert(from)),
                 Standing::Joining => misfits.push(from),
                 Standing::At {
@@ -136,7 +140,7 @@ impl Membership {
         let survives = |rank: usize| {
             reports
                 .get(&old[rank])
-                .is_some_and(|standing| *standing != Standing::Gone)
+                .is_some_and(|standing| !matches!(standing, Standing::Gone { .. }))
         };
         let mut cut = Vec::new();
         let mut start = Vec::new();
@@ -202,7 +206,12 @@ impl Membership {
             .map(|rank| (old[*rank], start[*rank]))
             .chain(joined.iter().map(|joiner| (joiner.incarnation, joiner.first)))
             .collect();
-        let gone = |member: &Incarnation| reports.get(member) == Some(&Standing::Gone);
+        // G7: one that was removed has not left, although its part in the flush is the same.
+        let gone = |member: &Incarnation| reports.get(member) == Some(&Standing::Gone { removed: None });
+        let removed = |member: &Incarnation| match reports.get(member) {
+            Some(Standing::Gone { removed }) => removed.as_ref(),
+            _ => None,
+        };
         let left: Vec<_> = old
             .iter()
             .enumerate()
@@ -218,7 +227,8 @@ impl Membership {
             // One that has asked to leave meanwhile leaves in order.
             let slow = slowest == Some(*member) && !self.leaves.contains(member);
             let slow = self.slow.get(member).filter(|_| slow).map(|slow| &slow.cause);
-            let cause = slow.or_else(|| self.dropped.get(member)).filter(|_| !stays)?;
+            let cause = slow.or_else(|| self.dropped.get(member));
+            let cause = cause.or_else(|| removed(member)).filter(|_| !stays)?;
             Some(DepartureCause {
                 incarnation: *member,
                 cause: cause.clone(),

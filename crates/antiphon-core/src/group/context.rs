@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use antiphon_wire::group::GroupMessage;
+use antiphon_wire::group::{GroupMessage, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation, ViewId};
 
 use super::Effect;
@@ -21,6 +21,37 @@ pub(crate) struct Nodes {
     pub(crate) names: Vec<String>,
 }
 
+/// A cause of a removal that is longer is nobody's of this program.
+pub(crate) const MAX_CAUSE_BYTES: usize = 256;
+
+/// What an incarnation remembers of a group, whether or not it is a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Floor {
+    /// The last view that it has installed or that is void for it.
+    pub(crate) view: GroupViewId,
+    /// If it was removed, why, in at most [`MAX_CAUSE_BYTES`]: what the next leader is told.
+    removed: Option<String>,
+}
+
+impl Floor {
+    /// Of one that has installed this view, also if it has left with it.
+    pub(crate) fn installed(view: GroupViewId) -> Self {
+        Self { view, removed: None }
+    }
+
+    /// Of one that was removed.
+    pub(crate) fn removed(view: GroupViewId, cause: &str) -> Self {
+        let mut end = cause.len().min(MAX_CAUSE_BYTES);
+        while !cause.is_char_boundary(end) {
+            end -= 1;
+        }
+        Self {
+            view,
+            removed: Some(cause[..end].to_owned()),
+        }
+    }
+}
+
 /// What a group sees of its node while it handles an input.
 pub(crate) struct Context<'a> {
     pub(crate) now: Time,
@@ -31,8 +62,8 @@ pub(crate) struct Context<'a> {
     pub(crate) random: &'a mut Random,
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(super) loopback: &'a mut VecDeque<GroupMessage>,
-    /// Per group, the last view that this incarnation has installed or that is void for it.
-    pub(crate) floors: &'a mut BTreeMap<GroupId, GroupViewId>,
+    /// What this incarnation remembers of each group.
+    pub(crate) floors: &'a mut BTreeMap<GroupId, Floor>,
     /// Per name of a group that was left, the number that this incarnation's next message there will have, and what it has
     /// outstanding there.
     pub(super) sent: &'a mut BTreeMap<String, (u64, Credit)>,
@@ -56,6 +87,14 @@ impl Context<'_> {
     /// Whether the last primary view has this member.
     pub(crate) fn present(&self, incarnation: Incarnation) -> bool {
         self.node.members.contains(&incarnation)
+    }
+
+    /// What this node, no member of the group, says to a flush of it.
+    pub(crate) fn gone(&self, group: GroupId) -> Standing {
+        let floor = self.floors.get(&group).filter(|_| !planted!(ForgetRemoval));
+        Standing::Gone {
+            removed: floor.and_then(|floor| floor.removed.clone()),
+        }
     }
 
     /// How people call a member of the node view.

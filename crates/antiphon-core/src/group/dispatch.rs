@@ -3,7 +3,7 @@
 //! To the elder's directory, to a group by its name (from those that are about to join), or to a group by its id.
 
 use antiphon_wire::Incarnation;
-use antiphon_wire::group::{GroupMessage, Standing};
+use antiphon_wire::group::GroupMessage;
 
 use super::member::{Group, Phase};
 use super::{Context, Groups};
@@ -165,7 +165,7 @@ impl Groups {
                 local.handle_flush_start(&mut ctx, from, group, view, target);
             }
             _ => {
-                let standing = Standing::Gone;
+                let standing = ctx.gone(group);
                 ctx.send(
                     from,
                     GroupMessage::FlushReport {

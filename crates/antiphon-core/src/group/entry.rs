@@ -9,6 +9,7 @@ use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms, J
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::Context;
+use super::context::Floor;
 use super::large::Assembly;
 use super::member::*;
 use super::object::Objects;
@@ -144,7 +145,7 @@ impl Group {
         objects.install(ctx.me, &decision);
         let largest = self.largest();
         let view = self.view_event(group, &decision, vec![ctx.me]);
-        ctx.floors.insert(group, decision.id);
+        ctx.floors.insert(group, Floor::installed(decision.id));
         let retained = (!founded).then(|| Retained {
             decision,
             stream: None,

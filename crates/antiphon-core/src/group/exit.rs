@@ -7,6 +7,7 @@ use antiphon_wire::Incarnation;
 use antiphon_wire::group::{DepartedSender, GroupMessage};
 
 use super::Context;
+use super::context::Floor;
 use super::credit::Credit;
 use super::member::*;
 use super::outbox::Tickets;
@@ -89,15 +90,15 @@ impl Group {
 
     /// The membership is void; the group is joined again. False if this node wanted to leave anyway.
     pub(crate) fn resync(&mut self, ctx: &mut Context<'_>, cause: String) -> bool {
+        if let Phase::Member(membership) = &self.phase {
+            let promised = membership.promise.as_ref().map(|promise| promise.target);
+            let floor = promised.unwrap_or(membership.stream.id).max(membership.stream.id);
+            ctx.floors.insert(membership.id, Floor::removed(floor, &cause));
+        }
         if self.leaving.is_some() {
             return false;
         }
         self.keep_pending(ctx.me);
-        if let Phase::Member(membership) = &self.phase {
-            let promised = membership.promise.as_ref().map(|promise| promise.target);
-            let floor = promised.unwrap_or(membership.stream.id).max(membership.stream.id);
-            ctx.floors.insert(membership.id, floor);
-        }
         self.event(ctx, GroupEvent::Resync { cause });
         self.nonce = ctx.random.next_u64();
         self.asked = false;

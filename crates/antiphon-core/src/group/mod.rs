@@ -23,7 +23,7 @@
 //! It delivers nothing under a non-primary view, forgets nothing that a survivor may still miss, and sends nothing again
 //! under another view: what was accepted during a flush goes out in the next view, once.
 
-mod context;
+pub(crate) mod context;
 pub(crate) mod credit;
 mod data;
 pub(crate) mod directory;
@@ -49,6 +49,7 @@ use std::time::Duration;
 use antiphon_wire::group::{GroupData, GroupMessage};
 use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
 
+use self::context::Floor;
 pub(crate) use self::context::{Context, Nodes};
 use self::credit::Credit;
 use self::directory::Directory;
@@ -127,7 +128,7 @@ pub struct Groups {
     groups: BTreeMap<GroupHandle, Group>,
     next_handle: u32,
     by_id: BTreeMap<GroupId, GroupHandle>,
-    floors: BTreeMap<GroupId, GroupViewId>,
+    floors: BTreeMap<GroupId, Floor>,
     sent: BTreeMap<String, (u64, Credit)>,
     ghosts: Vec<Group>,
     strays: VecDeque<(Incarnation, GroupData)>,

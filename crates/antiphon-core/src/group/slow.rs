@@ -57,13 +57,12 @@ use antiphon_wire::group::GroupMessage;
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::Context;
+use super::context::MAX_CAUSE_BYTES;
 use super::member::{Group, Membership, Phase};
 use crate::{Profile, Time};
 
 /// How often a waiting sender looks at its readers in each `slow_after`.
 const LOOKS: u32 = 8;
-/// A cause that is longer is nobody's of this program.
-const MAX_CAUSE_BYTES: usize = 256;
 
 /// The shortest and the longest `slow_after`.
 pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =

@@ -12,6 +12,7 @@ mod links;
 mod operations;
 mod paths;
 mod recoveries;
+mod removals;
 mod ways;
 mod witnesses;
 
@@ -55,6 +56,7 @@ pub const NAMES: &[&str] = &[
     "g25-the-only-holder-dies",
     "g20-sender-and-sequencer-die",
     "r18-stalled-flush",
+    "r18-the-remover-dies",
     "r20-bad-pairs",
     "r20-black-holes",
     "r20-relays-die",
@@ -242,6 +244,7 @@ impl Story<'_> {
             "g25-the-only-holder-dies" => self.only_holder_dies(),
             "g20-sender-and-sequencer-die" => self.sender_and_sequencer_die(),
             "r18-stalled-flush" => self.stalled_flush(),
+            "r18-the-remover-dies" => self.remover_dies(),
             "r20-bad-pairs" => self.bad_pairs(),
             "r20-black-holes" => self.black_holes(),
             "r20-relays-die" => self.relays_die(),
@@ -556,25 +559,6 @@ impl Story<'_> {
             at += self.ms(1_500, 4_000);
             self.at(at, Action::Heal);
             at += self.ms(1_500, 3_500);
-        }
-    }
-
-    /// R18: a member that hears everybody, and whose part in the flush does not come.
-    fn stalled_flush(&mut self) {
-        self.begin();
-        for _ in 0..4 {
-            let at = self.ms(3_000, 15_000);
-            let slot = self.slot();
-            let someone = self.slot();
-            let cost = self.random.range(2_000, 60_000);
-            let length = self.ms(1_000, 6_000);
-            self.at(at, Action::Slow(Who::Slot(slot), cost, length));
-            let delay = self.ms(0, 200);
-            self.at(at + delay, Action::LeaveGroup(Who::Slot(someone), 0));
-            self.at(at + delay + 2 * SECONDS, Action::JoinGroup(Who::Slot(someone), 0));
-            if self.random.percent(50) {
-                self.at(at + delay, Action::Crash(Who::Youngest));
-            }
         }
     }
 

@@ -163,7 +163,16 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         ),
         ("flush report of a joiner", flush_report(Standing::Joining)),
         ("flush report of a member", flush_report(at)),
-        ("flush report of one that is gone", flush_report(Standing::Gone)),
+        (
+            "flush report of one that is gone",
+            flush_report(Standing::Gone { removed: None }),
+        ),
+        (
+            "flush report of one that was removed",
+            flush_report(Standing::Gone {
+                removed: Some("flush-stalled: it".to_owned()),
+            }),
+        ),
         (
             "flush refused",
             GroupMessage::FlushRefused {
