@@ -223,6 +223,8 @@ bugs! {
     RelayControlOnly,
     /// A member of a wide view that hears nobody goes by what it was told of the others (G5).
     CutOffBelieves,
+    /// A member of a wide view that lost the primary meets nobody but those on the rings (G5).
+    NothingBeyondTheRings,
     /// In a wide view a member does not say again that it has lost a path when it has said that much is lost on it (G5).
     CutOffSaidLossy,
     /// A member that was removed tells the next leader that it is gone, and not why (G7).

@@ -137,6 +137,7 @@ fn plans_for(bug: Bug) -> (Vec<&'static str>, Vec<&'static str>) {
 const LIKELY: &[(&str, &str)] = &[
     ("CutOn", "cut-flip-flop"),
     ("CutOff", "cut-off"),
+    ("BeyondTheRings", "cut-islands"),
     ("CutBy", "cut-lossy"),
     ("CutIgnores", "cut-lossy"),
     ("CutWithout", "cut-a-tenth-crashes"),

@@ -88,7 +88,7 @@ impl Seat {
         }
     }
 
-    /// Heartbeats to all members, or in a wide view to those who observe this node.
+    /// Heartbeats to all members, or in a wide view to those who observe this node, and to those whom it met beyond the rings.
     pub(crate) fn beat(&mut self, cx: &mut Context, now: Time) {
         self.opine(cx, now);
         self.next_heartbeat = now + cx.config.profile.heartbeat;
@@ -107,7 +107,7 @@ impl Seat {
         let hears = |member: Incarnation| {
             observers
                 .as_ref()
-                .is_none_or(|observers| observers.contains(&member))
+                .is_none_or(|observers| observers.contains(&member) || self.beyond.is_linked(member))
         };
         for member in self
             .view

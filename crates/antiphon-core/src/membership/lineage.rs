@@ -5,7 +5,8 @@
 //! total weight; equal: founded later; equal: lower lineage. Its nodes join the other as fresh incarnations.
 //!
 //! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the seeds and hints that
-//! are no members, and without a primary at all the addresses it knows. By the same Seeks locators know who is a member.
+//! are no members, and without a primary at members as well, in a wide view by turns ([`super::beyond`]). By the same Seeks locators
+//! know who is a member.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -51,7 +52,8 @@ impl Seat {
         if now < self.next_seek {
             return;
         }
-        let pace = if self.is_primary() { SLOW_SEEK } else { 1 };
+        let looks = self.looks(cx, now);
+        let pace = if looks { 1 } else { SLOW_SEEK };
         self.next_seek = now + cx.jitter(cx.config.profile.heartbeat * pace);
         let mut to: BTreeSet<SocketAddr> = founding::seeds_of(&cx.config);
         to.extend(cx.whom.turn(now));
@@ -59,11 +61,12 @@ impl Seat {
             for member in &self.view.members {
                 to.remove(&member.addr);
             }
-        } else {
-            to.extend(self.view.members.iter().map(|member| member.addr));
+        }
+        if looks {
+            to.extend(self.whom_to_ask(cx));
         }
         for addr in to {
-            self.seek_at(cx, addr);
+            self.seek_at(cx, addr, false);
         }
     }
 
@@ -74,7 +77,7 @@ impl Seat {
         let seldom = if planted!(RegisterSeldom) { 16 } else { 1 };
         let known = cx.jitter(heartbeat * REGISTER * seldom);
         for addr in cx.whom.due(now, known, heartbeat * REGISTER_SILENT * seldom) {
-            self.seek_at(cx, addr);
+            self.seek_at(cx, addr, false);
         }
     }
 
@@ -90,11 +93,11 @@ impl Seat {
             .filter(|addr| self.view.members.iter().all(|member| member.addr != *addr))
             .take(MAX_KNOWN);
         for addr in strangers {
-            self.seek_at(cx, addr);
+            self.seek_at(cx, addr, false);
         }
     }
 
-    fn seek_at(&self, cx: &mut Context, addr: SocketAddr) {
+    pub(crate) fn seek_at(&self, cx: &mut Context, addr: SocketAddr, reply: bool) {
         let message = Discovery::Seek {
             node: cx.record(),
             seeds: founding::digest_of(&cx.config),
@@ -102,7 +105,7 @@ impl Seat {
             founder: false,
             standing: Some(self.standing()),
             others: Vec::new(),
-            reply: false,
+            reply,
         };
         cx.discover(addr, message);
     }
@@ -115,7 +118,12 @@ impl Seat {
         message: Discovery,
     ) {
         match message {
-            Discovery::Seek { node, standing, .. } => {
+            Discovery::Seek {
+                node,
+                standing,
+                reply,
+                ..
+            } => {
                 if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
                     return;
                 }
@@ -124,13 +132,14 @@ impl Seat {
                 }
                 match standing {
                     Some(standing) if standing.lineage == self.view.lineage => {
+                        self.met(cx, now, sender, &standing, reply);
                         let stranger = !self.view.contains(sender);
                         if stranger && standing.view <= self.view.primary_id() {
                             self.removed_notice(cx, sender, node.addr);
                         } else if stranger {
                             // R8: the cluster went on without this node, to members it has never met and so does not
                             // speak to by itself. Spoken to, they tell it.
-                            self.seek_at(cx, node.addr);
+                            self.seek_at(cx, node.addr, false);
                         }
                     }
                     Some(standing) => self.meet(cx, standing, node.addr),
@@ -158,6 +167,7 @@ impl Seat {
                 if standing.lineage != self.view.lineage {
                     self.meet(cx, standing, addr);
                 } else if standing.view > self.view.primary_id() && self.view.contains(sender) {
+                    self.reach(cx, sender);
                     self.pull(cx, now, sender);
                 }
             }

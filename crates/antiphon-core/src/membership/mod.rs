@@ -63,6 +63,7 @@ use crate::replies::Replies;
 use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
 
 mod beats;
+mod beyond;
 mod check;
 mod context;
 mod coordinator;

@@ -16,6 +16,7 @@ use antiphon_wire::membership::{Change, LifelineRecord, MembershipMessage, SlotI
 use antiphon_wire::{Cause, Incarnation, Lineage, NodeView, ViewId};
 
 use super::Effect;
+use super::beyond::Beyond;
 use super::check;
 use super::context::{Context, Fate, Past};
 use super::coordinator::Votes;
@@ -66,6 +67,7 @@ pub(crate) struct Seat {
     /// Set in views so large that not all hear all.
     pub(crate) wide: Option<Wide>,
     pub(crate) early: Early,
+    pub(crate) beyond: Beyond,
     /// When everything was weighed last, in a wide view, and when to do it again.
     weighed: Time,
     weigh: Option<Time>,
@@ -92,6 +94,7 @@ impl Seat {
             leader: None,
             wide: None,
             early: Early::default(),
+            beyond: Beyond::default(),
             weighed: Time::ZERO,
             weigh: None,
             heard_of: None,
@@ -118,6 +121,10 @@ impl Seat {
         let rings = self.rings.clone();
         let follows = base.is_some();
         self.named = are_named(cx, &view, &rings);
+        let beyond = std::mem::take(&mut self.beyond);
+        if view.members == self.view.members {
+            self.beyond = beyond.renewed();
+        }
         self.view = view.clone();
         self.nonprimary = Nonprimary::default();
         self.reports.retain(|member, _| view.contains(*member));
@@ -194,7 +201,8 @@ impl Seat {
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let certified = self.engine.certified();
         let is_reachable = |(rank, member): (usize, Incarnation)| {
-            let known = self.heard_of.as_ref().is_none_or(|heard_of| heard_of[rank]);
+            let by_rings = || self.heard_of.as_ref().is_none_or(|heard_of| heard_of[rank]);
+            let known = self.beyond.answers(member).unwrap_or_else(by_rings);
             let heard = !cx.detector.suspects(member) && !certified.contains(&member);
             (heard && known) || member == cx.me
         };
@@ -303,6 +311,7 @@ impl Seat {
             self.weighed = now;
             self.weigh = None;
             self.heard_of = self.hear_of_others(cx);
+            self.look_beyond(cx, now);
         }
         if cx.config.engine == EngineKind::Cut {
             self.with_engine(cx, now, |engine, around| engine.look(around));

@@ -54,6 +54,10 @@ impl Seat {
                     objectionable.insert(who);
                     Cause::Crashed
                 }
+            } else if self.beyond.is_complete() && !reachable.contains(&who) {
+                // Its observers may be gone as well. Who hears it objects.
+                objectionable.insert(who);
+                Cause::Crashed
             } else {
                 continue;
             };
@@ -216,7 +220,12 @@ impl Seat {
         }
         let observers = self.observers(member).into_iter();
         let lost = observers.filter(|by| cx.detector.edge_is_down(*by, member));
-        lost.take(8).map(|by| says(by, Evidence::Observed)).collect()
+        let mut accusers: Vec<Accusation> = lost.take(8).map(|by| says(by, Evidence::Observed)).collect();
+        if accusers.is_empty() && self.beyond.is_complete() {
+            let for_ms = u32::try_from(self.lapses_after(cx).as_millis()).unwrap_or(u32::MAX);
+            accusers.push(says(cx.me, Evidence::Silent { for_ms }));
+        }
+        accusers
     }
 
     /// A member's departure as a view records it.

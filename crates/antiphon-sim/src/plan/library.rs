@@ -88,6 +88,7 @@ pub const NAMES: &[&str] = &[
     "cut-flip-flop",
     "cut-lossy",
     "cut-off",
+    "cut-islands",
 ];
 
 /// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
@@ -133,6 +134,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "killed-on-the-second-link" => 3,
         "cut-a-tenth-crashes" => 30,
         "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
+        "cut-islands" => random.range(6, 12) as usize,
         "r2-cut-heal-kill" => random.range(3, 4) as usize,
         "r4-locators-and-nodes-restart" => random.range(3, 6) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
@@ -270,6 +272,7 @@ impl Story<'_> {
             "cut-flip-flop" => self.flip_flop(),
             "cut-lossy" => self.lossy_hosts(),
             "cut-off" => self.cut_off(),
+            "cut-islands" => self.islands(),
             "late-replay" => self.late_replay(),
             _ => self.garbage(),
         }

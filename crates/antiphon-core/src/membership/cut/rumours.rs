@@ -161,7 +161,11 @@ impl Ranks {
 #[derive(Debug)]
 pub(crate) struct Rumours {
     members: usize,
+    /// Those on the rings, and then others that are spoken to.
     neighbours: Vec<Incarnation>,
+    on_rings: usize,
+    /// The places of those who are spoken to no more.
+    vacant: BTreeSet<usize>,
     /// Since when each neighbour says that it knows something else.
     differs: Vec<Option<Time>>,
     singles: BTreeMap<Key, Single>,
@@ -182,6 +186,8 @@ impl Rumours {
         Self {
             members,
             differs: vec![None; neighbours.len()],
+            on_rings: neighbours.len(),
+            vacant: BTreeSet::new(),
             neighbours,
             singles: BTreeMap::new(),
             tallies: BTreeMap::new(),
@@ -192,6 +198,36 @@ impl Rumours {
             told: Time::ZERO,
             changed: now,
             sum: 0,
+        }
+    }
+
+    /// Members that are spoken to besides the neighbours on the rings. Each is told everything, since nobody knows what it has. Who is none of
+    /// them any more is told nothing, and gives its place to one that is, so there are never more than the longest list.
+    pub(crate) fn link(&mut self, now: Time, members: &[Incarnation]) {
+        for at in self.on_rings..self.neighbours.len() {
+            if !members.contains(&self.neighbours[at]) {
+                self.vacant.insert(at);
+            }
+        }
+        for member in members {
+            let known = self.neighbours.iter().position(|neighbour| neighbour == member);
+            if known.is_some_and(|at| !self.vacant.contains(&at)) {
+                continue;
+            }
+            let at = match known.or(self.vacant.first().copied()) {
+                Some(at) => at,
+                None => {
+                    self.neighbours.push(*member);
+                    self.differs.push(None);
+                    let tallies = self.tallies.values_mut();
+                    tallies.for_each(|tally| tally.had_by.push(Ranks::default()));
+                    self.neighbours.len() - 1
+                }
+            };
+            self.vacant.remove(&at);
+            self.neighbours[at] = *member;
+            self.differs[at] = None;
+            self.tell_all(now, at);
         }
     }
 
@@ -342,6 +378,12 @@ impl Rumours {
             return;
         }
         self.differs[at] = Some(now);
+        self.tell_all(now, at);
+        self.changed = now;
+    }
+
+    /// This one is told everything, at once.
+    fn tell_all(&mut self, now: Time, at: usize) {
         self.singles.values_mut().for_each(|single| {
             single.had_by.remove(&at);
         });
@@ -351,7 +393,6 @@ impl Rumours {
         self.fresh.extend(self.singles.keys().copied());
         self.fresh
             .extend(self.tallies.keys().map(|what| Key::Tally(*what)));
-        self.changed = now;
         self.due.get_or_insert(now);
     }
 
@@ -375,6 +416,9 @@ impl Rumours {
         let fresh = std::mem::take(&mut self.fresh);
         let mut parcels = Vec::new();
         for (at, neighbour) in self.neighbours.iter().enumerate() {
+            if self.vacant.contains(&at) {
+                continue;
+            }
             let mut parcel = Vec::new();
             let (mut bytes, mut before) = (0, 0);
             let is_crowded = crowded.contains(neighbour);
@@ -576,6 +620,32 @@ mod tests {
             .map(|(to, _)| to)
             .collect();
         assert_eq!(told, [who(2)]);
+    }
+
+    #[test]
+    fn who_is_spoken_to_besides_is_told_everything_and_gives_its_place_to_the_next() {
+        let mut rumours = Rumours::new(5, vec![who(1)], STEP, Time::ZERO);
+        let crowded = BTreeSet::new();
+        rumours.take(Time::ZERO, None, opinion(3, 1));
+        rumours.take(Time::ZERO, None, vote(3));
+        assert_eq!(rumours.poll(Time::ZERO, true, &crowded).len(), 1);
+        for other in [2, 4, 2] {
+            rumours.link(Time::ZERO, &[who(other)]);
+            let told = rumours.poll(Time::ZERO, true, &crowded);
+            assert_eq!(told, [(who(other), vec![opinion(3, 1), vote(3)])]);
+            rumours.link(Time::ZERO, &[who(other), who(1)]);
+            assert!(rumours.poll(Time::ZERO, true, &crowded).is_empty());
+        }
+        assert_eq!(rumours.neighbours.len(), 2);
+        rumours.take(Time::ZERO, Some(who(2)), opinion(0, 1));
+        let told = rumours.poll(Time::ZERO, true, &crowded);
+        assert_eq!(told, [(who(1), vec![opinion(0, 1)])], "2 has it");
+        rumours.link(Time::ZERO, &[]);
+        rumours.take(Time::ZERO, None, opinion(4, 1));
+        // Nor does anything wait for it, whether it takes what it is told or not.
+        let told = rumours.poll(Time::ZERO, true, &BTreeSet::from([who(2)]));
+        assert_eq!(told, [(who(1), vec![opinion(4, 1)])]);
+        assert_eq!(rumours.next_deadline(), None);
     }
 
     #[test]

@@ -373,6 +373,16 @@ impl Net {
         }
     }
 
+    /// Whom a member without a primary asks in this turn.
+    pub(super) fn whom_to_ask(&mut self, node: usize) -> Vec<SocketAddr> {
+        let host = self.hosts[node].as_mut();
+        let Membership { cx, phase, .. } = &mut host.unwrap().membership;
+        match phase {
+            Phase::Seated(seat) => seat.whom_to_ask(cx),
+            Phase::Seeking(_) | Phase::Stopped => Vec::new(),
+        }
+    }
+
     /// Puts another view after the one that all have.
     pub(super) fn install(&mut self, change: impl Fn(&mut NodeView)) {
         let now = self.now;

@@ -188,6 +188,50 @@ fn a_path_that_lost_much_before_a_partition_is_not_one_on_which_anything_is_hear
     }
 }
 
+/// All whom it observes and all who observe it are gone, and without it the others are too few.
+#[test]
+fn who_has_no_neighbour_left_is_found_by_the_others_that_need_it() {
+    let mut islands = 0;
+    for alone in 0..13 {
+        let mut net = formed(13);
+        let mut gone = net.subjects(alone);
+        gone.extend((0..13).filter(|node| net.subjects(*node).contains(&alone)));
+        gone.sort_unstable();
+        gone.dedup();
+        // As many as leave a majority, and no more.
+        let others = (0..13)
+            .rev()
+            .filter(|node| *node != alone && !gone.contains(node));
+        let fill: Vec<usize> = others.take(6_usize.saturating_sub(gone.len())).collect();
+        gone.extend(fill);
+        if gone.len() > 6 {
+            continue;
+        }
+        islands += 1;
+        gone.iter().for_each(|node| net.power_off(*node));
+        net.run_ms(20_000);
+        net.assert_one_view(&all_but(13, &gone));
+    }
+    assert!(islands > 0);
+}
+
+/// All others, a few at a time.
+#[test]
+fn who_looks_beyond_the_rings_asks_a_few_at_a_time() {
+    let mut net = formed(40);
+    let others = all_but(40, &[7]);
+    net.partition(&[7], &others);
+    net.run_ms(4000);
+    assert!(!net.is_primary(7), "{:?}", net.summary());
+    let mut asked = std::collections::BTreeSet::new();
+    for _ in 0..7 {
+        let turn = net.whom_to_ask(7);
+        assert_eq!(turn.len(), 6, "with three rings");
+        asked.extend(turn);
+    }
+    assert_eq!(asked, others.iter().map(|node| addr(*node)).collect());
+}
+
 #[test]
 fn all_but_two_leave_at_once_and_none_waits_for_those_that_are_gone() {
     let mut net = formed(12);

@@ -96,6 +96,27 @@ impl Story<'_> {
         self.plan.duration = cut + 10 * SECONDS;
     }
 
+    /// Each is alone for a while, and meanwhile nearly half of them lose their power. On so few rings some of the others have no neighbour that is
+    /// left: together again, they are a quorum that no ring holds together.
+    pub(super) fn islands(&mut self) {
+        self.plan.rings = 3;
+        self.begin();
+        let mut left: Vec<Slot> = (0..self.plan.slots).collect();
+        self.random.shuffle(&mut left);
+        let gone = left.split_off(left.len() / 2 + 1);
+        let apart = FORMED + self.ms(0, 500);
+        let alone = (0..self.plan.slots).map(|slot| vec![slot]).collect();
+        self.at(apart, Action::Partition(alone));
+        let mut at = apart;
+        for slot in gone {
+            at += self.ms(0, 800);
+            self.at(at, Action::PowerOff(Who::Slot(slot)));
+        }
+        at += self.ms(0, 4_000);
+        self.at(at, Action::Heal);
+        self.plan.duration = at + self.ms(0, 2_000);
+    }
+
     /// Some hosts get nothing for a while, and then everything, by turns.
     pub(super) fn flip_flop(&mut self) {
         let count = self.random.range(1, 3) as usize;

@@ -1,0 +1,254 @@
+//! Looking beyond the rings: members of a wide view that lost the primary meet those to whom no ring leads.
+//!
+//! A member of a wide view hears its subjects, tells its neighbours, and knows the rest from them. When many are gone, some or all of
+//! these neighbours are, and the members that are left are islands: each has word of itself only, and their votes do not reach each other,
+//! although all paths between them work and they are a quorum together. Or those gone stand for each other: whom only the dead observe nobody
+//! doubts, and the others wait for it. Nobody can be removed without a quorum, so it would stay so for ever.
+//!
+//! ```text
+//!   looks: in no primary view, or asked     any member of the same view
+//!          by one that is in none, and no
+//!          next view for suspect_after
+//!   Seek ──► some members, by turns ──────► has heard it: speaks to it as to a neighbour
+//!   has heard it both ways           ◄───── Seek, a reply
+//!   everybody was asked and had the time to answer: whoever answered is reachable, and nobody else
+//! ```
+//! Everyone who looks asks all others, 2 × K in each turn, so a turn costs as much as the neighbours do, and in a view of so many one
+//! turn is all of it. Whoever has heard another one *speaks to it*: rumours and heartbeats go to the next K of those heard, in the
+//! order of seniority and around. All who look are heard by all, so each has such a link from the member before it, and to the one
+//! after it: the islands and all between them are a ring at least, and votes go around.
+//!
+//! Answers count all together or not at all: a leader that went on with the first of them could decide nothing but that the view stays as
+//! it is, in the next it would be on the same island, and so on.
+//!
+//! Who leads by the answers asks to remove those that gave none, as a leader of a narrow view does with whom it doubts: whoever hears one of them
+//! well objects (R20). Their observers alone could not: these may be the dead.
+//!
+//! # Invariants
+//!
+//! - Only who is heard changes, who is told, and whom a leader asks to remove. What counts as a quorum, who votes for what, and who is in the cut
+//!   do not.
+//! - A member of a primary view goes by the rings as long as nobody in none asks it, and a view in which all are well has no such member.
+//! - Who is counted has answered a question of this node in a view of these members: both directions work. It lapses without an answer for as long
+//!   as asking everybody takes, and then what makes a silent member suspected. Subjects of this node count while it hears them.
+//! - Only a view of the same members goes on with what was found in the one before: whoever leads may decide one as soon as the rings give a quorum,
+//!   again and again, and each time the same members are on their islands at once.
+//! - At most one contact for each member, K links, 2 × K questions in a turn, and an answer to each question but half a heartbeat apart.
+//!
+//! # When participants die
+//!
+//! - *Who looks*: it is not heard any more, and lapses; another one takes its place among the links.
+//! - *Who answered*: it lapses. Until then a quorum may be believed in that is none: nothing is decided by that, and a component without it
+//!   is gathered later.
+//! - *A question or an answer on the way*: the next turn asks again.
+//! - *Everyone who looks, but one*: it asks all, and nobody answers: it stays alone, rightly.
+//! - *The leader*: it lapses, and the next one among those that answered leads.
+//! - *Somebody installed the next view in between*: it answers with that, and who asked pulls it; or was removed by it, and is told so
+//!   ([`super::lineage`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::Standing;
+
+use super::context::Context;
+use super::seat::Seat;
+use crate::Time;
+
+/// In one turn this many times as many members are asked as there are rings.
+const ASKED: usize = 2;
+
+/// Members that were heard although no ring leads to them, or that would be if one did.
+#[derive(Debug, Default)]
+pub(crate) struct Beyond {
+    /// How many of those after this node were asked in this round.
+    asked: usize,
+    contacts: BTreeMap<Incarnation, Contact>,
+    /// When somebody in no primary view asked first, and last.
+    called: Option<(Time, Time)>,
+    /// Since when this node looks, and when it did last.
+    since: Option<(Time, Time)>,
+    /// Who answered, or is heard by the rings, as of the last time that everything was weighed.
+    counted: BTreeSet<Incarnation>,
+    /// Whether everybody was asked then, and had the time to answer.
+    complete: bool,
+    /// To whom rumours and heartbeats go.
+    links: Vec<Incarnation>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Contact {
+    heard: Time,
+    /// When it answered a question of this node last.
+    answered: Option<Time>,
+    /// When this node answered one of it last.
+    told: Option<Time>,
+}
+
+impl Beyond {
+    /// What is left in a view of the same members.
+    pub(crate) fn renewed(self) -> Self {
+        Self {
+            counted: BTreeSet::new(),
+            complete: false,
+            links: Vec::new(),
+            ..self
+        }
+    }
+
+    /// Whether a member answers, if that is what counts.
+    pub(crate) fn answers(&self, member: Incarnation) -> Option<bool> {
+        self.complete.then(|| self.counted.contains(&member))
+    }
+
+    /// Whether the answers count, and who is not among them is silent.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(crate) fn is_linked(&self, member: Incarnation) -> bool {
+        self.links.contains(&member)
+    }
+}
+
+impl Seat {
+    /// How many members are asked in a turn: in a narrow view all, which are no more than those of a turn in a wide one.
+    fn turn(&self, cx: &Context) -> usize {
+        let others = self.view.members.len().saturating_sub(1);
+        let most = match self.wide {
+            Some(_) => cx.config.rings.max(1).saturating_mul(ASKED),
+            None => others,
+        };
+        most.min(others)
+    }
+
+    /// Whether this node asks other members.
+    pub(crate) fn looks(&self, cx: &Context, now: Time) -> bool {
+        let patience = cx.config.profile.suspect_after;
+        let called = self.beyond.called.filter(|_| self.wide.is_some());
+        let is_called =
+            |(first, last)| now.since(first) >= patience && now.since(last) < self.lapses_after(cx);
+        !self.is_primary() || called.is_some_and(is_called)
+    }
+
+    /// Which members to ask now. All are asked by turns, those after this node first.
+    pub(crate) fn whom_to_ask(&mut self, cx: &Context) -> Vec<SocketAddr> {
+        let turn = self.turn(cx);
+        let members = &self.view.members;
+        let (Some(rank), Some(others)) = (self.view.rank(cx.me), members.len().checked_sub(1)) else {
+            return Vec::new();
+        };
+        let first = self.beyond.asked;
+        let asked =
+            (first..first + turn).map(|at| members[(rank + 1 + at % others.max(1)) % members.len()].addr);
+        let asked = asked.collect();
+        self.beyond.asked = (first + turn) % others.max(1);
+        asked
+    }
+
+    /// A member of this lineage asks, or answers.
+    pub(crate) fn met(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        standing: &Standing,
+        reply: bool,
+    ) {
+        let Some(addr) = self.view.member(sender).map(|member| member.addr) else {
+            return;
+        };
+        let mine = self.view.primary_id();
+        if standing.view > mine {
+            self.reach(cx, sender);
+            return self.pull(cx, now, sender);
+        }
+        if standing.view < mine {
+            if self.may_tell(cx, now, sender) {
+                self.here(cx, addr);
+            }
+            return;
+        }
+        if self.wide.is_none() || planted!(NothingBeyondTheRings) {
+            return;
+        }
+        let lapses_after = self.lapses_after(cx);
+        let contact = self.beyond.contacts.entry(sender).or_insert(Contact {
+            heard: now,
+            answered: None,
+            told: None,
+        });
+        contact.heard = now;
+        let pause = cx.config.profile.heartbeat / 2;
+        if !standing.primary {
+            let called = self
+                .beyond
+                .called
+                .filter(|(_, last)| now.since(*last) < lapses_after);
+            self.beyond.called = Some((called.map_or(now, |(first, _)| first), now));
+        }
+        if reply {
+            contact.answered = Some(now);
+        } else if contact.told.is_none_or(|told| now.since(told) >= pause) {
+            contact.told = Some(now);
+            self.seek_at(cx, addr, true);
+        }
+        self.reach(cx, sender);
+    }
+
+    /// Without a word for so long, a contact has lapsed: two rounds of questions, which are two heartbeats apart at most, would have had
+    /// an answer, or a member that is always asked would be suspected.
+    pub(crate) fn lapses_after(&self, cx: &Context) -> Duration {
+        let others = self.view.members.len().saturating_sub(1);
+        let turns = others.div_ceil(self.turn(cx).max(1));
+        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
+        cx.config.profile.suspect_after
+            + (cx.config.profile.heartbeat * 2).saturating_mul(turns.saturating_add(1))
+    }
+
+    /// Looks who is to be counted, and spoken to.
+    pub(crate) fn look_beyond(&mut self, cx: &mut Context, now: Time) {
+        self.beyond.counted.clear();
+        self.beyond.complete = false;
+        let looks = self.looks(cx, now) && !planted!(NothingBeyondTheRings);
+        // Nearly always.
+        if !looks && self.beyond.contacts.is_empty() && self.beyond.links.is_empty() {
+            return;
+        }
+        let lapses_after = self.lapses_after(cx);
+        let is_fresh = |at: Time| now.since(at) < lapses_after;
+        self.beyond.since = self.beyond.since.filter(|(_, last)| is_fresh(*last));
+        if looks {
+            if self.beyond.since.is_none() {
+                self.next_seek = self
+                    .next_seek
+                    .min(now + cx.jitter(cx.config.profile.heartbeat / 2));
+            }
+            self.beyond.since = Some((self.beyond.since.map_or(now, |(first, _)| first), now));
+        }
+        self.beyond.contacts.retain(|_, contact| is_fresh(contact.heard));
+        if let Some((first, _)) = self.beyond.since.filter(|_| looks) {
+            self.beyond.complete = !is_fresh(first);
+            let contacts = self.beyond.contacts.iter();
+            let answered = contacts.filter(|(_, contact)| contact.answered.is_some_and(is_fresh));
+            let answered = answered.map(|(member, _)| *member);
+            self.beyond.counted = answered.chain(self.subjects(cx.me)).collect();
+        }
+        let (Some(wide), Some(rank)) = (&mut self.wide, self.view.rank(cx.me)) else {
+            return;
+        };
+        let (senior, junior) = self.view.members.split_at(rank);
+        let after = junior.iter().chain(senior).map(|member| member.incarnation);
+        let is_contact = |member: &Incarnation| {
+            self.beyond.contacts.contains_key(member)
+                && !wide.is_neighbour(*member)
+                && !self.engine.is_certified(*member)
+        };
+        let links: Vec<Incarnation> = after.filter(is_contact).take(cx.config.rings.max(1)).collect();
+        wide.rumours.link(now, &links);
+        links.iter().for_each(|member| self.reach(cx, *member));
+        self.beyond.links = links;
+    }
+}
