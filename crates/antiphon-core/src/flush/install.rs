@@ -16,6 +16,17 @@ use crate::group::{Context, MAX_GROUP_MEMBERS};
 impl Group {
     /// Delivers the rest of the cut and installs the view, in one step: nobody has delivered without installing.
     pub(super) fn install(&mut self, ctx: &mut Context<'_>, decision: Decision) {
+        if !decision.members.contains(&ctx.me) && !decision.left.contains(&ctx.me) {
+            // G17: whoever completes the view does so without this member.
+            let cause = decision
+                .causes
+                .into_iter()
+                .find(|cause| cause.incarnation == ctx.me);
+            let cause = cause.map_or("the group's members have removed it".to_owned(), |cause| {
+                cause.cause
+            });
+            return self.removed(ctx, cause);
+        }
         self.deliver_cut(ctx, &decision);
         let Phase::Member(membership) = &mut self.phase else {
             return;
@@ -167,12 +178,8 @@ impl Group {
         }
     }
 
-    /// The decided view is without this member.
+    /// The decided view is without this member, which leaves with it.
     fn install_without_me(&mut self, ctx: &mut Context<'_>, decision: Decision) {
-        if !decision.left.contains(&ctx.me) {
-            self.removed(ctx, "the group's members have removed it".to_owned());
-            return;
-        }
         let slow = decision.causes.iter().find(|cause| cause.incarnation == ctx.me);
         let slow = slow
             .filter(|_| self.leaving.is_none())
