@@ -25,7 +25,8 @@
 //! goes both ways, bulk stays on the direct path. Heartbeats and reports always go directly too: they are what shows that a path works
 //! again.
 //!
-//! A relay for frames from a to p is a member m of which a knows: m hears a and p, a and p hear m, all directly. Steady paths are
+//! A relay for frames from a to p is a member m of which a knows: m hears a and p, a and p hear m, all directly. One whose connection
+//! broke lately is the last resort: mostly another one is made at once, but it takes a while until its reports show that. Steady paths are
 //! preferred, then a choice by hash spreads the pairs over the members. Both directions choose for themselves; mostly they choose alike.
 //!
 //! # What happens when…
@@ -487,8 +488,9 @@ impl Relay {
                 current = Some((via, since, works));
             }
         }
+        let is_good = |(troubled, quality): (bool, Directly)| !troubled && quality <= worst;
         if let Some((via, since, works)) = current
-            && (self.quality(now, via, id).is_some_and(|quality| quality <= worst) || planted!(KeepDeadRelay))
+            && (self.quality(now, via, id).is_some_and(is_good) || planted!(KeepDeadRelay))
         {
             return Outbound::Through {
                 via: Some(via),
@@ -496,9 +498,15 @@ impl Relay {
                 works,
             };
         }
-        match self.choose(now, id, worst) {
-            None if lately => Outbound::Direct,
-            via => Outbound::Through {
+        match (self.choose(now, id, worst), current) {
+            (None, _) if lately => Outbound::Direct,
+            // There is none better.
+            (Some(via), Some((same, since, works))) if via == same => Outbound::Through {
+                via: Some(via),
+                since,
+                works,
+            },
+            (via, _) => Outbound::Through {
                 via,
                 since: now,
                 works: false,
@@ -513,19 +521,20 @@ impl Relay {
             .keys()
             .filter(|relay| **relay != target)
             .filter_map(|relay| Some((avoided(relay), self.quality(now, *relay, target)?, *relay)))
-            .filter(|(_, quality, _)| *quality <= worst)
+            .filter(|(_, (_, quality), _)| *quality <= worst)
             .min_by_key(|(avoided, quality, relay)| (*avoided, *quality, spread(self.me, target, *relay)))
             .map(|(_, _, relay)| relay)
     }
 
-    /// How good the paths over this relay to that member are, the worst of them; `None` if one is dead.
-    fn quality(&self, now: Time, relay: Incarnation, target: Incarnation) -> Option<Directly> {
+    /// How good the paths over this relay to that member are: whether there was trouble on the way to it, of which it is not known yet
+    /// whether it is over, and the worst of them; `None` if one is dead.
+    fn quality(&self, now: Time, relay: Incarnation, target: Incarnation) -> Option<(bool, Directly)> {
         let peer = self.peers.get(&relay)?;
-        let direct = peer.trouble.is_none() && now.since(peer.report.at) <= self.silence;
+        let direct = now.since(peer.report.at) <= self.silence;
         let (here, there) = (peer.report.path(self.me), peer.report.path(target));
         let legs = [peer.inbound.directly(), here.hears, there.hears, there.heard];
         let worst = legs.into_iter().max()?;
-        (direct && worst != Directly::Never).then_some(worst)
+        (direct && worst != Directly::Never).then_some((peer.trouble.is_some(), worst))
     }
 }
 

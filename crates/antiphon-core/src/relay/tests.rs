@@ -260,6 +260,27 @@ fn trouble_is_answered_at_once_by_word_through_another_and_however_often_it_come
     assert_eq!(story.ways(FAR), (Way::Direct, Way::Direct));
 }
 
+/// A connection that broke is made again at once, mostly; only the relay's later reports show it.
+#[test]
+fn a_relay_whose_connection_broke_is_left_for_another_but_is_better_than_none() {
+    let mut story = Story::of(&[FAR, NEAR]);
+    story.says.insert(FAR, vec![deaf_to(ME, None)]);
+    story.run_ms(400);
+    assert_eq!(story.ways(FAR).0, Way::Through(NEAR));
+    story.relay.trouble(at(story.now), addr(NEAR));
+    assert_eq!(story.ways(FAR).0, Way::Through(NEAR), "there is nobody else");
+
+    let mut story = Story::of(&[FAR, NEAR, OTHER]);
+    story.says.insert(FAR, vec![deaf_to(ME, None)]);
+    story.run_ms(400);
+    let Way::Through(first) = story.ways(FAR).0 else {
+        panic!("{:?}", story.ways(FAR));
+    };
+    let second = if first == NEAR { OTHER } else { NEAR };
+    story.relay.trouble(at(story.now), addr(first));
+    assert_eq!(story.ways(FAR).0, Way::Through(second));
+}
+
 #[test]
 fn whoever_all_hear_since_lately_only_sends_to_all_directly() {
     let mut story = Story::of(&[FAR, NEAR, OTHER]);
