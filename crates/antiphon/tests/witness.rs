@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::{Bench, Node, free_addrs, key, lines_of, list};
+use common::{Bench, Node, free_addrs, key, list, spoken_to};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -29,20 +29,11 @@ fn alone(bench: &Bench, arguments: &str) -> Node {
 
 /// What a shell makes of this, spoken to as a node.
 fn shell(bench: &Bench, script: &str) -> Node {
-    let piped = std::process::Stdio::piped;
-    let mut child = std::process::Command::new("sh")
-        .args(["-c", script])
-        .env("ANTIPHON_RUNTIME_DIR", &bench.directory)
-        .stdin(piped())
-        .stdout(piped())
-        .spawn()
-        .unwrap();
-    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    Node {
-        child,
-        stdin,
-        lines: lines_of(stdout),
-    }
+    spoken_to(
+        std::process::Command::new("sh")
+            .args(["-c", script])
+            .env("ANTIPHON_RUNTIME_DIR", &bench.directory),
+    )
 }
 
 fn is_left(line: &Value) -> bool {

@@ -106,21 +106,14 @@ impl Bench {
 
     /// A node with these settings that speaks JSON, not a line of which was read.
     pub(crate) fn start(&self, arguments: &str) -> Node {
-        let mut child = self
-            .program()
-            .args(["node", "--json"])
-            .args(arguments.split_whitespace())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Node {
-            child,
-            stdin,
-            lines: lines_of(stdout),
-        }
+        let mut program = self.program();
+        let arguments = arguments.split_whitespace();
+        spoken_to(
+            program
+                .args(["node", "--json"])
+                .args(arguments)
+                .stderr(Stdio::null()),
+        )
     }
 
     /// A cluster of these many nodes, `a`, `b`, … , all members of one view.
@@ -142,6 +135,21 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Starts a node, or what ends as one, to speak with it through its stdin and stdout.
+pub(crate) fn spoken_to(command: &mut Command) -> Node {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    Node {
+        child,
+        stdin,
+        lines: lines_of(stdout),
     }
 }
 
