@@ -204,6 +204,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Supplier", "chain-is-torn"),
     ("Nulls", "r16-members-of-a-rotation-die"),
     ("SilentSlot", "r16-members-of-a-rotation-die"),
+    ("TokenOfOldView", "r16-the-token-is-late"),
     ("Token", "r16-the-token-is-lost"),
     ("Multicast", "multicast-fails"),
     ("Hears", "multicast-is-not-heard"),

@@ -13,6 +13,7 @@ mod operations;
 mod paths;
 mod recoveries;
 mod removals;
+mod tokens;
 mod ways;
 mod witnesses;
 
@@ -51,6 +52,7 @@ pub const NAMES: &[&str] = &[
     "r16-sequencer-dies",
     "r16-members-of-a-rotation-die",
     "r16-the-token-is-lost",
+    "r16-the-token-is-late",
     "r17-receipts",
     "r17-safe",
     "g25-the-only-holder-dies",
@@ -241,6 +243,7 @@ impl Story<'_> {
             "r16-sequencer-dies" => self.sequencer_dies(),
             "r16-members-of-a-rotation-die" => self.members_of_a_rotation_die(),
             "r16-the-token-is-lost" => self.token_is_lost(),
+            "r16-the-token-is-late" => self.token_is_late(),
             "r17-receipts" => self.receipts(),
             "r17-safe" => self.safe_messages(),
             "g25-the-only-holder-dies" => self.only_holder_dies(),
@@ -475,43 +478,6 @@ impl Story<'_> {
                 self.at(at + 3 * SECONDS, Action::Start(slot));
             }
         }
-    }
-
-    /// R16: members die that others wait for, or whose nulls have come to some; the load is light, so most slots are nulls.
-    fn members_of_a_rotation_die(&mut self) {
-        self.one_group(Order::Total);
-        self.begin();
-        if self.random.percent(50) {
-            self.lossy();
-        }
-        self.ragged();
-        self.plan.load.every = self.ms(5, 40);
-        for round in 0..4 {
-            let at = (3 + 4 * round) * SECONDS + self.ms(0, 500);
-            for _ in 0..self.random.range(1, 4) {
-                let (a, b) = pair(self.random, self.nodes);
-                let clog = self.ms(20, 1_500);
-                self.at(at, Action::Clog(a, b, clog));
-            }
-            for _ in 0..self.random.range(1, 2) {
-                let (slot, count) = (self.slot(), self.random.below(60) as u32);
-                let delay = self.ms(0, 300);
-                self.at(at + delay, Action::CrashAtOutput(Who::Slot(slot), count));
-            }
-            for slot in 0..self.nodes {
-                self.at(at + 3 * SECONDS, Action::Start(slot));
-            }
-        }
-    }
-
-    /// R16: a token is lost, doubled, late across views, and dies with its holder.
-    fn token_is_lost(&mut self) {
-        self.members_of_a_rotation_die();
-        self.plan.transport = Transport::Datagram;
-        self.lossy();
-        self.plan.network.duplicate_ppm = 100_000;
-        self.plan.network.replay_ppm = self.random.range(0, 60_000) as u32;
-        self.plan.network.replay_within = self.random.range(5, 3_000) * MILLIS;
     }
 
     /// G20: what a sequencer ordered reaches one member alone, which sends on; then both die.

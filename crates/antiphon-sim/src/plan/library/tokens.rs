@@ -1,0 +1,66 @@
+//! What the engines that go around can come to: members that die where it was their turn, a token that is lost, doubled or late.
+
+use super::*;
+
+impl Story<'_> {
+    /// R16: members die that others wait for, or whose nulls have come to some; the load is light, so most slots are nulls.
+    pub(super) fn members_of_a_rotation_die(&mut self) {
+        self.one_group(Order::Total);
+        self.begin();
+        if self.random.percent(50) {
+            self.lossy();
+        }
+        self.ragged();
+        self.plan.load.every = self.ms(5, 40);
+        for round in 0..4 {
+            let at = (3 + 4 * round) * SECONDS + self.ms(0, 500);
+            for _ in 0..self.random.range(1, 4) {
+                let (a, b) = pair(self.random, self.nodes);
+                let clog = self.ms(20, 1_500);
+                self.at(at, Action::Clog(a, b, clog));
+            }
+            for _ in 0..self.random.range(1, 2) {
+                let (slot, count) = (self.slot(), self.random.below(60) as u32);
+                let delay = self.ms(0, 300);
+                self.at(at + delay, Action::CrashAtOutput(Who::Slot(slot), count));
+            }
+            for slot in 0..self.nodes {
+                self.at(at + 3 * SECONDS, Action::Start(slot));
+            }
+        }
+    }
+
+    /// R16: a token is lost, doubled, late across views, and dies with its holder.
+    pub(super) fn token_is_lost(&mut self) {
+        self.members_of_a_rotation_die();
+        self.plan.transport = Transport::Datagram;
+        self.lossy();
+        self.plan.network.duplicate_ppm = 100_000;
+        self.plan.network.replay_ppm = self.random.range(0, 60_000) as u32;
+        self.plan.network.replay_within = self.random.range(5, 3_000) * MILLIS;
+    }
+
+    /// R16: a token waits behind a clogged stream while views of its group come and go; where it arrives then, a later
+    /// one is due. Its views are short: a token that has gone far is of no use to a view that has not.
+    pub(super) fn token_is_late(&mut self) {
+        self.one_group(Order::Total);
+        self.begin();
+        self.plan.transport = Transport::Stream;
+        self.plan.load.every = self.ms(2, 15);
+        let mut at = 3 * SECONDS;
+        while at < 16 * SECONDS {
+            let clogged = at;
+            for _ in 0..self.random.range(1, 2) {
+                let (from, to) = pair(self.random, self.nodes);
+                let clog = self.ms(20, 400);
+                self.at(clogged, Action::Clog(from, to, clog));
+            }
+            let slot = self.slot();
+            at += self.ms(0, 40);
+            self.at(at, Action::LeaveGroup(Who::Slot(slot), 0));
+            at += self.ms(1, 60);
+            self.at(at, Action::JoinGroup(Who::Slot(slot), 0));
+            at += self.ms(50, 900);
+        }
+    }
+}
