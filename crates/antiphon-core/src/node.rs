@@ -553,6 +553,7 @@ impl Node {
                 if (self.groups.has(peer) || self.links.owes(peer))
                     && self.membership.reach(peer).is_some() => {}
             membership::Effect::ForgetPeer { peer } => {
+                self.links.acknowledge_now(now, Some(peer));
                 self.flush_links(now);
                 self.links.park(peer);
                 self.routes.disconnect(now, peer);
@@ -585,6 +586,7 @@ impl Node {
             membership::Effect::Installed(view) => self.install(now, view),
             membership::Effect::Event(event) => self.events.push_back(event),
             membership::Effect::Stopped => {
+                self.links.acknowledge_now(now, None);
                 self.flush_frames(now);
                 self.phase = Phase::Stopped;
             }
@@ -593,6 +595,7 @@ impl Node {
 
     fn begin_incarnation(&mut self, now: Time, me: Incarnation, cause: Option<String>) {
         self.perform_groups(now);
+        self.links.acknowledge_now(now, None);
         self.flush_frames(now);
         self.me = me;
         self.primary = None;

@@ -35,6 +35,11 @@ use crate::Time;
 
 pub(crate) use table::Links;
 
+/// What was received is acknowledged within this part of the time after which it is repeated, by the next record or by one of its own: an
+/// answer, where there is one, mostly comes sooner.
+const ACKNOWLEDGE_WITHIN: u32 = 8;
+/// And at once after so many bytes.
+const MAX_UNTOLD_BYTES: usize = 64 << 10;
 /// The most bytes that wait for acknowledgement on one link.
 pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
 /// The most links kept, parked ones included: a link that is not kept any more cannot go on where it stopped, so as many as there can
@@ -83,7 +88,10 @@ struct Inbox {
     ahead_bytes: usize,
     /// The chunks so far of a message whose last chunk is missing.
     partial: Vec<u8>,
-    acknowledge: bool,
+    /// When the peer is to be told what was received, if no other record has told it by then.
+    acknowledge: Option<Time>,
+    /// Bytes received since it was told.
+    untold_bytes: usize,
 }
 
 /// The link cannot go on: too much was left unacknowledged, or the peer broke its rules.
@@ -104,6 +112,11 @@ impl Link {
             },
             inbox: Inbox::default(),
         }
+    }
+
+    /// What was received is to be acknowledged by the next record, and that at once.
+    pub(crate) fn acknowledge_now(&mut self, now: Time) {
+        self.inbox.acknowledge = self.inbox.acknowledge.map(|at| at.min(now));
     }
 
     /// Queues a message.
@@ -129,7 +142,7 @@ impl Link {
 
     /// Whether there is something to send now.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        self.inbox.acknowledge
+        self.inbox.acknowledge.is_some_and(|at| at <= now)
             || self.outbox.repeat_now
             || self.outbox.sent < self.outbox.chunks.len()
             || self.outbox.repeat.is_some_and(|(at, _)| at <= now)
@@ -161,14 +174,15 @@ impl Link {
             bytes += chunk.len();
             messages.push(chunk.clone());
         }
-        if messages.is_empty() && !self.inbox.acknowledge {
+        if messages.is_empty() && self.inbox.acknowledge.is_none_or(|at| at > now) {
             return None;
         }
         outbox.sent = outbox.sent.max(from + messages.len());
         if outbox.repeat.is_none() && outbox.sent > 0 {
             outbox.repeat = Some((now + self.retransmit, self.retransmit));
         }
-        self.inbox.acknowledge = false;
+        self.inbox.acknowledge = None;
+        self.inbox.untold_bytes = 0;
         Some(LinkRecord {
             to,
             ack: self.inbox.received,
@@ -182,8 +196,17 @@ impl Link {
         self.handle_ack(now, record.ack);
         let mut complete = Vec::new();
         for (offset, chunk) in record.messages.into_iter().enumerate() {
-            self.inbox.acknowledge = true;
             let number = record.first.saturating_add(offset as u64);
+            // What comes again, or before its turn, was lost or is late: the peer waits for word.
+            let is_next = number == self.inbox.received + self.inbox.ahead.len() as u64 + 1;
+            self.inbox.untold_bytes += chunk.len();
+            let wait = if is_next && self.inbox.untold_bytes < MAX_UNTOLD_BYTES {
+                self.retransmit / ACKNOWLEDGE_WITHIN
+            } else {
+                Duration::ZERO
+            };
+            let at = self.inbox.acknowledge.unwrap_or(now + wait).min(now + wait);
+            self.inbox.acknowledge = Some(at);
             self.inbox.keep(number, chunk);
         }
         while let Some(chunk) = self.inbox.ahead.remove(&(self.inbox.received + 1)) {
@@ -233,9 +256,10 @@ impl Link {
         self.outbox.chunks.is_empty()
     }
 
-    /// When [`Link::poll_record`] has something to repeat.
+    /// When [`Link::poll_record`] has something to repeat, or to acknowledge.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        self.outbox.repeat.map(|(at, _)| at)
+        let repeat = self.outbox.repeat.map(|(at, _)| at);
+        repeat.into_iter().chain(self.inbox.acknowledge).min()
     }
 }
 
@@ -328,6 +352,44 @@ mod tests {
             .collect();
         assert_eq!(got, expected);
         assert_eq!(a.next_timeout(), None, "everything was acknowledged");
+    }
+
+    #[test]
+    fn what_comes_in_turn_is_acknowledged_by_an_answer_or_a_moment_later_and_all_else_at_once() {
+        let (mut a, mut b) = (Link::new(RETRANSMIT), Link::new(RETRANSMIT));
+        let send = |a: &mut Link, text: &[u8]| {
+            a.push(text).unwrap();
+            a.poll_record(Time::ZERO, PEER).unwrap()
+        };
+        let first = send(&mut a, b"1");
+        deliver(&mut b, Time::ZERO, Some(first.clone()));
+        assert_eq!(b.poll_record(Time::ZERO, PEER), None);
+        let later = b.next_timeout().unwrap();
+        assert!(later > Time::ZERO && later < Time::ZERO + RETRANSMIT / 2);
+        assert_eq!(b.clone().poll_record(later, PEER).unwrap().ack, 1);
+        b.push(b"answer").unwrap();
+        assert_eq!(
+            b.poll_record(Time::ZERO, PEER).unwrap().ack,
+            1,
+            "on its way with the answer"
+        );
+        // The same again, and one before its turn.
+        deliver(&mut b, Time::ZERO, Some(first));
+        assert_eq!(b.poll_record(Time::ZERO, PEER).unwrap().ack, 1);
+        let (second, third) = (send(&mut a, b"2"), send(&mut a, b"3"));
+        deliver(&mut b, Time::ZERO, Some(third));
+        assert_eq!(b.poll_record(Time::ZERO, PEER).unwrap().ack, 1);
+        deliver(&mut b, Time::ZERO, Some(second));
+        assert_eq!(b.poll_record(Time::ZERO, PEER).unwrap().ack, 3);
+        // Much of it.
+        let chunk = vec![0; MAX_CHUNK_BYTES];
+        let told = (0..100).find(|_| {
+            let record = send(&mut a, &chunk);
+            deliver(&mut b, Time::ZERO, Some(record));
+            b.poll_record(Time::ZERO, PEER).is_some()
+        });
+        let until_told = MAX_UNTOLD_BYTES.div_ceil(MAX_CHUNK_BYTES + 1) - 1;
+        assert_eq!(told, Some(until_told));
     }
 
     #[test]

@@ -70,6 +70,17 @@ impl Links {
         crowded.map(|(peer, _)| *peer).collect()
     }
 
+    /// What was received from this peer, or from all, is acknowledged at once: there may be no later for it.
+    pub(crate) fn acknowledge_now(&mut self, now: Time, of: Option<Incarnation>) {
+        let entries = self.entries.iter_mut();
+        for (peer, entry) in entries.filter(|(peer, _)| of.is_none_or(|of| of == **peer)) {
+            entry.link.acknowledge_now(now);
+            if entry.addr.is_some() && entry.link.is_due(now) {
+                self.dirty.insert(*peer);
+            }
+        }
+    }
+
     /// Queues a message. A link breaks once; what is pushed to it afterwards is dropped.
     pub(crate) fn push(&mut self, now: Time, peer: Incarnation, message: &[u8]) -> Result<(), LinkBroken> {
         let entry = self.entry(now, peer);
