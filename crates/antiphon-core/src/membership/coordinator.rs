@@ -28,6 +28,8 @@ use crate::{Profile, Time};
 
 /// Changes of a wide view are gathered for this long for each member, up to a quarter of a second.
 const GATHER_PER_MEMBER: Duration = Duration::from_millis(1);
+/// A view that has stood for so many times that is at rest: who joins then is not one of many, as far as anyone can know.
+const CALM: u32 = 4;
 
 /// A view whose votes name what changes loses at most so many members: they, and nothing else, always fit.
 const MAX_DEPARTED: usize = 700;
@@ -56,6 +58,8 @@ pub(crate) struct Coordinator {
     batch: Duration,
     patience: Duration,
     outbid_pause: Duration,
+    /// When the view was first looked at.
+    began: Option<Time>,
     /// The present wish, and since when there is one.
     wish: Option<(Time, Wish)>,
     /// The ballot of the last value proposed.
@@ -88,6 +92,7 @@ impl Coordinator {
             batch: profile.batch,
             patience: profile.heartbeat,
             outbid_pause: profile.retransmit,
+            began: None,
             wish: None,
             proposed: None,
             asked: None,
@@ -191,6 +196,7 @@ impl Coordinator {
 
     pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
         let now = around.now;
+        let began = *self.began.get_or_insert(now);
         let Some(wish) = wish else {
             self.wish = None;
             self.wake = None;
@@ -209,7 +215,12 @@ impl Coordinator {
         } else if self.votes.are_named() {
             // A large view is worth waiting for: who comes and goes meanwhile goes into the same.
             let members = u32::try_from(self.view.members.len()).unwrap_or(u32::MAX);
-            self.patience.min(GATHER_PER_MEMBER * members.min(250))
+            let gather = self.patience.min(GATHER_PER_MEMBER * members.min(250));
+            if self.only_joins() && since >= began + gather * CALM {
+                self.batch
+            } else {
+                gather
+            }
         } else {
             self.batch
         };
@@ -227,6 +238,12 @@ impl Coordinator {
             Proposal::Preparing { .. } | Proposal::Accepting { .. } => self.retry,
             Proposal::Decided { .. } => None,
         };
+    }
+
+    /// Whether what is wished for is that somebody joins, and nothing else.
+    fn only_joins(&self) -> bool {
+        let wish = self.wish.as_ref().map(|(_, wish)| wish);
+        wish.is_some_and(|wish| wish.remove.is_empty() && !wish.renew && !wish.join.is_empty())
     }
 
     fn proceed(&mut self, around: &mut Surroundings<'_>) {

@@ -21,8 +21,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// After forming and before the rest is measured: what forming left behind comes to its end.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Between two joins.
-const BETWEEN_JOINS: Duration = Duration::from_millis(200);
+/// Between two joins: a cluster at rest is joined.
+const BETWEEN_JOINS: Duration = Duration::from_secs(1);
 /// For leaving after a signal, or when nobody reads any more.
 const LEAVE_EARLY_WITHIN: Duration = Duration::from_secs(10);
 /// Between two looks at the clock, for the progress line.
