@@ -28,7 +28,7 @@
 //! - *The observer from which a joiner was to learn of its admission*: the joiner goes on asking, and whoever has installed the view
 //!   tells it.
 //! - *Joiners*: they acknowledge nothing, unless a ballot must be tried again.
-//! - *Whoever installed a view first*: `Decided` is on its way to its neighbours before it installs. Who does not know what was decided pulls it
+//! - *Whoever installed a view first*: `Decided` is on its way to its neighbours on the tree before it installs. Who does not know what was decided pulls it
 //!   from whoever said so, and passes the word on when it has it too; who was told nothing hears of a later view by heartbeats and pulls it.
 //! - *A partition*: who has a majority goes on, its observers' words being enough; a part without one has word of itself only, and gathers a
 //!   non-primary view.
@@ -47,7 +47,8 @@ use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
 use super::check;
 use super::context::Context;
 use super::cut::Rings;
-use super::cut::rumours::{Ranks, Rumours};
+use super::cut::ranks::Ranks;
+use super::cut::rumours::Rumours;
 use super::seat::{Report, Seat};
 use super::slot::FAST;
 use crate::Time;
@@ -115,10 +116,12 @@ impl Wide {
         }
         let neighbours = rings.neighbours(rank).into_iter();
         let neighbours: Vec<Incarnation> = neighbours.map(|rank| view.members[rank].incarnation).collect();
+        let branches = rings.branches(rank).into_iter();
+        let branches: BTreeSet<Incarnation> = branches.map(|rank| view.members[rank].incarnation).collect();
         let interval = cx.config.profile.batch * 2;
         Some(Self {
             neighbours: neighbours.iter().copied().collect(),
-            rumours: Rumours::new(view.members.len(), neighbours, interval, now),
+            rumours: Rumours::new(view.members.len(), neighbours, &branches, interval, now),
             said: (0, Said::nothing(view)),
             values: BTreeMap::new(),
             known: VecDeque::new(),
@@ -738,7 +741,7 @@ impl Seat {
         Some(connected)
     }
 
-    /// Sends the rumours that are due, or all.
+    /// Sends the rumours that are due, or with `hurry` all for those that are told at once.
     pub(crate) fn tell_rumours(&mut self, cx: &mut Context, now: Time, hurry: bool) {
         let (lineage, view) = (self.view.lineage, self.view.primary_id());
         let Some(wide) = &mut self.wide else { return };

@@ -92,6 +92,7 @@
 //! What this module does not do: hear, doubt, or say who leads. Membership does ([`super::seat`]), for both engines.
 
 mod detection;
+pub(crate) mod ranks;
 mod rings;
 pub(crate) mod rumours;
 #[cfg(test)]

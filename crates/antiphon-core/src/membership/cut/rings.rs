@@ -7,7 +7,7 @@
 //!
 //! Equal keys are told apart by the incarnations themselves, so nobody is missing on a ring.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use antiphon_wire::{Incarnation, NodeView};
 
@@ -99,6 +99,24 @@ impl Rings {
         observers.chain(self.subjects(rank)).collect()
     }
 
+    /// Those of a member's neighbours that are next to it on the tree of shortest ways to the eldest, the same at all members.
+    pub(crate) fn branches(&self, rank: usize) -> BTreeSet<usize> {
+        let members = self.begin.len().saturating_sub(1);
+        let mut towards: Vec<Option<usize>> = vec![None; members];
+        let mut reached = VecDeque::from([0]);
+        while let Some(at) = reached.pop_front() {
+            let observers = self.observers(at).iter().map(|by| usize::from(*by));
+            for near in observers.chain(self.subjects(at)) {
+                if near != 0 && near < members && towards[near].is_none() {
+                    towards[near] = Some(at);
+                    reached.push_back(near);
+                }
+            }
+        }
+        let away = (0..members).filter(|other| towards[*other] == Some(rank));
+        away.chain(towards.get(rank).copied().flatten()).collect()
+    }
+
     /// The ranks of those whom this member observes.
     pub(crate) fn subjects(&self, rank: usize) -> impl Iterator<Item = usize> {
         let at = |rank: usize| self.begin.get(rank).map(|at| *at as usize);
@@ -157,6 +175,27 @@ mod tests {
             from_subjects.extend(rings.subjects(observer).map(|subject| (observer, subject)));
         }
         assert_eq!(from_subjects, edges(&rings, 50));
+    }
+
+    #[test]
+    fn branches_are_a_tree_of_neighbours_that_is_not_deep() {
+        for (count, deepest) in [(12, 2), (100, 3), (1000, 4)] {
+            let rings = Rings::new(&view_of(count), RINGS);
+            let branches: Vec<BTreeSet<usize>> = (0..count).map(|rank| rings.branches(rank)).collect();
+            let ends: usize = branches.iter().map(BTreeSet::len).sum();
+            assert_eq!(ends, 2 * (count - 1), "as many edges as a tree has");
+            for (rank, near) in branches.iter().enumerate() {
+                assert!(near.is_subset(&rings.neighbours(rank)));
+                assert!(near.iter().all(|other| branches[*other].contains(&rank)));
+            }
+            let (mut reached, mut depth) = (BTreeSet::from([0]), 0);
+            while reached.len() < count {
+                let next = reached.iter().flat_map(|rank| branches[*rank].clone());
+                reached = next.chain(reached.clone()).collect();
+                depth += 1;
+                assert!(depth <= deepest, "of {count}");
+            }
+        }
     }
 
     #[test]

@@ -1,9 +1,21 @@
 //! Rumours: how all members of a large view come to know the same, over a few links each.
 //!
 //! ```text
-//!   something new here ──► a moment to gather ──► to each neighbour on the rings: what it is not known to have
-//!   from a neighbour   ──► new? handled here, and handed on to the other neighbours
+//!   something new here ──► a moment to gather ──► to each neighbour on the tree: what it is not known to have
+//!   from a neighbour   ──► new? handled here, and handed on to the other neighbours on the tree
+//!                     └──► much later ──────────► to each neighbour on the rings: what it is not known to have
 //! ```
+//! The **tree** is that of the shortest ways to the eldest over the rings ([`super::Rings::branches`]): all compute the same, and it is
+//! two or three edges deep in a view of a hundred, four in one of a thousand. Over it a rumour reaches each member once. A member
+//! on it that is slow keeps it from those behind; they have it from their other neighbours, [`LATE_INTERVALS`] later, unless it
+//! is of no use any more, or the next view from whoever they hear of it. As soon as there is word of a loss, a proof of death or a doubt, all neighbours are told at
+//! once, as long as the view lasts. So a change among members that are well costs a few messages for each member, and any
+//! other one some for each neighbour.
+//!
+//! A proposal, and what was decided, is told at once, with what else there is. Votes are told when no more of them have come for half an
+//! interval, or for two intervals since the first: where all answer one question, most of what a neighbour is to hear is here by then, and
+//! costs one message instead of one for each few votes. Anything else is told an interval after the last time at the latest.
+//!
 //! The neighbours of a member are its observers and its subjects, about twenty, however large the view is. What is told is a state
 //! that only grows: opinions with versions, proposals, proofs, and votes. Those who vote alike are one set of ranks, and sets are
 //! merged on the way: a thousand votes cross a link in some hundred bytes and a few messages. So a burst costs each node
@@ -27,6 +39,7 @@ use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Ayes, Ballot, Rumour};
 use antiphon_wire::{Incarnation, ViewDigest, Wire};
 
+use super::ranks::Ranks;
 use crate::Time;
 
 /// Of proposals and votes, those about the highest so many ballots are kept.
@@ -37,6 +50,10 @@ const MAX_DIFFERENT: usize = 256;
 const MAX_PARCEL: usize = 32;
 /// Nor is one begun behind so many bytes: a message stays far below what a link carries.
 const MAX_PARCEL_BYTES: usize = 256 << 10;
+/// What came over the tree, or should have, is told to the other neighbours so many intervals later.
+const LATE_INTERVALS: u32 = 10;
+/// So many intervals pass before what a neighbour could not take is offered to it again.
+const CROWDED_INTERVALS: u32 = 10;
 /// What one neighbour is told at a time, about. The rest follows an interval later, so that votes do not wait behind all that is known.
 const MAX_TOLD_BYTES: usize = 512 << 10;
 
@@ -68,6 +85,14 @@ impl Key {
             | Key::Tally(Ayes::Cast { .. }) => None,
         }
     }
+
+    /// Whether others wait for it before they can do their part.
+    fn is_urgent(&self) -> bool {
+        matches!(
+            self,
+            Key::Ask(_) | Key::Prepare(_) | Key::Accept(_) | Key::Decided(_)
+        )
+    }
 }
 
 /// One rumour, and which neighbours have it, by their place in the list.
@@ -85,85 +110,17 @@ struct Tally {
     had_by: Vec<Ranks>,
 }
 
-/// A set of ranks as it travels.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Ranks(Vec<u8>);
-
-impl Ranks {
-    pub(crate) fn of(rank: usize) -> Self {
-        let mut ranks = Self::default();
-        ranks.insert(rank);
-        ranks
-    }
-
-    /// Whether all are ranks of so many members.
-    fn are_within(&self, members: usize) -> bool {
-        self.0.len() <= members.div_ceil(8) && (members..self.0.len() * 8).all(|rank| !self.contains(rank))
-    }
-
-    fn insert(&mut self, rank: usize) {
-        if self.0.len() <= rank / 8 {
-            self.0.resize(rank / 8 + 1, 0);
-        }
-        self.0[rank / 8] |= 1 << (rank % 8);
-    }
-
-    fn contains(&self, rank: usize) -> bool {
-        self.0
-            .get(rank / 8)
-            .is_some_and(|byte| byte & 1 << (rank % 8) != 0)
-    }
-
-    pub(crate) fn merge(&mut self, other: &Ranks) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        self.0
-            .iter_mut()
-            .zip(&other.0)
-            .for_each(|(mine, theirs)| *mine |= theirs);
-    }
-
-    /// Those that `other` lacks.
-    fn without(&self, other: &Ranks) -> Ranks {
-        let theirs = other.0.iter().copied().chain(std::iter::repeat(0));
-        let mut left = Ranks(
-            self.0
-                .iter()
-                .zip(theirs)
-                .map(|(mine, theirs)| mine & !theirs)
-                .collect(),
-        );
-        while left.0.last() == Some(&0) {
-            left.0.pop();
-        }
-        left
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|byte| *byte == 0)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.0.len() * 8).filter(|rank| self.contains(*rank))
-    }
-
-    pub(crate) fn into_wire(self) -> Vec<u8> {
-        self.0
-    }
-
-    pub(crate) fn from_wire(ranks: Vec<u8>) -> Self {
-        Self(ranks)
-    }
-}
-
 /// All rumours of one view.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rumours {
     members: usize,
     /// Those on the rings, and then others that are spoken to.
     neighbours: Vec<Incarnation>,
     on_rings: usize,
+    /// The places of those who are told at once.
+    near: BTreeSet<usize>,
+    /// The places of those who are to be told everything at once.
+    lacking: BTreeSet<usize>,
     /// The places of those who are spoken to no more.
     vacant: BTreeSet<usize>,
     /// Since when each neighbour says that it knows something else.
@@ -172,19 +129,35 @@ pub(crate) struct Rumours {
     tallies: BTreeMap<Ayes, Tally>,
     /// The highest ballots that anything was heard of.
     ballots: BTreeSet<Ballot>,
-    /// What some neighbour may lack.
+    /// What some neighbour that is told at once may lack, and what another may.
     fresh: BTreeSet<Key>,
+    late: BTreeSet<Key>,
     interval: Duration,
+    /// When what is new is to be told, votes apart.
     due: Option<Time>,
+    /// When votes are, and since when there are some that were not told.
+    votes_due: Option<(Time, Time)>,
+    /// When what is late is to be told.
+    late_due: Option<Time>,
     told: Time,
     changed: Time,
     sum: u32,
 }
 
 impl Rumours {
-    pub(crate) fn new(members: usize, neighbours: Vec<Incarnation>, interval: Duration, now: Time) -> Self {
+    /// `branches` are those of the neighbours that are next to this member on the tree.
+    pub(crate) fn new(
+        members: usize,
+        neighbours: Vec<Incarnation>,
+        branches: &BTreeSet<Incarnation>,
+        interval: Duration,
+        now: Time,
+    ) -> Self {
+        let is_branch = |(at, member): (usize, &Incarnation)| branches.contains(member).then_some(at);
         Self {
             members,
+            near: neighbours.iter().enumerate().filter_map(is_branch).collect(),
+            lacking: BTreeSet::new(),
             differs: vec![None; neighbours.len()],
             on_rings: neighbours.len(),
             vacant: BTreeSet::new(),
@@ -193,8 +166,11 @@ impl Rumours {
             tallies: BTreeMap::new(),
             ballots: BTreeSet::new(),
             fresh: BTreeSet::new(),
+            late: BTreeSet::new(),
             interval,
             due: None,
+            votes_due: None,
+            late_due: None,
             told: Time::ZERO,
             changed: now,
             sum: 0,
@@ -225,6 +201,7 @@ impl Rumours {
                 }
             };
             self.vacant.remove(&at);
+            self.near.insert(at);
             self.neighbours[at] = *member;
             self.differs[at] = None;
             self.tell_all(now, at);
@@ -246,12 +223,29 @@ impl Rumours {
     pub(crate) fn take(&mut self, now: Time, from: Option<Incarnation>, rumour: Rumour) -> Option<Rumour> {
         let from = from.and_then(|from| self.neighbours.iter().position(|neighbour| *neighbour == from));
         let news = match rumour {
-            Rumour::Tally { what, by } => self.merge(from, what, Ranks(by)),
+            Rumour::Tally { what, by } => self.merge(from, what, Ranks::from_wire(by)),
             rumour => self.keep(from, rumour),
         }?;
         self.changed = now;
-        if self.due.is_none() {
-            self.due = Some((self.told + self.interval).max(now));
+        if is_of_a_loss(&news) {
+            self.near.extend(0..self.neighbours.len());
+            self.fresh.append(&mut self.late);
+            self.late_due = None;
+        }
+        let key = key_of(&news).0;
+        self.fresh.insert(key);
+        if (0..self.on_rings).any(|at| !self.near.contains(&at)) {
+            self.late.insert(key);
+            self.late_due.get_or_insert(now + self.interval * LATE_INTERVALS);
+        }
+        if let Key::Tally(_) = key {
+            let since = self.votes_due.map_or(now, |(_, since)| since);
+            let at = (now + self.interval / 2).min(since + self.interval * 2);
+            self.votes_due = Some((at, since));
+        } else if key.is_urgent() {
+            self.due = Some(now);
+        } else {
+            self.due.get_or_insert((self.told + self.interval).max(now));
         }
         Some(news)
     }
@@ -276,7 +270,6 @@ impl Rumours {
         for rank in new.iter() {
             self.sum = self.sum.wrapping_add(hash(&Key::Tally(what), rank as u64));
         }
-        self.fresh.insert(Key::Tally(what));
         let by = new.into_wire();
         Some(Rumour::Tally { what, by })
     }
@@ -303,7 +296,6 @@ impl Rumours {
         };
         self.singles.insert(key, single);
         self.sum = self.sum.wrapping_add(hash(&key, version));
-        self.fresh.insert(key);
         Some(rumour)
     }
 
@@ -360,7 +352,9 @@ impl Rumours {
             }
             stays
         });
-        self.fresh.retain(|key| key.ballot() != Some(ballot));
+        for keys in [&mut self.fresh, &mut self.late] {
+            keys.retain(|key| key.ballot() != Some(ballot));
+        }
     }
 
     /// A neighbour in the same view has this sum. If both have been at rest for a while, one of them lacks something; and where
@@ -390,17 +384,16 @@ impl Rumours {
         self.tallies
             .values_mut()
             .for_each(|tally| tally.had_by[at] = Ranks::default());
-        self.fresh.extend(self.singles.keys().copied());
-        self.fresh
-            .extend(self.tallies.keys().map(|what| Key::Tally(*what)));
+        self.lacking.insert(at);
         self.due.get_or_insert(now);
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.due
+        let votes = self.votes_due.map(|(at, _)| at);
+        self.due.into_iter().chain(votes).chain(self.late_due).min()
     }
 
-    /// What is due for each neighbour. `hurry`: whether it is due or not. Those that are `crowded` have not taken yet what they were told before: they are
+    /// What is to be told to each neighbour. `hurry`: those that are near are told now, whether it is due or not. Those that are `crowded` have not taken yet what they were told before: they are
     /// told what is decided, and the rest when they have.
     pub(crate) fn poll(
         &mut self,
@@ -408,65 +401,120 @@ impl Rumours {
         hurry: bool,
         crowded: &BTreeSet<Incarnation>,
     ) -> Vec<(Incarnation, Vec<Rumour>)> {
-        if self.due.is_none_or(|due| due > now && !hurry) {
+        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if !hurry && !is_due(self.next_deadline()) {
             return Vec::new();
         }
-        self.due = None;
-        self.told = now;
+        (self.due, self.votes_due, self.told) = (None, None, now);
         let fresh = std::mem::take(&mut self.fresh);
+        let mut late = BTreeSet::new();
+        if is_due(self.late_due) {
+            self.late_due = None;
+            late = std::mem::take(&mut self.late);
+        }
+        let mut everything = BTreeSet::new();
+        let lacking = std::mem::take(&mut self.lacking);
+        if !lacking.is_empty() {
+            everything.extend(self.singles.keys().copied());
+            everything.extend(self.tallies.keys().map(|what| Key::Tally(*what)));
+        }
         let mut parcels = Vec::new();
-        for (at, neighbour) in self.neighbours.iter().enumerate() {
+        for at in 0..self.neighbours.len() {
             if self.vacant.contains(&at) {
                 continue;
             }
-            let mut parcel = Vec::new();
-            let (mut bytes, mut before) = (0, 0);
-            let is_crowded = crowded.contains(neighbour);
-            for key in &fresh {
-                let has_enough = is_crowded || before + bytes >= MAX_TOLD_BYTES;
-                if has_enough && !matches!(key, Key::Decided(_)) {
-                    self.fresh.insert(*key);
-                    continue;
-                }
-                let told = match key {
-                    Key::Tally(what) => {
-                        let Some(tally) = self.tallies.get_mut(what) else {
-                            continue;
-                        };
-                        let by = tally.by.without(&tally.had_by[at]);
-                        if by.is_empty() {
-                            continue;
-                        }
-                        tally.had_by[at].merge(&by);
-                        let by = by.into_wire();
-                        bytes += by.len();
-                        Rumour::Tally { what: *what, by }
-                    }
-                    key => {
-                        let Some(single) = self.singles.get_mut(key) else {
-                            continue;
-                        };
-                        if !single.had_by.insert(at) {
-                            continue;
-                        }
-                        bytes += single.bytes;
-                        single.rumour.clone()
-                    }
-                };
-                parcel.push(told);
-                if parcel.len() == MAX_PARCEL || bytes >= MAX_PARCEL_BYTES {
-                    parcels.push((*neighbour, std::mem::take(&mut parcel)));
-                    before += std::mem::take(&mut bytes);
-                }
-            }
-            if !parcel.is_empty() {
-                parcels.push((*neighbour, parcel));
-            }
-        }
-        if !self.fresh.is_empty() {
-            self.due = Some(now + self.interval);
+            let keys = match (lacking.contains(&at), self.near.contains(&at)) {
+                (true, _) => &everything,
+                (false, true) => &fresh,
+                (false, false) => &late,
+            };
+            let is_crowded = crowded.contains(&self.neighbours[at]);
+            self.tell(now, at, keys, is_crowded, &mut parcels);
         }
         parcels
+    }
+
+    /// Tells one neighbour as much as it takes now, and keeps the rest.
+    fn tell(
+        &mut self,
+        now: Time,
+        at: usize,
+        keys: &BTreeSet<Key>,
+        is_crowded: bool,
+        parcels: &mut Vec<(Incarnation, Vec<Rumour>)>,
+    ) {
+        let neighbour = self.neighbours[at];
+        let mut parcel = Vec::new();
+        let (mut bytes, mut before) = (0, 0);
+        let keys: Vec<&Key> = keys.iter().filter(|key| self.is_new_to(at, key)).collect();
+        for key in keys {
+            let is_full = before + bytes >= MAX_TOLD_BYTES;
+            if (is_crowded || is_full) && !matches!(key, Key::Decided(_)) {
+                let again = now + self.interval * if is_crowded { CROWDED_INTERVALS } else { 1 };
+                let (waiting, due) = if self.near.contains(&at) {
+                    (&mut self.fresh, &mut self.due)
+                } else {
+                    (&mut self.late, &mut self.late_due)
+                };
+                waiting.insert(*key);
+                *due = Some(due.map_or(again, |at| at.min(again)));
+                continue;
+            }
+            let Some((rumour, size)) = self.hand_to(at, key) else {
+                continue;
+            };
+            bytes += size;
+            parcel.push(rumour);
+            if parcel.len() == MAX_PARCEL || bytes >= MAX_PARCEL_BYTES {
+                parcels.push((neighbour, std::mem::take(&mut parcel)));
+                before += std::mem::take(&mut bytes);
+            }
+        }
+        if !parcel.is_empty() {
+            parcels.push((neighbour, parcel));
+        }
+    }
+
+    /// Whether a neighbour is not known to have all of this.
+    fn is_new_to(&self, at: usize, key: &Key) -> bool {
+        match key {
+            Key::Tally(what) => {
+                let tally = self.tallies.get(what);
+                tally.is_some_and(|tally| !tally.by.without(&tally.had_by[at]).is_empty())
+            }
+            key => {
+                let single = self.singles.get(key);
+                single.is_some_and(|single| !single.had_by.contains(&at))
+            }
+        }
+    }
+
+    /// What a neighbour lacks of this, about so large; it has it from now on.
+    fn hand_to(&mut self, at: usize, key: &Key) -> Option<(Rumour, usize)> {
+        match key {
+            Key::Tally(what) => {
+                let tally = self.tallies.get_mut(what)?;
+                let by = tally.by.without(&tally.had_by[at]);
+                tally.had_by[at].merge(&by);
+                let by = by.into_wire();
+                let size = by.len();
+                Some((Rumour::Tally { what: *what, by }, size))
+            }
+            key => {
+                let single = self.singles.get_mut(key)?;
+                single.had_by.insert(at);
+                Some((single.rumour.clone(), single.bytes))
+            }
+        }
+    }
+}
+
+/// Whether somebody is lost, at least to one other: the tree may be broken.
+fn is_of_a_loss(rumour: &Rumour) -> bool {
+    match rumour {
+        Rumour::Opinion { suspicions, .. } => !suspicions.is_empty(),
+        Rumour::Certificate(_) => true,
+        _ => false,
     }
 }
 
@@ -510,279 +558,4 @@ fn hash(key: &Key, version: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use antiphon_wire::Evidence;
-    use antiphon_wire::membership::Suspicion;
-
-    use super::*;
-
-    const STEP: Duration = Duration::from_millis(10);
-
-    fn who(id: usize) -> Incarnation {
-        Incarnation(id as u128 + 1)
-    }
-
-    /// Members in a ring, each with two neighbours on both sides.
-    struct World {
-        now: Time,
-        nodes: Vec<Rumours>,
-        /// Rumours that crossed a link.
-        crossed: usize,
-    }
-
-    impl World {
-        fn new(count: usize) -> Self {
-            let neighbours = |at: usize| {
-                [1, 2, count - 2, count - 1]
-                    .map(|step| who((at + step) % count))
-                    .to_vec()
-            };
-            let now = Time::from_micros(1);
-            Self {
-                now,
-                nodes: (0..count)
-                    .map(|at| Rumours::new(count, neighbours(at), STEP, now))
-                    .collect(),
-                crossed: 0,
-            }
-        }
-
-        fn run(&mut self, steps: usize) {
-            for _ in 0..steps {
-                self.now = self.now + STEP;
-                for at in 0..self.nodes.len() {
-                    for (to, rumours) in self.nodes[at].poll(self.now, false, &BTreeSet::new()) {
-                        self.crossed += rumours.len();
-                        let to = to.0 as usize - 1;
-                        for rumour in rumours {
-                            self.nodes[to].take(self.now, Some(who(at)), rumour);
-                        }
-                    }
-                }
-            }
-        }
-
-        fn sums(&self) -> BTreeSet<u32> {
-            self.nodes.iter().map(Rumours::sum).collect()
-        }
-    }
-
-    fn vote(rank: usize) -> Rumour {
-        let what = Ayes::Cast { value: ViewDigest(7) };
-        let by = Ranks::of(rank).into_wire();
-        Rumour::Tally { what, by }
-    }
-
-    fn opinion(of: usize, version: u32) -> Rumour {
-        Rumour::Opinion {
-            of: who(of),
-            version,
-            primary: true,
-            leaving: version > 1,
-            wire_level: 1,
-            suspicions: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_hundred_votes_reach_all_in_few_messages() {
-        let mut world = World::new(100);
-        for rank in 0..100 {
-            let now = world.now;
-            world.nodes[rank].take(now, None, vote(rank));
-        }
-        world.run(60);
-        assert_eq!(world.sums().len(), 1, "all know the same");
-        // Each alone to each over four links would be forty thousand.
-        assert!(world.crossed < 12_000, "{}", world.crossed);
-    }
-
-    #[test]
-    fn a_later_opinion_replaces_an_earlier_one_whichever_comes_first() {
-        let mut rumours = Rumours::new(5, vec![who(1)], STEP, Time::ZERO);
-        assert!(rumours.take(Time::ZERO, None, opinion(3, 2)).is_some());
-        assert!(rumours.take(Time::ZERO, None, opinion(3, 1)).is_none());
-        assert!(rumours.take(Time::ZERO, None, opinion(3, 2)).is_none());
-        let told = rumours.poll(Time::ZERO, true, &BTreeSet::new());
-        assert_eq!(told, [(who(1), vec![opinion(3, 2)])]);
-        assert!(rumours.take(Time::ZERO, None, opinion(3, 3)).is_some());
-        assert_eq!(rumours.poll(Time::ZERO, true, &BTreeSet::new()).len(), 1);
-    }
-
-    #[test]
-    fn nothing_goes_back_to_where_it_came_from() {
-        let mut rumours = Rumours::new(5, vec![who(1), who(2)], STEP, Time::ZERO);
-        rumours.take(Time::ZERO, Some(who(1)), opinion(3, 1));
-        rumours.take(Time::ZERO, Some(who(1)), vote(3));
-        let told: Vec<Incarnation> = rumours
-            .poll(Time::ZERO, true, &BTreeSet::new())
-            .into_iter()
-            .map(|(to, _)| to)
-            .collect();
-        assert_eq!(told, [who(2)]);
-    }
-
-    #[test]
-    fn who_is_spoken_to_besides_is_told_everything_and_gives_its_place_to_the_next() {
-        let mut rumours = Rumours::new(5, vec![who(1)], STEP, Time::ZERO);
-        let crowded = BTreeSet::new();
-        rumours.take(Time::ZERO, None, opinion(3, 1));
-        rumours.take(Time::ZERO, None, vote(3));
-        assert_eq!(rumours.poll(Time::ZERO, true, &crowded).len(), 1);
-        for other in [2, 4, 2] {
-            rumours.link(Time::ZERO, &[who(other)]);
-            let told = rumours.poll(Time::ZERO, true, &crowded);
-            assert_eq!(told, [(who(other), vec![opinion(3, 1), vote(3)])]);
-            rumours.link(Time::ZERO, &[who(other), who(1)]);
-            assert!(rumours.poll(Time::ZERO, true, &crowded).is_empty());
-        }
-        assert_eq!(rumours.neighbours.len(), 2);
-        rumours.take(Time::ZERO, Some(who(2)), opinion(0, 1));
-        let told = rumours.poll(Time::ZERO, true, &crowded);
-        assert_eq!(told, [(who(1), vec![opinion(0, 1)])], "2 has it");
-        rumours.link(Time::ZERO, &[]);
-        rumours.take(Time::ZERO, None, opinion(4, 1));
-        // Nor does anything wait for it, whether it takes what it is told or not.
-        let told = rumours.poll(Time::ZERO, true, &BTreeSet::from([who(2)]));
-        assert_eq!(told, [(who(1), vec![opinion(4, 1)])]);
-        assert_eq!(rumours.next_deadline(), None);
-    }
-
-    #[test]
-    fn neighbours_at_rest_that_know_different_things_tell_each_other_all() {
-        let mut world = World::new(5);
-        let now = world.now;
-        // 4 was in another view when it came.
-        let mut lone = Rumours::new(5, world.nodes[4].neighbours.clone(), STEP, now);
-        world.nodes[0].take(now, None, opinion(2, 1));
-        world.nodes[0].take(now, None, vote(2));
-        world.run(5);
-        std::mem::swap(&mut world.nodes[4], &mut lone);
-        assert_eq!(world.sums().len(), 2);
-        let (now, sum) = (world.now + STEP * 50, world.nodes[4].sum());
-        world.now = now;
-        world.nodes[0].compare(now, who(4), sum, STEP * 10);
-        world.run(5);
-        assert_eq!(world.sums().len(), 1);
-    }
-
-    #[test]
-    fn of_ballots_that_were_outbid_nothing_is_kept_whichever_is_heard_first() {
-        let ballot = |round| Ballot {
-            round,
-            proposer: who(0),
-        };
-        let about = |round: u32| {
-            let what = Ayes::Accepted {
-                ballot: ballot(round),
-            };
-            let prepare = Rumour::Prepare {
-                ballot: ballot(round),
-                proofs: Vec::new(),
-                removing: Vec::new(),
-            };
-            let by = Ranks::of(1).into_wire();
-            [prepare, Rumour::Tally { what, by }]
-        };
-        let rounds = 1..=3 * MAX_BALLOTS as u32;
-        let fresh = || Rumours::new(5, vec![who(1)], STEP, Time::ZERO);
-        let (mut rising, mut falling) = (fresh(), fresh());
-        for rumour in rounds.clone().flat_map(about) {
-            assert!(
-                rising.take(Time::ZERO, None, rumour).is_some(),
-                "the latest is always heard"
-            );
-        }
-        for rumour in rounds.rev().flat_map(about) {
-            falling.take(Time::ZERO, None, rumour);
-        }
-        assert_eq!(rising.sum(), falling.sum());
-        for rumours in [rising, falling] {
-            assert_eq!(rumours.singles.len(), MAX_BALLOTS);
-            assert_eq!(rumours.tallies.len(), MAX_BALLOTS);
-        }
-    }
-
-    #[test]
-    fn much_is_told_in_several_messages() {
-        let mut rumours = Rumours::new(200, vec![who(1)], STEP, Time::ZERO);
-        for of in 0..100 {
-            rumours.take(Time::ZERO, None, opinion(of, 1));
-        }
-        let told = rumours.poll(Time::ZERO, true, &BTreeSet::new());
-        assert!(told.iter().all(|(_, rumours)| rumours.len() <= MAX_PARCEL));
-        assert_eq!(told.iter().map(|(_, rumours)| rumours.len()).sum::<usize>(), 100);
-    }
-
-    /// Opinions of so many members, of some 20 KB each.
-    fn know_much(rumours: &mut Rumours, members: usize) {
-        for of in 0..members {
-            let suspicion = |at| Suspicion {
-                member: who(of + at),
-                evidence: Evidence::Lossy { lost_percent: 80 },
-                for_ms: 1,
-            };
-            let mut large = opinion(of, 1);
-            if let Rumour::Opinion { suspicions, .. } = &mut large {
-                *suspicions = (0..1000).map(suspicion).collect();
-            }
-            rumours.take(Time::ZERO, None, large);
-        }
-    }
-
-    fn bytes_of(rumours: &[Rumour]) -> usize {
-        rumours.iter().map(|rumour| encode_to_vec(rumour).len()).sum()
-    }
-
-    #[test]
-    fn what_is_large_is_told_in_messages_that_are_not_and_not_all_at_once() {
-        let mut rumours = Rumours::new(200, vec![who(1), who(2)], STEP, Time::ZERO);
-        know_much(&mut rumours, 200);
-        let mut told = [0, 0];
-        for turn in 0..16 {
-            let now = Time::ZERO + STEP * turn;
-            let mut bytes = [0, 0];
-            for (to, rumours) in rumours.poll(now, false, &BTreeSet::new()) {
-                let at = usize::from(to == who(2));
-                told[at] += rumours.len();
-                bytes[at] += bytes_of(&rumours);
-                assert!(bytes_of(&rumours) < MAX_PARCEL_BYTES * 2);
-            }
-            assert!(
-                bytes[0].max(bytes[1]) < MAX_TOLD_BYTES * 2,
-                "turn {turn}: {bytes:?}"
-            );
-        }
-        assert_eq!(told, [200, 200]);
-        assert_eq!(rumours.next_deadline(), None, "there is nothing left to tell");
-    }
-
-    #[test]
-    fn who_has_not_taken_what_it_was_told_is_told_what_is_decided_and_the_rest_later() {
-        let mut rumours = Rumours::new(200, vec![who(1), who(2)], STEP, Time::ZERO);
-        know_much(&mut rumours, 4);
-        let value = ViewDigest::of(b"a view");
-        rumours.take(Time::ZERO, None, Rumour::Decided { value });
-        let crowded = BTreeSet::from([who(1)]);
-        let told = rumours.poll(Time::ZERO, true, &crowded);
-        let to = |told: &[(Incarnation, Vec<Rumour>)], whom| {
-            let parcels = told.iter().filter(|(to, _)| *to == whom);
-            parcels.map(|(_, rumours)| rumours.len()).sum::<usize>()
-        };
-        assert_eq!((to(&told, who(1)), to(&told, who(2))), (1, 5));
-        let later = rumours.poll(Time::ZERO + STEP, false, &BTreeSet::new());
-        assert_eq!((to(&later, who(1)), to(&later, who(2))), (4, 0));
-    }
-
-    #[test]
-    fn ranks_beyond_the_view_are_not_taken() {
-        // Also where the last byte of a set has room for more.
-        for count in [8, 12] {
-            let mut rumours = Rumours::new(count, vec![who(1)], STEP, Time::ZERO);
-            for beyond in count..count + 16 {
-                assert!(rumours.take(Time::ZERO, Some(who(1)), vote(beyond)).is_none());
-            }
-            assert!(rumours.take(Time::ZERO, Some(who(1)), vote(count - 1)).is_some());
-        }
-    }
-}
+mod tests;
