@@ -1,6 +1,6 @@
 //! Stories about faults, on virtual time. Each ends with all checkers.
 
-use antiphon_core::{Order, SendError};
+use antiphon_core::{Order, Profile, SendError};
 use antiphon_sim::plan::{Action, Liveness, Step, Transport, Who, named};
 use antiphon_sim::run::run;
 use antiphon_sim::trace::Seen;
@@ -216,6 +216,32 @@ fn a_pause_of_a_second_changes_nothing_and_one_of_five_seconds_expels() {
     assert!(sim.run_until(3_000, |sim| sim.members(0).len() == 4));
     sim.settle();
     assert!(sim.had_resync(3));
+    sim.finish();
+}
+
+#[test]
+fn one_that_stops_and_is_waited_for_takes_nobody_along_who_does_not_wait() {
+    let mut plan = Sim::plan(5, Order::Fifo);
+    plan.profile = Profile::local();
+    plan.transport = Transport::Datagram;
+    let mut sim = of(plan);
+    // All learn that node 3 pauses; node 4 is then started again, and has not.
+    for pause in [500, 900] {
+        sim.pause_ms(3, pause);
+        sim.run_ms(2_000);
+    }
+    sim.crash(4);
+    sim.run_ms(500);
+    sim.start(4);
+    sim.settle();
+    assert_eq!(sim.members(0).len(), 5);
+    // Of all nodes node 4 is the first for which node 3 is silent.
+    sim.partition([4], [0, 1, 2, 3]);
+    sim.run_ms(500);
+    sim.pause_ms(3, 30_000);
+    sim.heal();
+    assert!(sim.run_until(10_000, |sim| sim.members(0).len() < 5));
+    assert_eq!(sim.members(0), [0, 1, 2, 4]);
     sim.finish();
 }
 

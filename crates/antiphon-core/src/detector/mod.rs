@@ -112,8 +112,9 @@ impl Watch {
 pub(crate) struct Doubt {
     pub(crate) evidence: Evidence,
     pub(crate) since: Time,
-    /// When this node first knew of it, if it is another's opinion.
+    /// When this node first knew of it, if it is another's opinion, and when it was told so last.
     told: Time,
+    repeated: Time,
 }
 
 impl Doubt {
@@ -122,6 +123,7 @@ impl Doubt {
             evidence,
             since: now,
             told: now,
+            repeated: now,
         }
     }
 }
@@ -243,6 +245,7 @@ impl Detector {
         }
         for doubt in self.told.values_mut().flat_map(BTreeMap::values_mut) {
             doubt.told = (doubt.told + missed).min(now);
+            doubt.repeated = (doubt.repeated + missed).min(now);
         }
     }
 
@@ -417,7 +420,9 @@ impl Detector {
                 let since = now - Duration::from_millis(suspicion.for_ms.into());
                 let known = old.get(&suspicion.member);
                 let since = known.map_or(since, |doubt| doubt.since.min(since));
-                let told = known.map_or(now, |doubt| doubt.told);
+                // What it said before it fell silent it says anew.
+                let fresh = known.filter(|doubt| now.since(doubt.repeated) < self.suspect_after);
+                let told = fresh.map_or(now, |doubt| doubt.told);
                 let evidence = suspicion.evidence.clone();
                 new.insert(
                     suspicion.member,
@@ -425,6 +430,7 @@ impl Detector {
                         evidence,
                         since,
                         told,
+                        repeated: now,
                     },
                 );
             }
@@ -448,6 +454,12 @@ impl Detector {
                 && watch.trouble.is_none()
                 && now.since(watch.last_heard) <= self.heartbeat * 3
         })
+    }
+
+    /// Whether this node hears the member, and does not only wait for it as long as it has learned to.
+    pub(crate) fn hears(&self, now: Time, member: Incarnation) -> bool {
+        let heard = self.last_heard(member);
+        member == self.me || heard.is_some_and(|heard| now.since(heard) < self.suspect_after)
     }
 
     /// Since when `accuser` doubts `accused`, as far as this node knows.

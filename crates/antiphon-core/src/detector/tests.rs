@@ -237,6 +237,32 @@ fn an_opinion_formed_during_a_partition_makes_no_broken_pair_when_it_is_heard_af
 }
 
 #[test]
+fn what_a_member_doubted_before_it_fell_silent_it_doubts_anew() {
+    let third = Incarnation(3);
+    let mut detector = detector();
+    detector.watch(
+        at(0),
+        [ME, PEER, third].into_iter(),
+        [ME, PEER, third].into_iter(),
+    );
+    let doubt = Suspicion {
+        member: third,
+        evidence: Evidence::Silent { for_ms: 1_500 },
+        for_ms: 0,
+    };
+    for ms in [0, 500, 1_000] {
+        detector.heard(at(ms), PEER);
+        detector.told(at(ms), PEER, std::slice::from_ref(&doubt));
+    }
+    assert_eq!(detector.deaf_pairs(), [(PEER, third, at(0))]);
+    assert!(detector.hears(at(2_400), PEER) && !detector.hears(at(2_500), PEER));
+    detector.heard(at(6_000), PEER);
+    detector.told(at(6_000), PEER, &[doubt]);
+    assert!(detector.hears(at(6_000), PEER));
+    assert_eq!(detector.deaf_pairs(), [(PEER, third, at(6_000))]);
+}
+
+#[test]
 fn an_accusation_not_repeated_is_withdrawn() {
     let mut detector = detector();
     detector.watch(

@@ -159,7 +159,8 @@ impl Seat {
         })
     }
 
-    /// Pairs of reachable members that have not heard each other for long.
+    /// Pairs of reachable members that have not heard each other for long. Both must be heard here: one that stopped, and that all others wait for
+    /// since it did so before, would be nobody's fault but that one's who is the first to doubt it.
     fn break_pairs(
         &self,
         (cx, now): (&Context, Time),
@@ -167,10 +168,13 @@ impl Seat {
         pairs: Vec<(Incarnation, Incarnation, Time)>,
         causes: &mut BTreeMap<Incarnation, Cause>,
     ) {
+        // Of a wide view the leader hears a few.
+        let is_heard = |member: Incarnation| self.wide.is_some() || cx.detector.hears(now, member);
         let mut pairs: BTreeSet<(Incarnation, Incarnation)> = pairs
             .into_iter()
             .filter(|(_, _, since)| now.since(*since) >= cx.config.profile.unreachable_after)
             .filter(|(one, other, _)| reachable.contains(one) && reachable.contains(other))
+            .filter(|(one, other, _)| is_heard(*one) && is_heard(*other))
             .filter(|(one, other, _)| !causes.contains_key(one) && !causes.contains_key(other))
             .map(|(one, other, _)| (one.min(other), one.max(other)))
             .collect();
