@@ -235,8 +235,47 @@ fn remove() {
                 eprintln!("antiphon-bench: {failure}");
             }
         }
+        // The kernel takes a namespace down later, when nothing refers to it any more, and only then the cable that ends in it.
+        remove_link(&outer(node));
     }
-    if Path::new("/sys/class/net").join(BRIDGE).exists() {
-        let _ = run("ip", &["link", "del", BRIDGE]);
+    remove_link(BRIDGE);
+}
+
+fn remove_link(name: &str) {
+    let there = || Path::new("/sys/class/net").join(name).exists();
+    // The kernel may be quicker.
+    if there()
+        && let Err(failure) = run("ip", &["link", "del", name])
+        && there()
+    {
+        eprintln!("antiphon-bench: {failure}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_can_be_made_as_soon_as_the_one_before_is_removed() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: not root: no network namespaces");
+            return;
+        }
+        let _only = match lock() {
+            Ok(lock) => lock,
+            Err(failure) => return eprintln!("SKIPPED: {failure}"),
+        };
+        let probe = Lab::new(1, true);
+        let Ok(lab) = probe else {
+            return eprintln!(
+                "SKIPPED: no network namespaces here: {}",
+                probe.err().unwrap_or_default()
+            );
+        };
+        // Keeps the namespace, and so its end of the cable, as the kernel does for a while.
+        let _kept = File::open(Path::new("/run/netns").join(name(1))).unwrap();
+        drop(lab);
+        assert_eq!(Lab::new(1, true).map(drop), Ok(()));
     }
 }
