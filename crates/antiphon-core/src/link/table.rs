@@ -168,3 +168,35 @@ impl Links {
         entry
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: Incarnation = Incarnation(7);
+    const OTHER: Incarnation = Incarnation(8);
+
+    fn acknowledged(links: &mut Links) -> Vec<Incarnation> {
+        std::iter::from_fn(|| links.poll_record(Time::ZERO))
+            .map(|(peer, _, record)| (peer, assert_eq!(record.ack, 1)).0)
+            .collect()
+    }
+
+    #[test]
+    fn whoever_may_not_be_spoken_to_later_has_its_acknowledgement_at_once() {
+        let now = Time::ZERO;
+        let mut links = Links::new(Duration::from_millis(50));
+        for peer in [PEER, OTHER] {
+            links.connect(now, peer, ([127, 0, 0, 1], 7400).into());
+            let mut sender = Link::new(Duration::from_millis(50));
+            sender.push(b"something").unwrap();
+            let record = sender.poll_record(now, Incarnation(1)).unwrap();
+            links.handle_record(now, peer, record).unwrap();
+        }
+        assert_eq!(acknowledged(&mut links), [], "it waits for an answer");
+        links.acknowledge_now(now, Some(OTHER));
+        assert_eq!(acknowledged(&mut links), [OTHER]);
+        links.acknowledge_now(now, None);
+        assert_eq!(acknowledged(&mut links), [PEER]);
+    }
+}

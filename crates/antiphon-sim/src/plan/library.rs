@@ -208,6 +208,15 @@ impl Story<'_> {
         self.plan.network.latency = self.random.range(20, 5_000);
     }
 
+    /// One or a few paths carry nothing for a while, and then all that they held.
+    fn clog_some(&mut self, at: Micros, most: u64, longest_ms: u64) {
+        for _ in 0..self.random.range(1, most) {
+            let (from, to) = pair(self.random, self.nodes);
+            let clog = self.ms(20, longest_ms);
+            self.at(at, Action::Clog(from, to, clog));
+        }
+    }
+
     fn lossy(&mut self) {
         self.plan.network.loss_ppm = self.random.range(1_000, 80_000) as u32;
         self.plan.network.duplicate_ppm = 20_000;
@@ -467,11 +476,7 @@ impl Story<'_> {
         self.plan.load.every = 10 * MILLIS;
         for round in 0..4 {
             let at = (3 + 4 * round) * SECONDS + self.ms(0, 500);
-            for _ in 0..self.random.range(1, 4) {
-                let (a, b) = pair(self.random, self.nodes);
-                let clog = self.ms(20, 1_500);
-                self.at(at, Action::Clog(a, b, clog));
-            }
+            self.clog_some(at, 4, 1_500);
             let (delay, count) = (self.ms(0, 200), self.random.below(40) as u32);
             self.at(at + delay, Action::CrashAtOutput(Who::Leader, count));
             for slot in 0..self.nodes {

@@ -18,7 +18,7 @@
 //!
 //! The neighbours of a member are its observers and its subjects, about twenty, however large the view is. What is told is a state
 //! that only grows: opinions with versions, proposals, proofs, and votes. Those who vote alike are one set of ranks, and sets are
-//! merged on the way: a thousand votes cross a link in some hundred bytes and a few messages. So a burst costs each node
+//! merged on the way: a thousand votes cross a link in some hundred bytes and a few messages. So a burst costs each node at most
 //! neighbours × rounds messages, and rounds are the diameter of the rings, about log N / log 20.
 //!
 //! Links between neighbours are reliable, but a neighbour may have been in another view when something came. Heartbeats carry a sum
@@ -245,7 +245,7 @@ impl Rumours {
         } else if key.is_urgent() {
             self.due = Some(now);
         } else {
-            self.due.get_or_insert((self.told + self.interval).max(now));
+            self.tell_by((self.told + self.interval).max(now));
         }
         Some(news)
     }
@@ -385,7 +385,12 @@ impl Rumours {
             .values_mut()
             .for_each(|tally| tally.had_by[at] = Ranks::default());
         self.lacking.insert(at);
-        self.due.get_or_insert(now);
+        self.tell_by(now);
+    }
+
+    /// Those that are told at once wait no longer than until then, also where it is waited for one that is crowded.
+    fn tell_by(&mut self, at: Time) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {

@@ -43,6 +43,22 @@ fn a_joiner_gets_in_whoever_dies_while_it_does() {
 }
 
 #[test]
+fn who_joins_at_rest_waits_for_no_others_and_who_joins_after_somebody_does() {
+    let mut net = formed(60);
+    let mut join = |rest: u64, node: usize| {
+        net.run_ms(rest);
+        net.start(node, config(node, 60));
+        net.run_while_ms(4000, |net| {
+            !(0..=node).all(|at| net.view(at).is_some_and(|view| view.members.len() == node + 1))
+        })
+    };
+    let (at_rest, at_once, again) = (join(1000, 60), join(0, 61), join(1000, 62));
+    // Sixty members gather for 60 ms.
+    assert!(at_once > at_rest + 30, "{at_rest} ms, {at_once} ms");
+    assert!(again < at_once - 30, "{at_once} ms, {again} ms");
+}
+
+#[test]
 fn a_leader_that_dies_with_rumours_on_the_way_is_followed_by_the_next() {
     for step in 0..24 {
         let mut net = formed(12);

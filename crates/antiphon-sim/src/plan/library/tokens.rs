@@ -14,11 +14,7 @@ impl Story<'_> {
         self.plan.load.every = self.ms(5, 40);
         for round in 0..4 {
             let at = (3 + 4 * round) * SECONDS + self.ms(0, 500);
-            for _ in 0..self.random.range(1, 4) {
-                let (a, b) = pair(self.random, self.nodes);
-                let clog = self.ms(20, 1_500);
-                self.at(at, Action::Clog(a, b, clog));
-            }
+            self.clog_some(at, 4, 1_500);
             for _ in 0..self.random.range(1, 2) {
                 let (slot, count) = (self.slot(), self.random.below(60) as u32);
                 let delay = self.ms(0, 300);
@@ -49,12 +45,7 @@ impl Story<'_> {
         self.plan.load.every = self.ms(2, 15);
         let mut at = 3 * SECONDS;
         while at < 16 * SECONDS {
-            let clogged = at;
-            for _ in 0..self.random.range(1, 2) {
-                let (from, to) = pair(self.random, self.nodes);
-                let clog = self.ms(20, 400);
-                self.at(clogged, Action::Clog(from, to, clog));
-            }
+            self.clog_some(at, 2, 400);
             let slot = self.slot();
             at += self.ms(0, 40);
             self.at(at, Action::LeaveGroup(Who::Slot(slot), 0));

@@ -36,7 +36,7 @@ pub(crate) struct SwarmArgs {
     /// All nodes also join one group, which needs a connection each way between any two of them
     #[arg(long)]
     pub(crate) group: bool,
-    /// Once formed, one more node joins and leaves again, this many times
+    /// Once formed, one more node joins and leaves again, this many times, a second apart
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) joins: u16,
     /// How long the nodes are watched at rest

@@ -328,6 +328,11 @@ fn who_has_not_taken_what_it_was_told_is_told_what_is_decided_and_the_rest_later
         parcels.map(|(_, rumours)| rumours.len()).sum::<usize>()
     };
     assert_eq!((to(&told, who(1)), to(&told, who(2))), (1, 5));
+    // Nor do the others wait for what comes now.
+    let mut busy = rumours.clone();
+    busy.take(Time::ZERO + STEP, None, opinion(9, 1));
+    let told = busy.poll(Time::ZERO + STEP, false, &crowded);
+    assert_eq!((to(&told, who(1)), to(&told, who(2))), (0, 1));
     let none = BTreeSet::new();
     assert!(rumours.poll(Time::ZERO + STEP, false, &none).is_empty());
     let later = rumours.poll(Time::ZERO + STEP * CROWDED_INTERVALS, false, &none);
