@@ -177,6 +177,8 @@ bugs! {
     SkipSilentSlot,
     /// A copy of the token counts as the token (R16).
     TakeTokenTwice,
+    /// A member of a wide view that is heard and does not follow into the next one is waited for.
+    WaitForWhoIsBehind,
     /// The token of an earlier view counts in the present one (R16).
     TokenOfOldView,
     /// By multicast, what got lost is not sent again.

@@ -136,6 +136,7 @@ fn plans_for(bug: Bug) -> (Vec<&'static str>, Vec<&'static str>) {
 /// Words in the names of mistakes, and the plans made for what they mean.
 const LIKELY: &[(&str, &str)] = &[
     ("CutOn", "cut-flip-flop"),
+    ("Behind", "cut-flip-flop"),
     ("CutOff", "cut-off"),
     ("BeyondTheRings", "cut-islands"),
     ("CutBy", "cut-lossy"),

@@ -61,9 +61,15 @@ impl Seat {
         self.reports.insert(sender, report);
         news |= same != Some(report);
         news |= cx.detector.told(now, sender, &suspicions);
-        // In a wide view who does not hear enough shows it by its own opinion.
-        if cx.config.engine == EngineKind::Cut && self.wide.is_none() {
-            let deaf = does_not_hear(cx.me, &suspicions);
+        if cx.config.engine == EngineKind::Cut {
+            let deaf = match &self.wide {
+                None => does_not_hear(cx.me, &suspicions),
+                // Who does not hear enough shows it by its own opinion, as long as it is in this view.
+                Some(wide) => {
+                    let late = view < self.view.primary_id();
+                    late && wide.should_be_known(now, cx.config.profile.suspect_after)
+                }
+            };
             if cx.detector.says_deaf(now, sender, deaf) {
                 self.next_heartbeat = now;
                 news = true;

@@ -8,7 +8,7 @@
 //!   Decide to all                             everyone counts the votes itself; Decided: a rumour
 //! ```
 //! Above this file both are the same: the engine gets the same messages in the same order of events, and the detector is told what
-//! each accuser says. Below it, [`Rumours`] knows who has what.
+//! each accuser says. Below it, [`Rumours`] knows who has what. Here a member speaks; [`hearing`] is what it does with what it is told.
 //!
 //! # Invariants
 //!
@@ -30,18 +30,22 @@
 //! - *Joiners*: they acknowledge nothing, unless a ballot must be tried again.
 //! - *Whoever installed a view first*: `Decided` is on its way to its neighbours on the tree before it installs. Who does not know what was decided pulls it
 //!   from whoever said so, and passes the word on when it has it too; who was told nothing hears of a later view by heartbeats and pulls it.
+//! - *Whoever does not hear, and is heard*: it says so of all it observes, and is removed by its own word, while it is in the same view. If others
+//!   went first, with whom it does not go, its observers see it stay behind ([`Wide::should_be_known`]).
 //! - *A partition*: who has a majority goes on, its observers' words being enough; a part without one has word of itself only, and gathers a
 //!   non-primary view.
 //!
 //! What stays between two members: probes of joiners, the decision to those who join (from one of their observers each), views
 //! that someone pulls, and all of a component that has lost the primary.
 
+mod hearing;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
+use std::time::Duration;
 
-use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{Ayes, MembershipMessage, Rumour, SlotMessage, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{Ayes, MembershipMessage, Rumour, SlotMessage, WIRE_LEVEL};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
 
 use super::check;
@@ -49,24 +53,20 @@ use super::context::Context;
 use super::cut::Rings;
 use super::cut::ranks::Ranks;
 use super::cut::rumours::Rumours;
-use super::seat::{Report, Seat};
+use super::seat::Seat;
 use super::slot::FAST;
 use crate::Time;
 
+/// A member that is in an earlier view after so many times the silence after which it would be suspected does not hear enough.
+const PATIENCE_WITH_LATE: u32 = 3;
 /// Views that votes may be about; of more, the latest are kept.
 const MAX_VALUES: usize = 256;
-/// Votes about so many views that are not known here wait for them.
-const MAX_WAITING: usize = 256;
-/// Rumours of the next view that are kept until it is installed, in bytes.
-const MAX_EARLY_BYTES: usize = 4 << 20;
-/// What a message of them takes besides, about: one without rumours is not free.
-const EARLY_MESSAGE_BYTES: usize = 64;
-/// More edges than this no member has.
-const MAX_EDGES: usize = 256;
 
 /// What a member of a wide view keeps for it.
 #[derive(Debug)]
 pub(crate) struct Wide {
+    /// When this node installed the view.
+    began: Time,
     pub(crate) rumours: Rumours,
     neighbours: BTreeSet<Incarnation>,
     /// What this node has said of itself last.
@@ -120,6 +120,7 @@ impl Wide {
         let branches: BTreeSet<Incarnation> = branches.map(|rank| view.members[rank].incarnation).collect();
         let interval = cx.config.profile.batch * 2;
         Some(Self {
+            began: now,
             neighbours: neighbours.iter().copied().collect(),
             rumours: Rumours::new(view.members.len(), neighbours, &branches, interval, now),
             said: (0, Said::nothing(view)),
@@ -127,6 +128,12 @@ impl Wide {
             known: VecDeque::new(),
             waiting: BTreeMap::new(),
         })
+    }
+
+    /// Whether whoever is in an earlier view has had the time to follow: it is told of this one again and again, and does not hear that. Its
+    /// opinions, which are about a view that is over, do not say so.
+    pub(crate) fn should_be_known(&self, now: Time, suspect_after: Duration) -> bool {
+        now.since(self.began) >= suspect_after * PATIENCE_WITH_LATE && !planted!(WaitForWhoIsBehind)
     }
 
     pub(crate) fn is_neighbour(&self, member: Incarnation) -> bool {
@@ -338,317 +345,6 @@ impl Seat {
         }
     }
 
-    /// Rumours from a member.
-    pub(crate) fn handle_rumours(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        sender: Incarnation,
-        view: ViewId,
-        rumours: Vec<Rumour>,
-    ) {
-        if view > self.view.primary_id() {
-            if view == check::next_id(self.view.primary_id()) {
-                if self.early.view != Some(view) {
-                    self.early = Early {
-                        view: Some(view),
-                        ..Early::default()
-                    };
-                }
-                let bytes = rumours
-                    .iter()
-                    .map(|rumour| encode_to_vec(rumour).len())
-                    .sum::<usize>()
-                    + EARLY_MESSAGE_BYTES;
-                if self.early.bytes + bytes <= MAX_EARLY_BYTES {
-                    self.early.bytes += bytes;
-                    self.early.heard.push((sender, rumours));
-                }
-            }
-            self.pull_soon(cx, now, sender);
-        } else {
-            self.hear(cx, now, sender, view, rumours);
-        }
-    }
-
-    /// A member has a later view. In a wide one the decision is on its way to this node as well, most likely, and a whole view is
-    /// much to ask for.
-    pub(crate) fn pull_soon(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
-        if self.wide.is_none() {
-            self.pull(cx, now, from);
-        } else {
-            let at = now + cx.config.profile.batch * 8;
-            self.pull_at.get_or_insert((at, from));
-        }
-    }
-
-    pub(crate) fn pull_late(&mut self, cx: &mut Context, now: Time) {
-        if let Some((_, from)) = self.pull_at.take_if(|(at, _)| *at <= now) {
-            self.reach(cx, from);
-            self.pull(cx, now, from);
-        }
-    }
-
-    /// Rumours that came before the view that they are about.
-    pub(crate) fn hear_early(&mut self, cx: &mut Context, now: Time) {
-        if self.early.view > Some(self.view.primary_id()) {
-            return;
-        }
-        let early = std::mem::take(&mut self.early);
-        for (sender, rumours) in early.heard {
-            if let Some(view) = early.view {
-                self.hear(cx, now, sender, view, rumours);
-            }
-        }
-    }
-
-    /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member would tell: what is taken is passed on, and
-    /// more than a link carries would break it.
-    fn is_sound(&self, rumour: &Rumour) -> bool {
-        let most = self.view.members.len();
-        match rumour {
-            Rumour::Opinion { of, suspicions, .. } => {
-                self.view.contains(*of) && suspicions.len() <= MAX_EDGES
-            }
-            Rumour::Ask { by, change } => self.view.contains(*by) && check::change_fits(change),
-            Rumour::Prepare {
-                ballot,
-                proofs,
-                removing,
-            } => {
-                ballot.round > 0
-                    && self.view.contains(ballot.proposer)
-                    && proofs.len() <= most
-                    && removing.len() <= most
-            }
-            Rumour::Accept {
-                ballot,
-                change,
-                proofs,
-            } => {
-                ballot.round > 0
-                    && self.view.contains(ballot.proposer)
-                    && proofs.len() <= most
-                    && check::change_fits(change)
-            }
-            Rumour::Certificate(certificate) => {
-                self.view.contains(certificate.dead)
-                    && check::vote_is_sound(&certificate.vote)
-                    && check::certificate_fits(certificate)
-            }
-            Rumour::Tally { what, .. } => match what {
-                Ayes::Cast { .. } => true,
-                Ayes::Accepted { ballot } => ballot.round > 0 && self.view.contains(ballot.proposer),
-                Ayes::Promise {
-                    ballot,
-                    accepted_in,
-                    accepted,
-                } => {
-                    ballot.round > 0
-                        && self.view.contains(ballot.proposer)
-                        && accepted_in.is_some() == accepted.is_some()
-                        && *accepted_in < Some(*ballot)
-                }
-            },
-            Rumour::Value(change) => check::change_fits(change),
-            Rumour::Decided { .. } => true,
-        }
-    }
-
-    /// Rumours about a view count as long as it is the installed one, which each of them may end. Ranks, ballots and versions begin anew in
-    /// the next: counted there, a vote would be one that nobody has cast (R1).
-    fn hear(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        sender: Incarnation,
-        about: ViewId,
-        rumours: Vec<Rumour>,
-    ) {
-        let mut votes = Vec::new();
-        for rumour in rumours {
-            if self.is_over(cx, about) {
-                return;
-            }
-            if !self.is_sound(&rumour) {
-                continue;
-            }
-            if let Rumour::Decided { value } = rumour
-                && self.known_value(value).is_none()
-            {
-                // Not passed on: whoever is told can ask here for what it does not know only after it is installed. It was at the sender.
-                self.pull(cx, now, sender);
-                continue;
-            }
-            let Some(wide) = &mut self.wide else { return };
-            let Some(news) = wide.rumours.take(now, Some(sender), rumour) else {
-                continue;
-            };
-            match news {
-                Rumour::Tally { what, by } => votes.push((what, Ranks::from_wire(by))),
-                Rumour::Opinion { of, .. } if of == cx.me => {}
-                Rumour::Opinion {
-                    of,
-                    primary,
-                    leaving,
-                    wire_level,
-                    suspicions,
-                    ..
-                } => self.heard_of(cx, now, of, (primary, leaving, wire_level), &suspicions),
-                Rumour::Ask { by, change } => {
-                    if let Some(value) = check::apply(&self.view, *change) {
-                        self.know_value(value.clone());
-                        let value = Box::new(value);
-                        self.hand(cx, now, by, SlotMessage::Fast { value });
-                    }
-                }
-                Rumour::Accept {
-                    ballot,
-                    change,
-                    proofs,
-                } => {
-                    if let Some(value) = check::apply(&self.view, *change) {
-                        self.know_value(value.clone());
-                        let value = Box::new(value);
-                        let message = SlotMessage::Accept {
-                            ballot,
-                            value,
-                            proofs,
-                        };
-                        self.hand(cx, now, ballot.proposer, message);
-                    }
-                }
-                Rumour::Prepare {
-                    ballot,
-                    proofs,
-                    removing,
-                } => {
-                    let message = SlotMessage::Prepare {
-                        ballot,
-                        proofs,
-                        removing,
-                    };
-                    self.hand(cx, now, ballot.proposer, message);
-                }
-                Rumour::Value(change) => {
-                    if let Some(value) = check::apply(&self.view, *change) {
-                        self.know_value(value);
-                    }
-                }
-                Rumour::Certificate(certificate) => {
-                    self.certify(cx, now, certificate.dead, certificate.vote, false);
-                }
-                Rumour::Decided { value } => {
-                    if let Some(next) = self.known_value(value) {
-                        self.learn(cx, now, next, Some(sender));
-                    }
-                }
-            }
-        }
-        if !self.is_over(cx, about) {
-            self.count_votes(cx, now, votes);
-        }
-    }
-
-    fn is_over(&self, cx: &Context, view: ViewId) -> bool {
-        self.view.primary_id() != view || cx.fate.is_some()
-    }
-
-    fn hand(&mut self, cx: &mut Context, now: Time, from: Incarnation, message: SlotMessage) {
-        if self.view.contains(from) && from != cx.me && !self.leaving.is_departing() {
-            self.with_engine(cx, now, |engine, around| engine.handle(around, from, message));
-        }
-    }
-
-    /// The view with this digest, if votes may be for it.
-    fn known_value(&self, digest: ViewDigest) -> Option<NodeView> {
-        let shown = self.wide.as_ref().and_then(|wide| wide.values.get(&digest));
-        let shown = shown.map(|next| &**next);
-        shown.or_else(|| self.engine.value(digest)).cloned()
-    }
-
-    fn know_value(&mut self, value: NodeView) {
-        if let Some(wide) = &mut self.wide {
-            wide.learn_value(value);
-        }
-    }
-
-    /// Counts votes; those about a view that is not known here wait for it.
-    fn count_votes(&mut self, cx: &mut Context, now: Time, mut votes: Vec<(Ayes, Ranks)>) {
-        let about = self.view.primary_id();
-        let Some(wide) = &mut self.wide else { return };
-        votes.extend(std::mem::take(&mut wide.waiting));
-        for (what, by) in votes {
-            if self.is_over(cx, about) {
-                return;
-            }
-            let Some(wide) = &mut self.wide else { return };
-            let accepted = match what {
-                Ayes::Promise {
-                    accepted: Some(value),
-                    ..
-                } => match wide.values.get(&value) {
-                    Some(value) => Some(value.clone()),
-                    None => {
-                        if wide.waiting.len() < MAX_WAITING || wide.waiting.contains_key(&what) {
-                            wide.waiting.entry(what).or_default().merge(&by);
-                        }
-                        continue;
-                    }
-                },
-                _ => None,
-            };
-            let members = &self.view.members;
-            let voters: Vec<Incarnation> = by
-                .iter()
-                .filter_map(|rank| members.get(rank))
-                .map(|member| member.incarnation)
-                .collect();
-            if !self.leaving.is_departing() {
-                self.with_engine(cx, now, |engine, around| {
-                    engine.count(around, what, &voters, accepted.as_deref());
-                });
-            }
-        }
-    }
-
-    /// What a member says of itself, by a rumour.
-    pub(crate) fn heard_of(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        of: Incarnation,
-        (primary, leaving, wire_level): (bool, bool, u8),
-        suspicions: &[Suspicion],
-    ) {
-        let view = self.view.primary_id();
-        let known = self.reports.get(&of).copied();
-        let leaving = leaving || known.is_some_and(|report| report.leaving);
-        self.reports.insert(
-            of,
-            Report {
-                round: known.map_or(0, |report| report.round),
-                view,
-                primary,
-                leaving,
-                wire_level,
-            },
-        );
-        // Only of those whom it observes can it know anything, but for what its groups find.
-        let rank = self.view.rank(of);
-        let observes = |subject: Incarnation| {
-            let subject = self.view.rank(subject).unwrap_or(usize::MAX);
-            let mut observers = self.rings.observers(subject).iter();
-            observers.any(|by| Some(usize::from(*by)) == rank)
-        };
-        let edges: Vec<Suspicion> = suspicions
-            .iter()
-            .filter(|suspicion| suspicion.evidence == Evidence::FlushStalled || observes(suspicion.member))
-            .cloned()
-            .collect();
-        cx.detector.told(now, of, &edges);
-    }
-
     /// Neighbours that wait to leave stay until theirs know that they have left.
     pub(crate) fn confirm_to_leavers(&self, cx: &mut Context, next: &NodeView) {
         let Some(wide) = &self.wide else { return };
@@ -657,88 +353,6 @@ impl Seat {
         for leaver in wide.neighbours.iter().filter(leaves) {
             cx.send(*leaver, MembershipMessage::Confirm { lineage, view });
         }
-    }
-
-    /// Of whom this node has word, by rank; `None` while nobody doubts anybody, or in a narrow view. It hears its subjects, or doubts
-    /// them; of these it knows what they hear, and so on. Cut off, alone or with a part of the view, it hears nothing of what the others
-    /// have found, and without this it would believe for ever that the view goes on as it was.
-    ///
-    /// If they are too few to decide anything, those of them who have word of this node as well: some hear it, others hear these, and
-    /// so on. All who are connected so find the same, and gather with nobody who does not hear them.
-    ///
-    /// Of one whose observers are all lost nobody has word, and that is not its fault. Nor is a node cut off whose own losses are those that the
-    /// others have found as well: it would not know of that. It needs no word of those of whom nobody has said anything.
-    pub(crate) fn hear_of_others(&self, cx: &Context) -> Option<Vec<bool>> {
-        if self.wide.is_none() || !cx.detector.has_doubts() || planted!(CutOffBelieves) {
-            return None;
-        }
-        let members = &self.view.members;
-        let me = self.view.rank(cx.me)?;
-        let mut down: Vec<(usize, usize)> = Vec::new();
-        for (by, member) in members.iter().enumerate() {
-            let doubts = cx.detector.doubted_by(member.incarnation).into_iter();
-            down.extend(doubts.filter_map(|subject| Some((by, self.view.rank(subject)?))));
-        }
-        down.sort_unstable();
-        let hears = |by: usize, subject: usize| down.binary_search(&(by, subject)).is_err();
-        let mut lost = vec![false; members.len()];
-        for rank in self
-            .engine
-            .lost()
-            .into_iter()
-            .filter_map(|lost| self.view.rank(lost))
-        {
-            lost[rank] = true;
-        }
-        if down.iter().all(|(by, subject)| *by != me || lost[*subject]) {
-            let is_heard = |rank: usize| {
-                let mut observers = self.rings.observers(rank).iter().map(|by| usize::from(*by));
-                observers.any(|by| !lost[by] && hears(by, rank))
-            };
-            let stays = |rank: usize| rank == me || !lost[rank] || is_heard(rank);
-            return Some((0..members.len()).map(stays).collect());
-        }
-        let mut heard_of = vec![false; members.len()];
-        heard_of[me] = true;
-        let mut ask = vec![me];
-        while !ask.is_empty() {
-            while let Some(by) = ask.pop() {
-                for subject in self.rings.subjects(by) {
-                    if !heard_of[subject] && hears(by, subject) {
-                        heard_of[subject] = true;
-                        ask.push(subject);
-                    }
-                }
-            }
-            for rank in 0..members.len() {
-                let is_gone = |rank: usize| !heard_of[rank] && lost[rank];
-                let mut observers = self.rings.observers(rank).iter();
-                let excused = !heard_of[rank] && !lost[rank] && observers.all(|by| is_gone(usize::from(*by)));
-                if excused {
-                    heard_of[rank] = true;
-                    ask.push(rank);
-                }
-            }
-        }
-        let heard = members.iter().zip(&heard_of).filter(|(_, heard_of)| **heard_of);
-        if self
-            .engine
-            .could_decide(&heard.map(|(member, _)| member.incarnation).collect())
-        {
-            return Some(heard_of);
-        }
-        let mut connected = vec![false; members.len()];
-        connected[me] = true;
-        let mut tell = vec![me];
-        while let Some(subject) = tell.pop() {
-            for by in self.rings.observers(subject).iter().map(|by| usize::from(*by)) {
-                if heard_of[by] && !connected[by] && hears(by, subject) {
-                    connected[by] = true;
-                    tell.push(by);
-                }
-            }
-        }
-        Some(connected)
     }
 
     /// Sends the rumours that are due, or with `hurry` all for those that are told at once.

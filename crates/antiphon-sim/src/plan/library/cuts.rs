@@ -124,10 +124,14 @@ impl Story<'_> {
         if self.random.percent(50) {
             self.plan.transport = Transport::Datagram;
         }
-        let turn = self.ms(4_000, 20_000);
+        // Where one of them goes first, the others are seen to stay behind after three times the time for silence.
+        let turn = self.ms(10_000, 20_000);
         for round in 0..2 {
             let at = FORMED + 2 * turn * round;
-            self.at(at, Action::OneWay(others.clone(), faulty.clone()));
+            for slot in &faulty {
+                let apart = self.ms(0, 2_000);
+                self.at(at + apart, Action::OneWay(others.clone(), vec![*slot]));
+            }
             self.at(at + turn, Action::Heal);
         }
         self.plan.duration = FORMED + 4 * turn;
