@@ -195,8 +195,10 @@ impl Report {
             }
             for failed in &case.failures {
                 println!(
-                    "  {:<24} failed {} times: {}",
-                    failed.series, failed.times, failed.why
+                    "  {:<24} failed {}: {}",
+                    failed.series,
+                    times(failed.times),
+                    failed.why
                 );
             }
             if let Some(ratio) = self.peer_ratio(case) {
@@ -325,7 +327,7 @@ impl Report {
                 figures.extend(case.failures.iter().map(|failed| {
                     // A bar would end the cell.
                     let why = failed.why.replace('|', " ");
-                    format!("{} FAILED {} times: {why}", failed.series, failed.times)
+                    format!("{} FAILED {}: {why}", failed.series, times(failed.times))
                 }));
                 format!(
                     "| {date} | {} | {} | {} | {} | {version}; {} | {} | `{command}` |\n",
@@ -410,6 +412,14 @@ fn capital(text: &str) -> String {
         .next()
         .map(|first| first.to_uppercase().chain(letters).collect())
         .unwrap_or_default()
+}
+
+fn times(count: usize) -> String {
+    if count == 1 {
+        "once".to_owned()
+    } else {
+        format!("{count} times")
+    }
 }
 
 fn median(samples: &[f64]) -> f64 {
