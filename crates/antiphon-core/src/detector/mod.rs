@@ -61,10 +61,12 @@ pub(crate) const MOST_PATIENCE: u32 = 3;
 const REMEMBERED: u32 = 20;
 
 impl Watch {
-    /// How long it may be silent now.
-    fn patience(&self, now: Time, usual: Duration) -> Duration {
+    /// How long it may be silent since it was heard last. What it had paused by then decides: were it looked at with the clock, a
+    /// limit could grow while it is waited for.
+    fn patience(&self, usual: Duration) -> Duration {
         let remembered = usual * REMEMBERED;
-        let lately = self.pauses.iter().filter(|(_, at)| now.since(*at) < remembered);
+        let heard = self.last_heard;
+        let lately = self.pauses.iter().filter(|(_, at)| heard.since(*at) < remembered);
         let (longest, all) = lately.fold((Duration::ZERO, Duration::ZERO), |(longest, all), (pause, _)| {
             (longest.max(*pause), all + *pause)
         });
@@ -73,6 +75,11 @@ impl Watch {
             return usual;
         }
         (longest * 2).clamp(usual, usual * MOST_PATIENCE)
+    }
+
+    /// When it was silent for too long.
+    fn silent_at(&self, usual: Duration) -> Time {
+        self.last_heard + self.patience(usual)
     }
 
     /// It is heard after a silence.
@@ -310,7 +317,7 @@ impl Detector {
         let usual = self.suspect_after;
         let lost = |watch: &Watch| {
             let silent = now.since(watch.last_heard);
-            (silent >= watch.patience(now, usual) / 2).then_some(silent)
+            (silent >= watch.patience(usual) / 2).then_some(silent)
         };
         match self.watches.get(&peer).and_then(lost) {
             Some(silent) if !self.suspects(peer) => {
@@ -376,7 +383,7 @@ impl Detector {
                         .is_some_and(|trouble| now.since(trouble) >= self.suspect_after_loss);
                     let evidence = if lost {
                         Evidence::ConnectionLost
-                    } else if silent >= watch.patience(now, self.suspect_after) {
+                    } else if now >= watch.silent_at(self.suspect_after) {
                         Evidence::Silent {
                             for_ms: millis(silent),
                         }
@@ -398,7 +405,7 @@ impl Detector {
             Some(doubt) if doubt.evidence == Evidence::FlushStalled => doubt.since + self.stall_lapses,
             Some(_) => Time::from_micros(u64::MAX),
             None => {
-                let silent = watch.last_heard + watch.patience(watch.last_heard, self.suspect_after);
+                let silent = watch.silent_at(self.suspect_after);
                 watch
                     .trouble
                     .map_or(silent, |at| silent.min(at + self.suspect_after_loss))

@@ -96,6 +96,24 @@ fn whoever_is_silent_most_of_the_time_is_given_no_more_of_it() {
 }
 
 #[test]
+fn a_limit_that_is_waited_for_does_not_grow() {
+    let mut detector = detector();
+    let mut now = 0;
+    for silence in [1_400, 2_700, 4_400, 4_400, 4_400] {
+        run(&mut detector, now + 50, now + silence - 50);
+        now += silence;
+        detector.heard(at(now), PEER);
+    }
+    // It was silent for more than half of the time, and dies. While that is forgotten, what it paused for would count again.
+    let due = detector.next_deadline().unwrap();
+    assert_eq!(due, at(now + 1_500));
+    run(&mut detector, now + 50, now + 1_450);
+    assert!(!detector.suspects(PEER));
+    run(&mut detector, now + 1_500, now + 1_500);
+    assert!(detector.suspects(PEER), "when it said that it would look");
+}
+
+#[test]
 fn others_do_not_hurry_whoever_is_known_to_pause() {
     let mut detector = detector();
     run(&mut detector, 0, 1_400);

@@ -60,7 +60,7 @@ impl Seat {
         let same = known.map(|known| Report { round, ..known });
         self.reports.insert(sender, report);
         news |= same != Some(report);
-        news |= cx.detector.told(now, sender, &suspicions);
+        news |= self.hear_opinion(cx, now, sender, view, &suspicions);
         if cx.config.engine == EngineKind::Cut {
             let deaf = match &self.wide {
                 None => does_not_hear(cx.me, &suspicions),

@@ -150,7 +150,10 @@ impl Seat {
                 if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
                     return;
                 }
-                self.sought(cx, now, sender, &node.name, node.addr);
+                // Whoever asks to be admitted was answered a moment ago, mostly.
+                if self.view.contains(sender) || cx.may_answer(now, node.addr) {
+                    self.sought(cx, now, sender, &node.name, node.addr);
+                }
                 let coordinates = self.led_by(cx) == cx.me && self.is_primary();
                 if coordinates && !self.view.contains(sender) && !self.leaving.is_departing() {
                     let view = self.view.clone();

@@ -77,6 +77,8 @@ pub(crate) struct Seeking {
     seeks: u32,
     candidates: BTreeMap<SocketAddr, Candidate>,
     target: Option<Target>,
+    /// When it asked to be admitted last.
+    asked: Option<Time>,
     founding: Option<Founding>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
@@ -100,6 +102,7 @@ impl Seeking {
             seeks: 0,
             candidates: BTreeMap::new(),
             target: None,
+            asked: None,
             founding: founder.then(|| Founding::new(&cx.config)),
             remnant: None,
             rumour: None,
@@ -190,11 +193,12 @@ impl Seeking {
         {
             self.target = None;
         }
-        self.ask(cx);
+        self.ask(cx, now);
     }
 
-    fn ask(&self, cx: &mut Context) {
+    fn ask(&mut self, cx: &mut Context, now: Time) {
         if let Some(target) = &self.target {
+            self.asked = Some(now);
             let message = Discovery::Join {
                 node: cx.record(),
                 number: cx.past.as_ref().map_or(0, |past| past.number),
@@ -543,8 +547,17 @@ impl Seeking {
             heard: now,
         });
         cx.know_peer(coordinator, addr);
-        if news {
-            self.ask(cx);
+        if !news {
+            return;
+        }
+        // Two members may each name the other as the coordinator. Asking one at once because of what the other answered, this node would go back and
+        // forth between them as fast as the network does, once more with each answer to each of its questions.
+        let pause = cx.config.profile.retransmit / 4;
+        let lately = self.asked.is_some_and(|asked| now.since(asked) < pause);
+        if lately {
+            self.next_seek = self.next_seek.min(now + pause);
+        } else {
+            self.ask(cx, now);
         }
     }
 

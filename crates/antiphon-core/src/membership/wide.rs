@@ -328,6 +328,16 @@ impl Seat {
             .collect()
     }
 
+    /// Whether one member observes another.
+    pub(crate) fn observes(&self, by: Incarnation, subject: Incarnation) -> bool {
+        let Some(rank) = self.view.rank(by) else {
+            return false;
+        };
+        let subject = self.view.rank(subject).unwrap_or(usize::MAX);
+        let mut observers = self.rings.observers(subject).iter();
+        observers.any(|by| usize::from(*by) == rank)
+    }
+
     /// Whom a member observes.
     pub(crate) fn subjects(&self, member: Incarnation) -> Vec<Incarnation> {
         let rank = self.view.rank(member).unwrap_or(usize::MAX);

@@ -418,3 +418,36 @@ fn two_nodes_of_one_name_are_one() {
             .any(|(_, message)| matches!(message, SlotMessage::Accept { .. }))
     );
 }
+
+/// Each takes the other for the coordinator, and answers whatever it is asked.
+#[test]
+fn two_members_that_name_each_other_are_not_asked_by_turns_without_end() {
+    let mut one = expecting(2, &[1], false);
+    let here = |member: usize, leader: usize| Discovery::Here {
+        addr: addr(member),
+        standing: standing(),
+        coordinator: Incarnation(leader as u128 * 10),
+        coordinator_addr: addr(leader),
+    };
+    one.discover(30, here(3, 4));
+    let mut joins = 0;
+    for _ in 0..500 {
+        let said = std::mem::take(&mut one.said);
+        let asked = said.into_iter().filter_map(|effect| match effect {
+            Effect::Discovery {
+                to,
+                message: Discovery::Join { .. },
+            } => Some(to),
+            _ => None,
+        });
+        let asked: Vec<_> = asked.collect();
+        joins += asked.len();
+        for to in asked {
+            let (member, leader) = if to == addr(4) { (4, 3) } else { (3, 4) };
+            one.discover(member as u128 * 10, here(member, leader));
+        }
+        one.run_ms(20, &[]);
+    }
+    // Each is asked at most twice in a while that is not shorter than the pause between questions.
+    assert!((100..1_500).contains(&joins), "{joins} in ten seconds");
+}

@@ -328,6 +328,13 @@ impl Net {
         self.drain(to);
     }
 
+    /// The same with a heartbeat.
+    pub(super) fn beat(&mut self, node: usize, to: usize, heartbeat: Heartbeat) {
+        let (now, sender) = (self.now, self.host(node).me);
+        let membership = &mut self.hosts[to].as_mut().unwrap().membership;
+        membership.handle_heartbeat(now, sender, heartbeat, true);
+    }
+
     /// The bytes of the largest message that is on its way.
     pub(super) fn largest(&self) -> usize {
         let messages = self.links.values().flatten();

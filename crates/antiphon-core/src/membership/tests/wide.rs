@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Change, MembershipMessage, Rumour, WIRE_LEVEL};
+use antiphon_wire::membership::{Change, Heartbeat, MembershipMessage, Rumour, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
 use super::super::check;
@@ -450,5 +450,45 @@ fn a_peer_that_pulls_views_without_end_is_answered_once_in_a_while() {
         }
         assert_eq!(views(&net), 1);
         net.run_ms(60);
+    }
+}
+
+/// A path that was cut delivers heartbeats of a view before this one, in which their sender observed others.
+#[test]
+fn a_heartbeat_is_believed_of_those_alone_who_send_the_next_one_too() {
+    let mut net = formed(12);
+    let view = net.view(0).unwrap();
+    let me = |net: &Net, node: usize| net.host(node).me;
+    let says = |net: &Net, of: usize, view: ViewId| Heartbeat {
+        round: 1_000,
+        lineage: net.view(0).unwrap().lineage,
+        view,
+        primary: true,
+        leaving: false,
+        wire_level: WIRE_LEVEL,
+        suspicions: vec![Suspicion {
+            member: me(net, of),
+            evidence: Evidence::Silent { for_ms: 1_500 },
+            for_ms: 0,
+        }],
+        rumours: 0,
+    };
+    let doubted_by = |net: &Net, by: usize| net.host(0).membership.cx.detector.doubted_by(me(net, by));
+    let id = view.primary_id();
+    let before = ViewId {
+        counter: id.counter - 1,
+        ..id
+    };
+    let heard = net.subjects(0);
+    for by in 1..12 {
+        let observed = net.subjects(by);
+        let other = (0..12).find(|of| *of != by && !observed.contains(of)).unwrap();
+        for (of, view) in [(observed[0], before), (other, id)] {
+            net.beat(by, 0, says(&net, of, view));
+            assert_eq!(doubted_by(&net, by), [], "n{by} of n{of}");
+        }
+        net.beat(by, 0, says(&net, observed[0], id));
+        let believed = !doubted_by(&net, by).is_empty();
+        assert_eq!(believed, heard.contains(&by), "n{by}");
     }
 }

@@ -317,19 +317,37 @@ impl Seat {
                 wire_level,
             },
         );
-        // Only of those whom it observes can it know anything, but for what its groups find.
-        let rank = self.view.rank(of);
-        let observes = |subject: Incarnation| {
-            let subject = self.view.rank(subject).unwrap_or(usize::MAX);
-            let mut observers = self.rings.observers(subject).iter();
-            observers.any(|by| Some(usize::from(*by)) == rank)
-        };
-        let edges: Vec<Suspicion> = suspicions
-            .iter()
-            .filter(|suspicion| suspicion.evidence == Evidence::FlushStalled || observes(suspicion.member))
-            .cloned()
-            .collect();
+        let edges = self.edges_of(of, suspicions);
         cx.detector.told(now, of, &edges);
+    }
+
+    /// What of these a member can know by itself: only something of those whom it observes, but for what its groups find.
+    fn edges_of(&self, of: Incarnation, suspicions: &[Suspicion]) -> Vec<Suspicion> {
+        let suspicions = suspicions.iter();
+        let known = suspicions.filter(|suspicion| {
+            suspicion.evidence == Evidence::FlushStalled || self.observes(of, suspicion.member)
+        });
+        known.cloned().collect()
+    }
+
+    /// What a heartbeat from this view or another says of others. True if it changed whom its sender accuses.
+    ///
+    /// In a wide view it is a repetition of what rumours have told, for those who hear the sender all the time: its opinion is lost here when it is heard
+    /// again after a silence. Of anybody else a heartbeat is the last one perhaps, or was held up and is of a view before this one, in
+    /// which it still was observed by its sender; nothing would take back what it says.
+    pub(crate) fn hear_opinion(
+        &self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        view: ViewId,
+        suspicions: &[Suspicion],
+    ) -> bool {
+        if self.wide.is_none() {
+            return cx.detector.told(now, sender, suspicions);
+        }
+        let repeats = view == self.view.primary_id() && self.observes(cx.me, sender);
+        repeats && cx.detector.told(now, sender, &self.edges_of(sender, suspicions))
     }
 
     /// Of whom this node has word, by rank; `None` while nobody doubts anybody, or in a narrow view. It hears its subjects, or doubts
