@@ -31,6 +31,9 @@ const GATHER_PER_MEMBER: Duration = Duration::from_millis(1);
 /// A view that has stood for so many times that is at rest: who joins then is not one of many, as far as anyone can know.
 const CALM: u32 = 4;
 
+/// Objections, and that there are none, count for so many times the patience with a ballot.
+const ANSWERS_COUNT: u32 = 2;
+
 /// A view whose votes name what changes loses at most so many members: they, and nothing else, always fit.
 const MAX_DEPARTED: usize = 700;
 
@@ -70,8 +73,9 @@ pub(crate) struct Coordinator {
     votes: Votes,
     /// Whether those who join are asked in the fast ballot: in a wide view nobody speaks to them before they are in.
     joiners_cast: bool,
-    /// Whom the current ballot said it would remove against possible objections.
+    /// Whom the current ballot said it would remove against possible objections, and until when the answers to that count.
     announced: BTreeSet<Incarnation>,
+    announced_until: Time,
     /// Members that someone hears well: left out of the wish until then.
     objections: BTreeMap<Incarnation, Time>,
     /// When the ballot under way is given up for a higher one.
@@ -100,6 +104,7 @@ impl Coordinator {
             votes: Votes::Whole,
             joiners_cast: true,
             announced: BTreeSet::new(),
+            announced_until: Time::ZERO,
             objections: BTreeMap::new(),
             retry: None,
             wake: None,
@@ -407,8 +412,12 @@ impl Coordinator {
 
     /// Phase 1 left the choice free.
     fn choose(&mut self, around: &mut Surroundings<'_>) {
-        let announced = self.announced.clone();
-        if let Some((value, _)) = self.desired(Some(&announced)) {
+        // A ballot may be free for long, if those objected to were all that was wished for. Whoever was not heard by anybody then may be heard
+        // well by now: that is asked anew.
+        if around.now >= self.announced_until {
+            self.announced.clear();
+        }
+        if let Some((value, _)) = self.desired(Some(&self.announced)) {
             let step = self.slot.choose(value);
             self.perform(around, step);
         } else if self.desired(None).is_some() {
@@ -579,7 +588,8 @@ impl Coordinator {
             return;
         }
         for member in hears.iter().filter(|member| self.announced.contains(member)) {
-            self.objections.insert(*member, around.now + self.patience * 2);
+            self.objections
+                .insert(*member, around.now + self.patience * ANSWERS_COUNT);
         }
         if promised.is_some() {
             let pause = self.outbid_pause + random_part(around, self.outbid_pause * 2);
@@ -596,6 +606,7 @@ impl Coordinator {
                 self.retry = Some(around.now + self.patience + random_part(around, self.patience));
                 if let Ok(accepted) = self.slot.on_prepare(ballot, &used) {
                     self.effects.push_back(EngineEffect::Voted);
+                    self.announced_until = around.now + self.patience * ANSWERS_COUNT;
                     let removing = self.announced.iter().copied().collect();
                     self.broadcast(
                         &[],

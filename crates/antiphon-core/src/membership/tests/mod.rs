@@ -13,6 +13,7 @@ mod hints_coordinator;
 #[path = "hints.rs"]
 mod hints_cut;
 mod net;
+mod objections;
 #[path = "recovery.rs"]
 mod recovery_coordinator;
 #[path = "recovery.rs"]

@@ -1,0 +1,142 @@
+//! One leader of the coordinator engine, and what others answer to its ballots.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_wire::membership::{Ballot, SlotMessage};
+use antiphon_wire::{Cause, Departure, Incarnation, NodeView};
+
+use super::super::coordinator::Coordinator;
+use super::super::engine::{EngineEffect, Surroundings, Wish};
+use super::super::testing::view_of;
+use crate::random::Random;
+use crate::{Profile, Time};
+
+struct Leader {
+    now: Time,
+    random: Random,
+    view: NodeView,
+    engine: Coordinator,
+}
+
+impl Leader {
+    /// The most senior of so many.
+    fn of(count: usize) -> Self {
+        let view = view_of(count);
+        let me = view.members[0].incarnation;
+        Self {
+            now: Time::ZERO,
+            random: Random::new([1, 2, 3, 4]),
+            engine: Coordinator::new(me, Arc::new(view.clone()), &Profile::lan()),
+            view,
+        }
+    }
+
+    fn member(&self, rank: usize) -> Incarnation {
+        self.view.members[rank].incarnation
+    }
+
+    fn with(&mut self, action: impl FnOnce(&mut Coordinator, &mut Surroundings<'_>)) -> Vec<SlotMessage> {
+        let all = self
+            .view
+            .members
+            .iter()
+            .map(|member| member.incarnation)
+            .collect();
+        let mut around = Surroundings {
+            now: self.now,
+            random: &mut self.random,
+            objects: &|_| false,
+            reachable: &all,
+            suspects: &BTreeSet::new(),
+            edge_down_since: &|_, _| None,
+            primary: true,
+        };
+        action(&mut self.engine, &mut around);
+        let effects = std::iter::from_fn(|| self.engine.poll_effect());
+        let said = effects.filter_map(|effect| match effect {
+            EngineEffect::Broadcast { message, .. } | EngineEffect::Send { message, .. } => Some(message),
+            _ => None,
+        });
+        said.collect()
+    }
+
+    /// It wishes for this long that these were removed, if anybody.
+    fn wishes(&mut self, ms: u64, ranks: &[usize]) -> Vec<SlotMessage> {
+        let remove = ranks.iter().map(|rank| Departure {
+            member: self.view.members[*rank].clone(),
+            cause: Cause::Crashed,
+            accusers: Vec::new(),
+        });
+        let wish = (!ranks.is_empty()).then(|| Wish {
+            remove: remove.collect(),
+            objectionable: ranks.iter().map(|rank| self.member(*rank)).collect(),
+            join: Vec::new(),
+            renew: false,
+            wire_level: 1,
+            number: 0,
+        });
+        let mut said = Vec::new();
+        for _ in 0..ms.div_ceil(10) {
+            self.now = self.now + Duration::from_millis(10);
+            let wish = wish.clone();
+            said.extend(self.with(|engine, around| engine.pursue(around, wish)));
+        }
+        said
+    }
+
+    fn hears(&mut self, rank: usize, message: SlotMessage) -> Vec<SlotMessage> {
+        let from = self.member(rank);
+        self.with(|engine, around| engine.handle(around, from, message))
+    }
+}
+
+fn prepared(said: &[SlotMessage]) -> Option<(Ballot, &[Incarnation])> {
+    said.iter().find_map(|message| match message {
+        SlotMessage::Prepare { ballot, removing, .. } => Some((*ballot, removing.as_slice())),
+        _ => None,
+    })
+}
+
+/// All who were asked about a partition have objected, or had nothing to say. Long after, somebody else is not heard.
+#[test]
+fn that_nobody_objected_a_while_ago_does_not_count() {
+    let mut leader = Leader::of(6);
+    let said = leader.wishes(100, &[1, 2, 3]);
+    let (ballot, removing) = prepared(&said).expect("it asks");
+    assert_eq!(removing.len(), 3);
+    let promise = SlotMessage::Promise {
+        ballot,
+        accepted: None,
+    };
+    let objects = SlotMessage::Nack {
+        ballot,
+        promised: None,
+        hears: vec![leader.member(1), leader.member(2), leader.member(3)],
+    };
+    leader.hears(1, objects);
+    leader.hears(4, promise.clone());
+    // With itself, the most senior, they are a quorum: the ballot is free, and nothing is left to propose.
+    assert_eq!(leader.hears(5, promise), []);
+    leader.wishes(5_000, &[]);
+    let said = leader.wishes(100, &[3]);
+    let (higher, removing) = prepared(&said).expect("it asks anew");
+    assert!(higher > ballot);
+    assert_eq!(removing, [leader.member(3)]);
+}
+
+#[test]
+fn who_was_announced_a_moment_ago_is_removed_when_a_quorum_has_promised() {
+    let mut leader = Leader::of(6);
+    let said = leader.wishes(100, &[3]);
+    let (ballot, _) = prepared(&said).expect("it asks");
+    let promise = SlotMessage::Promise {
+        ballot,
+        accepted: None,
+    };
+    leader.hears(4, promise.clone());
+    let said = leader.hears(5, promise);
+    let removes = |message: &SlotMessage| matches!(message, SlotMessage::Accept { value, .. } if value.departed.len() == 1);
+    assert!(said.iter().any(removes), "{said:?}");
+}
