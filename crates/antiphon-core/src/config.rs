@@ -46,6 +46,9 @@ pub struct Config {
     /// two that are not neighbours.
     #[doc(hidden)]
     pub rings: usize,
+    /// Whether this node believes in its view only for as long as a quorum answers it: a member that was cut off or stopped delivers nothing
+    /// any more when the others may have removed it. All nodes hold their votes back for each other, whatever this one does.
+    pub primary_lease: bool,
     /// Timing.
     pub profile: Profile,
     /// The cluster key; `None` is the plain mode: frames carry a checksum, anyone can forge them.
@@ -78,6 +81,7 @@ impl Config {
             policy: Policy::Majority,
             engine: EngineKind::Coordinator,
             rings: 10,
+            primary_lease: true,
             profile: Profile::lan(),
             key: None,
             witness: false,
@@ -89,6 +93,12 @@ impl Config {
 }
 
 impl Config {
+    /// For how long this node believes in its view after a quorum answered it (R7); `None` if for as long as it hears nothing else.
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        self.primary_lease
+            .then(|| crate::membership::usual_lease(&self.profile))
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         validate_name("cluster", &self.cluster)?;
         validate_name("name", &self.name)?;

@@ -47,6 +47,13 @@ pub enum Event {
         /// Why, and who said so.
         cause: String,
     },
+    /// This node believes in its primary view, or does not for now: no quorum of it has answered for so long that the others may have gone on without
+    /// this node ([`Config::primary_lease`](crate::Config::primary_lease)). Each incarnation begins without, and is told a moment after its first view that
+    /// it has it. Without it nothing is delivered, and what is sent waits. No view changes by it.
+    Lease {
+        /// Whether it believes.
+        held: bool,
+    },
     /// A link to a peer with several addresses went up or down, or another one is used now. No view changes by it.
     Link {
         /// The peer's links as they are now.

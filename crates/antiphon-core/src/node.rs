@@ -18,6 +18,7 @@
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was accepted, and only
 //!   then the cluster.
 
+mod gate;
 mod holdback;
 mod incoming;
 mod operator;
@@ -48,6 +49,7 @@ use crate::{
     LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket,
     Time, WhyReport,
 };
+use gate::Gate;
 use holdback::Holdback;
 
 /// One node of a cluster. See the crate's page for the contract.
@@ -66,6 +68,7 @@ pub struct Node {
     membership: Membership,
     groups: Groups,
     holdback: Holdback,
+    gate: Gate,
     enquiries: Pace,
     /// The records of this step, by destination, that have no frame yet.
     records: BTreeMap<SocketAddr, Vec<Record>>,
@@ -139,6 +142,7 @@ impl Node {
             membership: Membership::new(config.clone(), random, now),
             groups: Groups::new(config.profile.clone(), group_random),
             holdback: Holdback::default(),
+            gate: Gate::default(),
             enquiries: Pace::default(),
             records: BTreeMap::new(),
             relayed: BTreeMap::new(),
@@ -247,7 +251,7 @@ impl Node {
         }
         self.membership.handle_timeout(now);
         self.forgive(now);
-        self.perform_views(now);
+        self.follow_lease(now);
         self.groups.handle_timeout(now);
         self.links.handle_timeout(now);
         self.routes.handle_timeout(now);
@@ -303,6 +307,9 @@ impl Node {
         scope: Option<u32>,
         payload: &[u8],
     ) -> Result<Ticket, SendError> {
+        if !self.gate.may_send(group) {
+            return Err(SendError::Full);
+        }
         let ticket = self.groups.send_at(now, group, level, scope, payload)?;
         self.touch(now);
         Ok(ticket)
@@ -338,6 +345,9 @@ impl Node {
         first: Ticket,
         block: Block,
     ) -> Result<(), SendError> {
+        if !self.gate.may_send(group) {
+            return Err(SendError::Full);
+        }
         self.groups.send_block(now, group, first, block)?;
         self.touch(now);
         Ok(())
@@ -462,6 +472,12 @@ impl Node {
         &self.groups
     }
 
+    /// Until when this node may deliver, by its lease (R7); `None` if without end. What it has given away by then and the application has not taken, a driver
+    /// keeps back until it may again.
+    pub fn delivers_until(&self) -> Option<Time> {
+        self.membership.believes_until()
+    }
+
     /// What was dropped so far.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -482,6 +498,14 @@ impl Node {
             self.membership.awake(now);
             self.forgive(now);
         }
+        self.follow_lease(now);
+    }
+
+    /// R7: whether this node may deliver is asked before and after whatever happens to it. What was held back goes first.
+    fn follow_lease(&mut self, now: Time) {
+        let may_deliver = self.membership.may_deliver(now);
+        self.perform_views(now);
+        self.gate.set(may_deliver, &mut self.events);
     }
 
     /// G37: what this node missed by itself, it counts against nobody: not as a dead path, and not as a flush that does not go on.
@@ -500,7 +524,7 @@ impl Node {
     fn touch(&mut self, now: Time) {
         self.membership.awake(now);
         self.forgive(now);
-        self.perform_views(now);
+        self.follow_lease(now);
         self.unsettled = Some(now);
     }
 
@@ -586,6 +610,7 @@ impl Node {
             membership::Effect::Installed(view) => self.install(now, view),
             membership::Effect::Event(event) => self.events.push_back(event),
             membership::Effect::Stopped => {
+                self.gate.end(&mut self.events);
                 self.links.acknowledge_now(now, None);
                 self.flush_frames(now);
                 self.phase = Phase::Stopped;
@@ -606,8 +631,17 @@ impl Node {
         self.relayed.clear();
         self.air = Air::default();
         self.holdback = Holdback::default();
+        self.gate.end(&mut self.events);
         self.events.push_back(Event::Incarnation(me));
         self.groups.handle_new_incarnation(now, me, cause);
+        self.consume_dropped(now);
+    }
+
+    /// What is not delivered any more takes no memory of the application's.
+    fn consume_dropped(&mut self, now: Time) {
+        for (group, messages) in self.gate.take_dropped() {
+            self.groups.consumed(now, group, messages);
+        }
     }
 
     fn install(&mut self, now: Time, view: Arc<NodeView>) {
@@ -714,7 +748,10 @@ impl Node {
                 self.cast(&to, &records);
             }
             group::Effect::Accuse { peer, evidence } => self.membership.accuse(now, peer, evidence),
-            group::Effect::Event(handle, event) => self.events.push_back(Event::Group(handle, event)),
+            group::Effect::Event(handle, event) => {
+                self.gate.pass(handle, event, &mut self.events);
+                self.consume_dropped(now);
+            }
         }
     }
 

@@ -113,6 +113,18 @@ bugs! {
     OverrideInLineage,
     /// A recovery is done although the node is in a primary view (R11).
     OverridePrimary,
+    /// A member believes in its view until it hears that it was removed (R7).
+    BelieveForever,
+    /// A member votes another one out although that may still believe, by its answer (R7).
+    VoteWhileAnswered,
+    /// A member that voted in a slot still answers, itself too (R7).
+    AnswerAfterVote,
+    /// A view that was just installed votes members out that may believe in the one before (R7).
+    VoteAtOnceInANewView,
+    /// A leader counts without the dead at once, though they may have answered a moment before (R7).
+    CountLateDead,
+    /// What was held back without a lease is delivered all the same (R7).
+    DeliverWithoutLease,
     /// A view is decided without a quorum of its own members (R3).
     SkipJointQuorum,
     /// What a process leaves to its witness does not show what it voted (R10).

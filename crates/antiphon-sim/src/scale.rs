@@ -317,6 +317,7 @@ fn plan(scale: &Scale) -> Plan {
         prompt: None,
         membership: scale.engine,
         rings: 10,
+        drift_ppm: 200,
         witness: None,
         trail: false,
         profile,

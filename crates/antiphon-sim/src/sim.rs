@@ -63,6 +63,7 @@ impl Sim {
             prompt: None,
             membership: antiphon_core::EngineKind::Coordinator,
             rings: 10,
+            drift_ppm: 200,
             witness: None,
             trail: true,
             profile: Profile::lan(),

@@ -115,6 +115,8 @@ fn show(what: &Seen) -> String {
             format!("link {number} to {peer}: {cause:?}; now {up:?}, uses {in_use}")
         }
         Seen::Starved(missed) => format!("says that it did not run for {} ms", missed / 1000),
+        Seen::Lease(true) => "believes in its view".to_owned(),
+        Seen::Lease(false) => "DOES NOT BELIEVE in its view".to_owned(),
         Seen::Path(path) => {
             let (peer, via) = (path.peer.short(), path.sends_through.map(|via| via.short()));
             format!("sends to {peer} through {via:?}: {path:?}")

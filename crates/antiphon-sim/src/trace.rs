@@ -49,6 +49,8 @@ pub struct Trace {
     pub prompt: Option<Micros>,
     /// The nodes' heartbeat.
     pub heartbeat: Micros,
+    /// The largest view whose members are all neighbours.
+    pub narrow: usize,
     /// The frames that were sent to be handed on, in order.
     pub hops: Vec<Hop>,
     /// The frames inside of others, on their way through another node, in order.
@@ -225,6 +227,8 @@ pub enum Seen {
     },
     /// [`antiphon_core::Event::Starved`]: how long it did not run.
     Starved(Micros),
+    /// [`antiphon_core::Event::Lease`]: whether it believes in its view.
+    Lease(bool),
     /// [`antiphon_core::Event::Path`].
     Path(PeerPath),
     /// [`antiphon_core::Event::Multicast`].

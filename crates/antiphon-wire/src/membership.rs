@@ -476,6 +476,25 @@ wire_struct! {
         pub suspicions: Vec<Suspicion>,
         /// Engine `cut`, in large views: a sum over all rumours known. An observer that has another one tells the sender all.
         pub rumours: u32,
+        /// What the two need of each other to believe in their view.
+        pub lease: LeaseNote,
+    }
+}
+
+wire_struct! {
+    /// What a heartbeat says of leases: how long its sender believes an answer, and which heartbeat it answers.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct LeaseNote {
+        /// For how long the sender believes in its view after a heartbeat that a quorum answered, in milliseconds; 0 if without end.
+        pub length_ms: u32,
+        /// The `round` of the last heartbeat of the receiver that the sender has noted in the same view; 0 if none.
+        pub answers: u64,
+        /// Whether the sender does not believe now, and wants an answer at once.
+        pub asks: bool,
+        /// Whether the sender has voted for a view after this one, and so answers nobody.
+        pub voted: bool,
+        /// Members that the sender is about to have removed: whoever takes it for the leader does not answer them either.
+        pub withheld: Vec<Incarnation>,
     }
 }
 

@@ -75,6 +75,13 @@ pub enum ClusterEvent {
         /// In so much time.
         within: Duration,
     },
+    /// This node believes in its primary view, or does not for now: no majority of it has answered for so long that the others may have gone on without
+    /// this node. Each incarnation begins without, and is told a moment after its first view that it has it. Without it groups deliver nothing, and what
+    /// is sent waits; no view changes by it. `View` alone says who decided: a node is in charge only with a primary view *and* this.
+    Lease {
+        /// Whether it believes.
+        held: bool,
+    },
     /// The direct path to a member is dead, and what this node sends to it goes through another one, or through yet another one; or it
     /// goes directly again. No view changes by it.
     Path {

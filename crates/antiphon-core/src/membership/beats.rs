@@ -2,7 +2,7 @@
 
 use antiphon_wire::Evidence;
 use antiphon_wire::Incarnation;
-use antiphon_wire::membership::{Heartbeat, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
 
 use super::Effect;
 use super::context::Context;
@@ -46,6 +46,7 @@ impl Seat {
             suspicions,
             rumours,
             round,
+            lease,
             ..
         } = heartbeat;
         // Wanting to leave is not taken back.
@@ -76,6 +77,7 @@ impl Seat {
             }
         }
         self.leaving.confirmed(sender, view);
+        self.hear_lease(cx, now, sender, (round, view), &lease);
         if view > self.view.primary_id() {
             self.pull_soon(cx, now, sender);
         } else if let Some(wide) = self.wide.as_mut().filter(|_| view == self.view.primary_id()) {
@@ -99,16 +101,8 @@ impl Seat {
         self.opine(cx, now);
         self.next_heartbeat = now + cx.config.profile.heartbeat;
         cx.beats += 1;
-        let heartbeat = Heartbeat {
-            round: cx.beats,
-            lineage: self.view.lineage,
-            view: self.view.primary_id(),
-            primary: self.is_primary(),
-            leaving: self.leaving.is_wanted(),
-            wire_level: WIRE_LEVEL,
-            suspicions: cx.detector.opinion(now),
-            rumours: self.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
-        };
+        self.lease.send(now, cx.beats);
+        let heartbeat = self.heartbeat(cx, now);
         let observers: Option<Vec<Incarnation>> = self.wide.as_ref().map(|_| self.observers(cx.me));
         let hears = |member: Incarnation| {
             observers
@@ -122,12 +116,50 @@ impl Seat {
             .filter(|member| member.incarnation != cx.me && hears(member.incarnation))
         {
             if !self.engine.is_certified(member.incarnation) {
+                let mut heartbeat = heartbeat.clone();
+                heartbeat.lease.answers = self.lease.answer_to(member.incarnation, self.view.primary_id());
                 let effect = Effect::Heartbeat {
                     to: member.incarnation,
-                    heartbeat: heartbeat.clone(),
+                    heartbeat,
                 };
                 cx.effects.push_back(effect);
             }
+        }
+    }
+
+    /// The last heartbeat once more, as it is now, to a member that wants to hear at once. It has the same number, or others would miss one.
+    pub(crate) fn beat_to(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
+        let mut heartbeat = self.heartbeat(cx, now);
+        heartbeat.lease.answers = self.lease.answer_to(member, self.view.primary_id());
+        let effect = Effect::Heartbeat {
+            to: member,
+            heartbeat,
+        };
+        cx.effects.push_back(effect);
+    }
+
+    /// What this node says of itself to everybody.
+    fn heartbeat(&self, cx: &Context, now: Time) -> Heartbeat {
+        let length = self.lease.length().as_millis();
+        Heartbeat {
+            round: cx.beats,
+            lineage: self.view.lineage,
+            view: self.view.primary_id(),
+            primary: self.is_primary(),
+            leaving: self.leaving.is_wanted(),
+            wire_level: WIRE_LEVEL,
+            suspicions: cx.detector.opinion(now),
+            rumours: self.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
+            lease: match self.wide {
+                Some(_) => LeaseNote::default(),
+                None => LeaseNote {
+                    length_ms: u32::try_from(length).unwrap_or(u32::MAX),
+                    answers: 0,
+                    asks: self.is_primary() && !self.believes(now),
+                    voted: self.lease.has_voted(),
+                    withheld: self.withholds(now),
+                },
+            },
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use antiphon_wire::membership::{
     AcceptedValue, Ballot, Change, Proof, SlotMessage, VoteState, Voted, VotedIn,
 };
-use antiphon_wire::{Departure, Incarnation, NodeView, NodeViewId};
+use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView, NodeViewId};
 
 use super::check;
 use super::engine::{EngineEffect, Surroundings, Wish};
@@ -82,7 +82,20 @@ pub(crate) struct Coordinator {
     retry: Option<Time>,
     /// When to look at the wish again.
     wake: Option<Time>,
+    /// A proposal to accept as soon as that may be (R7).
+    deferred: Option<Deferred>,
+    /// What is decided as soon as the dead may be left out of the count (R7).
+    late: Option<(Time, Ballot, NodeView)>,
     effects: VecDeque<EngineEffect>,
+}
+
+/// A proposal that removes a member who may believe in its view for a while yet.
+#[derive(Debug)]
+struct Deferred {
+    until: Time,
+    ballot: Ballot,
+    value: NodeView,
+    used: Vec<Used<Incarnation>>,
 }
 
 impl Coordinator {
@@ -108,6 +121,8 @@ impl Coordinator {
             objections: BTreeMap::new(),
             retry: None,
             wake: None,
+            deferred: None,
+            late: None,
             effects: VecDeque::new(),
         }
     }
@@ -202,6 +217,7 @@ impl Coordinator {
     pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
         let now = around.now;
         let began = *self.began.get_or_insert(now);
+        self.resume(around);
         let Some(wish) = wish else {
             self.wish = None;
             self.wake = None;
@@ -243,6 +259,79 @@ impl Coordinator {
             Proposal::Preparing { .. } | Proposal::Accepting { .. } => self.retry,
             Proposal::Decided { .. } => None,
         };
+        if let (Some(released), Some(wake)) = (self.withhold_wished(around), self.wake) {
+            self.wake = Some(wake.min(released));
+        }
+    }
+
+    /// What this node may vote for, or decide, by now.
+    fn resume(&mut self, around: &mut Surroundings<'_>) {
+        if let Some(deferred) = self.deferred.take_if(|deferred| deferred.until <= around.now) {
+            if deferred.ballot.proposer == self.me {
+                self.accept_own(around, deferred.ballot, deferred.value, &deferred.used);
+            } else {
+                self.on_accept(around, deferred.ballot, deferred.value, &deferred.used);
+            }
+        }
+        if let Some((_, ballot, value)) = self.late.take_if(|(until, ..)| *until <= around.now) {
+            self.decided(ballot, value, true);
+        }
+    }
+
+    /// R7: until when this node may not vote for that these depart, if it may not: one of them may believe in its view that long. Not one that is
+    /// proven dead, by the knowledge of this node or of whoever proposes it, nor one that leaves.
+    pub(crate) fn held(
+        &self,
+        around: &Surroundings<'_>,
+        departed: &[Departure],
+        used: &[Used<Incarnation>],
+    ) -> Option<Time> {
+        let waits = |departure: &Departure| {
+            self.is_unproven(departure, used)
+                .then(|| (around.held)(departure.member.incarnation))
+                .flatten()
+        };
+        departed.iter().filter_map(waits).max()
+    }
+
+    fn is_unproven(&self, departure: &Departure, used: &[Used<Incarnation>]) -> bool {
+        let who = departure.member.incarnation;
+        let proof = |accusation: &antiphon_wire::Accusation| accusation.evidence == Evidence::ProofOfDeath;
+        !matches!(departure.cause, Cause::Left)
+            && who != self.me
+            && !self.is_certified(who)
+            && !used.iter().any(|(dead, _)| *dead == who)
+            && !departure.accusers.iter().any(proof)
+    }
+
+    /// The same, and from now on these are not answered.
+    pub(crate) fn withhold(&mut self, around: &Surroundings<'_>, departed: &[Departure]) -> Option<Time> {
+        let until = self.held(around, departed, &[])?;
+        let from = departed
+            .iter()
+            .filter(|departure| self.is_unproven(departure, &[]));
+        let from = from.map(|departure| departure.member.incarnation).collect();
+        self.effects.push_back(EngineEffect::Withhold { from });
+        Some(until)
+    }
+
+    /// Whom this node would remove, and nobody may object to, is not answered any more. Until when the first of those wished for is held.
+    fn withhold_wished(&mut self, around: &Surroundings<'_>) -> Option<Time> {
+        let (_, wish) = self.wish.as_ref()?;
+        let held: Vec<Departure> = wish
+            .remove
+            .iter()
+            .filter(|departure| self.held(around, std::slice::from_ref(departure), &[]).is_some())
+            .cloned()
+            .collect();
+        let first = held
+            .iter()
+            .filter_map(|departure| (around.held)(departure.member.incarnation));
+        let first = first.min();
+        let settled = |departure: &&Departure| !wish.objectionable.contains(&departure.member.incarnation);
+        let settled: Vec<Departure> = held.iter().filter(settled).cloned().collect();
+        self.withhold(around, &settled);
+        first
     }
 
     /// Whether what is wished for is that somebody joins, and nothing else.
@@ -268,7 +357,7 @@ impl Coordinator {
     /// Opens round 0 or prepares a higher ballot, if there is something to propose.
     fn start(&mut self, around: &mut Surroundings<'_>) {
         let stalled = !matches!(self.slot.proposal(), Proposal::Idle) || self.has_cast();
-        let Some((value, announced)) = self.desired(None) else {
+        let Some((value, announced)) = self.desired(around, None) else {
             // Everything wished for was objected to; but a value may be under way, and it must come to its end.
             if stalled {
                 self.announced = BTreeSet::new();
@@ -417,18 +506,28 @@ impl Coordinator {
         if around.now >= self.announced_until {
             self.announced.clear();
         }
-        if let Some((value, _)) = self.desired(Some(&self.announced)) {
+        if let Some((value, _)) = self.desired(around, Some(&self.announced)) {
             let step = self.slot.choose(value);
             self.perform(around, step);
-        } else if self.desired(None).is_some() {
+        } else if self.desired(around, None).is_some() {
             // What is wished for now was not announced to the acceptors in phase 1.
             self.start(around);
         }
     }
 
     /// The wish as a view, and whom it removes against possible objections: all, or only those announced.
-    fn desired(&self, only: Option<&BTreeSet<Incarnation>>) -> Option<(NodeView, BTreeSet<Incarnation>)> {
+    fn desired(
+        &self,
+        around: &Surroundings<'_>,
+        only: Option<&BTreeSet<Incarnation>>,
+    ) -> Option<(NodeView, BTreeSet<Incarnation>)> {
         let (_, wish) = self.wish.as_ref()?;
+        // R7: who may believe in its view for a while goes later. A proof that is young may be younger than an answer of the dead.
+        let may_vote = |departure: &&Departure| {
+            let departure = std::slice::from_ref(*departure);
+            let counted = around.counts_dead_from.is_none() || !self.is_unproven(&departure[0], &[]);
+            counted && self.held(around, departure, &[]).is_none()
+        };
         let may_remove = |member: &Incarnation| {
             !wish.objectionable.contains(member)
                 || (!self.objections.contains_key(member) && only.is_none_or(|only| only.contains(member)))
@@ -437,6 +536,7 @@ impl Coordinator {
             .remove
             .iter()
             .filter(|departure| may_remove(&departure.member.incarnation))
+            .filter(may_vote)
             .cloned()
             .collect();
         let announced = remove
@@ -466,7 +566,7 @@ impl Coordinator {
                 value,
                 proofs,
             } if ballot.proposer == from => {
-                self.on_accept(ballot, *value, &used(&proofs));
+                self.on_accept(around, ballot, *value, &used(&proofs));
             }
             SlotMessage::Promise { ballot, accepted } => {
                 let told = accepted.as_ref().map(|accepted| from_wire(&self.view, accepted));
@@ -531,8 +631,17 @@ impl Coordinator {
         self.vote(ballot.proposer, message);
     }
 
-    fn on_accept(&mut self, ballot: Ballot, value: NodeView, used: &[Used<Incarnation>]) {
+    fn on_accept(
+        &mut self,
+        around: &Surroundings<'_>,
+        ballot: Ballot,
+        value: NodeView,
+        used: &[Used<Incarnation>],
+    ) {
         if !check::is_successor(&self.view, &value) {
+            return;
+        }
+        if self.slot.vote().promised <= Some(ballot) && self.defers(around, ballot, &value, used) {
             return;
         }
         match self.slot.on_accept(ballot, value.clone(), used) {
@@ -550,6 +659,49 @@ impl Coordinator {
                     },
                 );
             }
+        }
+    }
+
+    /// R7: whether this node must wait before it votes for this; then it will.
+    fn defers(
+        &mut self,
+        around: &Surroundings<'_>,
+        ballot: Ballot,
+        value: &NodeView,
+        used: &[Used<Incarnation>],
+    ) -> bool {
+        let Some(until) = self.held(around, &value.departed, used) else {
+            return false;
+        };
+        let later = self.deferred.as_ref().is_none_or(|known| known.ballot <= ballot);
+        if later {
+            self.deferred = Some(Deferred {
+                until,
+                ballot,
+                value: value.clone(),
+                used: used.to_vec(),
+            });
+        }
+        let waits = |departure: &&Departure| self.is_unproven(departure, used);
+        let from = value.departed.iter().filter(waits);
+        let from = from.map(|departure| departure.member.incarnation).collect();
+        self.effects.push_back(EngineEffect::Withhold { from });
+        true
+    }
+
+    /// This node's own vote for what it proposes.
+    fn accept_own(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        ballot: Ballot,
+        value: NodeView,
+        used: &[Used<Incarnation>],
+    ) {
+        if self.slot.on_accept(ballot, value.clone(), used).is_ok() {
+            self.accepted(ballot, value);
+            self.effects.push_back(EngineEffect::Voted);
+            let step = self.slot.on_accepted(&self.me.clone(), ballot);
+            self.perform(around, step);
         }
     }
 
@@ -623,7 +775,16 @@ impl Coordinator {
             Step::Accept { ballot, value, used } => {
                 self.retry = Some(around.now + self.patience + random_part(around, self.patience));
                 let joiners = value.joined.clone();
-                if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {
+                if self.defers(around, ballot, &value, &used) {
+                    // The others may be free to vote by now; a value that was found is not this node's choice.
+                    self.proposed = Some(ballot);
+                    let message = SlotMessage::Accept {
+                        ballot,
+                        value: Box::new(value),
+                        proofs: proofs(&used),
+                    };
+                    self.broadcast(&joiners, &message);
+                } else if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {
                     self.proposed = Some(ballot);
                     self.accepted(ballot, value.clone());
                     self.effects.push_back(EngineEffect::Voted);
@@ -641,7 +802,15 @@ impl Coordinator {
                 self.retry = None;
                 // Only what was proposed can be found decided.
                 if let Some(ballot) = self.proposed {
-                    self.decided(ballot, value, true);
+                    let unproven = value
+                        .departed
+                        .iter()
+                        .any(|departure| self.is_unproven(departure, &[]));
+                    let dead = !self.slot.certificates().is_empty();
+                    match around.counts_dead_from.filter(|_| unproven && dead) {
+                        Some(until) => self.late = Some((until, ballot, value)),
+                        None => self.decided(ballot, value, true),
+                    }
                 }
             }
         }
@@ -658,7 +827,10 @@ impl Coordinator {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.wish.as_ref().and(self.wake)
+        let deferred = self.deferred.as_ref().map(|deferred| deferred.until);
+        let late = self.late.as_ref().map(|(until, ..)| *until);
+        let wake = self.wish.as_ref().and(self.wake);
+        [wake, deferred, late].into_iter().flatten().min()
     }
 
     pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {

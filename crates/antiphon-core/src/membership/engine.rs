@@ -11,6 +11,7 @@ use antiphon_wire::{Accusation, Departure, Incarnation, Member, NodeView, ViewDi
 
 use super::coordinator::{Coordinator, Votes};
 use super::cut::{Cut, Rings};
+use super::slot::Slot;
 use crate::random::Random;
 use crate::{EngineKind, Profile, Time};
 
@@ -36,6 +37,8 @@ pub(crate) struct Wish {
 pub(crate) enum EngineEffect {
     /// This node promised or accepted something: its lifelines must show it before anything that follows.
     Voted,
+    /// These are to be removed, and not to be answered until then.
+    Withhold { from: Vec<Incarnation> },
     /// To a voter, or a joiner of the view proposed.
     Send { to: Incarnation, message: SlotMessage },
     /// To all voters that are not proven dead, and to these joiners of the view proposed.
@@ -67,6 +70,10 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) suspects: &'a BTreeSet<Incarnation>,
     /// Since when an observer has lost its subject, if it has as far as this node knows.
     pub(crate) edge_down_since: &'a dyn Fn(Incarnation, Incarnation) -> Option<Time>,
+    /// Until when this node may not vote against a member that is not proven dead, if it may not (R7).
+    pub(crate) held: &'a dyn Fn(Incarnation) -> Option<Time>,
+    /// Until when a decision to remove such a member may not be counted without the dead, if it may not (R7).
+    pub(crate) counts_dead_from: Option<Time>,
     /// Whether this node is in the primary view.
     pub(crate) primary: bool,
 }
@@ -116,6 +123,14 @@ impl Engine {
         match self {
             Engine::Coordinator(coordinator) => coordinator.certify(around, dead, vote),
             Engine::Cut(cut) => cut.certify(around, dead, vote),
+        }
+    }
+
+    /// The slot that is being decided.
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, NodeView> {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.slot(),
+            Engine::Cut(cut) => cut.slot(),
         }
     }
 

@@ -11,6 +11,7 @@
 //! - [`seat`]: a member; [`beats`]: its heartbeats; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
 //! - [`wide`]: views in which not all are neighbours, with the rumours of [`cut`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
+//! - [`lease`]: for how long a member believes in its view;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
 //! - [`recovery`]: an operator's word instead of a quorum;
 //! - [`lifeline`], [`proofs`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
@@ -74,6 +75,7 @@ pub(crate) mod hints;
 mod history;
 mod inspect;
 mod joining;
+mod lease;
 mod leaving;
 mod lifeline;
 mod lineage;
@@ -93,6 +95,7 @@ pub(crate) use check::{
     addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound, vote_is_sound,
 };
 pub(crate) use inspect::ask_of;
+pub(crate) use lease::usual as usual_lease;
 
 /// What membership wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -383,7 +386,11 @@ impl Membership {
 
     /// What this node missed by itself since this was asked last.
     pub(crate) fn take_missed(&mut self) -> Duration {
-        self.cx.detector.take_missed()
+        let missed = self.cx.detector.take_missed();
+        if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
+            seat.lease.missed(missed);
+        }
+        missed
     }
 
     /// A deadline passed, or may have.

@@ -170,6 +170,7 @@ impl Seat {
             }
         }
         self.certificates.insert(dead, vote.clone());
+        self.lease.proven(now);
         self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
     }
 

@@ -23,6 +23,7 @@ use super::coordinator::Votes;
 use super::cut::Rings;
 use super::engine::{Engine, EngineEffect, Surroundings};
 use super::joining::Joiners;
+use super::lease::Lease;
 use super::leaving::Leaving;
 use super::lifeline;
 use super::nonprimary::Nonprimary;
@@ -50,6 +51,7 @@ pub(crate) struct Seat {
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
+    pub(crate) lease: Lease,
     pub(crate) certificates: BTreeMap<Incarnation, VoteState>,
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
@@ -103,6 +105,7 @@ impl Seat {
             reports: BTreeMap::new(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
+            lease: Lease::new(cx.config.lease(), &cx.config.profile, now),
             certificates: BTreeMap::new(),
             next_heartbeat: now,
             next_seek: now,
@@ -125,6 +128,9 @@ impl Seat {
         if view.members == self.view.members {
             self.beyond = beyond.renewed();
         }
+        if view.lineage != self.view.lineage {
+            self.lease.begin_lineage();
+        }
         self.view = view.clone();
         self.nonprimary = Nonprimary::default();
         self.reports.retain(|member, _| view.contains(*member));
@@ -137,6 +143,7 @@ impl Seat {
         self.heard_of = None;
         self.pull_at = None;
         self.wide = Wide::of(cx, now, &view, &rings);
+        self.lease.install(now, &view, self.wide.is_some());
         let wide = self.wide.as_ref();
         let is_near = |member: Incarnation| wide.is_none_or(|wide| wide.is_neighbour(member));
         let members = || view.members.iter().map(|member| member.incarnation);
@@ -361,6 +368,9 @@ impl Seat {
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
         let suspects = detector.lost_to_anyone();
         let edge_down_since = |observer, subject| detector.edge_down_since(observer, subject);
+        let lease = &self.lease;
+        let held = |member| lease.holds(now, member);
+        let counts_dead_from = lease.counts_dead_from().filter(|from| now < *from);
         action(
             &mut self.engine,
             &mut Surroundings {
@@ -370,6 +380,8 @@ impl Seat {
                 reachable: &reachable,
                 suspects: &suspects,
                 edge_down_since: &edge_down_since,
+                held: &held,
+                counts_dead_from,
                 primary,
             },
         );
@@ -386,7 +398,9 @@ impl Seat {
                 }
                 EngineEffect::Send { to, message } => self.reply(cx, now, to, message),
                 EngineEffect::Broadcast { joiners, message } => self.spread(cx, now, &joiners, message),
+                EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
                 EngineEffect::Accepted { ballot, view } => {
+                    self.lease.vote(now, view.contains(cx.me));
                     cx.trail(slot, Some(ballot), *view, BallotStep::Accepted);
                 }
                 EngineEffect::Decided {
@@ -673,6 +687,7 @@ impl Seat {
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
         self.evaluate(cx, now);
+        self.tell_lease(cx, now);
         self.tell_rumours(cx, now, false);
     }
 
@@ -694,6 +709,7 @@ impl Seat {
                 .map(|at| at.max(weighed_again))
                 .filter(|_| !departing),
             self.leaving.next_deadline(),
+            self.lease_deadline(),
             Some(self.next_seek),
             self.weigh.filter(|_| !departing),
             self.pull_at.map(|(at, _)| at),

@@ -101,7 +101,11 @@ impl Seat {
             })
             .min();
         let wire_level = level.unwrap_or(self.view.wire_level).min(join_level);
-        let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
+        // R7: who has a vote in a slot answers nobody. What came of a wish that nobody has any more must come to its end.
+        let unfinished = self
+            .lease
+            .is_unfinished(now, reachable, cx.config.profile.heartbeat);
+        let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable) || unfinished;
         let needed = !remove.is_empty() || !join.is_empty() || renew;
         needed.then_some(Wish {
             remove,

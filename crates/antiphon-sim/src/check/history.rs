@@ -68,6 +68,8 @@ pub struct Life {
     payloads: BTreeMap<(GroupIndex, u64), usize>,
     /// When it was told that it was expelled.
     pub expelled: Option<Micros>,
+    /// When it was told that it believes in its view.
+    pub believed: Vec<Micros>,
     /// When an operator had it go on alone, and from what.
     pub recovered: Vec<(Micros, Lineage, ViewId)>,
 }
@@ -231,6 +233,7 @@ impl<'a> History<'a> {
                     sends: BTreeMap::new(),
                     payloads: BTreeMap::new(),
                     expelled: None,
+                    believed: Vec::new(),
                     recovered: Vec::new(),
                 });
                 continue;
@@ -292,6 +295,7 @@ impl<'a> History<'a> {
         match what {
             Seen::NodeView(view) => life.views.push((at, view.clone())),
             Seen::Expelled(_) => life.expelled = Some(at),
+            Seen::Lease(true) => life.believed.push(at),
             Seen::Recovered(lineage, view) => life.recovered.push((at, *lineage, *view)),
             Seen::Sent {
                 group,

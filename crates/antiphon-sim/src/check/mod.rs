@@ -16,6 +16,7 @@ mod delivery;
 mod founding;
 mod groups;
 mod history;
+mod leases;
 mod lifecycle;
 mod links;
 mod membership;
@@ -135,6 +136,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "G34",
     "G36",
     "G37",
+    "G42",
     "R2",
     "R8",
     "R9",
@@ -171,6 +173,7 @@ pub fn check(trace: &Trace) -> Report {
     cuts::check(&history, &mut report);
     paths::check(&history, &mut report);
     attention::check(trace, &mut report);
+    leases::check(trace, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

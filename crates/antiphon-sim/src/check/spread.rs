@@ -56,7 +56,13 @@ impl Views {
                 let key = (epoch.view.group, epoch.view.id);
                 found.views.entry(key).or_insert_with(|| epoch.view.clone());
                 let until = stay.epochs.get(index + 1).map_or(Micros::MAX, |next| next.at);
-                found.had.insert((life.process, key.0, key.1), (epoch.at, until));
+                // What is told when a node believes again may have been so for a while.
+                let from = if life.believed.contains(&epoch.at) {
+                    life.from
+                } else {
+                    epoch.at
+                };
+                found.had.insert((life.process, key.0, key.1), (from, until));
             }
         }
         found

@@ -6,6 +6,7 @@ mod cuts;
 mod draws;
 mod gaps;
 mod hints;
+mod leases;
 mod levels;
 mod lifelines;
 mod links;
@@ -40,6 +41,9 @@ pub const NAMES: &[&str] = &[
     "r4-hints-come-late",
     "r4-locators-and-nodes-restart",
     "r6-merge",
+    "r7-cut-off",
+    "r7-counted-on-die",
+    "r7-behind",
     "r9-resets-and-proxies",
     "r10-killed-behind-a-cut",
     "r10-killed-behind-proxies",
@@ -137,7 +141,9 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "cut-a-tenth-crashes" => 30,
         "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
         "cut-islands" => random.range(6, 12) as usize,
-        "r2-cut-heal-kill" => random.range(3, 4) as usize,
+        "r2-cut-heal-kill" | "r7-counted-on-die" => random.range(3, 4) as usize,
+        "r7-cut-off" => random.range(3, 6) as usize,
+        "r7-behind" => random.range(4, 5) as usize,
         "r4-locators-and-nodes-restart" => random.range(3, 6) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
@@ -240,6 +246,9 @@ impl Story<'_> {
             "r4-hints-come-late" => self.hints_come_late(),
             "r4-locators-and-nodes-restart" => self.locators_and_nodes_restart(),
             "r6-merge" => self.merge(),
+            "r7-cut-off" => self.cut_off_from_the_primary(),
+            "r7-counted-on-die" => self.counted_on_die(),
+            "r7-behind" => self.behind(),
             "r9-resets-and-proxies" => self.resets_and_proxies(),
             "r10-killed-behind-a-cut" => self.killed_behind_a_cut(),
             "r10-killed-behind-proxies" => self.killed_behind_proxies(),

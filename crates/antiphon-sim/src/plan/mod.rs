@@ -50,6 +50,8 @@ pub struct Plan {
     pub trail: bool,
     /// How many rings the cut engine has: ten, or few enough that views of few nodes are wide.
     pub rings: usize,
+    /// By how much clocks run too fast or too slow at most, in a million.
+    pub drift_ppm: u32,
     /// Whether each node has a witness, and a key, which that needs.
     pub witness: Option<Witnessing>,
     /// Timing of the nodes.

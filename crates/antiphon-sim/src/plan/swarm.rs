@@ -74,6 +74,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         prompt: None,
         membership: EngineKind::Coordinator,
         rings: 10,
+        drift_ppm: 200,
         trail: true,
         witness: None,
         profile: if random.percent(75) {

@@ -222,6 +222,10 @@ impl World {
         trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
         trace.prompt = plan.prompt;
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
+        trace.narrow = match plan.membership {
+            EngineKind::Coordinator => usize::MAX,
+            _ => plan.rings + 1,
+        };
         if plan.network.is_rough() {
             trace.add(0, ProcessId::MAX, Seen::Rough(true));
         }

@@ -203,9 +203,10 @@ impl World {
             ]
             .into();
         }
+        let drift = u64::from(self.plan.drift_ppm);
         let clock = Clock {
             origin: self.now,
-            drift_ppm: self.random.range(0, 400) as i64 - 200,
+            drift_ppm: self.random.range(0, 2 * drift) as i64 - drift as i64,
         };
         let seed = self.random.seed();
         let mut node = match Node::new(config.clone(), seed, clock.local(self.now)) {
@@ -569,6 +570,7 @@ impl World {
             Event::Multicast { peer, hears } => Seen::Multicast { peer, hears },
             Event::Path(path) => Seen::Path(path),
             Event::Starved { missed, .. } => Seen::Starved(missed.as_micros() as Micros),
+            Event::Lease { held } => Seen::Lease(held),
             Event::Link { links, number, cause } => Seen::Link { links, number, cause },
             Event::Left => {
                 self.note(id, Seen::Left);

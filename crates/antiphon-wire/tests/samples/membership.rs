@@ -3,9 +3,9 @@
 use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, KnownThere, Objection};
 use antiphon_wire::group::GroupTerms;
 use antiphon_wire::membership::{
-    AcceptedValue, Ayes, Ballot, Certificate, Change, Discovery, Gone, Heartbeat, KnownNode, LifelineRecord,
-    MembershipMessage, NodeRecord, Proof, Rumour, SlotId, SlotMessage, Standing, Suspicion, VoteState, Voted,
-    VotedIn,
+    AcceptedValue, Ayes, Ballot, Certificate, Change, Discovery, Gone, Heartbeat, KnownNode, LeaseNote,
+    LifelineRecord, MembershipMessage, NodeRecord, Proof, Rumour, SlotId, SlotMessage, Standing, Suspicion,
+    VoteState, Voted, VotedIn,
 };
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Accusation, Cause, Evidence, ViewId};
@@ -262,6 +262,13 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         wire_level: 1,
         suspicions: Vec::new(),
         rumours: 0,
+        lease: LeaseNote {
+            length_ms: 1300,
+            answers: 11,
+            asks: false,
+            voted: false,
+            withheld: Vec::new(),
+        },
     };
     let heartbeats = [
         ("heartbeat", heartbeat.clone()),

@@ -100,6 +100,11 @@ pub(crate) enum Line {
         /// In so many.
         within_ms: u64,
     },
+    /// This node believes in its view, or does not for now, since no majority answers it: nothing is delivered meanwhile.
+    Lease {
+        /// Whether it believes.
+        held: bool,
+    },
     /// What is sent to a node goes through another one, since the direct path is dead, or goes directly again. No view changes by it.
     Path {
         /// The node's name.

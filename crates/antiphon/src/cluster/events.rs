@@ -118,6 +118,7 @@ impl Hub {
             | ClusterEvent::Multicast { .. }
             | ClusterEvent::Path { .. }
             | ClusterEvent::Starved { .. }
+            | ClusterEvent::Lease { .. }
             | ClusterEvent::Expelled { .. }
             | ClusterEvent::Left
             | ClusterEvent::Overrun => {}

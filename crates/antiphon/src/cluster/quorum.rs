@@ -11,6 +11,14 @@ impl Builder {
         self
     }
 
+    /// Whether this node acts as a member of the primary only for as long as a majority answers it (G42); it does unless told otherwise. Without, one that
+    /// was cut off or stopped may deliver messages while the others have gone on without it, until it learns of that. The others hold their
+    /// votes back for whoever has a lease, whatever they have themselves.
+    pub fn primary_lease(mut self, primary_lease: bool) -> Self {
+        self.primary_lease = primary_lease;
+        self
+    }
+
     /// How node views are agreed on, the same at all nodes; [`EngineKind::Coordinator`] unless given.
     pub fn membership(mut self, membership: EngineKind) -> Self {
         self.membership = membership;

@@ -558,6 +558,11 @@ pub enum Happening {
         /// In so many.
         within_ms: u64,
     },
+    /// This node believes in its view, or does not for now since no majority answers it.
+    Lease {
+        /// Whether it believes.
+        held: bool,
+    },
     /// What is sent to a member goes through another one, or directly again.
     Path {
         /// Its name.

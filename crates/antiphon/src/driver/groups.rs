@@ -5,7 +5,7 @@ use std::sync::Arc;
 use antiphon_core::wire::Incarnation;
 use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, GroupView, Outcome};
 
-use super::{Driver, People};
+use super::{Bound, Driver, People};
 use crate::group::{GroupShared, Membership, Run};
 use crate::{Event, GroupStatus, Messages, Progress, View};
 
@@ -20,8 +20,8 @@ pub(super) struct GroupDriver {
 }
 
 impl GroupDriver {
-    pub(super) fn new(name: &str, handle: GroupHandle, options: &GroupOptions) -> Self {
-        let shared = Arc::new(GroupShared::new(name.to_owned(), handle, options));
+    pub(super) fn new(name: &str, handle: GroupHandle, options: &GroupOptions, bound: Arc<Bound>) -> Self {
+        let shared = Arc::new(GroupShared::new(name.to_owned(), handle, options, bound));
         Self {
             shared,
             view: None,
@@ -114,6 +114,10 @@ impl Driver {
             GroupEvent::Resync { cause } => {
                 tracing::warn!(target: "antiphon::group", node = %self.shared.name, group = %group.shared.name, %cause, "resync");
                 group.shared.set_membership(Membership::Joining);
+                if self.bound.is_over() {
+                    // It was removed before the application could take these, and they are part of a state that is void.
+                    group.shared.discard_messages();
+                }
                 Event::Resync { cause }
             }
             GroupEvent::Refused { reason } => {

@@ -40,6 +40,7 @@ use crate::discovery::Tasks;
 use crate::group::{GroupShared, Membership};
 use crate::{ClusterEvent, Error, Phase, Status};
 use alarm::Alarm;
+pub(crate) use clock::Bound;
 use clock::Clock;
 use groups::GroupDriver;
 use people::People;
@@ -65,6 +66,8 @@ pub(crate) struct Driver {
     node: Node,
     clock: Clock,
     alarm: Alarm,
+    /// Until when applications may take what was delivered (R7).
+    bound: Arc<Bound>,
     shared: Arc<ClusterShared>,
     /// `None` only while the node ends.
     transport: Option<Box<dyn Transport>>,
@@ -108,6 +111,7 @@ impl Driver {
         let node = Node::new(settings.config, settings.seed, clock.now())?;
         Ok(Self {
             node,
+            bound: Arc::new(clock.bound()),
             clock,
             alarm: Alarm::new().map_err(|source| Error::Timer { source })?,
             shared,
@@ -213,8 +217,18 @@ impl Driver {
                 self.event(event);
             }
             if idle {
+                self.bound_deliveries();
                 return;
             }
+        }
+    }
+
+    /// R7: what is delivered may be taken for as long as the node may deliver.
+    fn bound_deliveries(&mut self) {
+        let was_over = self.bound.is_over();
+        self.bound.set(self.node.delivers_until());
+        if was_over && !self.bound.is_over() {
+            self.groups.values().for_each(|group| group.shared.tell_reader());
         }
     }
 
@@ -290,6 +304,14 @@ impl Driver {
             CoreEvent::Expelled { cause } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
+            }
+            CoreEvent::Lease { held } => {
+                if held {
+                    tracing::debug!(target: "antiphon::membership", node = %self.shared.name, "believes in its view");
+                } else {
+                    tracing::warn!(target: "antiphon::membership", node = %self.shared.name, "no majority answers: delivers nothing until one does, or a view follows");
+                }
+                self.shared.hub().publish(ClusterEvent::Lease { held });
             }
             CoreEvent::Starved { missed, within } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, ?missed, ?within, "this node gets too little processor, or was stopped");
@@ -403,7 +425,7 @@ impl Driver {
             });
         }
         let handle = self.node.join_group(now, name, options)?;
-        let group = GroupDriver::new(name, handle, &options);
+        let group = GroupDriver::new(name, handle, &options, self.bound.clone());
         let shared = group.shared.clone();
         self.groups.insert(handle, group);
         Ok(shared)
@@ -489,6 +511,11 @@ impl Driver {
 
     /// R9: no handle works any more when the lifelines are reset.
     fn close_handles(&mut self) {
+        if self.bound.is_over() {
+            let groups = self.groups.values();
+            groups.for_each(|group| group.shared.discard_messages());
+        }
+        self.bound.set(None);
         for group in std::mem::take(&mut self.groups).into_values() {
             group.close();
         }

@@ -63,6 +63,26 @@ impl Inbox {
         }
     }
 
+    /// The first event that tells the application to stop, or that it is over; what else waits stays where it is (R7).
+    pub(super) fn pop_stop(&mut self) -> Option<Event> {
+        let goes_on = |event: &Event| matches!(event, Event::View(_) | Event::Transitional { .. });
+        let stops = |run: &Run| matches!(run, Run::Event(event) if !goes_on(event));
+        let at = self.runs.iter().position(stops)?;
+        match self.runs.remove(at)? {
+            Run::Event(event) => {
+                self.notices -= 1;
+                Some(event)
+            }
+            Run::Messages(_) => None,
+        }
+    }
+
+    /// Drops the messages that wait, as if they had been taken.
+    pub(super) fn discard_messages(&mut self) {
+        self.runs.retain(|run| matches!(run, Run::Event(_)));
+        self.took(self.messages);
+    }
+
     fn took(&mut self, messages: u64) {
         self.messages -= messages;
         self.consumed += messages;

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use antiphon_core::wire::{Block, Level};
@@ -17,6 +17,7 @@ use super::MAX_UNREAD_NOTICES;
 use super::inbox::{Inbox, Run};
 use super::outbox::{Limits, Outbox, Payload};
 use crate::cluster::Wake;
+use crate::driver::Bound;
 use crate::{Error, Event, Progress, Scope, SendError};
 
 /// Whether this node may send to the group.
@@ -40,6 +41,7 @@ pub(crate) enum Membership {
 pub(crate) struct GroupShared {
     pub(crate) name: String,
     handle: GroupHandle,
+    bound: Arc<Bound>,
     membership: watch::Sender<Membership>,
     inbox: Mutex<Inbox>,
     arrived: Notify,
@@ -59,15 +61,26 @@ impl GroupShared {
     }
 
     pub(crate) fn take_one(&self, wake: &Wake) -> Option<Event> {
+        if self.bound.is_over() {
+            return self.inbox().pop_stop();
+        }
         self.read(wake, Inbox::pop)
     }
 
     pub(crate) fn take_run(&self, wake: &Wake) -> Option<Run> {
+        if self.bound.is_over() {
+            return self.inbox().pop_stop().map(Run::Event);
+        }
         self.read(wake, Inbox::pop_run)
     }
 
     pub(crate) fn take(&self, into: &mut Vec<Event>, limit: usize, wake: &Wake) -> usize {
         let before = into.len();
+        if self.bound.is_over() {
+            // R7: the reader is told when it may take the rest.
+            into.extend(self.take_one(wake));
+            return into.len() - before;
+        }
         self.read(wake, |inbox| {
             into.reserve(inbox.len().min(limit));
             into.extend(std::iter::from_fn(|| inbox.pop()).take(limit));
@@ -186,7 +199,7 @@ impl GroupShared {
 
 /// The driver's side.
 impl GroupShared {
-    pub(crate) fn new(name: String, handle: GroupHandle, options: &GroupOptions) -> Self {
+    pub(crate) fn new(name: String, handle: GroupHandle, options: &GroupOptions, bound: Arc<Bound>) -> Self {
         let limits = Limits {
             message: MAX_PAYLOAD_BYTES.min(options.window_bytes as usize),
             object: options.max_object_bytes as usize,
@@ -194,6 +207,7 @@ impl GroupShared {
         Self {
             name,
             handle,
+            bound,
             membership: watch::Sender::new(Membership::Joining),
             inbox: Mutex::default(),
             arrived: Notify::new(),
@@ -229,6 +243,16 @@ impl GroupShared {
     pub(crate) fn discard(&self) {
         let mut inbox = self.inbox();
         while inbox.pop_run().is_some() {}
+    }
+
+    /// The same of messages alone.
+    pub(crate) fn discard_messages(&self) {
+        self.inbox().discard_messages();
+    }
+
+    /// Has the reader look again.
+    pub(crate) fn tell_reader(&self) {
+        self.arrived.notify_one();
     }
 
     pub(crate) fn unread(&self) -> usize {

@@ -112,7 +112,7 @@ pub(crate) use self::rings::Rings;
 use super::check;
 use super::coordinator::{Coordinator, Votes, compose};
 use super::engine::{EngineEffect, Surroundings, Wish};
-use super::slot::Step;
+use super::slot::{Slot, Step};
 use crate::detector::MOST_PATIENCE;
 use crate::{Profile, Time};
 
@@ -204,6 +204,10 @@ impl Cut {
 
     pub(crate) fn vote_state(&self) -> VoteState {
         self.classic.vote_state()
+    }
+
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, NodeView> {
+        self.classic.slot()
     }
 
     pub(crate) fn could_decide(&self, reachable: &BTreeSet<Incarnation>) -> bool {
@@ -301,6 +305,9 @@ impl Cut {
             return None;
         }
         let due = at_most.min(changed + quiet);
+        // R7: all that see this cut stop answering now, so all may vote at the same time.
+        let released = self.classic.withhold(around, &value.departed);
+        let due = released.map_or(due, |released| due.max(released));
         if now < due && !planted!(CutWithoutQuiet) {
             return Some(due);
         }
@@ -442,6 +449,7 @@ impl Cut {
                 who != self.me && self.has_lost(who)
             }
         });
+        let agrees = agrees && self.classic.held(around, &value.departed, &[]).is_none();
         let digest = value.digest();
         self.know(around, digest, value.clone());
         if agrees && self.classic.slot().may_cast() {

@@ -64,6 +64,8 @@ impl Bench {
             reachable: &reachable,
             suspects: &suspects,
             edge_down_since: &|observer, subject| down.get(&(observer, subject)).copied(),
+            held: &|_| None,
+            counts_dead_from: None,
             primary: true,
         };
         action(&mut self.cut, &mut around);

@@ -211,8 +211,9 @@ fn an_elder_that_hears_nobody_goes_although_the_fast_ballot_cannot_do_without_it
     for other in 1..5 {
         net.cut_one_way(other, 0);
     }
+    // It is heard, so each of the others waits until what it answered is of no use any more (R7).
     let ms = net.run_while_ms(6000, |net| net.names(1).len() != 4);
-    assert!(ms < 2500, "{ms} ms");
+    assert!(ms < 3300, "{ms} ms");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod founding;
 mod hints_coordinator;
 #[path = "hints.rs"]
 mod hints_cut;
+mod leases;
 mod net;
 mod objections;
 #[path = "recovery.rs"]

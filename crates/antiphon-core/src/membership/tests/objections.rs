@@ -51,6 +51,8 @@ impl Leader {
             reachable: &all,
             suspects: &BTreeSet::new(),
             edge_down_since: &|_, _| None,
+            held: &|_| None,
+            counts_dead_from: None,
             primary: true,
         };
         action(&mut self.engine, &mut around);

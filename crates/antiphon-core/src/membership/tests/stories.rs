@@ -1,6 +1,6 @@
 //! Stories of memberships that talk to each other, told with each engine: this file is two modules, by their names.
 
-use antiphon_wire::membership::{Heartbeat, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Cause, Evidence};
 
 use super::net::{Net, addr, config};
@@ -61,6 +61,7 @@ fn a_heartbeat_that_was_overtaken_is_void() {
         wire_level: WIRE_LEVEL,
         suspicions,
         rumours: 0,
+        lease: LeaseNote::default(),
     };
     let doubt = vec![Suspicion {
         member: doubted,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Change, Heartbeat, MembershipMessage, Rumour, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{
+    Change, Heartbeat, LeaseNote, MembershipMessage, Rumour, Suspicion, WIRE_LEVEL,
+};
 use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
 use super::super::check;
@@ -472,6 +474,7 @@ fn a_heartbeat_is_believed_of_those_alone_who_send_the_next_one_too() {
             for_ms: 0,
         }],
         rumours: 0,
+        lease: LeaseNote::default(),
     };
     let doubted_by = |net: &Net, by: usize| net.host(0).membership.cx.detector.doubted_by(me(net, by));
     let id = view.primary_id();

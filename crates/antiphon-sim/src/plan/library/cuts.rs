@@ -20,7 +20,8 @@ pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
         EngineKind::Coordinator
     };
     // With three, five members are not all neighbours: rumours, and observers that are not everyone. Nothing is passed on there.
-    if !plan.name.starts_with("cut-") && !plan.bridged && random.percent(40) {
+    let narrow = plan.name.starts_with("cut-") || plan.name.starts_with("r7-") || plan.bridged;
+    if !narrow && random.percent(40) {
         plan.rings = 3;
     }
 }

@@ -351,6 +351,10 @@ fn describe(what: &Happening) -> String {
         Happening::Starved { missed_ms, within_ms } => {
             format!("THIS NODE did not run for {missed_ms} ms of {within_ms}")
         }
+        Happening::Lease { held: true } => "a majority answers this node: groups deliver".to_owned(),
+        Happening::Lease { held: false } => {
+            "NO MAJORITY ANSWERS this node: groups deliver nothing".to_owned()
+        }
         Happening::Path {
             peer,
             through: Some(via),

@@ -38,6 +38,7 @@ fn the_shapes_that_programs_in_other_languages_rely_on_do_not_change() {
         },
         r#"{"event":"starved","missed_ms":2900,"within_ms":3100}"#,
     );
+    golden(Line::Lease { held: false }, r#"{"event":"lease","held":false}"#);
     golden(
         Line::Path {
             peer: "c".into(),

@@ -86,6 +86,10 @@ fn describe(line: &Line) -> String {
         Line::Starved { missed_ms, within_ms } => format!(
             "THIS NODE did not run for {missed_ms} ms of the last {within_ms}: it was stopped, or its host is too busy; others may remove it for that"
         ),
+        Line::Lease { held: true } => "a majority answers this node: groups deliver".to_owned(),
+        Line::Lease { held: false } => {
+            "NO MAJORITY ANSWERS this node: the others may go on without it, and groups deliver nothing until one does".to_owned()
+        }
         Line::Path {
             peer,
             through: Some(via),

@@ -130,6 +130,7 @@ impl Names {
                 missed_ms: u64::try_from(missed.as_millis()).unwrap_or(u64::MAX),
                 within_ms: u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
             }),
+            ClusterEvent::Lease { held } => Some(Line::Lease { held }),
             ClusterEvent::Path {
                 peer,
                 through,

@@ -26,6 +26,7 @@ impl Builder {
         config.found = self.found;
         config.metadata = self.metadata.clone();
         config.weight = self.weight;
+        config.primary_lease = self.primary_lease;
         config.policy = self.policy;
         config.engine = self.membership;
         config.profile = self.profile.clone();

@@ -43,6 +43,7 @@ pub(crate) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
             missed_ms: millis(*missed),
             within_ms: millis(*within),
         },
+        ClusterEvent::Lease { held } => Happening::Lease { held: *held },
         ClusterEvent::Path { peer, through, .. } => Happening::Path {
             peer: peer.name.clone(),
             through: through.as_ref().map(|via| via.name.clone()),

@@ -1,0 +1,485 @@
+//! The lease of the primary: for how long a member may go on believing in its view (R7, G42).
+//!
+//! Two primary views never *decide* at the same time. Two members may still *believe* to be in one: a member that is cut off, or was stopped, does
+//! not hear that the others removed it. The lease bounds that: a member believes only as long as a quorum of its view answered a
+//! heartbeat that it sent within `L`, and nobody votes it out sooner than that lasts.
+//!
+//! ```text
+//!   m                                           a, another member of the same view
+//!   heartbeat r, sent at s ───────────────────► came at c ≥ s: noted, unless a has a vote in the slot, or withholds it from m
+//!   a answered r                 ◄───────────── its next heartbeat: "yours, r"; at once if m asked
+//!   a quorum answered what was sent at s or later: believes until s + L
+//!
+//!   later: remove m, which is not proven dead? ─► not before c + L', nor before a's install of this view + L', and
+//!                                                 a leader not before its last proof of death + L'        (L' = L and a margin for clocks)
+//! ```
+//! The answer rides on heartbeats, each of which goes to one member anyway: it costs some bytes. In views whose members are not all neighbours there is no
+//! lease (see [`super::wide`]): a quorum of a thousand is not heard by anybody.
+//!
+//! While m does not believe, it stays a member, votes, answers and sends; but nothing is delivered to its application, which is told. What was held
+//! back is delivered when the lease is renewed, also after the loss of the primary, and dropped if m turns out to be removed.
+//!
+//! # Invariants
+//!
+//! - **A vote ends the answers.** Who accepted anything in the slot after its view notes no more heartbeats, its own neither, until it has installed
+//!   the next view. (Its own count as of that moment, or not at all if the view it accepted is one without it.)
+//! - **An answer holds back the vote.** Who noted a heartbeat of m votes for no view without m until that has no effect any more; unless m is proven
+//!   dead, or leaves.
+//! - **Only heartbeats of one's own view are answered.**
+//! - **Of the dead, those count out of the quorum of the lease that never accepted anything in the slot.** Those who did may have decided a view without m.
+//! - **A proof of death may be younger than an answer of the dead.** So a leader that counts without them waits for as long as that answer lasts.
+//! - What was believed in one view holds in the next one: it was answered before that was decided.
+//!
+//! # Why this is enough
+//!
+//! *Nobody is removed while it believes.* Let X, without m, be decided at τ by a leader p with the quorum Q of those who accepted it, counted without the
+//! dead D; and let m believe later by the quorum A of those who answered, counted without the dead E. None of D is in A: it died before p
+//! knew, and p waited L' after that. None of E is in Q: it accepted nothing. So A and Q are both quorums of what is left without D and E,
+//! and have a member a in common. If a noted m's heartbeat first, it voted L' later, and m's lease was over. If a voted first, it noted none after. And if a is
+//! m itself, m accepted a view without it, and counts itself no more.
+//!
+//! *Nor while it is behind.* Let m be in view n, and X be view n + 2, without m. Whoever votes for X has installed n + 1, after that was decided, and waits L' from
+//! then on. What m believes later, a quorum of n answered that had not voted for n + 1 when it noted it; but the quorum that decided n + 1 had, and
+//! the two have a member in common, by the same argument. So all those answers were noted before n + 1 was decided, and are over.
+//!
+//! # When participants die
+//!
+//! - *m*: it believes nothing any more. With a proof it is removed at once, without one after `L'`, which is less than what makes it suspected.
+//! - *a, after it answered*: its answer counts for as long as any. A leader waits for that (above).
+//! - *a leader, after some accepted a view*: they answer nobody, and say so; whoever leads then completes what they voted for, whether it wishes for anything
+//!   itself or not. Who believed by them alone loses the lease until that is decided.
+//! - *everyone but m*: with proofs m is a quorum of one, and answers itself; without, it does not believe.
+//! - *m was stopped, and goes on*: its clock tells it that its lease is over before it does anything else, or it asks anew if it missed more than L/2.
+//!
+//! # What it assumes
+//!
+//! Clocks of two hosts that measure the same L differ by less than one part in [`MARGIN`], and go on while a host sleeps (`CLOCK_BOOTTIME`). All nodes have the same
+//! profile; each tells its own L with its heartbeats, so that one with another L is not voted out early by those who hear it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use antiphon_wire::{Incarnation, NodeView, ViewId};
+
+use super::context::Context;
+use super::engine::Engine;
+use super::seat::Seat;
+use super::slot::Value;
+use super::{Membership, Phase};
+use crate::{Event, Profile, Time};
+
+/// What others wait longer than a lease lasts, for clocks that do not go alike: this part of it.
+pub(crate) const MARGIN: u32 = 32;
+/// So many of this node's own heartbeats are remembered: those of a lease, and many more.
+const REMEMBERED: usize = 128;
+/// Whoever asks is answered at once, but no more often than so many times in a heartbeat.
+const ANSWERS_PER_BEAT: u32 = 4;
+
+/// Without news, answers are counted again when so much of the lease is left: this part of it.
+const RENEWS_BEFORE: u32 = 4;
+/// And at most so often in a lease.
+const COUNTS: u32 = 16;
+
+/// The longest lease that a member can have: others hold votes back for so long.
+pub(crate) const LONGEST: Duration = Duration::from_secs(60);
+
+/// A heartbeat of another member that was noted: it is answered.
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    round: u64,
+    view: ViewId,
+    came: Time,
+}
+
+/// What this node believes of its view, and what it lets others believe.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// For how long an answer is good; `None` if this node believes without.
+    length: Option<Duration>,
+    /// Heartbeats of this node: number, and when it was sent.
+    sent: VecDeque<(u64, Time)>,
+    /// When the latest heartbeat that a member answered was sent.
+    answered: BTreeMap<Incarnation, Time>,
+    /// A quorum answered what was sent then.
+    since: Option<Time>,
+    /// Whether something came since the answers were counted that may make it later.
+    fresh: bool,
+    /// When they are counted again without that.
+    count_again: Time,
+    /// When this node voted first in the slot, and whether for a view that has it.
+    voted: Option<(Time, bool)>,
+    /// Which others have, as they say, and since when this is known.
+    voters: BTreeMap<Incarnation, Time>,
+    noted: BTreeMap<Incarnation, Noted>,
+    /// For how long each member believes an answer, as it said.
+    lengths: BTreeMap<Incarnation, Duration>,
+    /// Whose heartbeats are not noted until then, since it is to be removed.
+    withheld: BTreeMap<Incarnation, Time>,
+    answered_at_once: BTreeMap<Incarnation, Time>,
+    installed: Time,
+    /// When the last proof of death came.
+    proven: Option<Time>,
+    /// Whether not all members are neighbours: no lease at all.
+    wide: bool,
+    /// What the application was told last.
+    told: bool,
+    usual: Duration,
+}
+
+impl Lease {
+    pub(crate) fn new(length: Option<Duration>, profile: &Profile, now: Time) -> Self {
+        Self {
+            length,
+            sent: VecDeque::new(),
+            answered: BTreeMap::new(),
+            since: None,
+            fresh: true,
+            count_again: now,
+            voted: None,
+            voters: BTreeMap::new(),
+            noted: BTreeMap::new(),
+            lengths: BTreeMap::new(),
+            withheld: BTreeMap::new(),
+            answered_at_once: BTreeMap::new(),
+            installed: now,
+            proven: None,
+            wide: false,
+            told: false,
+            usual: usual(profile),
+        }
+    }
+
+    /// The next primary view of the lineage, or the first one, was installed.
+    pub(crate) fn install(&mut self, now: Time, view: &NodeView, wide: bool) {
+        let stays = |member: &Incarnation| view.contains(*member);
+        self.noted
+            .retain(|member, noted| stays(member) && noted.view == view.primary_id());
+        self.lengths.retain(|member, _| stays(member));
+        self.answered_at_once.retain(|member, _| stays(member));
+        self.answered.clear();
+        self.withheld.clear();
+        self.voters.clear();
+        self.voted = None;
+        self.installed = now;
+        self.fresh = true;
+        if self.wide {
+            self.since = None;
+        }
+        self.wide = wide;
+    }
+
+    /// Nothing that this node believed in another lineage counts in this one.
+    pub(crate) fn begin_lineage(&mut self) {
+        self.since = None;
+    }
+
+    /// For how long this node believes an answer, to be told to those who answer; zero if it needs none.
+    pub(crate) fn length(&self) -> Duration {
+        self.length.unwrap_or_default()
+    }
+
+    /// A heartbeat leaves with this number.
+    pub(crate) fn send(&mut self, now: Time, round: u64) {
+        if self.sent.len() >= REMEMBERED {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((round, now));
+    }
+
+    /// Which heartbeat of a member this node has noted in its view; 0 if none.
+    pub(crate) fn answer_to(&self, member: Incarnation, view: ViewId) -> u64 {
+        let noted = self.noted.get(&member).filter(|noted| noted.view == view);
+        noted.map_or(0, |noted| noted.round)
+    }
+
+    /// A heartbeat of a member came, and says how long its lease is.
+    pub(crate) fn note(&mut self, now: Time, of: Incarnation, round: u64, view: ViewId, length: Duration) {
+        let length = length.min(LONGEST);
+        self.lengths.insert(of, length);
+        let voted = self.voted.is_some() && !planted!(AnswerAfterVote);
+        let withheld = self.withheld.get(&of).is_some_and(|until| now < *until);
+        if voted || withheld || self.wide || view < self.view_floor(of) {
+            return;
+        }
+        self.noted.insert(
+            of,
+            Noted {
+                round,
+                view,
+                came: now,
+            },
+        );
+    }
+
+    /// The view of what was noted last.
+    fn view_floor(&self, of: Incarnation) -> ViewId {
+        let first = ViewId { epoch: 0, counter: 0 };
+        self.noted.get(&of).map_or(first, |noted| noted.view)
+    }
+
+    /// A member of the same view answered this heartbeat.
+    pub(crate) fn hear_answer(&mut self, from: Incarnation, round: u64) {
+        let sent = self.sent.iter().rev().find(|(sent, _)| *sent == round);
+        if let Some((_, at)) = sent {
+            let latest = self.answered.entry(from).or_insert(Time::ZERO);
+            self.fresh |= *at > *latest;
+            *latest = (*latest).max(*at);
+        }
+    }
+
+    /// This node has a vote in the slot, for a view that has it or not.
+    pub(crate) fn vote(&mut self, now: Time, keeps: bool) {
+        let since = self.voted.map_or(now, |(since, _)| since);
+        self.voted = Some((since, keeps));
+        if !keeps {
+            // Its own answers count no more, also those that were counted.
+            self.since = None;
+            self.fresh = true;
+        }
+    }
+
+    pub(crate) fn has_voted(&self) -> bool {
+        self.voted.is_some()
+    }
+
+    /// Whether this node or one of these has voted so long ago, and nothing came of it.
+    pub(crate) fn is_unfinished(
+        &self,
+        now: Time,
+        reachable: &BTreeSet<Incarnation>,
+        patience: Duration,
+    ) -> bool {
+        let others = self
+            .voters
+            .iter()
+            .filter(|(member, _)| reachable.contains(member));
+        let own = self.voted.map(|(since, _)| since);
+        let mut all = others.map(|(_, since)| *since).chain(own);
+        !self.wide && all.any(|since| now.since(since) >= patience)
+    }
+
+    /// These are to be removed: what they send is not noted for as long as that may take.
+    pub(crate) fn withhold(&mut self, now: Time, from: &[Incarnation]) {
+        for member in from {
+            let until = now + self.waits_for(*member) * 2;
+            self.withheld.insert(*member, until);
+        }
+    }
+
+    pub(crate) fn proven(&mut self, now: Time) {
+        self.proven = Some(now);
+        self.fresh = true;
+    }
+
+    /// This node missed so much by itself: what it was answered before is old.
+    pub(crate) fn missed(&mut self, missed: Duration) {
+        if self.length.is_some_and(|length| missed > length / 2) && !planted!(BelieveForever) {
+            self.answered.clear();
+            self.since = None;
+            self.fresh = true;
+        }
+    }
+
+    /// How long a vote against this member is held back after it was answered.
+    fn waits_for(&self, member: Incarnation) -> Duration {
+        let length = self.lengths.get(&member).copied().unwrap_or(self.usual);
+        length + length / MARGIN
+    }
+
+    /// Until when this node may not vote for a view without this member, unless it is proven dead.
+    pub(crate) fn holds(&self, now: Time, member: Incarnation) -> Option<Time> {
+        let wait = self.waits_for(member);
+        if self.wide || wait.is_zero() || planted!(VoteWhileAnswered) {
+            return None;
+        }
+        let noted = self.noted.get(&member).map(|noted| noted.came);
+        let installed = Some(self.installed).filter(|_| !planted!(VoteAtOnceInANewView));
+        let last = noted.max(installed)?;
+        Some(last + wait).filter(|until| now < *until)
+    }
+
+    /// Until when a decision that removes somebody without a proof of death may not be counted without those proven dead.
+    pub(crate) fn counts_dead_from(&self) -> Option<Time> {
+        if self.wide || planted!(CountLateDead) {
+            return None;
+        }
+        let longest = self.lengths.values().copied().max().unwrap_or_default();
+        let longest = longest.max(self.usual);
+        self.proven.map(|proven| proven + longest + longest / MARGIN)
+    }
+
+    /// Until when this node believes, if that has an end; in the past if it does not.
+    pub(crate) fn until(&self) -> Option<Time> {
+        let length = self.length.filter(|_| !self.wide && !planted!(BelieveForever))?;
+        Some(self.since.map_or(Time::ZERO, |since| since + length))
+    }
+
+    /// Counts the answers again.
+    fn renew(&mut self, now: Time, me: Incarnation, view: &NodeView, dead: &BTreeSet<Incarnation>) {
+        let own = match self.voted {
+            None => Some(now),
+            Some((_, true)) if planted!(AnswerAfterVote) => Some(now),
+            Some((since, keeps)) => keeps.then_some(since),
+        };
+        let own = own.map(|at| (at, me));
+        let mut answers: Vec<(Time, Incarnation)> = self
+            .answered
+            .iter()
+            .filter(|(member, _)| view.contains(**member) && !dead.contains(member))
+            .map(|(member, at)| (*at, *member))
+            .chain(own)
+            .collect();
+        self.fresh = false;
+        self.count_again = now + self.length() / COUNTS;
+        answers.sort_unstable_by(|one, other| other.cmp(one));
+        let voters = view.voters();
+        let mut who = BTreeSet::new();
+        for (at, member) in answers {
+            who.insert(member);
+            if voters.is_quorum(&who, dead) {
+                self.since = self.since.max(Some(at));
+                return;
+            }
+        }
+    }
+}
+
+/// How long an answer is good if nothing else is said: so that a member that falls silent believes no more when it is suspected, nor a little before.
+pub(crate) fn usual(profile: &Profile) -> Duration {
+    profile
+        .suspect_after
+        .saturating_sub(profile.heartbeat)
+        .min(LONGEST)
+}
+
+impl Seat {
+    /// Counts the answers again, well before what was counted last is over: whoever asks in between must not find that it is.
+    pub(crate) fn renew_lease(&mut self, cx: &Context, now: Time) {
+        let Some(until) = self.lease.until() else { return };
+        let length = self.lease.length();
+        let soon = until <= now + length / 2;
+        let due = until <= now + length / RENEWS_BEFORE && now >= self.lease.count_again;
+        if soon && (self.lease.fresh || due) {
+            let dead = self.engine.dead_without_vote();
+            self.lease.renew(now, cx.me, &self.view, &dead);
+        }
+    }
+
+    /// Whether this node may act as a member of the primary view.
+    pub(crate) fn believes(&self, now: Time) -> bool {
+        self.is_primary() && self.lease.until().is_none_or(|until| now < until)
+    }
+
+    /// Tells the application when that changes. An incarnation begins without.
+    pub(crate) fn tell_lease(&mut self, cx: &mut Context, now: Time) {
+        self.renew_lease(cx, now);
+        let believes = self.believes(now);
+        // A view that is not primary says so itself.
+        if believes == self.lease.told || !self.is_primary() {
+            return;
+        }
+        self.lease.told = believes;
+        cx.event(Event::Lease { held: believes });
+        if !believes {
+            // The sooner it asks, the sooner it knows.
+            self.next_heartbeat = self.next_heartbeat.min(now);
+        }
+    }
+
+    /// When the lease is looked at again.
+    pub(crate) fn lease_deadline(&self) -> Option<Time> {
+        let until = self.lease.until();
+        let until = until.filter(|_| self.lease.told && self.is_primary())?;
+        let early = until - self.lease.length() / RENEWS_BEFORE;
+        Some(early.max(self.lease.count_again).min(until))
+    }
+
+    /// What a member's heartbeat says of leases.
+    pub(crate) fn hear_lease(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        (round, view): (u64, ViewId),
+        said: &antiphon_wire::membership::LeaseNote,
+    ) {
+        if self.wide.is_some() {
+            return;
+        }
+        let length = Duration::from_millis(u64::from(said.length_ms));
+        self.lease.note(now, sender, round, view, length);
+        if view == self.view.primary_id() {
+            self.lease.hear_answer(sender, said.answers);
+            if said.voted {
+                self.lease.voters.entry(sender).or_insert(now);
+            } else {
+                self.lease.voters.remove(&sender);
+            }
+            // Whom the leader is about to remove, it will ask others to vote out.
+            if !said.withheld.is_empty() && self.leader == Some(sender) {
+                let me = cx.me;
+                let members: Vec<Incarnation> = said
+                    .withheld
+                    .iter()
+                    .copied()
+                    .filter(|member| *member != me && self.view.contains(*member))
+                    .collect();
+                self.lease.withhold(now, &members);
+            }
+            if said.asks && self.lease.answer_to(sender, view) == round {
+                let pause = cx.config.profile.heartbeat / ANSWERS_PER_BEAT;
+                let due = self.lease.answered_at_once.get(&sender);
+                if due.is_none_or(|last| now.since(*last) >= pause) {
+                    self.lease.answered_at_once.insert(sender, now);
+                    self.beat_to(cx, now, sender);
+                }
+            }
+        }
+    }
+
+    /// Whom this node would remove and does not answer therefore.
+    pub(crate) fn withholds(&self, now: Time) -> Vec<Incarnation> {
+        let withheld = self.lease.withheld.iter();
+        let mut members: Vec<Incarnation> = withheld
+            .filter(|(_, until)| now < **until)
+            .map(|(member, _)| *member)
+            .collect();
+        members.truncate(MOST_NAMED);
+        members
+    }
+}
+
+/// A heartbeat names so many that are about to be removed.
+const MOST_NAMED: usize = 64;
+
+impl Engine {
+    /// Those proven dead that accepted nothing in the slot.
+    fn dead_without_vote(&self) -> BTreeSet<Incarnation> {
+        let certificates = self.slot().certificates().iter();
+        certificates
+            .filter(|(_, last)| last.accepted.is_none())
+            .map(|(dead, _)| *dead)
+            .collect()
+    }
+}
+
+impl Membership {
+    /// Whether what happens now may be delivered: always, but for a member whose lease is over. To be asked before and after each input.
+    pub(crate) fn may_deliver(&mut self, now: Time) -> bool {
+        match &mut self.phase {
+            Phase::Seated(seat) => {
+                seat.tell_lease(&mut self.cx, now);
+                seat.lease.until().is_none() || seat.believes(now)
+            }
+            Phase::Seeking(_) | Phase::Stopped => true,
+        }
+    }
+
+    /// Until when that is so, if it has an end.
+    pub(crate) fn believes_until(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Seated(seat) => seat.lease.until(),
+            Phase::Seeking(_) | Phase::Stopped => None,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! For how long a member believes in its view, and the others wait (R7, G42).
+
+use super::net::Net;
+use crate::{EngineKind, Event};
+
+fn formed(count: usize, engine: EngineKind) -> Net {
+    let mut net = Net::formed(count, engine);
+    net.run_ms(500);
+    for node in 0..count {
+        assert!(believes(&net, node), "{node} of {count}");
+    }
+    net
+}
+
+/// Whether a node was told last that it believes in its view.
+fn believes(net: &Net, node: usize) -> bool {
+    let told = net.host(node).events.iter().rev().find_map(|event| match event {
+        Event::Lease { held } => Some(*held),
+        _ => None,
+    });
+    told == Some(true) && net.is_primary(node)
+}
+
+/// Runs, and looks every millisecond whether a member believes that the other's view does not have any more.
+fn nobody_believes_too_long(net: &mut Net, ms: u64, (member, name): (usize, &str), other: usize) {
+    for _ in 0..ms {
+        net.run_ms(1);
+        let removed = !net.names(other).iter().any(|known| known == name);
+        assert!(!(removed && believes(net, member)), "{name} believes");
+    }
+}
+
+#[test]
+fn who_is_cut_off_stops_before_the_others_go_on() {
+    for engine in EngineKind::ALL {
+        let mut net = formed(3, engine);
+        net.partition(&[2], &[0, 1]);
+        let lost = net.run_while_ms(3000, |net| believes(net, 2));
+        assert!((900..=1500).contains(&lost), "{lost} ms");
+        assert_eq!(net.names(0).len(), 3, "{engine:?}");
+        let removed = net.run_while_ms(2000, |net| net.names(0).len() == 3);
+        assert!(removed < 1000, "{removed} ms more");
+        assert!(believes(&net, 0) && believes(&net, 1));
+    }
+}
+
+#[test]
+fn who_was_answered_by_one_that_died_is_not_removed_before_that_is_over() {
+    for engine in EngineKind::ALL {
+        for wait in [0, 100, 700, 1400] {
+            let mut net = formed(3, engine);
+            net.partition(&[0], &[2]);
+            net.run_ms(wait);
+            net.kill(1);
+            nobody_believes_too_long(&mut net, 4000, (2, "n2"), 0);
+            assert_eq!(net.names(0), ["n0"], "{engine:?}, {wait}");
+            assert!(believes(&net, 0));
+        }
+    }
+}
+
+#[test]
+fn who_was_stopped_does_not_believe_when_it_goes_on() {
+    for engine in EngineKind::ALL {
+        let mut net = formed(3, engine);
+        net.pause(2);
+        net.run_ms(4000);
+        assert_eq!(net.names(0).len(), 2);
+        net.partition(&[2], &[0, 1]);
+        net.resume(2);
+        net.run_ms(1);
+        assert!(!believes(&net, 2), "{engine:?}");
+    }
+}
+
+#[test]
+fn a_short_stop_is_no_more_than_a_question() {
+    for engine in EngineKind::ALL {
+        let mut net = formed(3, engine);
+        net.pause(2);
+        net.run_ms(900);
+        net.resume(2);
+        net.run_ms(50);
+        assert!(believes(&net, 2), "{engine:?}");
+        net.run_ms(3000);
+        net.assert_one_view(&[0, 1, 2]);
+    }
+}
+
+#[test]
+fn the_last_one_of_all_answers_itself() {
+    for engine in EngineKind::ALL {
+        let mut net = formed(3, engine);
+        net.kill(2);
+        net.kill(1);
+        net.run_ms(1000);
+        assert_eq!(net.names(0), ["n0"]);
+        net.run_ms(5000);
+        assert!(believes(&net, 0));
+        let lost = |event: &Event| matches!(event, Event::Lease { held: false });
+        assert!(!net.host(0).events.iter().any(lost), "{engine:?}");
+    }
+}

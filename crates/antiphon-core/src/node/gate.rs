@@ -1,0 +1,170 @@
+//! The gate before the application: what a node without a lease must not deliver (R7).
+//!
+//! Messages, views and what became of messages wait here, in their order, while the node may not deliver, and are let through when it may again: the
+//! node was a member all the time, and delivers what all deliver. If it was none any more, they are dropped: what it sent has an outcome that
+//! nobody knows. What tells the application to stop is never held back.
+//!
+//! So much can wait as windows allow: nothing of it is consumed.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::{Event, GroupEvent, GroupHandle, Outcome};
+
+/// Open unless told otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    closed: bool,
+    held: VecDeque<(GroupHandle, GroupEvent)>,
+    /// Messages that were dropped since this was asked last: nobody will consume them.
+    dropped: Vec<(GroupHandle, u64)>,
+    /// Groups in which something could not be sent since a view of them waits here.
+    full: BTreeSet<GroupHandle>,
+}
+
+impl Gate {
+    /// Opens or closes.
+    pub(super) fn set(&mut self, open: bool, events: &mut VecDeque<Event>) {
+        self.closed = !open && !planted!(DeliverWithoutLease);
+        if !self.closed {
+            let full = std::mem::take(&mut self.full).into_iter();
+            let writable = full.map(|handle| Event::Group(handle, GroupEvent::Writable));
+            let held = self.held.drain(..);
+            events.extend(
+                held.map(|(handle, event)| Event::Group(handle, event))
+                    .chain(writable),
+            );
+        }
+    }
+
+    /// Whether the application may send to a group: not in a view that it has not seen. If not, it is told when it may.
+    pub(super) fn may_send(&mut self, group: GroupHandle) -> bool {
+        let is_view = |(handle, event): &(GroupHandle, GroupEvent)| {
+            *handle == group && matches!(event, GroupEvent::View(_))
+        };
+        let waits = self.held.iter().any(is_view);
+        if waits {
+            self.full.insert(group);
+        }
+        !waits
+    }
+
+    /// Something happened in a group.
+    pub(super) fn pass(&mut self, handle: GroupHandle, event: GroupEvent, events: &mut VecDeque<Event>) {
+        match &event {
+            GroupEvent::Messages(_)
+            | GroupEvent::View(_)
+            | GroupEvent::Transitional { .. }
+            | GroupEvent::Receipts { .. }
+                if self.closed =>
+            {
+                self.held.push_back((handle, event));
+                return;
+            }
+            GroupEvent::Resync { .. } | GroupEvent::Refused { .. } | GroupEvent::Left => {
+                self.drop_held(handle, events);
+            }
+            _ => {}
+        }
+        events.push_back(Event::Group(handle, event));
+    }
+
+    /// This incarnation is over: what was held back is of no group any more.
+    pub(super) fn end(&mut self, events: &mut VecDeque<Event>) {
+        while let Some((handle, _)) = self.held.front() {
+            self.drop_held(*handle, events);
+        }
+    }
+
+    /// How many messages of which groups were dropped since this was asked last.
+    pub(super) fn take_dropped(&mut self) -> Vec<(GroupHandle, u64)> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// The group goes on without what was held back.
+    fn drop_held(&mut self, group: GroupHandle, events: &mut VecDeque<Event>) {
+        let (dropped, kept) = self.held.drain(..).partition(|(handle, _)| *handle == group);
+        self.held = kept;
+        let dropped: VecDeque<(GroupHandle, GroupEvent)> = dropped;
+        for (handle, event) in dropped {
+            let receipts = match event {
+                GroupEvent::Receipts { .. } => Some(event),
+                GroupEvent::Messages(messages) => {
+                    self.dropped.push((handle, messages.len()));
+                    messages.ticket.map(|first| GroupEvent::Receipts {
+                        first,
+                        count: messages.len(),
+                        outcome: Outcome::Unknown,
+                    })
+                }
+                _ => None,
+            };
+            events.extend(receipts.map(|event| Event::Group(handle, event)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::{Block, GroupViewId, Incarnation, ViewId};
+
+    use super::*;
+    use crate::{Messages, Ticket};
+
+    const GROUP: GroupHandle = GroupHandle(1);
+
+    fn messages(ticket: u64) -> GroupEvent {
+        GroupEvent::Messages(Messages {
+            view: GroupViewId {
+                node: ViewId { epoch: 1, counter: 1 },
+                number: 1,
+                k: 1,
+            },
+            sender: Incarnation(1),
+            first: ticket,
+            block: Block::of(b"said"),
+            ticket: Some(Ticket(ticket)),
+        })
+    }
+
+    #[test]
+    fn what_waits_comes_in_its_order_and_what_stops_the_application_at_once() {
+        let (mut gate, mut events) = (Gate::default(), VecDeque::new());
+        gate.set(false, &mut events);
+        gate.pass(GROUP, messages(1), &mut events);
+        gate.pass(GROUP, GroupEvent::Suspended, &mut events);
+        gate.pass(GROUP, messages(2), &mut events);
+        assert_eq!(events, [Event::Group(GROUP, GroupEvent::Suspended)]);
+        gate.set(true, &mut events);
+        let rest: Vec<Event> = events.drain(1..).collect();
+        assert_eq!(
+            rest,
+            [Event::Group(GROUP, messages(1)), Event::Group(GROUP, messages(2))]
+        );
+        assert!(gate.take_dropped().is_empty());
+    }
+
+    #[test]
+    fn what_a_removed_member_held_back_is_dropped_and_nobody_waits_for_it() {
+        let (mut gate, mut events) = (Gate::default(), VecDeque::new());
+        gate.set(false, &mut events);
+        gate.pass(GROUP, messages(1), &mut events);
+        gate.pass(GroupHandle(2), messages(7), &mut events);
+        let resync = GroupEvent::Resync {
+            cause: "removed".to_owned(),
+        };
+        gate.pass(GROUP, resync.clone(), &mut events);
+        let unknown = GroupEvent::Receipts {
+            first: Ticket(1),
+            count: 1,
+            outcome: Outcome::Unknown,
+        };
+        assert_eq!(
+            events,
+            [Event::Group(GROUP, unknown), Event::Group(GROUP, resync)]
+        );
+        assert_eq!(gate.take_dropped(), [(GROUP, 1)]);
+        events.clear();
+        gate.set(true, &mut events);
+        assert_eq!(events, [Event::Group(GroupHandle(2), messages(7))]);
+    }
+}

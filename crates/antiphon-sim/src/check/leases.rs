@@ -1,0 +1,113 @@
+//! G42 nobody believes for longer than it may: while a member believes in its view, or delivers, no later view without it exists, unless it leaves.
+//!
+//! Judged at the moments when the first process installs a view that removes somebody, and when something is delivered. A process that was stopped, or
+//! serves its inputs late, reports when it runs again; what it delivers then is judged.
+
+use std::collections::BTreeMap;
+
+use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
+
+use super::Report;
+use crate::agenda::Micros;
+use crate::trace::{Heard, ProcessId, Seen, Slot, Trace};
+
+/// One process of the cluster.
+#[derive(Debug, Default)]
+struct Believer {
+    slot: Slot,
+    incarnation: Option<Incarnation>,
+    /// The lineage of its view, if that is primary and its members are all neighbours.
+    lineage: Option<Lineage>,
+    held: bool,
+    /// Since it was asked to leave it delivers nothing anyway.
+    leaving: bool,
+    ended: bool,
+    disturbed_until: Micros,
+}
+
+pub(super) fn check(trace: &Trace, report: &mut Report) {
+    let mut believers: BTreeMap<ProcessId, Believer> = BTreeMap::new();
+    let mut removed: BTreeMap<(Lineage, Incarnation), (Micros, ViewId)> = BTreeMap::new();
+    for line in &trace.lines {
+        if let Seen::Disturbed { slot, until, .. } = &line.what {
+            let there = believers.values_mut().filter(|believer| believer.slot == *slot);
+            for believer in there {
+                believer.disturbed_until = believer.disturbed_until.max(*until + trace.heartbeat);
+            }
+            continue;
+        }
+        if let Seen::Started {
+            slot, foreign: false, ..
+        } = &line.what
+        {
+            let believer = Believer {
+                slot: *slot,
+                ..Believer::default()
+            };
+            believers.insert(line.process, believer);
+        }
+        let Some(believer) = believers.get_mut(&line.process) else {
+            continue;
+        };
+        match &line.what {
+            Seen::Incarnation(incarnation) => {
+                believer.incarnation = Some(*incarnation);
+                believer.lineage = None;
+                believer.held = false;
+            }
+            Seen::Ended(_) => believer.ended = true,
+            Seen::AskedToLeave => believer.leaving = true,
+            Seen::Lease(held) => believer.held = *held,
+            Seen::NodeView(view) => {
+                // In views whose members are not all neighbours there is no lease.
+                let bounded = view.is_primary() && view.members.len() <= trace.narrow;
+                believer.lineage = bounded.then_some(view.lineage);
+                let before = view.members.len() + view.departed.len() - view.joined.len();
+                if !view.is_primary() || before > trace.narrow || view.members.len() > trace.narrow {
+                    continue;
+                }
+                // One that was admitted, and did not hear of it, may ask again.
+                for joiner in &view.joined {
+                    removed.remove(&(view.lineage, *joiner));
+                }
+                for departure in &view.departed {
+                    let who = departure.member.incarnation;
+                    let consents = matches!(departure.cause, Cause::Left | Cause::Overridden { .. });
+                    if consents || removed.contains_key(&(view.lineage, who)) {
+                        continue;
+                    }
+                    removed.insert((view.lineage, who), (line.at, view.primary_id()));
+                    let (id, at) = (view.primary_id(), line.at);
+                    let other = believers.iter().find(|(_, other)| other.incarnation == Some(who));
+                    let Some((process, other)) = other else { continue };
+                    let judged = !other.ended && !other.leaving && at >= other.disturbed_until;
+                    if judged {
+                        report.check(
+                            "G42",
+                            at,
+                            !(other.lineage == Some(view.lineage) && other.held),
+                            || {
+                                format!(
+                                    "process {process} believes in its view, and was removed by view {id}"
+                                )
+                            },
+                        );
+                    }
+                }
+            }
+            Seen::Group(_, Heard::Message(_)) if believer.lineage.is_some() && !believer.leaving => {
+                let who = believer.lineage.zip(believer.incarnation);
+                let gone = who.and_then(|who| removed.get(&who));
+                report.check("G42", line.at, gone.is_none(), || {
+                    let gone = gone.map(|(at, id)| format!("by view {id} {} ms ago", (line.at - at) / 1000));
+                    let gone = gone.unwrap_or_default();
+                    format!(
+                        "process {} delivers a message, and was removed {gone}",
+                        line.process
+                    )
+                });
+            }
+            _ => {}
+        }
+    }
+}

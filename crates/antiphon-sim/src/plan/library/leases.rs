@@ -1,0 +1,132 @@
+//! Plans about members that believe in their view while the others may have gone on (R7).
+
+use super::*;
+
+impl Story<'_> {
+    /// Clocks that go as differently as they may, and messages for all.
+    fn drifting(&mut self) {
+        self.begin();
+        self.plan.drift_ppm = 14_000;
+        self.plan.load.every = self.ms(5, 40);
+        if self.random.percent(50) {
+            self.ragged();
+        }
+    }
+
+    fn all_back(&mut self, at: Micros) {
+        self.at(at, Action::Heal);
+        for slot in 0..self.nodes {
+            self.at(at + MILLIS, Action::Start(slot));
+        }
+    }
+
+    /// Somebody is cut off, in one direction or both, from all or from some, or is stopped, or its paths hold back what it sends; or two are.
+    pub(super) fn cut_off_from_the_primary(&mut self) {
+        self.drifting();
+        for round in 0..4 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 500);
+            for _ in 0..self.random.range(1, 2) {
+                let (one, other) = pair(self.random, self.nodes);
+                let others: Vec<Slot> = (0..self.nodes).filter(|slot| *slot != one).collect();
+                let length = self.ms(500, 4_000);
+                let at = at + self.ms(0, 1_500);
+                let action = match self.random.below(7) {
+                    0 => Action::Pause(Who::Slot(one), length),
+                    1 => Action::OneWay(vec![one], others),
+                    2 => Action::OneWay(others, vec![one]),
+                    3 => Action::CutPair(one, other),
+                    4 => Action::Clog(one, other, length),
+                    5 => Action::Slow(Who::Slot(one), self.random.range(1_000, 60_000), length),
+                    _ => Action::Isolate(Who::Slot(one)),
+                };
+                self.at(at, action);
+                if self.random.percent(30) {
+                    let death = at + self.random.below(2 * SECONDS);
+                    self.at(death, Action::Crash(Who::Slot(other)));
+                }
+            }
+            self.all_back(at + 4 * SECONDS);
+        }
+    }
+
+    /// Who was the only one to answer a member that is cut off dies a moment later, and proves it to the others.
+    pub(super) fn counted_on_die(&mut self) {
+        self.drifting();
+        for round in 0..4 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 500);
+            let mut slots: Vec<Slot> = (0..self.nodes).collect();
+            self.random.shuffle(&mut slots);
+            let (cut, link) = (slots[0], slots[1]);
+            for other in &slots[2..] {
+                self.at(at, Action::CutPair(cut, *other));
+            }
+            // The link may be dead by the time that the others suspect, or long before.
+            let death = at + self.ms(200, 2_500);
+            self.at(death, Action::Crash(Who::Slot(link)));
+            if self.random.percent(40) {
+                let (early, count) = (self.ms(0, 50), self.random.below(30) as u32);
+                self.at(death - early, Action::CrashAtOutput(Who::Slot(link), count));
+            }
+            self.all_back(at + 4 * SECONDS);
+        }
+    }
+
+    /// Two of five leave, and one of them has just voted for the view without them when the paths to the other side break: nobody on this side learns
+    /// that it was decided, and all three go on answering each other. Or the third is cut off from the other side, and had its answers from these two
+    /// until they were gone.
+    fn voters_are_cut_off(&mut self) {
+        self.plan.network.latency = 5 * MILLIS;
+        self.plan.network.jitter = 500;
+        let early = self.random.percent(50);
+        // Flushes of groups would make them wait for whoever is cut off.
+        self.plan.groups.clear();
+        for round in 0..4 {
+            let at = (3 + 6 * round) * SECONDS + self.ms(0, 500);
+            let mut slots: Vec<Slot> = (0..self.nodes).collect();
+            self.random.shuffle(&mut slots);
+            let (kept, cut) = slots.split_at(2);
+            let leave = if early { at + self.ms(0, 550) } else { at };
+            for leaver in &cut[1..] {
+                self.at(leave, Action::Leave(Who::Slot(*leaver)));
+            }
+            if early {
+                for other in kept {
+                    self.at(at, Action::CutPair(cut[0], *other));
+                }
+                self.all_back(at + 5 * SECONDS);
+                continue;
+            }
+            let broken = at + self.ms(10, 30);
+            self.at(broken, Action::Partition(vec![kept.to_vec(), cut.to_vec()]));
+            self.all_back(at + 5 * SECONDS);
+        }
+        self.plan.duration = 28 * SECONDS;
+    }
+
+    /// A member does not hear of the next view while some still answer it, and is removed by the one after that.
+    pub(super) fn behind(&mut self) {
+        self.drifting();
+        if self.nodes == 5 {
+            return self.voters_are_cut_off();
+        }
+        for round in 0..4 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 500);
+            let mut slots: Vec<Slot> = (0..self.nodes).collect();
+            self.random.shuffle(&mut slots);
+            let (late, others) = (slots[0], &slots[1..]);
+            let lost = self.random.range(1, (self.nodes as u64 - 1) / 2) as usize;
+            let (lost, kept) = others.split_at(lost);
+            let (lost, kept) = (lost.to_vec(), kept.to_vec());
+            // Those kept do not reach those lost, nor the late one; these hear each other.
+            self.at(at, Action::OneWay(kept.clone(), lost.clone()));
+            if self.random.percent(60) {
+                self.at(at, Action::OneWay(lost, kept.clone()));
+            }
+            let later = at + self.ms(0, 1_600);
+            self.at(later, Action::OneWay(kept.clone(), vec![late]));
+            let silent = later + self.ms(0, 1_500);
+            self.at(silent, Action::OneWay(vec![late], kept));
+            self.all_back(at + 4 * SECONDS);
+        }
+    }
+}
