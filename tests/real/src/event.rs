@@ -62,6 +62,11 @@ pub enum Event {
         /// Which is used now.
         in_use: usize,
     },
+    /// Its lease of the primary began, or is over.
+    Lease {
+        /// Whether what it believes of the primary can be relied upon.
+        held: bool,
+    },
     /// The node itself was stopped, or gets too little processor.
     Starved {
         /// For so many milliseconds it did not run.

@@ -154,9 +154,14 @@ impl Group {
         let queued = self.clear_queued().map(|tickets| (None, tickets));
         self.tagger.forget();
         let messages: Vec<_> = sent.chain(queued).collect();
+        let last = match &self.phase {
+            Phase::Member(membership) => membership.stream.id.k,
+            Phase::Locating { .. } | Phase::Joining { .. } | Phase::Ghost { .. } | Phase::Refused => 0,
+        };
         if !messages.is_empty() {
             self.pending.push(Pending {
                 incarnation,
+                last,
                 messages,
             });
         }
@@ -170,14 +175,16 @@ impl Group {
         let mut receipts = Vec::new();
         for Pending {
             incarnation,
+            last,
             messages,
         } in std::mem::take(&mut self.pending)
         {
+            // The first after its last view: it may have been admitted since, and removed again before it heard of that. The record of such
+            // a stay has nothing of it, and begins behind all that was sent before.
             let record = membership
                 .departed
                 .iter()
-                .rev()
-                .find(|departed| departed.incarnation == incarnation);
+                .find(|departed| departed.incarnation == incarnation && departed.k > last);
             for (seq, Tickets { first, count }) in messages {
                 let runs = match (seq, record) {
                     (None, _) => vec![(count, Outcome::NotDelivered)],

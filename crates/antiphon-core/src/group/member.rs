@@ -56,6 +56,8 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(super) incarnation: Incarnation,
+    /// The `k` of its last view.
+    pub(super) last: u32,
     /// The number of the first of each run, if it was ever sent.
     pub(super) messages: Vec<(Option<u64>, Tickets)>,
 }

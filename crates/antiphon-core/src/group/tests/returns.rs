@@ -3,7 +3,7 @@
 use antiphon_wire::group::{GroupData, GroupMessage};
 
 use super::world::{Kind, World};
-use crate::{GroupEvent, Order};
+use crate::{GroupEvent, Order, Outcome};
 
 #[test]
 fn what_a_leaver_has_delivered_is_delivered_by_those_who_stay_though_its_cut_was_called_back() {
@@ -185,4 +185,55 @@ fn one_that_leaves_and_joins_again_has_no_more_than_one_window_at_a_reader_that_
         assert!(unread(&world) > before + 10 * WINDOW);
         world.check().unwrap();
     }
+}
+
+#[test]
+fn one_that_is_removed_twice_and_never_hears_that_it_was_back_learns_what_became_of_its_messages() {
+    let mut judged = 0;
+    for order in Kind::ALL {
+        let mut world = World::with_group(order, 4, &[1, 2, 3, 4]);
+        world.drop_data = Some(Box::new(|from, _, record| {
+            from == 3 && matches!(record, GroupData::Batch { .. } | GroupData::Repair { .. })
+        }));
+        world.hold_control(3);
+        let before = world.views(3).len();
+        let ticket = world.send(3, "lost").unwrap();
+        world.leave(4);
+        world.run(12_000);
+        assert_eq!(world.members(1), world.incarnations(&[1, 2]), "{order:?}");
+        // It learns that it was removed and is admitted again; before it hears of that it is removed once more.
+        world.release_control();
+        world.drop_data = None;
+        while !world.members(2).contains(&world.inc(3)) {
+            world.run_micros(100);
+        }
+        assert_eq!(world.views(3).len(), before, "{order:?}: {:?}", world.views(3));
+        world.hold_control(3);
+        world.send(1, "later").unwrap();
+        world.leave(2);
+        world.run(12_000);
+        assert_eq!(world.members(1), world.incarnations(&[1]), "{order:?}");
+        world.primary(&[1, 2, 3]);
+        world.run(1_000);
+        assert_eq!(world.views(3).len(), before, "{order:?}: {:?}", world.views(3));
+        world.release_control();
+        world.run(5_000);
+        assert_eq!(world.members(3), world.incarnations(&[1, 3]), "{order:?}");
+        world.check().unwrap();
+        // Where nothing is waited for it has delivered its own message.
+        if world.texts(3).contains(&"lost".to_owned()) {
+            continue;
+        }
+        judged += 1;
+        let told: Vec<Outcome> = world
+            .events(3)
+            .iter()
+            .filter_map(|event| match event {
+                GroupEvent::Receipts { first, outcome, .. } if *first == ticket => Some(*outcome),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, [Outcome::NotDelivered], "{order:?}");
+    }
+    assert!(judged > 0);
 }
