@@ -40,6 +40,7 @@ fn node_view() -> Arc<NodeView> {
         members: members.collect(),
         joined: Vec::new(),
         departed: Vec::new(),
+        merged: Vec::new(),
         wire_level: 1,
     })
 }

@@ -38,7 +38,7 @@ pub struct Config {
     pub metadata: BTreeMap<String, String>,
     /// Votes in quorums. Default 1.
     pub weight: u16,
-    /// The partition policy.
+    /// The partition policy. All nodes of a cluster have the same; one with another is refused.
     pub policy: Policy,
     /// The membership engine. All nodes of a cluster run the same; one with another is refused.
     pub engine: EngineKind,
@@ -181,8 +181,39 @@ pub(crate) fn validate_name(field: &'static str, value: &str) -> Result<(), Conf
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The majority of the last primary view's weights; exactly half with the elder.
+    /// The majority of the last primary view's weights; exactly half with the elder. The default.
     Majority,
+    /// Every component goes on, as a lineage of its own if it has no majority. When two hear each other again, the lighter one gives
+    /// way: its members start over in the other, and what they did alone is theirs to merge. For caches and the like: order,
+    /// locks and fencing hold within a component only.
+    Any,
+}
+
+impl Policy {
+    /// Both.
+    pub const ALL: [Policy; 2] = [Policy::Majority, Policy::Any];
+
+    /// Its name in configuration, flags and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Majority => "majority",
+            Policy::Any => "any",
+        }
+    }
+
+    /// What stands for it on the wire.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Policy::Majority => 0,
+            Policy::Any => 1,
+        }
+    }
+
+    /// What a node that says this has, for people.
+    pub fn named(code: u8) -> &'static str {
+        let known = Self::ALL.into_iter().find(|policy| policy.code() == code);
+        known.map_or("another policy", Self::name)
+    }
 }
 
 /// How node views are agreed on.

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::{Accusation, Block, Cause, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
+use antiphon_wire::{
+    Accusation, Block, Cause, GroupId, GroupViewId, Incarnation, Level, NodeView, Subview, ViewId,
+};
 use bytes::Bytes;
 
 use crate::{Order, PathTrouble};
@@ -31,6 +33,13 @@ pub enum Event {
     Alone {
         /// Which of them.
         reason: Alone,
+    },
+    /// [`Policy::Any`](crate::Policy::Any): components that went on apart meet in the view that follows at once.
+    Merge {
+        /// Who comes from where: first those who were members of this lineage already, with their view before; then those of
+        /// each lineage that gave way, by the last primary view that they had installed there. All by their incarnations in
+        /// the view that follows.
+        subviews: Vec<Subview>,
     },
     /// A node view was installed, primary or not.
     NodeView(Arc<NodeView>),
@@ -127,6 +136,8 @@ pub enum Alone {
     Told,
     /// There is nobody to ask: the seeds name at most this node itself, and nobody is looked for at run time.
     NobodyElse,
+    /// [`Policy::Any`](crate::Policy::Any): it was a member, is none any more, and hears of nobody who is.
+    NobodyLeft,
 }
 
 /// The links to one peer, by number: link j is the peer's j-th address.

@@ -649,6 +649,10 @@ impl Node {
         for member in &view.members {
             self.routes.note(now, member.addr, &member.further);
         }
+        if !view.merged.is_empty() {
+            let subviews = view.subviews();
+            self.events.push_back(Event::Merge { subviews });
+        }
         self.events.push_back(Event::NodeView(view.clone()));
         if view.is_primary() {
             self.primary = Some(view.primary_id());

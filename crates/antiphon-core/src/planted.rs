@@ -125,6 +125,16 @@ bugs! {
     CountLateDead,
     /// What was held back without a lease is delivered all the same (R7).
     DeliverWithoutLease,
+    /// A component goes on as a lineage of its own before all its members have acknowledged it (G41).
+    SeparateUnacknowledged,
+    /// Two components that meet give way to each other, both at once (G41).
+    BothGiveWay,
+    /// Nobody asks at the addresses of those who were left behind (G41).
+    ForgetLeftBehind,
+    /// Those who come from another component are named as if they came from another view of it (G41).
+    MergeNamesWrongView,
+    /// A component without a majority goes on as under `majority` (G41).
+    SeparateNever,
     /// A view is decided without a quorum of its own members (R3).
     SkipJointQuorum,
     /// What a process leaves to its witness does not show what it voted (R10).

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use antiphon_core::Policy;
 use antiphon_core::wire::Incarnation;
 
 use crate::agenda::{MILLIS, Micros, SECONDS};
@@ -130,7 +131,13 @@ fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
             world.act(&Action::Start(slot));
         }
     }
-    can_decide(world) || can_found(world)
+    can_decide(world) || can_found(world) || goes_on_anyhow(world)
+}
+
+/// Whether anybody who was a member lives, where each component goes on.
+fn goes_on_anyhow(world: &World) -> bool {
+    let mut live = world.live_slots().into_iter();
+    world.plan().policy == Policy::Any && live.any(|slot| !world.is_fresh(slot))
 }
 
 /// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead, and so is
@@ -219,7 +226,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         world.run_until(world.now() + 50 * MILLIS);
     }
     if !at_rest(world) {
-        return if is_blocked(world) {
+        // Where each component goes on, one that is blocked goes on without the others.
+        return if is_blocked(world) && world.plan().policy != Policy::Any {
             Settling::Blocked
         } else {
             let what = describe(world);

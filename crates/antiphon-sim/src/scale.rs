@@ -318,6 +318,7 @@ fn plan(scale: &Scale) -> Plan {
         membership: scale.engine,
         rings: 10,
         drift_ppm: 200,
+        policy: antiphon_core::Policy::Majority,
         witness: None,
         trail: false,
         profile,

@@ -64,6 +64,7 @@ impl Sim {
             membership: antiphon_core::EngineKind::Coordinator,
             rings: 10,
             drift_ppm: 200,
+            policy: antiphon_core::Policy::Majority,
             witness: None,
             trail: true,
             profile: Profile::lan(),

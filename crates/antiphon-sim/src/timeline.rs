@@ -92,6 +92,18 @@ fn show(what: &Seen) -> String {
                 gone.join("; ")
             )
         }
+        Seen::Merge(subviews) => {
+            let parts = subviews.iter().map(|part| {
+                let members: Vec<String> = part.members.iter().map(|member| member.short()).collect();
+                format!(
+                    "[{}] of {} {:.8}",
+                    members.join(" "),
+                    part.view,
+                    part.lineage.to_string()
+                )
+            });
+            format!("MERGE {}", parts.collect::<Vec<_>>().join(" + "))
+        }
         Seen::Refused { reason, fatal } => format!("refused (fatal: {fatal}): {reason}"),
         Seen::Ballot(note) => {
             let round = note.ballot.map_or_else(

@@ -9,7 +9,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, ViewId};
+use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, Subview, ViewId};
 use antiphon_core::{
     BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, PeerPath, SendError,
 };
@@ -51,6 +51,8 @@ pub struct Trace {
     pub heartbeat: Micros,
     /// The largest view whose members are all neighbours.
     pub narrow: usize,
+    /// Whether every component goes on (policy `any`).
+    pub any: bool,
     /// The frames that were sent to be handed on, in order.
     pub hops: Vec<Hop>,
     /// The frames inside of others, on their way through another node, in order.
@@ -207,6 +209,8 @@ pub enum Seen {
     Ballot(BallotNote),
     /// [`antiphon_core::Event::NodeView`].
     NodeView(Arc<NodeView>),
+    /// [`antiphon_core::Event::Merge`].
+    Merge(Vec<Subview>),
     /// [`antiphon_core::Event::Refused`].
     Refused {
         /// Why.

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 
 use crate::codec::encode_to_vec;
 use crate::{
-    Accusation, Cause, Evidence, Incarnation, Lineage, Member, NodeView, ViewDigest, ViewId, wire_enum,
-    wire_struct,
+    Accusation, Cause, Evidence, Incarnation, Lineage, Member, NodeView, Subview, ViewDigest, ViewId,
+    wire_enum, wire_struct,
 };
 
 /// The highest wire level this build speaks.
@@ -64,6 +64,8 @@ wire_struct! {
         pub departed: Vec<Gone>,
         /// Members that it has beside those of the one before, by seniority.
         pub joined: Vec<Member>,
+        /// Those of them that come from other lineages, by where they come from.
+        pub merged: Vec<Subview>,
     }
 }
 
@@ -331,7 +333,7 @@ wire_struct! {
         pub wire_level: u8,
         /// The membership engine it runs: 0 is `coordinator`, 1 is `cut`.
         pub engine: u8,
-        /// The partition policy it runs: 0 is `majority`.
+        /// The partition policy it runs: 0 is `majority`, 1 is `any`.
         pub policy: u8,
     }
 }
@@ -350,6 +352,17 @@ wire_struct! {
         pub weight: u32,
         /// Whether the member is in the primary view now.
         pub primary: bool,
+    }
+}
+
+wire_struct! {
+    /// Where a node comes from that was a member before.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Origin {
+        /// The chain of views.
+        pub lineage: Lineage,
+        /// The last primary view of it that the node had installed.
+        pub view: ViewId,
     }
 }
 
@@ -405,6 +418,8 @@ wire_enum! {
             /// The highest view number that the same process has seen, in whatever lineage; 0 if none. The view that
             /// admits it has a higher one.
             number: u32,
+            /// Policy `any`: where it was a member last, if it was.
+            from: Option<Origin>,
         },
         /// You cannot be admitted.
         Refused = 3 {
@@ -439,6 +454,24 @@ wire_enum! {
             addr: SocketAddr,
             /// Whether it is in a primary view.
             member: bool,
+        },
+        /// Policy `any`: our lineage would give way to yours. Will you stay where you are?
+        Yield = 7 {
+            /// Where the sender is reached.
+            addr: SocketAddr,
+            /// Where it stands.
+            standing: Standing,
+            /// Echoed by the answer.
+            nonce: u64,
+        },
+        /// Policy `any`, the answer to `Yield`: the sender gives way to nobody for a while.
+        Stay = 8 {
+            /// Where the sender is reached.
+            addr: SocketAddr,
+            /// Where it stands.
+            standing: Standing,
+            /// That of the question.
+            nonce: u64,
         },
     }
 }
@@ -584,6 +617,13 @@ wire_enum! {
             view: ViewId,
             /// What was heard.
             rumours: Vec<Rumour>,
+        },
+        /// Policy `any`: shall we go on as a lineage of our own, with this first view? Answered as `Gather` is.
+        Separate = 15 {
+            /// Rises with each try of one base, as that of a non-primary view.
+            attempt: u32,
+            /// The view. All that departed did so as separated from the base.
+            view: Box<NodeView>,
         },
     }
 }

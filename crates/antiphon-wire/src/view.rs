@@ -104,6 +104,13 @@ wire_enum! {
             /// The last primary view of it that the survivor had installed.
             view: ViewId,
         },
+        /// Policy `any`: a component without a quorum went on as a lineage of its own, and this member was not in it.
+        Separated = 5 {
+            /// The lineage that was left.
+            lineage: Lineage,
+            /// The last primary view of it that the component had installed.
+            view: ViewId,
+        },
     }
 }
 
@@ -142,6 +149,19 @@ wire_enum! {
 }
 
 wire_struct! {
+    /// Members that come from another lineage, where they were together until it gave way to this one.
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Subview {
+        /// The lineage that they come from.
+        pub lineage: Lineage,
+        /// The last primary view of it that they had installed.
+        pub view: ViewId,
+        /// Who they are now, by seniority.
+        pub members: Vec<Incarnation>,
+    }
+}
+
+wire_struct! {
     /// An agreed list of the cluster's members, in seniority order: rank 0 is the elder.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct NodeView {
@@ -158,6 +178,9 @@ wire_struct! {
         pub joined: Vec<Incarnation>,
         /// Members of the previous primary view that this one does not have.
         pub departed: Vec<Departure>,
+        /// Those of `joined` that come from other lineages, by where they come from: two components meet. Empty unless
+        /// the policy is `any`.
+        pub merged: Vec<Subview>,
         /// The highest wire level that every member speaks.
         pub wire_level: u8,
     }
@@ -189,6 +212,33 @@ impl NodeView {
             Cause::Overridden { lineage, view } => Some((lineage, view)),
             _ => None,
         })
+    }
+
+    /// If this is the first view of a lineage that a component without a quorum founded of itself (policy `any`): the lineage
+    /// that was left, and the last primary view of it that its members had installed.
+    pub fn separates(&self) -> Option<(Lineage, ViewId)> {
+        self.departed.iter().find_map(|departure| match departure.cause {
+            Cause::Separated { lineage, view } => Some((lineage, view)),
+            _ => None,
+        })
+    }
+
+    /// If components meet in this view: all of them, those who were here already first. Empty otherwise.
+    pub fn subviews(&self) -> Vec<Subview> {
+        if self.merged.is_empty() {
+            return Vec::new();
+        }
+        let stayed = self.members.iter().map(|member| member.incarnation);
+        let id = self.primary_id();
+        let here = Subview {
+            lineage: self.lineage,
+            view: ViewId {
+                epoch: id.epoch,
+                counter: id.counter.saturating_sub(1),
+            },
+            members: stayed.filter(|member| !self.joined.contains(member)).collect(),
+        };
+        std::iter::once(here).chain(self.merged.iter().cloned()).collect()
     }
 
     /// The most senior member. A view is never empty.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_core::wire::{GroupViewId, Incarnation, Level, Member, NodeView};
+use antiphon_core::wire::{GroupViewId, Incarnation, Level, Lineage, Member, NodeView, ViewId};
 use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks};
 use bytes::Bytes;
 
@@ -40,6 +40,11 @@ pub enum ClusterEvent {
         found: Vec<SocketAddr>,
         /// What is wrong, if something is.
         problem: Option<String>,
+    },
+    /// [`Policy::Any`](crate::Policy::Any): components that went on apart meet in the view that follows at once.
+    Merge {
+        /// Who comes from where: first those who were here already, then those of each component that gave way.
+        parts: Vec<Part>,
     },
     /// A node view was installed, primary or not. None is skipped.
     View(Arc<NodeView>),
@@ -107,6 +112,17 @@ pub enum ClusterEvent {
     /// The reader was too slow: more events waited than are kept. The stream ends here rather than skip a view;
     /// call [`Cluster::events`](crate::Cluster::events) again for the present state.
     Overrun,
+}
+
+/// Members that come from one component, in [`ClusterEvent::Merge`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The lineage of its views.
+    pub lineage: Lineage,
+    /// The last primary view of it that they had installed: what they did together until then is in the state of each of them.
+    pub view: ViewId,
+    /// Who they are in the view that follows, by seniority.
+    pub members: Vec<Arc<Member>>,
 }
 
 /// What happened in a group. Views and messages come in one sequence.

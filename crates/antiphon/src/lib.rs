@@ -70,7 +70,7 @@ pub use cluster::{
     Transport,
 };
 pub use error::{Error, SendError};
-pub use event::{ClusterEvent, Event, Message, Messages, Scope, View};
+pub use event::{ClusterEvent, Event, Message, Messages, Part, Scope, View};
 pub use group::{
     Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, Turn,
 };

@@ -49,6 +49,11 @@ pub enum Event {
         #[serde(default)]
         problem: Option<String>,
     },
+    /// Components meet in the view that follows.
+    Merge {
+        /// Who comes from where.
+        parts: Vec<Part>,
+    },
     /// A view of the cluster.
     NodeView(NodeView),
     /// A link to a node changed.
@@ -197,6 +202,17 @@ pub struct Member {
     /// Its metadata.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
+}
+
+/// Members that come from one component.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Part {
+    /// The lineage of its views.
+    pub lineage: String,
+    /// The last primary view of it that they had installed.
+    pub view: String,
+    /// Their names.
+    pub members: Vec<String>,
 }
 
 /// A removed member.

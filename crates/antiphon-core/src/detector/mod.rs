@@ -152,6 +152,8 @@ pub(crate) struct Detector {
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
     attention: Attention,
+    /// Members that speak as members of another lineage: that is no sign of life in this one.
+    apart: BTreeSet<Incarnation>,
     /// What this node missed by itself and others were not told of yet.
     missed: Duration,
     /// Whether lossy edges are looked for: only the engine whose observers decide together knows what to do with them.
@@ -170,6 +172,7 @@ impl Detector {
             members: BTreeSet::new(),
             stalled: BTreeMap::new(),
             told: BTreeMap::new(),
+            apart: BTreeSet::new(),
             attention: Attention::new(profile.heartbeat),
             missed: Duration::ZERO,
             judges_edges: engine == EngineKind::Cut,
@@ -191,6 +194,7 @@ impl Detector {
         self.stalled
             .retain(|member, _| members.contains(member) && !heard.contains(member));
         self.told.retain(|accuser, _| members.contains(accuser));
+        self.apart.retain(|member| members.contains(member));
         for doubts in self.told.values_mut() {
             doubts.retain(|accused, _| members.contains(accused));
         }
@@ -280,7 +284,11 @@ impl Detector {
     /// well because others repeat it. True if a suspicion was withdrawn by it.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation) -> bool {
         let usual = self.suspect_after;
-        let Some(watch) = self.watches.get_mut(&peer) else {
+        let Some(watch) = self
+            .watches
+            .get_mut(&peer)
+            .filter(|_| !self.apart.contains(&peer))
+        else {
             return false;
         };
         watch.learn(now, usual);
@@ -296,6 +304,21 @@ impl Detector {
             self.told.remove(&peer);
         }
         withdrawn
+    }
+
+    /// A member spoke as a member of another lineage, or of this one. What it says there is no sign of life here: whoever is
+    /// waited for must come, or be done without.
+    pub(crate) fn set_apart(&mut self, peer: Incarnation, apart: bool) {
+        if !apart {
+            self.apart.remove(&peer);
+        } else if self.members.contains(&peer) {
+            self.apart.insert(peer);
+        }
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_apart(&self, peer: Incarnation) -> bool {
+        self.apart.contains(&peer)
     }
 
     /// A member says whether it hears this node. One that does not is of no use, although it is heard; but that is an observer's
@@ -459,6 +482,7 @@ impl Detector {
         self.watches.get(&member).is_some_and(|watch| {
             watch.suspected.is_none()
                 && watch.trouble.is_none()
+                && !self.apart.contains(&member)
                 && now.since(watch.last_heard) <= self.heartbeat * 3
         })
     }

@@ -19,7 +19,12 @@ impl Seat {
         directly: bool,
     ) {
         if heartbeat.lineage != self.view.lineage {
+            self.hear_elsewhere(cx, now, sender, heartbeat.lineage);
             return;
+        }
+        if cx.detector.is_apart(sender) {
+            cx.detector.set_apart(sender, false);
+            cx.detector.heard(now, sender);
         }
         if !self.view.contains(sender) {
             if heartbeat.view <= self.view.primary_id() {

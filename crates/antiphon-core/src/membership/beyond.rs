@@ -130,7 +130,9 @@ impl Seat {
         let called = self.beyond.called.filter(|_| self.wide.is_some());
         let is_called =
             |(first, last)| now.since(first) >= patience && now.since(last) < self.lapses_after(cx);
-        !self.is_primary() || called.is_some_and(is_called)
+        // Where each component goes on there are no views without a primary that would show it.
+        let bereft = cx.any() && !self.quorum;
+        !self.is_primary() || bereft || called.is_some_and(is_called)
     }
 
     /// Which members to ask now. All are asked by turns, those after this node first.

@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
-    AcceptedValue, Certificate, Change, Gone, NodeRecord, SlotId, VoteState, Voted, VotedIn,
+    AcceptedValue, Certificate, Change, Gone, NodeRecord, Origin, SlotId, VoteState, Voted, VotedIn,
 };
 use antiphon_wire::{
-    Cause, Departure, Incarnation, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES, MAX_METADATA_ENTRIES,
-    MAX_NAME_BYTES, Member, NodeView, NodeViewId, ViewId,
+    Cause, Departure, Incarnation, Lineage, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES,
+    MAX_METADATA_ENTRIES, MAX_NAME_BYTES, Member, NodeView, NodeViewId, Subview, ViewId,
 };
 
-use crate::{Config, EngineKind};
+use crate::{Config, EngineKind, Policy};
 
 /// A view and an accepted value must fit one frame together, so that a lifeline record is a single write.
 pub(crate) const MAX_VIEW_BYTES: usize = 26_000;
@@ -42,6 +42,27 @@ pub(crate) fn engines_differ(config: &Config, node: &NodeRecord) -> Option<Strin
             EngineKind::named(node.engine)
         )
     })
+}
+
+/// The same because of their partition policies.
+pub(crate) fn policies_differ(config: &Config, node: &NodeRecord) -> Option<String> {
+    let mine = config.policy;
+    (node.policy != mine.code()).then(|| {
+        format!(
+            "{} at {} has the partition policy `{}`, and {} at {} has `{}`: give all nodes of the cluster the same `policy`",
+            config.name,
+            config.addr,
+            mine.name(),
+            node.name,
+            node.addr,
+            Policy::named(node.policy)
+        )
+    })
+}
+
+/// Why this node and another one cannot be in one cluster, if they cannot.
+pub(crate) fn differ(config: &Config, node: &NodeRecord) -> Option<String> {
+    engines_differ(config, node).or_else(|| policies_differ(config, node))
 }
 
 /// The id of the primary view after this one.
@@ -110,6 +131,42 @@ pub(crate) fn view_is_sound(view: &NodeView) -> bool {
         && view.departed.iter().all(|departure| {
             !incarnations.contains(&departure.member.incarnation) && member_is_sound(&departure.member)
         })
+        && merged_is_sound(view)
+}
+
+/// Whether those who come from other lineages are joiners of the view, each of them once.
+fn merged_is_sound(view: &NodeView) -> bool {
+    let mut left: BTreeSet<_> = view.joined.iter().collect();
+    let mut lineages = BTreeSet::new();
+    view.merged.iter().all(|subview| {
+        subview.lineage != view.lineage
+            && lineages.insert((subview.lineage, subview.view))
+            && !subview.members.is_empty()
+            && subview.members.iter().all(|member| left.remove(member))
+    })
+}
+
+/// Who of these joiners come from other lineages, by where they come from; for a view of `lineage`.
+pub(crate) fn merged_of(
+    lineage: Lineage,
+    joined: &[Incarnation],
+    origins: &BTreeMap<Incarnation, Origin>,
+) -> Vec<Subview> {
+    let mut merged: BTreeMap<Origin, Vec<Incarnation>> = BTreeMap::new();
+    for joiner in joined {
+        if let Some(origin) = origins.get(joiner).filter(|origin| origin.lineage != lineage) {
+            merged.entry(*origin).or_default().push(*joiner);
+        }
+    }
+    let subview = |(origin, members): (Origin, Vec<Incarnation>)| Subview {
+        lineage: origin.lineage,
+        view: match planted!(MergeNamesWrongView) {
+            true => next_id(origin.view),
+            false => origin.view,
+        },
+        members,
+    };
+    merged.into_iter().map(subview).collect()
 }
 
 /// Whether this is a sound primary view that its lineage could contain.
@@ -155,6 +212,8 @@ pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
         && next.departed.iter().all(|departure| rank_of.contains_key(&departure.member.incarnation))
         // G38: no vote overrides anybody.
         && next.overrides().is_none()
+        // G41: nor does one make a component of its own.
+        && next.separates().is_none()
 }
 
 /// Whether a vote state may be believed, as far as it can be told without the view it was given in.
@@ -184,6 +243,7 @@ pub(crate) fn change_of(view: &NodeView, next: &NodeView) -> Change {
         wire_level: next.wire_level,
         departed: next.departed.iter().map(gone).collect(),
         joined: next.members.get(kept..).unwrap_or_default().to_vec(),
+        merged: next.merged.clone(),
     }
 }
 
@@ -231,6 +291,7 @@ pub(crate) fn apply(view: &NodeView, change: Change) -> Option<NodeView> {
         members,
         joined,
         departed,
+        merged: change.merged,
         wire_level: change.wire_level,
     };
     is_successor(view, &next).then_some(next)
@@ -282,6 +343,9 @@ pub(crate) fn cause_text(cause: &Cause) -> String {
         Cause::Superseded { by } => format!("it was started again as {}", by.short()),
         Cause::Overridden { view, .. } => {
             format!("an operator had another survivor of view {view} go on alone")
+        }
+        Cause::Separated { view, .. } => {
+            format!("it was not heard by a part of view {view} that goes on by itself")
         }
     }
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
-    Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, SlotId, WIRE_LEVEL,
+    Ballot, Discovery, LifelineRecord, MembershipMessage, NodeRecord, Origin, SlotId, WIRE_LEVEL,
 };
-use antiphon_wire::{Incarnation, Member, NodeView};
+use antiphon_wire::{Incarnation, Lineage, Member, NodeView};
 use bytes::Bytes;
 
 use super::Effect;
+use super::apart::LeftBehind;
 use super::hints::Whom;
 use super::history::History;
 use super::lifeline::Lifelines;
@@ -20,7 +21,7 @@ use super::refusals::Refusals;
 use crate::detector::Detector;
 use crate::random::Random;
 use crate::replies::Replies;
-use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand, Time};
+use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand, Policy, Time};
 
 /// What an incarnation that was a member leaves to its successor in the same process.
 #[derive(Debug, Clone)]
@@ -29,6 +30,10 @@ pub(crate) struct Past {
     pub(crate) number: u32,
     /// Where members were reached.
     pub(crate) contacts: BTreeSet<SocketAddr>,
+    /// The last primary view installed.
+    pub(crate) origin: Origin,
+    /// The lineage that gave way to another, and until when this node does not join it: its other members are about to leave it.
+    pub(crate) gave_way: Option<(Lineage, Time)>,
 }
 
 /// A change that ends the present phase of the node. Carried out once the input was handled.
@@ -58,6 +63,8 @@ pub(crate) struct Context {
     pub(crate) refusals: Refusals,
     pub(crate) past: Option<Past>,
     pub(crate) whom: Whom,
+    /// Where members were that may live on in components of their own (policy `any`).
+    pub(crate) left_behind: LeftBehind,
     /// Whom was answered that is no member.
     pub(crate) replies: Replies,
     pub(crate) fate: Option<Fate>,
@@ -162,6 +169,11 @@ impl Context {
         record_of(&self.config)
     }
 
+    /// Whether every component goes on.
+    pub(crate) fn any(&self) -> bool {
+        self.config.policy == Policy::Any
+    }
+
     /// Whether whoever is at an address, and is no member, is answered now.
     pub(crate) fn may_answer(&mut self, now: Time, addr: SocketAddr) -> bool {
         self.replies.allow(now, addr, self.config.profile.retransmit / 8)
@@ -184,7 +196,7 @@ pub(crate) fn record_of(config: &Config) -> NodeRecord {
         weight: config.weight,
         wire_level: WIRE_LEVEL,
         engine: config.engine.code(),
-        policy: 0,
+        policy: config.policy.code(),
     }
 }
 

@@ -185,6 +185,11 @@ impl Coordinator {
         self.slot.could_decide(reachable)
     }
 
+    /// Whether this node has accepted a value: who leads here must propose that, or another one accepted elsewhere.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.slot.vote().accepted.is_some()
+    }
+
     pub(crate) fn is_certified(&self, member: Incarnation) -> bool {
         self.slot.certificates().contains_key(&member)
     }
@@ -885,7 +890,8 @@ fn composed(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
     let mut joiners = wish.join.clone();
     joiners.retain(|joiner| !names.contains(joiner.name.as_str()));
     joiners.sort_by_key(|joiner| joiner.addr);
-    let joined = joiners.iter().map(|joiner| joiner.incarnation).collect();
+    let joined: Vec<_> = joiners.iter().map(|joiner| joiner.incarnation).collect();
+    let merged = check::merged_of(view.lineage, &joined, &wish.origins);
     members.extend(joiners);
     if planted!(ForgetSeniorityOrder) {
         members.sort_by_key(|member| member.incarnation);
@@ -900,6 +906,7 @@ fn composed(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
         members,
         joined,
         departed: remove,
+        merged,
         wire_level: wish.wire_level,
     }
 }

@@ -3,10 +3,10 @@
 //! Membership knows what it would like to change and whom it hears; an engine turns that into one agreed view. An
 //! engine lives for one view: each installed view starts a fresh one. A cluster has one of two: the coordinator, or the cut.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Ayes, Ballot, SlotMessage, VoteState};
+use antiphon_wire::membership::{Ayes, Ballot, Origin, SlotMessage, VoteState};
 use antiphon_wire::{Accusation, Departure, Incarnation, Member, NodeView, ViewDigest};
 
 use super::coordinator::{Coordinator, Votes};
@@ -30,6 +30,8 @@ pub(crate) struct Wish {
     pub(crate) wire_level: u8,
     /// The highest view number that a joiner has seen in another lineage.
     pub(crate) number: u32,
+    /// Where those of `join` come from that were members of a cluster before.
+    pub(crate) origins: BTreeMap<Incarnation, Origin>,
 }
 
 /// What an engine wants done, in order.
@@ -115,6 +117,14 @@ impl Engine {
         match self {
             Engine::Coordinator(coordinator) => coordinator.could_decide(reachable),
             Engine::Cut(cut) => cut.could_decide(reachable),
+        }
+    }
+
+    /// Whether this node has accepted a view.
+    pub(crate) fn is_bound(&self) -> bool {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.is_bound(),
+            Engine::Cut(cut) => cut.is_bound(),
         }
     }
 

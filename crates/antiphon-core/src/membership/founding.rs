@@ -39,8 +39,9 @@ use antiphon_wire::membership::{AcceptedValue, MembershipMessage, NodeRecord, Sl
 use antiphon_wire::{Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
 use super::check;
-use super::context::{Context, Fate, member_of};
+use super::context::{Context, Fate, Past, member_of};
 use super::coordinator::to_wire;
+use super::recovery::number_after;
 use super::slot::{Acceptance, Proposal, Slot, Step, Value, Voters};
 use crate::text::printable;
 use crate::{Alone, Awaits, Config, Event, Profile, Time};
@@ -150,6 +151,7 @@ fn compose(cx: &mut Context, now: Time, nodes: &BTreeMap<SocketAddr, (Incarnatio
         joined: members.iter().map(|member| member.incarnation).collect(),
         members,
         departed: Vec::new(),
+        merged: Vec::new(),
         wire_level: nodes
             .values()
             .map(|(_, record)| record.wire_level)
@@ -172,6 +174,17 @@ pub(crate) fn found_alone(cx: &mut Context, now: Time, reason: Alone) -> NodeVie
     let nodes = BTreeMap::from([(cx.config.addr, (cx.me, cx.record()))]);
     cx.event(Event::Alone { reason });
     compose(cx, now, &nodes)
+}
+
+/// Policy `any`: the same of a node that was a member before, and has lost all others. The epoch shows that.
+pub(crate) fn found_anew(cx: &mut Context, now: Time, past: &Past) -> NodeView {
+    let mut view = found_alone(cx, now, Alone::NobodyLeft);
+    let epoch = past.origin.view.epoch.saturating_add(1);
+    view.id = NodeViewId::Primary {
+        id: ViewId { epoch, counter: 1 },
+    };
+    view.number = number_after(cx, now, past.number);
+    view
 }
 
 impl Founding {

@@ -137,7 +137,7 @@ impl Seat {
         let view: &NodeView = self.nonprimary.view().unwrap_or(&self.view);
         let coordinator = self.coordinator(cx, &self.reachable(cx));
         let alive = |member| member == cx.me || cx.detector.hears_well(now, member);
-        answer.standing = Some(self.standing());
+        answer.standing = Some(self.standing(cx));
         answer.members = u16::try_from(view.members.len()).unwrap_or(u16::MAX);
         answer.coordinator = self
             .view

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord};
+use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, Origin};
 use antiphon_wire::{Incarnation, MAX_MEMBERS, Member, NodeView, ViewId};
 
 use super::check;
@@ -45,6 +45,8 @@ const OF_CUT: Limits = Limits {
 /// One view admits joiners with at most this many bytes of records; where votes name what changes, so many.
 const MAX_JOINED_BYTES: usize = 6_000;
 const MAX_JOINED_BYTES_NAMED: usize = 27_000;
+/// So much the view has to say of where one of them comes from, at most.
+const ORIGIN_BYTES: usize = 48;
 
 fn limits(config: &Config) -> &'static Limits {
     match config.engine {
@@ -59,6 +61,8 @@ struct Joiner {
     record: NodeRecord,
     /// The highest view number its process has seen.
     number: u32,
+    /// Where it was a member last, if it was.
+    origin: Option<Origin>,
     heard: Time,
     /// Under which view, and when, it was found that nothing speaks against it.
     checked: (ViewId, Time),
@@ -97,13 +101,8 @@ fn incompatible(config: &Config, node: &NodeRecord) -> Option<String> {
         Some(format!(
             "{name} refuses a name or metadata over the limits: shorten them"
         ))
-    } else if let Some(reason) = check::engines_differ(config, node) {
+    } else if let Some(reason) = check::differ(config, node) {
         Some(reason)
-    } else if node.policy != 0 {
-        Some(format!(
-            "this cluster's policy is majority, that of {} is not: change its configuration",
-            node.name
-        ))
     } else if node.wire_level == 0 {
         Some(format!(
             "{} speaks no wire level that this cluster speaks: upgrade it",
@@ -176,7 +175,7 @@ impl Joiners {
         now: Time,
         view: &NodeView,
         sender: Incarnation,
-        (node, number): (NodeRecord, u32),
+        (node, number, origin): (NodeRecord, u32, Option<Origin>),
         alive: impl Fn(&Context, Incarnation) -> bool,
     ) {
         let addr = node.addr;
@@ -225,6 +224,7 @@ impl Joiners {
                     incarnation: sender,
                     record: node,
                     number: number.min(check::MAX_CLAIMED_NUMBER),
+                    origin,
                     heard: now,
                     checked: (view.primary_id(), now),
                     probe: None,
@@ -280,6 +280,7 @@ impl Joiners {
             .filter(|joiner| joiner.ready.is_some_and(|ready| now.since(ready) <= interval))
             .take_while(|joiner| {
                 bytes += encode_to_vec(&member_of(joiner.incarnation, &joiner.record)).len();
+                bytes += joiner.origin.map_or(0, |_| ORIGIN_BYTES);
                 bytes <= most
             })
             .take(limits(config).members.saturating_sub(members))
@@ -295,6 +296,15 @@ impl Joiners {
             .collect();
         let number = admitted.iter().map(|joiner| joiner.number).max().unwrap_or(0);
         (members, level, number)
+    }
+
+    /// Where these come from. Under `majority` nobody does but as itself: a cluster goes on in one place.
+    pub(crate) fn origins(&self, cx: &Context, join: &[Member]) -> BTreeMap<Incarnation, Origin> {
+        let joiners = self.by_addr.values().filter(|_| cx.any());
+        joiners
+            .filter(|joiner| join.iter().any(|member| member.incarnation == joiner.incarnation))
+            .filter_map(|joiner| Some((joiner.incarnation, joiner.origin?)))
+            .collect()
     }
 
     /// Forgets those who gave up, and those who were admitted.

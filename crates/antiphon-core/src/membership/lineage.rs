@@ -2,7 +2,8 @@
 //!
 //! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it starts over
 //! as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior one dissolves: lower
-//! total weight; equal: founded later; equal: lower lineage. Its nodes join the other as fresh incarnations.
+//! total weight; equal: founded later; equal: lower lineage. Its nodes join the other as fresh incarnations. Under the policy
+//! `any`, where that is no accident, they ask first whether anybody there stays ([`super::merging`]).
 //!
 //! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the seeds and hints that
 //! are no members, and without a primary at members as well, in a wide view by turns ([`super::beyond`]). By the same Seeks locators
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Standing};
+use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Origin, Standing};
 use antiphon_wire::{Evidence, Incarnation};
 
 use super::check;
@@ -29,7 +30,7 @@ const SLOW_SEEK: u32 = 8;
 const MAX_KNOWN: usize = 16;
 
 /// Which of two lineages gives way: `Less` is the junior.
-fn seniority(one: &Standing, other: &Standing) -> Ordering {
+pub(super) fn seniority(one: &Standing, other: &Standing) -> Ordering {
     let founded = |standing: &Standing| standing.number.saturating_sub(standing.view.counter);
     one.weight
         .cmp(&other.weight)
@@ -38,13 +39,14 @@ fn seniority(one: &Standing, other: &Standing) -> Ordering {
 }
 
 impl Seat {
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self, cx: &Context) -> Standing {
         Standing {
             lineage: self.view.lineage,
             view: self.view.primary_id(),
             number: self.view.number,
             weight: self.weight(),
-            primary: self.is_primary(),
+            // Who cannot decide anything has nothing to offer to those of another component.
+            primary: self.is_primary() && (self.quorum || !cx.any()),
         }
     }
 
@@ -57,6 +59,7 @@ impl Seat {
         self.next_seek = now + cx.jitter(cx.config.profile.heartbeat * pace);
         let mut to: BTreeSet<SocketAddr> = founding::seeds_of(&cx.config);
         to.extend(cx.whom.turn(now));
+        to.extend(cx.left_behind.turn(now));
         if self.is_primary() {
             for member in &self.view.members {
                 to.remove(&member.addr);
@@ -103,7 +106,7 @@ impl Seat {
             seeds: founding::digest_of(&cx.config),
             expect: cx.config.expect.unwrap_or(0),
             founder: false,
-            standing: Some(self.standing()),
+            standing: Some(self.standing(cx)),
             others: Vec::new(),
             reply,
         };
@@ -130,6 +133,11 @@ impl Seat {
                 if !self.view.contains(sender) && !cx.may_answer(now, node.addr) {
                     return;
                 }
+                // Nodes that could not be members of one cluster have nothing to say to each other before one of them asks.
+                let foreign = standing.is_some_and(|standing| standing.lineage != self.view.lineage);
+                if foreign && check::policies_differ(&cx.config, &node).is_some() {
+                    return;
+                }
                 match standing {
                     Some(standing) if standing.lineage == self.view.lineage => {
                         self.met(cx, now, sender, &standing, reply);
@@ -142,11 +150,14 @@ impl Seat {
                             self.seek_at(cx, node.addr, false);
                         }
                     }
-                    Some(standing) => self.meet(cx, standing, node.addr),
+                    Some(standing) => {
+                        self.went_apart(cx, sender);
+                        self.meet(cx, now, standing, node.addr);
+                    }
                     None => self.sought(cx, now, sender, &node.name, node.addr),
                 }
             }
-            Discovery::Join { node, number } => {
+            Discovery::Join { node, number, from } => {
                 if !check::record_is_sound(&node) || node.addr == cx.config.addr || sender == cx.me {
                     return;
                 }
@@ -163,12 +174,14 @@ impl Seat {
                         Some(kept) => kept.contains(&member),
                         None => member == cx.me || cx.detector.hears_well(now, member),
                     };
-                    self.joiners.ask(cx, now, &view, sender, (node, number), alive);
+                    self.joiners
+                        .ask(cx, now, &view, sender, (node, number, from), alive);
                 }
             }
             Discovery::Here { addr, standing, .. } => {
                 if standing.lineage != self.view.lineage {
-                    self.meet(cx, standing, addr);
+                    self.went_apart(cx, sender);
+                    self.meet(cx, now, standing, addr);
                 } else if standing.view > self.view.primary_id() && self.view.contains(sender) {
                     self.reach(cx, sender);
                     self.pull(cx, now, sender);
@@ -182,6 +195,19 @@ impl Seat {
                 }
             }
             Discovery::Known { addr, up_ms, nodes } => self.known(cx, now, addr, up_ms, &nodes),
+            Discovery::Yield {
+                addr,
+                standing,
+                nonce,
+            } => {
+                self.went_apart(cx, sender);
+                self.on_yield(cx, now, standing, addr, nonce);
+            }
+            Discovery::Stay {
+                addr,
+                standing,
+                nonce,
+            } => self.on_stay(cx, now, standing, addr, nonce),
             Discovery::Refused { .. } | Discovery::Announce { .. } => {}
         }
         self.evaluate(cx, now);
@@ -245,7 +271,7 @@ impl Seat {
             .view
             .member(coordinator)
             .map_or(cx.config.addr, |coordinator| coordinator.addr);
-        let standing = self.standing();
+        let standing = self.standing(cx);
         cx.discover(
             addr,
             Discovery::Here {
@@ -258,11 +284,14 @@ impl Seat {
     }
 
     /// Another lineage of this cluster.
-    fn meet(&mut self, cx: &mut Context, other: Standing, addr: SocketAddr) {
-        let mine = self.standing();
+    pub(super) fn meet(&mut self, cx: &mut Context, now: Time, other: Standing, addr: SocketAddr) {
+        if cx.any() {
+            return self.meet_component(cx, now, other, addr);
+        }
+        let mine = self.standing(cx);
         match (mine.primary, other.primary) {
             (_, true) if !mine.primary || seniority(&mine, &other) == Ordering::Less => {
-                self.dissolve(cx, other, addr, mine.primary);
+                self.dissolve(cx, now, other, addr, mine.primary);
             }
             (true, _) => self.here(cx, addr),
             _ => {}
@@ -270,11 +299,29 @@ impl Seat {
     }
 
     /// This node's lineage gives way to another one.
-    pub(crate) fn dissolve(&mut self, cx: &mut Context, into: Standing, addr: SocketAddr, tell: bool) {
-        let yields = !self.is_primary() || seniority(&self.standing(), &into) == Ordering::Less;
-        if into.lineage == self.view.lineage || !into.primary || !yields {
-            return;
+    pub(crate) fn dissolve(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        into: Standing,
+        addr: SocketAddr,
+        tell: bool,
+    ) {
+        let yields = !self.standing(cx).primary || seniority(&self.standing(cx), &into) == Ordering::Less;
+        if into.lineage != self.view.lineage && into.primary && yields {
+            self.give_way(cx, now, into, addr, tell);
         }
+    }
+
+    /// This incarnation ends, for a fresh one in the other lineage.
+    pub(super) fn give_way(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        into: Standing,
+        addr: SocketAddr,
+        tell: bool,
+    ) {
         if tell {
             let me = cx.me;
             for member in self.view.members.iter().filter(|member| member.incarnation != me) {
@@ -287,6 +334,13 @@ impl Seat {
         cx.past = Some(Past {
             number: self.view.number.max(seen),
             contacts,
+            origin: Origin {
+                lineage: self.view.lineage,
+                view: self.view.primary_id(),
+            },
+            gave_way: cx
+                .any()
+                .then(|| (self.view.lineage, now + cx.config.profile.suspect_after * 4)),
         });
         self.expelled(
             cx,
@@ -336,7 +390,7 @@ impl Seat {
             addr,
             Discovery::Removed {
                 who,
-                standing: self.standing(),
+                standing: self.standing(cx),
                 cause,
             },
         );

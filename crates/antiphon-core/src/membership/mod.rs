@@ -13,6 +13,7 @@
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
 //! - [`lease`]: for how long a member believes in its view;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
+//! - [`separation`], [`merging`], [`apart`]: the policy `any`, by which every component goes on;
 //! - [`recovery`]: an operator's word instead of a quorum;
 //! - [`lifeline`], [`proofs`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
 //! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
@@ -26,7 +27,8 @@
 //!
 //! Each primary view is one Paxos slot among the members of the one before (R1). A vote is on every lifeline before it is
 //! anywhere else (R2). Views are installed in order, none is skipped. An incarnation that was removed never returns (R6).
-//! No timeout ever promotes a minority, and no message: only an operator's word does, in a lineage of its own.
+//! No timeout ever promotes a minority, and no message: only an operator's word does, or the policy `any`, each in a lineage
+//! of its own.
 //!
 //! # When participants die
 //!
@@ -51,6 +53,7 @@ use antiphon_wire::membership::{Certificate, Discovery, Heartbeat, MembershipMes
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 use bytes::Bytes;
 
+use self::apart::LeftBehind;
 use self::context::{Context, Fate};
 use self::hints::{Hints, Whom};
 use self::history::History;
@@ -63,6 +66,7 @@ use crate::random::Random;
 use crate::replies::Replies;
 use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
 
+mod apart;
 mod beats;
 mod beyond;
 mod check;
@@ -79,12 +83,14 @@ mod lease;
 mod leaving;
 mod lifeline;
 mod lineage;
+mod merging;
 mod nonprimary;
 mod proofs;
 mod recovery;
 mod refusals;
 mod seat;
 mod seeking;
+mod separation;
 pub mod slot;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -169,6 +175,7 @@ impl Membership {
             refusals: Refusals::default(),
             past: None,
             whom: Whom::default(),
+            left_behind: LeftBehind::default(),
             replies: Replies::new(now),
             fate: None,
             crowded: BTreeSet::new(),

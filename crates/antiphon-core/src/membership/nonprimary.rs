@@ -11,26 +11,41 @@
 //! Such a view consumes no counter, decides nothing and promotes nobody: it lies on top of the last primary view, and
 //! the slot after that one is retried as soon as a quorum can be heard again. A component of one installs itself.
 //!
+//! Under the policy `any` the same messages agree on a view that is primary, of a lineage of its own ([`super::separation`]).
+//!
 //! If a member dies before all acknowledged, the others doubt it in time and a higher attempt follows without it. If
 //! the coordinator dies after some installed, the next coordinator of the component gathers again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Cause, Departure, Incarnation, NodeView, NodeViewId, ViewId};
 
 use super::check;
 use super::context::Context;
+use super::separation;
 use super::{Effect, seat::Seat};
 use crate::Time;
 
 /// The attempt this node proposes.
 #[derive(Debug)]
 struct Gathering {
+    attempt: u32,
+    base: ViewId,
     view: NodeView,
     gathered: BTreeSet<Incarnation>,
     retry: Time,
+}
+
+/// A proposal to which this node said yes.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    pub(super) base: ViewId,
+    pub(super) attempt: u32,
+    pub(super) proposer: Incarnation,
+    pub(super) view: NodeView,
 }
 
 /// What lies on top of the last primary view.
@@ -42,7 +57,7 @@ pub(crate) struct Nonprimary {
     since: Option<Time>,
     gathering: Option<Gathering>,
     /// The proposal this node said yes to last.
-    agreed: Option<NodeView>,
+    pub(super) agreed: Option<Agreed>,
     /// The highest attempt seen for the present primary view.
     attempt: u32,
     /// Since when there is no quorum, or since when the component is another one.
@@ -75,7 +90,7 @@ impl Nonprimary {
         now: Time,
         primary: &NodeView,
         component: &BTreeSet<Incarnation>,
-    ) {
+    ) -> Option<NodeView> {
         let installed = self.view.as_ref();
         if installed.is_some_and(|view| {
             view.members
@@ -84,12 +99,11 @@ impl Nonprimary {
                 .eq(in_order(primary, component))
         }) {
             self.calm();
-            return;
+            return None;
         }
-        // Suspicions come in a burst; one view for all of them.
-        let settled = *self.lost.get_or_insert(now) + cx.config.profile.heartbeat / 2;
+        let settled = *self.lost.get_or_insert(now) + settles(cx);
         if now < settled || self.pause.is_some_and(|pause| now < pause) {
-            return;
+            return None;
         }
         if let Some(gathering) = &self.gathering {
             let same = gathering
@@ -99,51 +113,83 @@ impl Nonprimary {
                 .map(|m| m.incarnation)
                 .eq(in_order(primary, component));
             if same && now < gathering.retry {
-                return;
+                return None;
             }
         }
         self.attempt = self.attempt.saturating_add(1);
-        let view = compose(cx, now, primary, component, self.attempt);
+        let attempt = self.attempt;
+        let separated = separation::compose(cx, now, primary, component);
+        let message = |view: &NodeView| match &separated {
+            Some(_) => MembershipMessage::Separate {
+                attempt,
+                view: Box::new(view.clone()),
+            },
+            None => MembershipMessage::Gather(Box::new(view.clone())),
+        };
+        let view = match &separated {
+            Some(view) => view.clone(),
+            None => compose(cx, now, primary, component, attempt),
+        };
+        if separated.is_some() {
+            separation::acknowledged(cx, &view);
+            self.agreed = None;
+        }
         let others: Vec<Incarnation> = component
             .iter()
             .copied()
             .filter(|member| *member != cx.me)
             .collect();
         for to in &others {
-            cx.send(*to, MembershipMessage::Gather(Box::new(view.clone())));
+            cx.send(*to, message(&view));
         }
         let retry = now + cx.jitter(cx.config.profile.heartbeat);
         self.gathering = Some(Gathering {
+            attempt,
+            base: primary.primary_id(),
             view,
             gathered: BTreeSet::from([cx.me]),
             retry,
         });
-        self.conclude(cx, now);
+        self.conclude(cx)
     }
 
-    fn conclude(&mut self, cx: &mut Context, now: Time) {
+    /// The view gathered, if all have acknowledged it: the others are told.
+    fn conclude(&mut self, cx: &mut Context) -> Option<NodeView> {
         let all = |gathering: &mut Gathering| {
             gathering
                 .view
                 .members
                 .iter()
                 .all(|member| gathering.gathered.contains(&member.incarnation))
+                || (planted!(SeparateUnacknowledged) && gathering.view.is_primary())
         };
-        let Some(Gathering { view, .. }) = self.gathering.take_if(all) else {
-            return;
-        };
+        let Gathering {
+            view, base, attempt, ..
+        } = self.gathering.take_if(all)?;
         let me = cx.me;
         for member in view.members.iter().filter(|member| member.incarnation != me) {
-            let message = MembershipMessage::Assemble {
-                base: view.primary_id(),
-                attempt: attempt_of(&view),
-            };
-            cx.send(member.incarnation, message);
+            cx.send(member.incarnation, MembershipMessage::Assemble { base, attempt });
         }
-        self.install(cx, now, view);
+        Some(view)
     }
 
-    fn install(&mut self, cx: &mut Context, now: Time, view: NodeView) {
+    /// Says yes to a proposal, unless there was a later one.
+    pub(super) fn agree(&mut self, agreed: Agreed) -> bool {
+        if agreed.attempt <= self.attempt {
+            return false;
+        }
+        self.attempt = agreed.attempt;
+        self.gathering = None;
+        self.agreed = Some(agreed);
+        true
+    }
+
+    /// The highest attempt seen for the present primary view.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    pub(super) fn install(&mut self, cx: &mut Context, now: Time, view: NodeView) {
         self.since.get_or_insert(now);
         self.lost = None;
         self.agreed = None;
@@ -153,7 +199,7 @@ impl Nonprimary {
     }
 
     pub(crate) fn next_deadline(&self, cx: &Context) -> Option<Time> {
-        let settled = self.lost.map(|lost| lost + cx.config.profile.heartbeat / 2);
+        let settled = self.lost.map(|lost| lost + settles(cx));
         let started = self.gathering.as_ref().map(|gathering| gathering.retry);
         started
             .or(settled)
@@ -176,9 +222,11 @@ impl Seat {
                 let Some(gathering) = &mut self.nonprimary.gathering else {
                     return;
                 };
-                if gathering.view.primary_id() == base && attempt_of(&gathering.view) == attempt {
+                if (gathering.base, gathering.attempt) == (base, attempt) {
                     gathering.gathered.insert(sender);
-                    self.nonprimary.conclude(cx, now);
+                    if let Some(view) = self.nonprimary.conclude(cx) {
+                        self.assembled(cx, now, view);
+                    }
                 }
             }
             MembershipMessage::Scatter { base, attempt } => {
@@ -192,13 +240,15 @@ impl Seat {
                 }
             }
             MembershipMessage::Assemble { base, attempt } => {
-                let agreed = self.nonprimary.agreed.take_if(|view| {
-                    matches!(view.id, NodeViewId::NonPrimary { base: b, attempt: a, proposer }
-                        if b == base && a == attempt && proposer == sender)
+                let agreed = self.nonprimary.agreed.take_if(|agreed| {
+                    (agreed.base, agreed.attempt, agreed.proposer) == (base, attempt, sender)
                 });
-                if let Some(view) = agreed.filter(|view| view.primary_id() == self.view.primary_id()) {
-                    self.nonprimary.install(cx, now, view);
+                if let Some(agreed) = agreed.filter(|agreed| agreed.base == self.view.primary_id()) {
+                    self.assembled(cx, now, agreed.view);
                 }
+            }
+            MembershipMessage::Separate { attempt, view } => {
+                self.on_separate(cx, now, sender, attempt, *view);
             }
             _ => {}
         }
@@ -232,16 +282,49 @@ impl Seat {
             .all(|member| self.view.member(member.incarnation) == Some(member));
         // Who could help to a quorum does not settle for less.
         let content = !self.engine.could_decide(&self.reachable(cx));
-        if base != mine || !ours || attempt <= self.nonprimary.attempt || !content {
-            let attempt = self.nonprimary.attempt;
-            cx.send(sender, MembershipMessage::Scatter { base: mine, attempt });
-            return;
-        }
-        self.nonprimary.attempt = attempt;
-        self.nonprimary.gathering = None;
-        self.nonprimary.agreed = Some(view);
-        cx.send(sender, MembershipMessage::Gathered { base, attempt });
+        let agreed = Agreed {
+            base,
+            attempt,
+            proposer,
+            view,
+        };
+        let agrees = base == mine && ours && content && self.nonprimary.agree(agreed);
+        self.answer_gathering(cx, sender, (base, attempt), agrees);
     }
+
+    /// Answers a proposal.
+    pub(super) fn answer_gathering(
+        &mut self,
+        cx: &mut Context,
+        to: Incarnation,
+        (base, attempt): (ViewId, u32),
+        agrees: bool,
+    ) {
+        let answer = if agrees {
+            MembershipMessage::Gathered { base, attempt }
+        } else {
+            MembershipMessage::Scatter {
+                base: self.view.primary_id(),
+                attempt: self.nonprimary.attempt(),
+            }
+        };
+        cx.send(to, answer);
+    }
+
+    /// All have acknowledged this view.
+    pub(super) fn assembled(&mut self, cx: &mut Context, now: Time, view: NodeView) {
+        if view.is_primary() {
+            self.separate(cx, now, view);
+        } else {
+            self.nonprimary.install(cx, now, view);
+        }
+    }
+}
+
+/// Suspicions come in a burst; one view for all of them. Where it costs the members what the others have, they are given more time.
+fn settles(cx: &Context) -> Duration {
+    let heartbeat = cx.config.profile.heartbeat;
+    if cx.any() { heartbeat * 2 } else { heartbeat / 2 }
 }
 
 fn in_order(primary: &NodeView, component: &BTreeSet<Incarnation>) -> impl Iterator<Item = Incarnation> {
@@ -250,13 +333,6 @@ fn in_order(primary: &NodeView, component: &BTreeSet<Incarnation>) -> impl Itera
         .iter()
         .map(|member| member.incarnation)
         .filter(|member| component.contains(member))
-}
-
-fn attempt_of(view: &NodeView) -> u32 {
-    match view.id {
-        NodeViewId::NonPrimary { attempt, .. } => attempt,
-        NodeViewId::Primary { .. } => 0,
-    }
 }
 
 fn compose(
@@ -296,6 +372,7 @@ fn compose(
         members,
         joined: Vec::new(),
         departed,
+        merged: Vec::new(),
         wire_level: primary.wire_level,
     }
 }

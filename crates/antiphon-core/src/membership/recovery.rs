@@ -158,10 +158,11 @@ impl Seat {
                     counter: 1,
                 },
             },
-            number: self.number_after(cx, now),
+            number: number_after(cx, now, self.view.number),
             members,
             joined: Vec::new(),
             departed: departed.collect(),
+            merged: Vec::new(),
             wire_level: self.view.wire_level,
         };
         if planted!(OverrideInLineage) {
@@ -171,15 +172,11 @@ impl Seat {
         }
         view
     }
+}
 
-    /// R5: above all that this process has seen, and by the clock above what others may have seen.
-    fn number_after(&self, cx: &Context, now: Time) -> u32 {
-        let seen = cx
-            .past
-            .as_ref()
-            .map_or(0, |past| past.number)
-            .max(self.view.number);
-        let next = seen.saturating_add(1).min(check::MAX_NUMBER);
-        next.max(founding::founding_number(cx, now))
-    }
+/// R5: above all that this process has seen, this number among it, and by the clock above what others may have seen.
+pub(super) fn number_after(cx: &Context, now: Time, number: u32) -> u32 {
+    let seen = cx.past.as_ref().map_or(0, |past| past.number).max(number);
+    let next = seen.saturating_add(1).min(check::MAX_NUMBER);
+    next.max(founding::founding_number(cx, now))
 }

@@ -12,7 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Change, LifelineRecord, MembershipMessage, SlotId, SlotMessage, VoteState};
+use antiphon_wire::membership::{
+    Change, LifelineRecord, MembershipMessage, Origin, SlotId, SlotMessage, VoteState,
+};
 use antiphon_wire::{Cause, Incarnation, Lineage, NodeView, ViewId};
 
 use super::Effect;
@@ -26,6 +28,7 @@ use super::joining::Joiners;
 use super::lease::Lease;
 use super::leaving::Leaving;
 use super::lifeline;
+use super::merging::Merging;
 use super::nonprimary::Nonprimary;
 use super::slot;
 use super::wide::{Early, Wide};
@@ -48,6 +51,11 @@ pub(crate) struct Seat {
     pub(crate) view: Arc<NodeView>,
     pub(crate) engine: Engine,
     pub(crate) nonprimary: Nonprimary,
+    pub(crate) merging: Merging,
+    /// Whether those whom this node does not doubt could decide the next view, as of the last time that it was weighed.
+    pub(crate) quorum: bool,
+    /// Since when this node has accepted a view that was not decided since.
+    bound: Option<Time>,
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
@@ -102,6 +110,9 @@ impl Seat {
             heard_of: None,
             view: view.clone(),
             nonprimary: Nonprimary::default(),
+            merging: Merging::default(),
+            quorum: true,
+            bound: None,
             reports: BTreeMap::new(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
@@ -133,6 +144,8 @@ impl Seat {
         }
         self.view = view.clone();
         self.nonprimary = Nonprimary::default();
+        self.quorum = true;
+        self.bound = None;
         self.reports.retain(|member, _| view.contains(*member));
         self.told.clear();
         cx.history.push(now, view.clone());
@@ -156,7 +169,15 @@ impl Seat {
         cx.past = Some(Past {
             number: view.number.max(seen),
             contacts,
+            origin: Origin {
+                lineage: view.lineage,
+                view: view.primary_id(),
+            },
+            gave_way: None,
         });
+        if cx.any() {
+            cx.left_behind.note(now, &view);
+        }
         for member in view.members.iter().filter(|member| is_near(member.incarnation)) {
             cx.know_peer(member.incarnation, member.addr);
         }
@@ -303,6 +324,17 @@ impl Seat {
         self.nonprimary.view().is_none()
     }
 
+    /// Whether these members could decide the next view. Where each component goes on, a slot is no reason to stand still for ever: what was
+    /// accepted there may need the votes of members that have gone on elsewhere, as incarnations that never come back.
+    pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
+        if cx.any() && self.bound.is_none() && self.engine.is_bound() {
+            self.bound = Some(now);
+        }
+        let patience = cx.config.profile.unreachable_after;
+        let blocked = self.bound.is_some_and(|since| now.since(since) >= patience);
+        !blocked && self.engine.could_decide(reachable)
+    }
+
     /// Draws the consequences of whatever has changed.
     pub(crate) fn evaluate(&mut self, cx: &mut Context, now: Time) {
         if cx.fate.is_some() || self.tend_departure(cx, now) {
@@ -334,7 +366,8 @@ impl Seat {
         let reachable = self.reachable(cx);
         let coordinator = self.coordinator(cx, &reachable);
         self.leader = Some(coordinator);
-        let quorum = self.engine.could_decide(&reachable);
+        let quorum = self.has_quorum(cx, now, &reachable);
+        self.quorum = quorum;
         self.ask_to_leave(cx, coordinator);
         let wish = if coordinator == cx.me && quorum {
             self.wish(cx, now, &reachable)
@@ -350,7 +383,9 @@ impl Seat {
         } else if cx.fate.is_none() {
             let (view, component) = (self.view.clone(), self.reachable(cx));
             component.iter().for_each(|member| self.reach(cx, *member));
-            self.nonprimary.tend(cx, now, &view, &component);
+            if let Some(view) = self.nonprimary.tend(cx, now, &view, &component) {
+                self.assembled(cx, now, view);
+            }
         }
     }
 
@@ -603,6 +638,7 @@ impl Seat {
             MembershipMessage::Gather(_)
             | MembershipMessage::Gathered { .. }
             | MembershipMessage::Scatter { .. }
+            | MembershipMessage::Separate { .. }
             | MembershipMessage::Assemble { .. }
                 if self.view.contains(sender) =>
             {
@@ -616,7 +652,11 @@ impl Seat {
                 self.handle_rumours(cx, now, sender, view, rumours);
             }
             MembershipMessage::Dissolve { into, addr } if self.view.contains(sender) => {
-                self.dissolve(cx, into, addr, false);
+                if cx.any() {
+                    self.meet(cx, now, into, addr);
+                } else {
+                    self.dissolve(cx, now, into, addr, false);
+                }
             }
             // For founders and joiners, or about another lineage.
             _ => {}

@@ -88,6 +88,8 @@ pub(crate) struct Seeking {
     /// How many connections each seed ended since it was heard, or was not there.
     lost: BTreeMap<SocketAddr, u32>,
     refused: Option<(Time, String)>,
+    /// Policy `any`: since when nobody is heard of who is in a primary view, and how long that may last.
+    alone: Option<(Time, Duration)>,
 }
 
 impl Seeking {
@@ -109,6 +111,7 @@ impl Seeking {
             missing: None,
             lost: BTreeMap::new(),
             refused: None,
+            alone: None,
         }
     }
 
@@ -131,6 +134,9 @@ impl Seeking {
         self.next_seek = now + cx.jitter(cx.config.profile.retransmit * slow);
         self.seek(cx, now);
         self.found(cx, now);
+        if self.goes_on_alone(cx, now) {
+            return;
+        }
         self.report_missing(cx, now);
     }
 
@@ -175,6 +181,7 @@ impl Seeking {
         let mut to = founding::seeds_of(&cx.config);
         to.extend(cx.past.iter().flat_map(|past| past.contacts.iter()).copied());
         to.extend(cx.whom.turn(now));
+        to.extend(cx.left_behind.turn(now));
         let pace = cx.config.profile.retransmit;
         to.extend(cx.whom.due(now, pace * 8, pace * 2));
         // Who knows whom to ask only wants to hear if that changes: of many seeds from one at a time.
@@ -202,6 +209,7 @@ impl Seeking {
             let message = Discovery::Join {
                 node: cx.record(),
                 number: cx.past.as_ref().map_or(0, |past| past.number),
+                from: cx.past.as_ref().map(|past| past.origin).filter(|_| cx.any()),
             };
             cx.discover(target.addr, message);
         }
@@ -254,6 +262,26 @@ impl Seeking {
         let accounted = all_accounted(cx, now, &self.candidates, fresh);
         founding.tick(cx, now, &self.candidates, fresh, accounted);
         self.tell_clash(cx, now);
+    }
+
+    /// Policy `any`: a node that was a member, and hears of no cluster for long, is a component like any other. It waits for a time of
+    /// its own, so that of several that seek together one founds, and the others find it.
+    fn goes_on_alone(&mut self, cx: &mut Context, now: Time) -> bool {
+        let Some(past) = cx.past.clone().filter(|_| cx.any() && cx.config.weight > 0) else {
+            return false;
+        };
+        if self.abstains(cx, now) {
+            self.alone = None;
+            return false;
+        }
+        let patience = cx.config.profile.unreachable_after;
+        let (since, lasts) = *self.alone.get_or_insert_with(|| (now, cx.jitter(patience)));
+        if now.since(since) < lasts {
+            return false;
+        }
+        let view = founding::found_anew(cx, now, &past);
+        cx.fate = Some(Fate::Seated(Box::new(view)));
+        true
     }
 
     fn tell_clash(&mut self, cx: &mut Context, now: Time) {
@@ -338,7 +366,7 @@ impl Seeking {
     /// Why this node could not found a cluster with the one that is asked about.
     pub(crate) fn objection(&self, cx: &Context, ask: &Ask) -> Option<Objection> {
         let objection = |reason| Objection { reason, fatal: false };
-        if let Some(reason) = check::engines_differ(&cx.config, &ask.node) {
+        if let Some(reason) = check::differ(&cx.config, &ask.node) {
             return Some(objection(reason));
         }
         let differ = ask.founder && self.founding.is_some() && ask.seeds != founding::digest_of(&cx.config);
@@ -441,7 +469,7 @@ impl Seeking {
                     self.told(cx, now, others);
                 }
                 if founder && self.founding.is_some() {
-                    if let Some(reason) = check::engines_differ(&cx.config, &node) {
+                    if let Some(reason) = check::differ(&cx.config, &node) {
                         self.refused(cx, now, reason, false);
                     } else if seeds == founding::digest_of(&cx.config) {
                         self.candidate(cx, now, sender, node);
@@ -473,7 +501,11 @@ impl Seeking {
             // Heard by multicast, not here.
             Discovery::Announce { .. } => {}
             // A joining node has nothing to admit or to be removed from.
-            Discovery::Join { .. } | Discovery::Refused { .. } | Discovery::Removed { .. } => {}
+            Discovery::Join { .. }
+            | Discovery::Refused { .. }
+            | Discovery::Removed { .. }
+            | Discovery::Yield { .. }
+            | Discovery::Stay { .. } => {}
         }
     }
 
@@ -529,6 +561,10 @@ impl Seeking {
         cx.know_peer(sender, addr);
         if !standing.primary {
             self.remnant.get_or_insert(now);
+            return;
+        }
+        let gave_way = cx.past.as_ref().and_then(|past| past.gave_way);
+        if gave_way.is_some_and(|(lineage, until)| lineage == standing.lineage && now < until) {
             return;
         }
         // A coordinator at this node's own address is what ran here before: the member that answered must notice.

@@ -27,6 +27,7 @@ pub(crate) fn view(members: Vec<Member>) -> NodeView {
         members,
         joined: Vec::new(),
         departed: Vec::new(),
+        merged: Vec::new(),
         wire_level: 1,
     }
 }

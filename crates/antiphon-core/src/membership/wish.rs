@@ -79,6 +79,7 @@ impl Seat {
         let names: BTreeSet<&str> = staying.clone().map(|member| member.name.as_str()).collect();
         let addrs: BTreeSet<SocketAddr> = staying.map(|member| member.addr).collect();
         join.retain(|joiner| !names.contains(joiner.name.as_str()) && !addrs.contains(&joiner.addr));
+        let origins = self.joiners.origins(cx, &join);
         let remove: Vec<Departure> = self
             .view
             .members
@@ -114,6 +115,7 @@ impl Seat {
             renew,
             wire_level,
             number,
+            origins,
         })
     }
 

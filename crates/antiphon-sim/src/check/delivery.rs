@@ -129,7 +129,7 @@ fn nothing_hangs(history: &History<'_>, report: &mut Report) {
         let Some(last) = stay.epochs.last() else { continue };
         let ours: BTreeSet<_> = last.log.iter().map(|m| (m.sender, m.seq)).collect();
         for (other, theirs) in history.stays().filter(|(_, theirs)| theirs.key == stay.key) {
-            let Some(same) = theirs.epochs.iter().find(|epoch| epoch.view.id == last.view.id) else {
+            let Some(same) = theirs.epochs.iter().find(|epoch| epoch.key() == last.key()) else {
                 continue;
             };
             if !open(other, theirs) {

@@ -7,7 +7,7 @@ use antiphon_core::GroupView;
 use antiphon_core::wire::{GroupViewId, Incarnation};
 
 use super::Report;
-use super::history::{GroupKey, History, Life, Stay, StayEnd};
+use super::history::{GroupKey, History, Life, Stay, StayEnd, ViewKey};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for (life, stay) in history.stays() {
@@ -83,11 +83,11 @@ fn monotone(history: &History<'_>, report: &mut Report) {
 
 /// G4 one id, one list.
 fn agreement(history: &History<'_>, report: &mut Report) {
-    let mut known: BTreeMap<(GroupKey, GroupViewId), (&Life, &Arc<GroupView>)> = BTreeMap::new();
+    let mut known: BTreeMap<ViewKey, (&Life, &Arc<GroupView>)> = BTreeMap::new();
     for (life, stay) in history.stays() {
         for epoch in &stay.epochs {
             let view = &epoch.view;
-            let (other, same) = *known.entry((stay.key, view.id)).or_insert((life, view));
+            let (other, same) = *known.entry(epoch.key()).or_insert((life, view));
             // What came along is a matter of where each came from; all else is the same for all.
             let equal = same.members == view.members
                 && same.joined == view.joined
@@ -178,7 +178,7 @@ fn no_skip(history: &History<'_>, report: &mut Report) {
                 let excused = !other.is_open()
                     || theirs
                         .iter()
-                        .any(|theirs| theirs.epochs.iter().any(|seen| seen.view.id == epoch.view.id))
+                        .any(|theirs| theirs.epochs.iter().any(|seen| seen.key() == epoch.key()))
                     || stay.epochs[index + 1..]
                         .iter()
                         .any(|later| !later.view.members.contains(member))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_core::wire::{GroupId, Incarnation, Lineage, Member, NodeView, ViewId};
+use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, ViewId};
 use antiphon_core::{BallotNote, GroupView, Outcome};
 
 use crate::agenda::Micros;
@@ -22,7 +22,7 @@ pub struct History<'a> {
     pub lives: Vec<Life>,
     /// Where each incarnation's life is.
     pub by_incarnation: BTreeMap<Incarnation, usize>,
-    /// Which lineage each one that an operator had founded went on from.
+    /// Which lineage each one went on from that an operator had founded, or a component by itself.
     pub parents: BTreeMap<Lineage, Lineage>,
     /// What each did about the ballots of each slot, in order.
     pub ballots: BTreeMap<(Lineage, ViewId), Vec<(Micros, BallotNote)>>,
@@ -70,6 +70,8 @@ pub struct Life {
     pub expelled: Option<Micros>,
     /// When it was told that it believes in its view.
     pub believed: Vec<Micros>,
+    /// When its lineage gave way to which other one.
+    pub gave_way: Option<(Micros, Lineage)>,
     /// When an operator had it go on alone, and from what.
     pub recovered: Vec<(Micros, Lineage, ViewId)>,
 }
@@ -133,9 +135,14 @@ pub enum StayEnd {
 /// A group's identity across lineages: where one goes on from another by an operator's word, its groups go on, too.
 pub(super) type GroupKey = (Lineage, GroupId);
 
+/// A view's identity across components: two of them may make views of one group with the same id.
+pub(super) type ViewKey = (Lineage, GroupId, GroupViewId);
+
 /// A view, and what was delivered in it.
 #[derive(Debug)]
 pub struct Epoch {
+    /// The lineage of the node view that it was made in.
+    pub lineage: Lineage,
     /// The view.
     pub view: Arc<GroupView>,
     /// When it was installed.
@@ -151,6 +158,11 @@ pub struct Epoch {
 }
 
 impl Epoch {
+    /// Its identity.
+    pub fn key(&self) -> (Lineage, GroupId, GroupViewId) {
+        (self.lineage, self.view.group, self.view.id)
+    }
+
     /// What was delivered before the flush.
     pub fn regular(&self) -> &[Delivery] {
         match &self.transitional {
@@ -234,6 +246,7 @@ impl<'a> History<'a> {
                     payloads: BTreeMap::new(),
                     expelled: None,
                     believed: Vec::new(),
+                    gave_way: None,
                     recovered: Vec::new(),
                 });
                 continue;
@@ -294,8 +307,11 @@ impl<'a> History<'a> {
         };
         match what {
             Seen::NodeView(view) => life.views.push((at, view.clone())),
-            Seen::Expelled(_) => life.expelled = Some(at),
             Seen::Lease(true) => life.believed.push(at),
+            Seen::Expelled(cause) => {
+                life.expelled = Some(at);
+                life.gave_way = super::components::gave_way_to(cause).map(|into| (at, into));
+            }
             Seen::Recovered(lineage, view) => life.recovered.push((at, *lineage, *view)),
             Seen::Sent {
                 group,
@@ -372,8 +388,9 @@ fn parents(trace: &Trace) -> BTreeMap<Lineage, Lineage> {
         Seen::NodeView(view) => Some(view),
         _ => None,
     });
-    let overriding = views.filter_map(|view| Some((view.lineage, view.overrides()?.0)));
-    overriding.filter(|(new, old)| new != old).collect()
+    let left = |view: &NodeView| view.overrides().or(view.separates());
+    let following = views.filter_map(|view| Some((view.lineage, left(view)?.0)));
+    following.filter(|(new, old)| new != old).collect()
 }
 
 /// The lineage that this one goes on from in the end. No more steps than there are lineages: what views say need not make sense.
@@ -405,6 +422,14 @@ fn hear(
                 return Some((at, "G3", format!("{who} saw a group view before any node view")));
             };
             let key = (first_of(lineage, parents), view.group);
+            // Each lineage of one life has an epoch of its own.
+            let of_epoch = |node: &&(Micros, Arc<NodeView>)| node.1.primary_id().epoch == view.id.node.epoch;
+            let made_in = life
+                .views
+                .iter()
+                .rev()
+                .find(of_epoch)
+                .map_or(lineage, |(_, node)| node.lineage);
             let stay = match open {
                 Some(stay) if life.stays[stay].key == key => stay,
                 Some(stay) => {
@@ -416,7 +441,7 @@ fn hear(
                         epochs: Vec::new(),
                         end: StayEnd::Open,
                     });
-                    push_epoch(life.stays.last_mut()?, at, view);
+                    push_epoch(life.stays.last_mut()?, made_in, at, view);
                     return Some((
                         at,
                         "resync",
@@ -433,7 +458,7 @@ fn hear(
                     life.stays.len() - 1
                 }
             };
-            push_epoch(&mut life.stays[stay], at, view);
+            push_epoch(&mut life.stays[stay], made_in, at, view);
         }
         Heard::Message(message) => {
             let Some(stay) = open else {
@@ -489,8 +514,9 @@ fn hear(
     None
 }
 
-fn push_epoch(stay: &mut Stay, at: Micros, view: &Arc<GroupView>) {
+fn push_epoch(stay: &mut Stay, lineage: Lineage, at: Micros, view: &Arc<GroupView>) {
     stay.epochs.push(Epoch {
+        lineage,
         view: view.clone(),
         at,
         log: Vec::new(),

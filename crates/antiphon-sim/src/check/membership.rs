@@ -34,7 +34,7 @@ fn self_inclusion(history: &History<'_>, life: &Life, report: &mut Report) {
     }
 }
 
-/// G2 views only go forward; a life has one lineage, or one after the other by an operator's word; R1: it skips no decided view.
+/// G2 views only go forward; a life has one lineage, or one after the other by an operator's word or as a component; R1: it skips no decided view.
 fn monotone(history: &History<'_>, life: &Life, report: &mut Report) {
     let mut last: Option<&NodeView> = None;
     let mut seen: BTreeSet<NodeViewId> = BTreeSet::new();
@@ -43,8 +43,9 @@ fn monotone(history: &History<'_>, life: &Life, report: &mut Report) {
             format!("{} saw node view {} twice", history.name(life), view.id)
         });
         if let Some(last) = last {
-            // Whether an operator had it do that is G38's to check.
-            let same = last.lineage == view.lineage || view.overrides().is_some();
+            // Whether an operator had it do that is G38's to check, and whether all members of a component wanted it G41's.
+            let crosses = view.overrides().is_some() || view.separates().is_some();
+            let same = last.lineage == view.lineage || crosses;
             report.check("G2", *at, same, || {
                 format!("{} changed its lineage with view {}", history.name(life), view.id)
             });
@@ -189,8 +190,10 @@ fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut R
         let justified = match &departure.cause {
             Cause::Left => facts.asked_to_leave.is_some_and(|asked| asked <= at),
             Cause::Crashed => !departure.accusers.is_empty(),
-            // That an operator was there is G38's to check.
-            Cause::Overridden { lineage, .. } => *lineage != view.lineage && view.joined.is_empty(),
+            // That an operator was there is G38's to check, and what a component may do G41's.
+            Cause::Overridden { lineage, .. } | Cause::Separated { lineage, .. } => {
+                *lineage != view.lineage && view.joined.is_empty()
+            }
             Cause::Unreachable { from } => history.life(*from).is_some(),
             Cause::Superseded { by } => history.life(*by).is_some_and(|by| {
                 history

@@ -5,12 +5,13 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, overrides, groups, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
+//!                 └─► lifecycle, membership, chain, overrides, components, groups, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
 mod attention;
 mod chain;
+mod components;
 mod cuts;
 mod delivery;
 mod founding;
@@ -161,6 +162,7 @@ pub fn check(trace: &Trace) -> Report {
     chain::check(&history, &mut report);
     votes::check(&history, &mut report);
     overrides::check(&history, &mut report);
+    components::check(&history, &mut report);
     groups::check(&history, &mut report);
     synchrony::check(&history, &mut report);
     delivery::check(&history, &mut report);

@@ -3,24 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::Order;
-use antiphon_core::wire::{GroupViewId, Incarnation};
+use antiphon_core::wire::Incarnation;
 
 use super::Report;
-use super::history::{Epoch, GroupKey, History, Life, Stay};
+use super::history::{Epoch, History, Life, Stay, ViewKey};
 use crate::trace::Seen;
 
 /// One incarnation's time in one view of a group.
 type Witness<'a> = (&'a Life, &'a Stay, &'a Epoch);
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
-    let mut views: BTreeMap<(GroupKey, GroupViewId), Vec<Witness<'_>>> = BTreeMap::new();
+    let mut views: BTreeMap<ViewKey, Vec<Witness<'_>>> = BTreeMap::new();
     for (life, stay) in history.stays() {
         per_sender(history, life, stay, report);
         for epoch in &stay.epochs {
-            views
-                .entry((stay.key, epoch.view.id))
-                .or_default()
-                .push((life, stay, epoch));
+            views.entry(epoch.key()).or_default().push((life, stay, epoch));
         }
     }
     for members in views.values() {

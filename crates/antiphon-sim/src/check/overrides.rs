@@ -17,6 +17,9 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         honoured(history, life, report);
         let recovered = life.primaries().filter(|(_, view)| view.overrides().is_some());
         words.extend(recovered.map(|(_, view)| (view.lineage, life.incarnation)));
+        // What components are, and who founds anew, is G41's to check.
+        let apart = life.primaries().filter(|(_, view)| is_apart(history, view));
+        words.extend(apart.map(|(_, view)| (view.lineage, life.incarnation)));
     }
     for life in &history.lives {
         for (at, view) in life.primaries() {
@@ -37,11 +40,19 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// Within one incarnation, the lineage changes by an operator's word only.
+/// Whether this is the first view of a component that goes on by itself, where each does.
+fn is_apart(history: &History<'_>, view: &NodeView) -> bool {
+    history.trace.any && view.primary_id().counter == 1 && view.overrides().is_none()
+}
+
+/// Within one incarnation, the lineage changes by an operator's word only, or by that of all members of a component.
 fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
     let primaries: Vec<_> = life.primaries().collect();
     for pair in primaries.windows(2) {
         let ((_, old), (at, new)) = (pair[0], pair[1]);
+        if is_apart(history, new) && old.lineage != new.lineage {
+            continue;
+        }
         if old.lineage == new.lineage && new.overrides().is_none() {
             report.check(
                 "G38",

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::Outcome;
-use antiphon_core::wire::{GroupViewId, Incarnation};
+use antiphon_core::wire::{GroupViewId, Incarnation, Lineage};
 
 use super::Report;
-use super::history::{End, Epoch, GroupKey, History, Life, Send, StayEnd};
+use super::history::{End, Epoch, GroupKey, History, Life, Send, StayEnd, ViewKey};
+use crate::agenda::Micros;
+use crate::trace::ProcessId;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let delivered = deliveries(history);
@@ -33,10 +35,14 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             report.check("R17", *at, seen.insert((*group, *ticket, send.at)), || {
                 format!("p{process} got two receipts for ticket {ticket} of group {group}")
             });
+            let told_in = lineage_at(history, *process, *at);
             let fate = delivered.get(&message(life, send));
             let truthful = match outcome {
                 Outcome::Delivered => fate.is_some_and(|fate| fate.by_others > 0 || fate.lives_on),
-                Outcome::NotDelivered => fate.is_none_or(|fate| !fate.lives_on),
+                Outcome::NotDelivered => fate.is_none_or(|fate| match history.trace.any {
+                    true => told_in.is_none_or(|lineage| !fate.lives_in.contains(&lineage)),
+                    false => !fate.lives_on,
+                }),
                 Outcome::Unknown => true,
             };
             report.check("R17", *at, truthful, || {
@@ -50,6 +56,13 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     if history.at_rest {
         complete(history, &delivered, report);
     }
+}
+
+/// In which lineage a process is at a time.
+fn lineage_at(history: &History<'_>, process: ProcessId, at: Micros) -> Option<Lineage> {
+    let lives = history.lives.iter().filter(|life| life.process == process);
+    let views = lives.flat_map(|life| &life.views).filter(|(seen, _)| *seen <= at);
+    views.last().map(|(_, view)| view.lineage)
 }
 
 /// A message: payloads are distinct, numbers may begin again with a membership.
@@ -66,6 +79,8 @@ struct Fate {
     by_others: usize,
     /// Whether one of those that delivered it went on to a view that the group went on from: then the primary has it.
     lives_on: bool,
+    /// The lineages of such views: where every component goes on, one knows of its own.
+    lives_in: BTreeSet<Lineage>,
 }
 
 fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
@@ -74,11 +89,13 @@ fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
     for (life, stay) in history.stays() {
         for (index, epoch) in stay.epochs.iter().enumerate() {
             let next = stay.epochs.get(index + 1);
-            let lives_on = next.is_some_and(|next| alive.contains(&(stay.key, next.view.id)));
+            let lives_on = next.is_some_and(|next| alive.contains(&next.key()));
             for m in &epoch.log {
                 let fate = result.entry((stay.key, m.sender, m.payload)).or_default();
                 fate.by_others += usize::from(m.sender != life.incarnation);
                 fate.lives_on |= lives_on;
+                fate.lives_in
+                    .extend(next.filter(|_| lives_on).map(|next| next.lineage));
             }
         }
     }
@@ -88,26 +105,26 @@ fn deliveries(history: &History<'_>) -> BTreeMap<MessageKey, Fate> {
 /// The views that are not dead ends: somebody left the group in them, is in them still, or went on to one that is no
 /// dead end either. A leader that installs a view, delivers its cut and dies before anyone else has installed it made
 /// a dead end: the others make another view, and what only the dead one delivered is rightly called not delivered.
-fn views_that_live_on(history: &History<'_>) -> BTreeSet<(GroupKey, GroupViewId)> {
+fn views_that_live_on(history: &History<'_>) -> BTreeSet<ViewKey> {
     // Successors have higher ids: from the highest down, what follows a view is known before the view itself.
-    let mut steps: BTreeMap<(GroupViewId, GroupKey), Vec<Option<GroupViewId>>> = BTreeMap::new();
+    let mut steps: BTreeMap<(GroupViewId, ViewKey), Vec<Option<ViewKey>>> = BTreeMap::new();
     for (life, stay) in history.stays() {
         for (index, epoch) in stay.epochs.iter().enumerate() {
             let goes_on = match stay.epochs.get(index + 1) {
-                Some(next) => Some(Some(next.view.id)),
+                Some(next) => Some(Some(next.key())),
                 None if stay.end == StayEnd::Left => Some(None),
                 None if stay.end == StayEnd::Open && life.is_open() => Some(None),
                 None => None,
             };
-            let into = steps.entry((epoch.view.id, stay.key)).or_default();
+            let into = steps.entry((epoch.view.id, epoch.key())).or_default();
             into.extend(goes_on);
         }
     }
     let mut alive = BTreeSet::new();
-    for ((view, key), goes_on) in steps.into_iter().rev() {
-        let lives = |next: &Option<GroupViewId>| next.is_none_or(|next| alive.contains(&(key, next)));
+    for ((_, key), goes_on) in steps.into_iter().rev() {
+        let lives = |next: &Option<ViewKey>| next.is_none_or(|next| alive.contains(&next));
         if goes_on.iter().any(lives) {
-            alive.insert((key, view));
+            alive.insert(key);
         }
     }
     alive

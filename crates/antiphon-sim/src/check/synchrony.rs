@@ -6,7 +6,7 @@ use antiphon_core::Order;
 use antiphon_core::wire::{GroupViewId, Incarnation};
 
 use super::Report;
-use super::history::{Epoch, GroupKey, History, Life};
+use super::history::{Epoch, History, Life, ViewKey};
 use crate::trace::Delivery;
 
 /// One member's step from one view to the next.
@@ -17,7 +17,7 @@ struct Move<'a> {
 }
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
-    let mut moves: BTreeMap<(GroupKey, GroupViewId), Vec<Move<'_>>> = BTreeMap::new();
+    let mut moves: BTreeMap<ViewKey, Vec<Move<'_>>> = BTreeMap::new();
     for (life, stay) in history.stays() {
         if let Some(first) = stay.epochs.first() {
             first_view(history, life, first, report);
@@ -31,7 +31,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
                 from: &pair[0],
                 to: &pair[1],
             };
-            moves.entry((stay.key, pair[1].view.id)).or_default().push(step);
+            moves.entry(pair[1].key()).or_default().push(step);
         }
     }
     for steps in moves.values() {

@@ -123,6 +123,7 @@ impl Story {
                 .map(|new| incarnation(*new))
                 .collect(),
             departed: departed.collect(),
+            merged: Vec::new(),
             wire_level: 1,
         }
     }

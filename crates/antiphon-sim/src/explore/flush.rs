@@ -204,6 +204,7 @@ impl FlushModel {
             members: members.collect(),
             joined: Vec::new(),
             departed: Vec::new(),
+            merged: Vec::new(),
             wire_level: 1,
         })
     }

@@ -1,6 +1,7 @@
 //! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it drawn
 //! from the seed.
 
+mod anyhow;
 mod bulk;
 mod cuts;
 mod draws;
@@ -95,6 +96,10 @@ pub const NAMES: &[&str] = &[
     "cut-lossy",
     "cut-off",
     "cut-islands",
+    "any-partition",
+    "any-islands",
+    "any-three-ways",
+    "any-flap",
 ];
 
 /// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
@@ -144,6 +149,8 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "r2-cut-heal-kill" | "r7-counted-on-die" => random.range(3, 4) as usize,
         "r7-cut-off" => random.range(3, 6) as usize,
         "r7-behind" => random.range(4, 5) as usize,
+        "any-islands" => random.range(2, 6) as usize,
+        "any-partition" | "any-three-ways" | "any-flap" => random.range(3, 7) as usize,
         "r4-locators-and-nodes-restart" => random.range(3, 6) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
@@ -294,6 +301,10 @@ impl Story<'_> {
             "cut-lossy" => self.lossy_hosts(),
             "cut-off" => self.cut_off(),
             "cut-islands" => self.islands(),
+            "any-partition" => self.any_partition(),
+            "any-islands" => self.any_islands(),
+            "any-three-ways" => self.any_three_ways(),
+            "any-flap" => self.any_flap(),
             "late-replay" => self.late_replay(),
             _ => self.garbage(),
         }

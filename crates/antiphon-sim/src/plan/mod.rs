@@ -6,7 +6,7 @@
 mod library;
 mod swarm;
 
-use antiphon_core::{EngineKind, GroupOptions, Profile};
+use antiphon_core::{EngineKind, GroupOptions, Policy, Profile};
 
 use crate::agenda::Micros;
 use crate::trace::Slot;
@@ -46,6 +46,8 @@ pub struct Plan {
     pub prompt: Option<Micros>,
     /// The membership engine of the nodes.
     pub membership: EngineKind,
+    /// The partition policy of the nodes.
+    pub policy: Policy,
     /// Whether every step of every ballot is kept for the checkers. A thousand nodes have no room for it.
     pub trail: bool,
     /// How many rings the cut engine has: ten, or few enough that views of few nodes are wide.

@@ -2,7 +2,7 @@
 //!
 //! A run with all faults at once finds less than many runs with a few each: faults hide one another.
 
-use antiphon_core::{EngineKind, GroupOptions, Order, Profile};
+use antiphon_core::{EngineKind, GroupOptions, Order, Policy, Profile};
 
 use super::{Action, GroupPlan, Liveness, Load, Network, Plan, Step, Transport, Who};
 use crate::agenda::{MILLIS, Micros, SECONDS};
@@ -75,6 +75,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         membership: EngineKind::Coordinator,
         rings: 10,
         drift_ppm: 200,
+        policy: Policy::Majority,
         trail: true,
         witness: None,
         profile: if random.percent(75) {

@@ -31,7 +31,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use antiphon_core::wire::{Incarnation, NodeView};
-use antiphon_core::{EngineKind, GroupView, PathTrouble};
+use antiphon_core::{EngineKind, GroupView, PathTrouble, Policy};
 use bytes::Bytes;
 
 use crate::agenda::{Agenda, Micros, SECONDS};
@@ -221,6 +221,7 @@ impl World {
         trace.pair_patience = (profile.suspect_after + profile.unreachable_after).as_micros() as Micros;
         trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
         trace.prompt = plan.prompt;
+        trace.any = plan.policy == Policy::Any;
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
         trace.narrow = match plan.membership {
             EngineKind::Coordinator => usize::MAX,

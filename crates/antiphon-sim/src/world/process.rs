@@ -15,8 +15,8 @@ use std::sync::Arc;
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
 use antiphon_core::wire::{Block, Incarnation, Member, NodeView};
 use antiphon_core::{
-    Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, Hints, LifelineEvent, Memory, Message,
-    Messages, Node, Output, PathTrouble, Time,
+    Alone, Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, Hints, LifelineEvent, Memory,
+    Message, Messages, Node, Output, PathTrouble, Policy, Time,
 };
 use bytes::Bytes;
 
@@ -192,6 +192,7 @@ impl World {
         config.profile = self.plan.profile.clone();
         config.engine = self.plan.membership;
         config.rings = self.plan.rings;
+        config.policy = self.plan.policy;
         config.rejoin = self.plan.rejoin;
         config.witness = self.plan.witness.is_some() && !foreign;
         config.key = config.witness.then(witness::key);
@@ -554,6 +555,11 @@ impl World {
             }
             Event::Forming { missing, .. } => Seen::Forming(missing),
             Event::Alone { .. } if self.processes[id].foreign || self.plan.seeds == 1 => return,
+            // Whoever was a member may go on alone where all may; what it makes of that is the checkers'.
+            Event::Alone {
+                reason: Alone::NobodyLeft,
+            } if self.plan.policy == Policy::Any && self.processes[id].was_member => return,
+            Event::Merge { subviews } => Seen::Merge(subviews),
             Event::Alone { .. } => Seen::Contract("founded a cluster alone, unasked".to_owned()),
             Event::NodeView(view) => {
                 let process = &mut self.processes[id];

@@ -4,13 +4,13 @@ use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, KnownThere, Objec
 use antiphon_wire::group::GroupTerms;
 use antiphon_wire::membership::{
     AcceptedValue, Ayes, Ballot, Certificate, Change, Discovery, Gone, Heartbeat, KnownNode, LeaseNote,
-    LifelineRecord, MembershipMessage, NodeRecord, Proof, Rumour, SlotId, SlotMessage, Standing, Suspicion,
-    VoteState, Voted, VotedIn,
+    LifelineRecord, MembershipMessage, NodeRecord, Origin, Proof, Rumour, SlotId, SlotMessage, Standing,
+    Suspicion, VoteState, Voted, VotedIn,
 };
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Accusation, Cause, Evidence, ViewId};
 
-use super::{incarnation, lineage, member, primary, view_id};
+use super::{incarnation, lineage, member, primary, separated, view_id};
 
 fn ballot() -> Ballot {
     Ballot {
@@ -40,6 +40,7 @@ fn change() -> Box<Change> {
             }],
         }],
         joined: vec![member(3)],
+        merged: Vec::new(),
     })
 }
 
@@ -178,6 +179,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             Discovery::Join {
                 node: node(),
                 number: 0,
+                from: None,
             },
         ),
         (
@@ -185,6 +187,34 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             Discovery::Join {
                 node: node(),
                 number: 44_310_400,
+                from: None,
+            },
+        ),
+        (
+            "join of a node whose component gave way",
+            Discovery::Join {
+                node: NodeRecord { policy: 1, ..node() },
+                number: 44_310_400,
+                from: Some(Origin {
+                    lineage: lineage(),
+                    view: ViewId { epoch: 2, counter: 9 },
+                }),
+            },
+        ),
+        (
+            "yield",
+            Discovery::Yield {
+                addr: member(1).addr,
+                standing: standing(),
+                nonce: 77,
+            },
+        ),
+        (
+            "stay",
+            Discovery::Stay {
+                addr: member(2).addr,
+                standing: standing(),
+                nonce: 77,
             },
         ),
         (
@@ -482,6 +512,13 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
         ("join ready", MembershipMessage::JoinReady { nonce: 1 }),
         ("leave", MembershipMessage::Leave),
         ("gather", MembershipMessage::Gather(Box::new(primary()))),
+        (
+            "separate",
+            MembershipMessage::Separate {
+                attempt: 2,
+                view: Box::new(separated()),
+            },
+        ),
         ("gathered", MembershipMessage::Gathered { base, attempt: 2 }),
         ("scatter", MembershipMessage::Scatter { base, attempt: 3 }),
         ("assemble", MembershipMessage::Assemble { base, attempt: 3 }),

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 pub(crate) use self::membership::lifelines;
 use antiphon_wire::record::{Beat, Control, Directly, LinkRecord, Path, Paths, Record};
 use antiphon_wire::{
-    Accusation, Cause, Departure, Evidence, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId,
+    Accusation, Cause, Departure, Evidence, Incarnation, Lineage, Member, NodeView, NodeViewId, Subview,
+    ViewId,
 };
 use bytes::Bytes;
 
@@ -78,7 +79,27 @@ pub(crate) fn primary() -> NodeView {
                 accusers: Vec::new(),
             },
         ],
+        merged: Vec::new(),
         wire_level: 1,
+    }
+}
+
+pub(crate) fn separated() -> NodeView {
+    NodeView {
+        id: NodeViewId::Primary {
+            id: ViewId { epoch: 2, counter: 1 },
+        },
+        members: vec![member(2)],
+        joined: Vec::new(),
+        departed: vec![Departure {
+            member: member(1),
+            cause: Cause::Separated {
+                lineage: Lineage(7),
+                view: view_id(),
+            },
+            accusers: Vec::new(),
+        }],
+        ..primary()
     }
 }
 
@@ -110,10 +131,21 @@ pub(crate) fn views() -> Vec<(&'static str, NodeView)> {
         }],
         ..primary()
     };
+    let merging = NodeView {
+        departed: Vec::new(),
+        merged: vec![Subview {
+            lineage: Lineage(7),
+            view: ViewId { epoch: 2, counter: 9 },
+            members: vec![incarnation(2)],
+        }],
+        ..primary()
+    };
     vec![
         ("primary view with every cause of a decision", primary()),
         ("non-primary view", non_primary),
         ("recovered view", recovered),
+        ("view of a component that went on by itself", separated()),
+        ("view in which two components meet", merging),
     ]
 }
 

@@ -211,6 +211,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_MEMBERSHIP", value_enum, value_name = "NAME")]
     pub(crate) membership: Option<MembershipName>,
 
+    /// Who goes on after a partition, the same at all nodes: `majority`, or `any`: every component, for caches and the like, merging later [default: majority]
+    #[arg(long, env = "ANTIPHON_POLICY", value_enum, value_name = "NAME")]
+    pub(crate) policy: Option<PolicyName>,
+
     /// Votes this node has in majorities; 0 never counts [default: 1]
     #[arg(long, env = "ANTIPHON_WEIGHT", value_name = "N")]
     pub(crate) weight: Option<u16>,
@@ -349,6 +353,32 @@ impl MembershipName {
         match self {
             MembershipName::Coordinator => antiphon::EngineKind::Coordinator,
             MembershipName::Cut => antiphon::EngineKind::Cut,
+        }
+    }
+}
+
+/// `--policy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PolicyName {
+    /// The majority of the last view, or half of it with the elder.
+    #[default]
+    Majority,
+    /// Every component, as a lineage of its own.
+    Any,
+}
+
+impl PolicyName {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        self.policy().name()
+    }
+
+    /// What it stands for.
+    pub(crate) fn policy(self) -> antiphon::Policy {
+        match self {
+            PolicyName::Majority => antiphon::Policy::Majority,
+            PolicyName::Any => antiphon::Policy::Any,
         }
     }
 }

@@ -63,6 +63,11 @@ pub(crate) enum Line {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
+    /// Policy `any`: components that went on apart meet in the view that follows.
+    Merge {
+        /// First those who were here already, then those of each component that gave way.
+        parts: Vec<PartLine>,
+    },
     /// A view of the cluster.
     NodeView {
         /// The number of a primary view, a string such as "57301-1@ab12cd34" for a non-primary one.
@@ -266,6 +271,28 @@ pub(crate) struct MemberLine {
     pub(crate) further: Vec<String>,
     /// As configured at that node.
     pub(crate) metadata: BTreeMap<String, String>,
+}
+
+/// Members that come from one component.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PartLine {
+    /// The lineage of its views.
+    pub(crate) lineage: String,
+    /// The last primary view of it that they had installed.
+    pub(crate) view: String,
+    /// Their names, by seniority.
+    pub(crate) members: Vec<String>,
+}
+
+impl PartLine {
+    /// As the library tells it.
+    pub(crate) fn of(part: &antiphon::Part) -> Self {
+        Self {
+            lineage: part.lineage.to_string(),
+            view: part.view.to_string(),
+            members: part.members.iter().map(|member| member.name.clone()).collect(),
+        }
+    }
 }
 
 /// A member that was removed.

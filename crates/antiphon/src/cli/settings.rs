@@ -17,7 +17,8 @@ use antiphon::{ClusterKey, Profile};
 use serde::Deserialize;
 
 use super::args::{
-    DisseminationName, EngineName, MembershipName, NodeArgs, OrderName, ProfileName, TransportName,
+    DisseminationName, EngineName, MembershipName, NodeArgs, OrderName, PolicyName, ProfileName,
+    TransportName,
 };
 use super::exit::Failed;
 use super::key;
@@ -66,6 +67,7 @@ pub(crate) struct Settings {
     pub(crate) found: bool,
     pub(crate) profile: Profile,
     pub(crate) membership: MembershipName,
+    pub(crate) policy: PolicyName,
     pub(crate) weight: u16,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) key: Option<ClusterKey>,
@@ -131,6 +133,7 @@ struct File {
     found: Option<bool>,
     profile: Option<ProfileName>,
     membership: Option<MembershipName>,
+    policy: Option<PolicyName>,
     weight: Option<u16>,
     key_file: Option<PathBuf>,
     witness: Option<bool>,
@@ -311,6 +314,7 @@ impl Settings {
                 .unwrap_or(ProfileName::Lan)
                 .profile(),
             membership: args.membership.or(file.membership).unwrap_or_default(),
+            policy: args.policy.or(file.policy).unwrap_or_default(),
             weight: args.weight.or(file.weight).unwrap_or(1),
             key_file: args.key_file.or(file.key_file),
             key: None,
@@ -529,6 +533,7 @@ mod tests {
             max-datagram = 1400
             profile = "wan"
             membership = "cut"
+            policy = "any"
             weight = 3
             found = true
             allow-faults = true
@@ -558,6 +563,7 @@ mod tests {
         );
         assert_eq!(settings.profile.name, "wan");
         assert_eq!((settings.weight, settings.membership), (3, MembershipName::Cut));
+        assert_eq!(settings.policy, PolicyName::Any);
         assert!(!settings.found);
         assert!(settings.allow_faults);
         assert!(!settings.json);
@@ -593,13 +599,14 @@ mod tests {
             (settings.weight, settings.membership),
             (1, MembershipName::Coordinator)
         );
+        assert_eq!(settings.policy.policy(), antiphon::Policy::Majority);
         assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
     }
 
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6,dns:db:1 --locators loc:1,127.0.0.1 --dns-server 127.0.0.1 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut \
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut --policy any \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();

@@ -120,6 +120,7 @@ impl Hub {
             | ClusterEvent::Starved { .. }
             | ClusterEvent::Lease { .. }
             | ClusterEvent::Expelled { .. }
+            | ClusterEvent::Merge { .. }
             | ClusterEvent::Left
             | ClusterEvent::Overrun => {}
         }

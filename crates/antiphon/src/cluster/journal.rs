@@ -112,6 +112,7 @@ mod tests {
             members: (0..members as u128).map(member).collect(),
             joined: Vec::new(),
             departed: Vec::new(),
+            merged: Vec::new(),
             wire_level: 1,
         }))
     }

@@ -77,6 +77,7 @@ impl Names {
             Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
             Cause::Superseded { .. } => "superseded by a new start".to_owned(),
             Cause::Overridden { .. } => "overridden by an operator (recover)".to_owned(),
+            Cause::Separated { .. } => "separated: not heard, and without a majority (policy any)".to_owned(),
         }
     }
 }
@@ -133,6 +134,7 @@ mod tests {
             members: members.iter().map(member).collect(),
             joined: Vec::new(),
             departed: Vec::new(),
+            merged: Vec::new(),
             wire_level: 1,
         }
     }

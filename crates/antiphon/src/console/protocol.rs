@@ -345,6 +345,17 @@ pub struct RefusedNode {
     pub ago_ms: u64,
 }
 
+/// Members that come from one component.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedPart {
+    /// The lineage of its views.
+    pub lineage: String,
+    /// The last primary view of it that they had installed.
+    pub view: String,
+    /// Their names, by seniority.
+    pub members: Vec<String>,
+}
+
 /// One member suspects another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspicion {
@@ -569,6 +580,11 @@ pub enum Happening {
         peer: String,
         /// The name of the one in between; nobody if it goes directly.
         through: Option<String>,
+    },
+    /// Policy `any`: components that went on apart meet in the view that follows.
+    Merge {
+        /// First those who were here already, then those of each component that gave way.
+        parts: Vec<MergedPart>,
     },
     /// A member hears this node's multicast now, or does not.
     Multicast {

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_core::wire::{Cause, NodeView};
+use antiphon_core::wire::{Cause, NodeView, Subview};
 use antiphon_core::{
     Config, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node, Output,
     PeerLinks, Time,
@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cluster::{ClusterShared, Command, Examined};
 use crate::discovery::Tasks;
 use crate::group::{GroupShared, Membership};
-use crate::{ClusterEvent, Error, Phase, Status};
+use crate::{ClusterEvent, Error, Part, Phase, Status};
 use alarm::Alarm;
 pub(crate) use clock::Bound;
 use clock::Clock;
@@ -75,6 +75,8 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     groups: BTreeMap<GroupHandle, GroupDriver>,
     people: People,
+    /// The components that meet in the view that is about to come.
+    merging: Vec<Subview>,
     /// What finds others at run time, if anything was given for that.
     discovery: Option<Tasks>,
     allow_faults: bool,
@@ -120,6 +122,7 @@ impl Driver {
             commands,
             groups: BTreeMap::new(),
             people: People::default(),
+            merging: Vec::new(),
             discovery: settings.discovery,
             allow_faults: settings.allow_faults,
             testament: settings.testament,
@@ -269,11 +272,19 @@ impl Driver {
             CoreEvent::NodeView(view) => {
                 log_view(&self.shared.name, &view);
                 self.people.learn(&view);
+                let subviews = std::mem::take(&mut self.merging);
+                if !subviews.is_empty() {
+                    let parts: Vec<Part> = subviews.iter().map(|part| self.people.part(part)).collect();
+                    log_merge(&self.shared.name, &parts);
+                    self.shared.hub().publish(ClusterEvent::Merge { parts });
+                }
                 if let Some(discovery) = &self.discovery {
                     discovery.settle(view.is_primary());
                 }
                 self.shared.hub().publish(ClusterEvent::View(view));
             }
+            // Told with the names that the view brings, which follows at once.
+            CoreEvent::Merge { subviews } => self.merging = subviews,
             CoreEvent::Incarnation(incarnation) => {
                 tracing::debug!(target: "antiphon::membership", node = %self.shared.name, %incarnation, "new incarnation");
                 if let Some(discovery) = &self.discovery {
@@ -591,6 +602,13 @@ fn log_link(me: &str, peer: &str, links: &PeerLinks, number: usize, cause: LinkC
     }
 }
 
+fn log_merge(me: &str, parts: &[Part]) {
+    for part in parts {
+        let members: Vec<&str> = part.members.iter().map(|member| member.name.as_str()).collect();
+        tracing::warn!(target: "antiphon::membership", node = me, lineage = %part.lineage, view = %part.view, ?members, "a part of a merge");
+    }
+}
+
 fn log_view(me: &str, view: &NodeView) {
     let names: Vec<&str> = view.members.iter().map(|member| member.name.as_str()).collect();
     let departed: Vec<String> = view
@@ -603,6 +621,7 @@ fn log_view(me: &str, view: &NodeView) {
                 Cause::Unreachable { .. } => "unreachable",
                 Cause::Superseded { .. } => "superseded",
                 Cause::Overridden { .. } => "overridden",
+                Cause::Separated { .. } => "separated",
             };
             format!("{} {how}", departure.member.name)
         })

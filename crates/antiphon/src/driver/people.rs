@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::wire::{Incarnation, Member, NodeView};
+use antiphon_core::wire::{Incarnation, Member, NodeView, Subview};
+
+use crate::Part;
 
 /// Incarnations remembered beyond the members of the last view; the oldest to arrive go first.
 const MAX_FORMER: usize = 512;
@@ -54,6 +56,19 @@ impl People {
                 metadata: BTreeMap::new(),
                 weight: 0,
             }),
+        }
+    }
+
+    /// Who comes from one component.
+    pub(super) fn part(&self, subview: &Subview) -> Part {
+        Part {
+            lineage: subview.lineage,
+            view: subview.view,
+            members: subview
+                .members
+                .iter()
+                .map(|member| self.member(*member))
+                .collect(),
         }
     }
 

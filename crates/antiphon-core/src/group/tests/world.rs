@@ -263,6 +263,7 @@ impl World {
             members: members.collect(),
             joined: Vec::new(),
             departed: Vec::new(),
+            merged: Vec::new(),
             wire_level: 1,
         })
     }

@@ -214,6 +214,10 @@ impl Cut {
         self.classic.could_decide(reachable)
     }
 
+    pub(crate) fn is_bound(&self) -> bool {
+        self.classic.is_bound()
+    }
+
     pub(crate) fn certified(&self) -> BTreeSet<Incarnation> {
         self.classic.slot().certified()
     }
@@ -386,6 +390,7 @@ impl Cut {
             renew: false,
             wire_level: self.view.wire_level,
             number: 0,
+            origins: BTreeMap::new(),
         };
         compose(&self.view, remove.collect(), &wish, self.named)
     }
@@ -443,7 +448,7 @@ impl Cut {
         let agrees = value.departed.iter().all(|departure| match departure.cause {
             Cause::Left | Cause::Superseded { .. } => true,
             // No vote overrides anybody.
-            Cause::Overridden { .. } => false,
+            Cause::Overridden { .. } | Cause::Separated { .. } => false,
             Cause::Crashed | Cause::Unreachable { .. } => {
                 let who = departure.member.incarnation;
                 who != self.me && self.has_lost(who)

@@ -369,6 +369,7 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
             renew: false,
             wire_level: view.wire_level,
             number: 0,
+            origins: BTreeMap::new(),
         };
         let mut effects = Vec::new();
         for _ in 0..2 {

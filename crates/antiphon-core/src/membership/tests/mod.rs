@@ -2,6 +2,10 @@
 #![expect(clippy::duplicate_mod, reason = "the same stories are told with each engine")]
 
 mod chaos;
+#[path = "components.rs"]
+mod components_coordinator;
+#[path = "components.rs"]
+mod components_cut;
 #[path = "stories.rs"]
 mod coordinator;
 #[path = "stories.rs"]

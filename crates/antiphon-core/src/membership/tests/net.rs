@@ -784,7 +784,8 @@ impl Net {
 fn check_succession(last: Option<&Arc<NodeView>>, view: &NodeView) {
     match last {
         Some(last) if view.is_primary() && view.lineage != last.lineage => {
-            assert_eq!(view.overrides(), Some((last.lineage, last.primary_id())));
+            let left = view.overrides().or(view.separates());
+            assert_eq!(left, Some((last.lineage, last.primary_id())));
             assert_eq!(view.primary_id().epoch, last.primary_id().epoch + 1);
             assert!(view.number > last.number);
         }

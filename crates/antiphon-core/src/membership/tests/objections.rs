@@ -1,6 +1,6 @@
 //! One leader of the coordinator engine, and what others answer to its ballots.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +78,7 @@ impl Leader {
             renew: false,
             wire_level: 1,
             number: 0,
+            origins: BTreeMap::new(),
         });
         let mut said = Vec::new();
         for _ in 0..ms.div_ceil(10) {

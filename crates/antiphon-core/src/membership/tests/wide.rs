@@ -377,6 +377,7 @@ fn what_is_larger_than_any_member_would_tell_is_neither_kept_nor_passed_on() {
             wire_level: view.wire_level,
             departed: Vec::new(),
             joined: vec![joiner],
+            merged: Vec::new(),
         };
         let (by, change) = (view.members[5].incarnation, Box::new(change));
         let message = MembershipMessage::Rumours {

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use antiphon::console::ago;
 use antiphon::console::protocol::{
-    Accuser, Forming, Happened, Happening, Member, Members, Recovered, Recovery, RefusedNode, Suspicion, Why,
+    Accuser, Forming, Happened, Happening, Member, Members, MergedPart, Recovered, Recovery, RefusedNode,
+    Suspicion, Why,
 };
 
 use crate::cli::node::human::finds;
@@ -325,6 +326,7 @@ fn describe(what: &Happening) -> String {
         Happening::FoundedAlone { reason } => {
             let why = match reason.as_str() {
                 "told" => "as it was told by --found or --expect 1",
+                "nobody-left" => "since it was a member and hears of nobody who is (policy any)",
                 _ => "since it was given no other seeds, no sources and no --expect",
             };
             format!("founded a cluster ALONE, {why}")
@@ -337,6 +339,11 @@ fn describe(what: &Happening) -> String {
         Happening::Refused { reason, fatal } => {
             let then = if *fatal { "" } else { "; trying again" };
             format!("refused by the cluster: {reason}{then}")
+        }
+        Happening::Merge { parts } => {
+            let part = |part: &MergedPart| format!("{} of view {}", part.members.join(", "), part.view);
+            let parts: Vec<String> = parts.iter().map(part).collect();
+            format!("MERGE of {}", parts.join(" | "))
         }
         Happening::Expelled { cause } => format!("EXPELLED, though alive: {cause}"),
         Happening::Link {

@@ -1,9 +1,9 @@
 //! What came of asking one address, step by step: whether a node is there, whether it is one of this cluster, and what it says.
 
-use antiphon_core::EngineKind;
 use antiphon_core::wire::enquiry::{Answer, KnownThere, Notice, Verdict};
 use antiphon_core::wire::frame::WIRE_VERSION;
 use antiphon_core::wire::membership::WIRE_LEVEL;
+use antiphon_core::{EngineKind, Policy};
 use antiphon_net::tcp::Reached;
 
 use super::report::{Report, Step};
@@ -249,14 +249,14 @@ impl Enquiries {
                 "engine",
                 asked.addr,
                 format!(
-                    "{} runs the membership engine `{}` (policy {}), and this node would run `{}` (policy {})",
+                    "{} runs the membership engine `{}` (policy `{}`), and this node would run `{}` (policy `{}`)",
                     node.name,
                     EngineKind::named(node.engine),
-                    node.policy,
+                    Policy::named(node.policy),
                     EngineKind::named(own.engine),
-                    own.policy
+                    Policy::named(own.policy)
                 ),
-                "give all nodes of the cluster the same --membership",
+                "give all nodes of the cluster the same --membership and --policy",
             ));
         } else {
             report.add(Step::ok(

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use antiphon::NodeView;
 
 use crate::cli::judge;
-use crate::cli::lines::{Line, Payload, ViewName};
+use crate::cli::lines::{Line, PartLine, Payload, ViewName};
 
 /// As wide as the time and what follows it.
 const INDENT: &str = "              ";
@@ -82,6 +82,11 @@ fn describe(line: &Line) -> String {
         Line::Multicast { peer, hears: true } => format!("{peer} hears this node's multicast"),
         Line::Multicast { peer, hears: false } => {
             format!("{peer} does NOT hear this node's multicast: it is sent to directly")
+        }
+        Line::Merge { parts } => {
+            let part = |part: &PartLine| format!("{} of view {}", part.members.join(", "), part.view);
+            let parts: Vec<String> = parts.iter().map(part).collect();
+            format!("MERGE: {}", parts.join(" | "))
         }
         Line::Starved { missed_ms, within_ms } => format!(
             "THIS NODE did not run for {missed_ms} ms of the last {within_ms}: it was stopped, or its host is too busy; others may remove it for that"

@@ -9,7 +9,7 @@ use antiphon::{
 };
 
 use super::spool::Spool;
-use crate::cli::lines::{CrashLine, Line, LinkLine, MemberLine, ViewName};
+use crate::cli::lines::{CrashLine, Line, LinkLine, MemberLine, PartLine, ViewName};
 
 /// What incarnations are called, and what is told of them.
 #[derive(Debug, Default)]
@@ -98,6 +98,9 @@ impl Names {
             ClusterEvent::Alone { reason } => Some(Line::FoundedAlone {
                 reason: match reason {
                     Alone::Told => "--found or --expect 1 is given".to_owned(),
+                    Alone::NobodyLeft => {
+                        "it was a member, hears of nobody who is, and the policy is any".to_owned()
+                    }
                     _ => "no seeds but itself, no other source of addresses and no --expect are given"
                         .to_owned(),
                 },
@@ -110,6 +113,9 @@ impl Names {
                 source,
                 found: found.iter().map(ToString::to_string).collect(),
                 problem,
+            }),
+            ClusterEvent::Merge { parts } => Some(Line::Merge {
+                parts: parts.iter().map(PartLine::of).collect(),
             }),
             ClusterEvent::View(view) => {
                 self.learn(&view);
@@ -304,6 +310,7 @@ mod tests {
             members,
             joined: vec![],
             departed,
+            merged: Vec::new(),
             wire_level: 1,
         }
     }

@@ -20,6 +20,7 @@ impl Settings {
             .profile(self.profile.clone())
             .transport(self.transport.transport())
             .membership(self.membership.engine())
+            .policy(self.policy.policy())
             .weight(self.weight);
         if let Some(bytes) = self.max_datagram {
             builder = builder.max_datagram(bytes);

@@ -7,7 +7,7 @@ use antiphon_core::{Alone, LinkCause};
 
 use super::{Names, accused_by, millis, seated, suspicion};
 use crate::cluster::{Examined, Noted};
-use crate::console::protocol::{Departed, Happened, Happening};
+use crate::console::protocol::{Departed, Happened, Happening, MergedPart};
 use crate::{ClusterEvent, Departure, Incarnation, NodeView, NodeViewId};
 
 /// An event as it is told; `None` for one that has no words.
@@ -52,10 +52,21 @@ pub(crate) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
             peer: peer.name.clone(),
             hears: *hears,
         },
+        ClusterEvent::Merge { parts } => Happening::Merge {
+            parts: parts
+                .iter()
+                .map(|part| MergedPart {
+                    lineage: part.lineage.to_string(),
+                    view: part.view.to_string(),
+                    members: part.members.iter().map(|member| member.name.clone()).collect(),
+                })
+                .collect(),
+        },
         ClusterEvent::Left => Happening::Left {},
         ClusterEvent::Alone { reason } => Happening::FoundedAlone {
             reason: match reason {
                 Alone::Told => "told",
+                Alone::NobodyLeft => "nobody-left",
                 _ => "nobody-else",
             }
             .to_owned(),

@@ -1,0 +1,146 @@
+//! Two components meet (policy `any`): the lighter one gives way, and never both.
+//!
+//! ```text
+//!   x, of the junior lineage              y, of the senior one
+//!   Yield(standing, nonce) ─────────────► is it the senior, can it decide, and does it give way to nobody itself?
+//!                     ◄── Stay(nonce) ───   then it stays for a while, whatever it meets
+//!   soon enough, and still the junior:
+//!   Dissolve to its lineage, start over ──► Join
+//! ```
+//! Which lineage is the junior one is told by weight first, so that fewer nodes lose what they did, and weights change while messages are
+//! on their way: each of two lineages could find the other one the heavier, and both give way, to nobody. So who would give
+//! way asks, and who is asked promises.
+//!
+//! # Invariants
+//! - *Somebody stays.* When x starts over, y is a member of the other lineage, and gives way to nobody for at least half as long as its promise
+//!   lasts: x takes an answer only within half of that time since it asked. Who has asked promises nothing until its question is void,
+//!   so promises make no circle.
+//! - *Nobody is told to go.* A Dissolve of a member that goes is where to ask: each member gives way by a promise that it was given itself.
+//! - *Nobody comes back.* Who gave way does not join the lineage that it left for a while: its other members are about to do the same.
+//!
+//! # When…
+//! - *y dies after its promise*: its lineage goes on without it, as far as it has other members; x finds them by what it asks;
+//! - *x dies*: the others of its lineage meet the other one by themselves;
+//! - *they are cut apart again at that moment*: x seeks, and after a while goes on alone ([`super::seeking`]), as a component of one;
+//! - *three meet*: whoever has asked a third one promises nothing. The junior one asks again, and finds fewer.
+
+use std::cmp::Ordering;
+use std::net::SocketAddr;
+
+use antiphon_wire::Incarnation;
+use antiphon_wire::membership::{Discovery, Standing};
+
+use super::context::Context;
+use super::lineage::seniority;
+use super::seat::Seat;
+use crate::Time;
+
+/// What a member has asked and promised.
+#[derive(Debug, Default)]
+pub(crate) struct Merging {
+    /// The question that it asked last, and when.
+    asked: Option<(u64, Time)>,
+    /// Until when it gives way to nobody.
+    stays_until: Option<Time>,
+}
+
+/// Whether the first gives way to the second.
+fn gives_way(one: &Standing, other: &Standing) -> bool {
+    other.primary && (!one.primary || seniority(one, other) == Ordering::Less)
+}
+
+impl Seat {
+    /// A member speaks as one of another lineage.
+    pub(super) fn went_apart(&self, cx: &mut Context, who: Incarnation) {
+        if cx.any() && self.view.contains(who) {
+            cx.detector.set_apart(who, true);
+        }
+    }
+
+    /// Another component, of whatever lineage.
+    pub(super) fn meet_component(&mut self, cx: &mut Context, now: Time, other: Standing, addr: SocketAddr) {
+        let mine = self.standing(cx);
+        if other.lineage == mine.lineage {
+            return;
+        }
+        if planted!(BothGiveWay) && other.primary {
+            return self.give_way(cx, now, other, addr, mine.primary);
+        }
+        if !gives_way(&mine, &other) {
+            if mine.primary {
+                self.here(cx, addr);
+            }
+            return;
+        }
+        let pause = cx.config.profile.heartbeat / 2;
+        let lately = self.merging.asked.is_some_and(|(_, at)| now.since(at) < pause);
+        if self.leaving.is_wanted() || self.stays(now) || lately {
+            return;
+        }
+        let nonce = cx.random.next_u64();
+        self.merging.asked = Some((nonce, now));
+        let message = Discovery::Yield {
+            addr: cx.config.addr,
+            standing: mine,
+            nonce,
+        };
+        cx.discover(addr, message);
+    }
+
+    fn stays(&self, now: Time) -> bool {
+        self.merging.stays_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether a question of this node may still be answered.
+    fn waits(&self, cx: &Context, now: Time) -> bool {
+        let void = cx.config.profile.suspect_after / 2;
+        self.merging.asked.is_some_and(|(_, at)| now.since(at) <= void)
+    }
+
+    /// Another component would give way to this one.
+    pub(super) fn on_yield(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        theirs: Standing,
+        addr: SocketAddr,
+        nonce: u64,
+    ) {
+        let mine = self.standing(cx);
+        if !cx.any() || theirs.lineage == mine.lineage || addr == cx.config.addr {
+            return;
+        }
+        if !gives_way(&theirs, &mine) {
+            return self.meet_component(cx, now, theirs, addr);
+        }
+        if self.leaving.is_wanted() || self.waits(cx, now) {
+            return;
+        }
+        self.merging.stays_until = Some(now + cx.config.profile.suspect_after);
+        let message = Discovery::Stay {
+            addr: cx.config.addr,
+            standing: mine,
+            nonce,
+        };
+        cx.discover(addr, message);
+    }
+
+    /// Somebody of the other component stays.
+    pub(super) fn on_stay(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        theirs: Standing,
+        addr: SocketAddr,
+        nonce: u64,
+    ) {
+        let mine = self.standing(cx);
+        let asked = self.merging.asked.is_some_and(|(asked, _)| asked == nonce);
+        if !cx.any() || !asked || !self.waits(cx, now) || self.stays(now) {
+            return;
+        }
+        if theirs.lineage != mine.lineage && gives_way(&mine, &theirs) {
+            self.give_way(cx, now, theirs, addr, mine.primary);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The policy `any`: every component goes on (R6, G41).
+//!
+//! ```text
+//!   view 1:7 of lineage A: a b c d e           a b │ c │ d e     nobody has a majority
+//!
+//!   a, coordinator of its component               b
+//!   Separate(attempt, view) ────────────────────► base 1:7, attempt above all seen, no quorum here either?
+//!                         ◄── Gathered ─────────    yes
+//!   all acknowledged: install, Assemble ────────► install
+//!
+//!   view 2:1 of lineage B: a b, departed: c d e `Separated`       c: 2:1 of C, alone       d e: 2:1 of D
+//! ```
+//! A component without a quorum founds a lineage of itself: what an operator's word does for one survivor ([`super::recovery`]), agreed on
+//! by all members as a non-primary view is ([`super::nonprimary`]), whose messages and rules these are. So each component is whole: it removes,
+//! admits, founds groups, orders and sends, by quorums among its own members, and splits again in the same way. A component that has a
+//! quorum of the old view goes on in the old lineage, as ever.
+//!
+//! When components meet, the lighter one gives way and its members join the other one ([`super::merging`]); until then each asks at the
+//! addresses of those whom it has lost ([`super::apart`]). Where all members of a component are seeking at that moment, having given way to one
+//! that is cut off again, one of them founds anew after a while ([`super::seeking`]).
+//!
+//! # Invariants
+//! - *All acknowledge.* A separated view is installed only when each of its members has said yes to it: to this very view, lineage and number
+//!   included. A member says yes in its last primary view alone, to one proposal at a time, each with a higher attempt than the last; and it
+//!   follows only the last one that it said yes to.
+//! - *One of two.* So of two separated views with common members, none of these is ever in the one and another in the other: if the later one was
+//!   installed by anybody, all of them had said yes to it, and follow the earlier one no more. That is why no identity below needs a lineage: two components
+//!   both have a view 2:1, but no node takes a message of a member of its own view for one of the other's. And since numbers rise at each process
+//!   through all its lineages, no group view id comes to a node twice.
+//! - *The old lineage is not touched.* Who left it votes there no more, and a silent voter is always safe. It speaks as a member of another lineage from then on,
+//!   and that is no sign of life: so both sides do without it, however well they hear it.
+//! - *The epoch rises, the counter begins at 1*, and groups go on by the flush that any view with departures begins.
+//!
+//! # When…
+//! - *a member dies before all acknowledged*: it is doubted in time, and a higher attempt follows without it;
+//! - *the coordinator dies before anybody installed*: the next one gathers anew;
+//! - *it dies after it told some*: who said yes and hears a heartbeat of that lineage, from a member of the view that it said yes to, knows that all did, and
+//!   installs it. Who has meanwhile said yes to another one does not come, and is removed for its silence in the new lineage;
+//! - *a quorum is heard again before all acknowledged*: the attempt is given up. After that, they are two lineages that meet;
+//! - *all of a component have no weight*: it can decide nothing, ever; it has a non-primary view, as under `majority`;
+//! - *a member wants to leave*: it goes along, and leaves the new lineage. One that is already out of the old one says no;
+//! - *the members hear a quorum, and a slot is blocked*: by a view that must be proposed unchanged, and needs the votes of members that have lost
+//!   power, or went on elsewhere. Who has accepted such a view waits for `unreachable_after`, and then has no quorum. If
+//!   nobody is missing, and the blocked view waits for joiners that outweigh all others, that is the one standstill that is left.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use antiphon_wire::{Cause, Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
+
+use super::check;
+use super::context::Context;
+use super::nonprimary::Agreed;
+use super::recovery::number_after;
+use super::seat::Seat;
+use crate::{BallotStep, Time};
+
+/// The first view of the lineage that this component would be; `None` if it may not, or can decide nothing.
+pub(super) fn compose(
+    cx: &mut Context,
+    now: Time,
+    base: &NodeView,
+    component: &BTreeSet<Incarnation>,
+) -> Option<NodeView> {
+    if !cx.any() || planted!(SeparateNever) {
+        return None;
+    }
+    let lineage = Lineage(cx.random.next_u128());
+    let view = part_of(base, lineage, number_after(cx, now, base.number), |member| {
+        component.contains(&member)
+    })?;
+    let weight: u64 = view.members.iter().map(|member| u64::from(member.weight)).sum();
+    (weight > 0).then_some(view)
+}
+
+/// A part of a view as a lineage of its own.
+fn part_of(
+    base: &NodeView,
+    lineage: Lineage,
+    number: u32,
+    stays: impl Fn(Incarnation) -> bool,
+) -> Option<NodeView> {
+    let old = base.primary_id();
+    let (members, others): (Vec<_>, Vec<_>) = base
+        .members
+        .iter()
+        .cloned()
+        .partition(|member| stays(member.incarnation));
+    let departed: Vec<Departure> = others
+        .into_iter()
+        .map(|member| Departure {
+            member,
+            cause: Cause::Separated {
+                lineage: base.lineage,
+                view: old,
+            },
+            accusers: Vec::new(),
+        })
+        .collect();
+    let epoch = old.epoch.checked_add(1)?;
+    (!members.is_empty() && !departed.is_empty()).then_some(NodeView {
+        lineage,
+        id: NodeViewId::Primary {
+            id: ViewId { epoch, counter: 1 },
+        },
+        number,
+        members,
+        joined: Vec::new(),
+        departed,
+        merged: Vec::new(),
+        wire_level: base.wire_level,
+    })
+}
+
+/// Whether a view is a part of this one as a lineage of its own, and nothing else.
+fn is_part_of(base: &NodeView, view: &NodeView) -> bool {
+    let stays = |member| view.contains(member);
+    let highest = check::MAX_CLAIMED_NUMBER.max(base.number.saturating_add(1));
+    let weight: u64 = view.members.iter().map(|member| u64::from(member.weight)).sum();
+    check::primary_is_sound(view)
+        && view.lineage != base.lineage
+        && view.number > base.number
+        && view.number <= highest.min(check::MAX_NUMBER)
+        && weight > 0
+        && part_of(base, view.lineage, view.number, stays).is_some_and(|part| part == *view)
+}
+
+/// This node says yes to it.
+pub(super) fn acknowledged(cx: &mut Context, view: &NodeView) {
+    let slot = antiphon_wire::membership::SlotId {
+        lineage: view.lineage,
+        next: view.primary_id(),
+    };
+    cx.trail(slot, None, view.clone(), BallotStep::Accepted);
+}
+
+impl Seat {
+    pub(super) fn on_separate(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        proposer: Incarnation,
+        attempt: u32,
+        view: NodeView,
+    ) {
+        let Some((lineage, base)) = view.separates().filter(|_| cx.any()) else {
+            return;
+        };
+        let mine = self.view.primary_id();
+        if lineage == self.view.lineage && base > mine {
+            self.pull(cx, now, proposer);
+        }
+        // Who could help to a quorum does not settle for less.
+        let reachable = self.reachable(cx);
+        let content = !self.has_quorum(cx, now, &reachable);
+        let fits = lineage == self.view.lineage
+            && base == mine
+            && view.contains(cx.me)
+            && view.contains(proposer)
+            && is_part_of(&self.view, &view);
+        let willing = content && !self.leaving.is_departing();
+        let agreed = Agreed {
+            base,
+            attempt,
+            proposer,
+            view: view.clone(),
+        };
+        let agrees = fits && willing && self.nonprimary.agree(agreed);
+        if agrees {
+            acknowledged(cx, &view);
+        }
+        self.answer_gathering(cx, proposer, (base, attempt), agrees);
+    }
+
+    /// A heartbeat of another lineage: of one that this node said yes to, or of a member that has left this one.
+    pub(super) fn hear_elsewhere(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        lineage: Lineage,
+    ) {
+        if !cx.any() {
+            return;
+        }
+        // Whoever is there has installed what all acknowledged.
+        let agreed = self
+            .nonprimary
+            .agreed
+            .take_if(|agreed| agreed.view.lineage == lineage && agreed.view.contains(sender));
+        match agreed.filter(|agreed| agreed.base == self.view.primary_id() && agreed.view.is_primary()) {
+            Some(agreed) => {
+                self.separate(cx, now, agreed.view);
+                self.evaluate(cx, now);
+            }
+            None => self.went_apart(cx, sender),
+        }
+    }
+
+    /// Goes on as a member of the lineage that was agreed on.
+    pub(super) fn separate(&mut self, cx: &mut Context, now: Time, view: NodeView) {
+        self.install(cx, now, Arc::new(view), None);
+    }
+}

@@ -1,0 +1,330 @@
+//! G41 under the policy `any`: every component goes on, by the word of all its members; two that meet become one, of which somebody had
+//! stayed; and what is said of who comes from where is so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_core::BallotStep;
+use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView, Subview};
+
+use super::Report;
+use super::history::{End, History, Life};
+use super::membership::names;
+use crate::agenda::Micros;
+use crate::trace::{ProcessId, Seen, Slot};
+
+/// A component that has stayed as it is for so many heartbeats has gone on.
+const STABLE: u64 = 150;
+
+pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    if !history.trace.any {
+        return;
+    }
+    for life in &history.lives {
+        crossings(history, life, report);
+        yields(history, life, report);
+    }
+    merges(history, report);
+    Ground::default().check(history, report);
+}
+
+/// Who goes to another lineage in one incarnation is in a part of the view that it left, all of whose members had said yes to just that.
+fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
+    let mut last: Option<&NodeView> = None;
+    for (at, view) in life.primaries() {
+        let old = last.replace(view);
+        let crosses = old.is_some_and(|old| old.lineage != view.lineage);
+        if !crosses && view.separates().is_none() {
+            continue;
+        }
+        let is_part = old.is_some_and(|old| is_part_of(old, view));
+        report.check("G41", *at, is_part, || {
+            format!(
+                "{} went to node view {} {} of {}, which is no part of what it left: {}",
+                history.name(life),
+                view.id,
+                names(view),
+                view.lineage,
+                old.map_or("nothing".to_owned(), names)
+            )
+        });
+        let missing = unacknowledged(history, *at, view);
+        report.check("G41", *at, missing.is_none(), || {
+            format!(
+                "{} went to node view {} {} of {} before {} had acknowledged it",
+                history.name(life),
+                view.id,
+                names(view),
+                view.lineage,
+                missing.map(|member| member.short()).unwrap_or_default()
+            )
+        });
+    }
+}
+
+fn is_part_of(old: &NodeView, new: &NodeView) -> bool {
+    let (before, after) = (old.primary_id(), new.primary_id());
+    let separated = Cause::Separated {
+        lineage: old.lineage,
+        view: before,
+    };
+    let stays = old
+        .members
+        .iter()
+        .filter(|member| new.contains(member.incarnation));
+    let left = old
+        .members
+        .iter()
+        .filter(|member| !new.contains(member.incarnation));
+    new.lineage != old.lineage
+        && (after.epoch, after.counter) == (before.epoch + 1, 1)
+        && new.number > old.number
+        && new.joined.is_empty()
+        && new.merged.is_empty()
+        && stays.eq(&new.members)
+        && new.departed.iter().all(|departure| departure.cause == separated)
+        && left.eq(new.departed.iter().map(|departure| &departure.member))
+}
+
+/// A member that has not said yes to a view until then.
+fn unacknowledged(history: &History<'_>, at: Micros, view: &NodeView) -> Option<Incarnation> {
+    let notes = history.ballots.get(&(view.lineage, view.primary_id()));
+    let said: BTreeSet<Incarnation> = notes
+        .into_iter()
+        .flatten()
+        .filter(|(said, note)| *said <= at && note.step == BallotStep::Accepted && *note.view == *view)
+        .map(|(_, note)| note.by)
+        .collect();
+    let mut members = view.members.iter().map(|member| member.incarnation);
+    members.find(|member| !said.contains(member))
+}
+
+/// Whoever gives way to another lineage leaves somebody there who was a member, and goes on to be one.
+fn yields(history: &History<'_>, life: &Life, report: &mut Report) {
+    let Some((at, into)) = &life.gave_way else { return };
+    let soon = at + history.trace.heartbeat;
+    let stays = history.lives.iter().any(|other| {
+        let views = other.views.iter().take_while(|(seen, _)| seen <= at);
+        let there = views
+            .last()
+            .is_some_and(|(_, view)| view.is_primary() && view.lineage == *into);
+        there
+            && match other.end {
+                End::Open => true,
+                End::Succeeded(ended) => ended > soon,
+                // What dies after its promise has kept it.
+                End::Process(ended, _) => ended + 20 * history.trace.heartbeat > *at,
+            }
+    });
+    report.check("G41", *at, stays, || {
+        format!(
+            "{} gave way to {into}, of which nobody was there, or stayed",
+            history.name(life)
+        )
+    });
+}
+
+/// What a merge says is what the next view has, and where its members had been.
+fn merges(history: &History<'_>, report: &mut Report) {
+    let mut said: BTreeMap<ProcessId, (Micros, &Vec<Subview>)> = BTreeMap::new();
+    for line in &history.trace.lines {
+        match &line.what {
+            Seen::Merge(subviews) => {
+                said.insert(line.process, (line.at, subviews));
+            }
+            Seen::NodeView(view) => {
+                let before = said.remove(&line.process).map(|(_, subviews)| subviews.clone());
+                let subviews = view.subviews();
+                let told = before.unwrap_or_default();
+                report.check("G41", line.at, told == subviews, || {
+                    format!(
+                        "p{} was told of a merge of {told:?} before node view {} of {subviews:?}",
+                        line.process, view.id
+                    )
+                });
+                if view.is_primary() {
+                    origins(history, line.at, view, report);
+                }
+            }
+            Seen::Group(..) if said.contains_key(&line.process) => {
+                report.fail(
+                    "G41",
+                    line.at,
+                    format!("p{}: something came between a merge and its view", line.process),
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Each joiner that was in another lineage before is named with the last view that it had there, and nobody else is.
+fn origins(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Report) {
+    // Who founds anew meets nobody.
+    if view.primary_id().counter == 1 {
+        let alone = view.members.len() == 1 || view.primary_id().epoch == 1 || view.separates().is_some();
+        return report.check("G41", at, alone && view.merged.is_empty(), || {
+            format!(
+                "node view {} {} is a first one, and a merge",
+                view.id,
+                names(view)
+            )
+        });
+    }
+    for joined in &view.joined {
+        let Some(life) = history.life(*joined) else {
+            continue;
+        };
+        let earlier = history
+            .lives
+            .iter()
+            .filter(|other| other.process == life.process && other.from < life.from);
+        let last = earlier.flat_map(|other| other.primaries()).last();
+        let from = last
+            .map(|(_, last)| (last.lineage, last.primary_id()))
+            .filter(|(lineage, _)| *lineage != view.lineage);
+        let named = view
+            .merged
+            .iter()
+            .find(|subview| subview.members.contains(joined));
+        let named = named.map(|subview| (subview.lineage, subview.view));
+        // Its first view of this lineage may be one of those that it is asked for again and again.
+        report.check("G41", at, named == from, || {
+            format!(
+                "node view {} says that {} comes from {named:?}, it was in {from:?}",
+                view.id,
+                history.name(life)
+            )
+        });
+    }
+}
+
+/// Who runs where, and who reaches whom.
+#[derive(Debug, Default)]
+struct Ground {
+    running: BTreeMap<Slot, ProcessId>,
+    views: BTreeMap<ProcessId, NodeView>,
+    incarnations: BTreeMap<ProcessId, Incarnation>,
+    cut: BTreeSet<(Slot, Slot)>,
+    rough: bool,
+    /// Since when all this is as it is; calm from then on.
+    since: Micros,
+}
+
+impl Ground {
+    fn check(mut self, history: &History<'_>, report: &mut Report) {
+        for line in &history.trace.lines {
+            let changes = self.changes(&line.what);
+            if changes {
+                self.look(history, line.at, report);
+            }
+            self.learn(line.process, &line.what);
+            if changes {
+                self.since = self.since.max(line.at);
+            }
+        }
+        let end = history.trace.lines.last().map_or(0, |line| line.at);
+        self.look(history, end, report);
+    }
+
+    fn changes(&self, what: &Seen) -> bool {
+        match what {
+            Seen::Started { .. } | Seen::Ended(_) | Seen::AskedToLeave | Seen::Rough(_) => true,
+            Seen::Disturbed { .. } | Seen::Fault(_) => true,
+            Seen::Cut { from, to, cut } => self.cut.contains(&(*from, *to)) != *cut,
+            _ => false,
+        }
+    }
+
+    fn learn(&mut self, process: ProcessId, what: &Seen) {
+        match what {
+            Seen::Started { slot, .. } => {
+                self.running.insert(*slot, process);
+            }
+            Seen::Ended(_) => self.running.retain(|_, running| *running != process),
+            Seen::Incarnation(incarnation) => {
+                self.incarnations.insert(process, *incarnation);
+            }
+            Seen::NodeView(view) => {
+                self.views.insert(process, (**view).clone());
+            }
+            Seen::Cut { from, to, cut: true } => {
+                self.cut.insert((*from, *to));
+            }
+            Seen::Cut { from, to, cut: false } => {
+                self.cut.remove(&(*from, *to));
+            }
+            Seen::Rough(rough) => self.rough = *rough,
+            Seen::Disturbed { until, .. } => self.since = self.since.max(*until),
+            _ => {}
+        }
+    }
+
+    /// Each component that was as it is for long has one primary view, of all its members and nobody else.
+    fn look(&self, history: &History<'_>, at: Micros, report: &mut Report) {
+        if self.rough || at < self.since + STABLE * history.trace.heartbeat {
+            return;
+        }
+        for component in self.components() {
+            let members: BTreeSet<Incarnation> = component
+                .iter()
+                .filter_map(|slot| self.incarnations.get(self.running.get(slot)?).copied())
+                .collect();
+            // Who was never a member founds by its seeds, or not at all.
+            let fresh = |slot: &&Slot| !self.running.get(slot).is_some_and(|p| self.views.contains_key(p));
+            if component.iter().any(|slot| fresh(&slot)) {
+                continue;
+            }
+            for slot in &component {
+                let view = self.running.get(slot).and_then(|process| self.views.get(process));
+                let seen = view.map(|view| view.members.iter().map(|member| member.incarnation).collect());
+                let goes_on = view.is_some_and(NodeView::is_primary) && seen.as_ref() == Some(&members);
+                report.check("G41", at, goes_on, || {
+                    format!(
+                        "n{slot} is in {} {}, and has been in the component n{component:?} for long",
+                        view.map_or("no view".to_owned(), |view| format!(
+                            "{} view {}",
+                            if view.is_primary() {
+                                "primary"
+                            } else {
+                                "non-primary"
+                            },
+                            view.id
+                        )),
+                        view.map(names).unwrap_or_default()
+                    )
+                });
+            }
+        }
+    }
+
+    /// Those that reach each other, each in both directions and nobody else in any; where that is not so, nothing is said of anybody.
+    fn components(&self) -> Vec<BTreeSet<Slot>> {
+        let reaches = |from: Slot, to: Slot| from == to || !self.cut.contains(&(from, to));
+        let slots: Vec<Slot> = self.running.keys().copied().collect();
+        let mut components: BTreeSet<BTreeSet<Slot>> = BTreeSet::new();
+        for one in &slots {
+            let around: BTreeSet<Slot> = slots
+                .iter()
+                .copied()
+                .filter(|other| reaches(*one, *other) || reaches(*other, *one))
+                .collect();
+            let whole = around.iter().all(|a| {
+                around.iter().all(|b| reaches(*a, *b))
+                    && slots
+                        .iter()
+                        .all(|b| around.contains(b) || (!reaches(*a, *b) && !reaches(*b, *a)))
+            });
+            if !whole {
+                return Vec::new();
+            }
+            components.insert(around);
+        }
+        components.into_iter().collect()
+    }
+}
+
+/// Where an application was told that its lineage gave way, to which.
+pub(super) fn gave_way_to(cause: &str) -> Option<Lineage> {
+    let (_, lineage) = cause.split_once(" gave way to ")?;
+    u128::from_str_radix(lineage.trim(), 16).ok().map(Lineage)
+}
