@@ -47,7 +47,8 @@ pub struct Config {
     #[doc(hidden)]
     pub rings: usize,
     /// Whether this node believes in its view only for as long as a quorum answers it: a member that was cut off or stopped delivers nothing
-    /// any more when the others may have removed it. All nodes hold their votes back for each other, whatever this one does.
+    /// any more when the others may have removed it. All nodes hold their votes back for each other, whatever this one does. Without effect under
+    /// [`Policy::Any`], where whoever is cut off goes on as well.
     pub primary_lease: bool,
     /// Timing.
     pub profile: Profile,
@@ -95,7 +96,7 @@ impl Config {
 impl Config {
     /// For how long this node believes in its view after a quorum answered it (R7); `None` if for as long as it hears nothing else.
     pub(crate) fn lease(&self) -> Option<Duration> {
-        self.primary_lease
+        (self.primary_lease && self.policy == Policy::Majority)
             .then(|| crate::membership::usual_lease(&self.profile))
     }
 

@@ -26,6 +26,9 @@ struct Believer {
 }
 
 pub(super) fn check(trace: &Trace, report: &mut Report) {
+    if trace.any {
+        return;
+    }
     let mut believers: BTreeMap<ProcessId, Believer> = BTreeMap::new();
     let mut removed: BTreeMap<(Lineage, Incarnation), (Micros, ViewId)> = BTreeMap::new();
     for line in &trace.lines {

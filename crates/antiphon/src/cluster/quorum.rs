@@ -13,7 +13,7 @@ impl Builder {
 
     /// Whether this node acts as a member of the primary only for as long as a majority answers it (G42); it does unless told otherwise. Without, one that
     /// was cut off or stopped may deliver messages while the others have gone on without it, until it learns of that. The others hold their
-    /// votes back for whoever has a lease, whatever they have themselves.
+    /// votes back for whoever has a lease, whatever they have themselves. Without effect under [`Policy::Any`], where whoever is cut off goes on as well.
     pub fn primary_lease(mut self, primary_lease: bool) -> Self {
         self.primary_lease = primary_lease;
         self
