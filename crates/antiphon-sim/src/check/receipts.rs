@@ -61,8 +61,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
 /// In which lineage a process is at a time.
 fn lineage_at(history: &History<'_>, process: ProcessId, at: Micros) -> Option<Lineage> {
     let lives = history.lives.iter().filter(|life| life.process == process);
-    let views = lives.flat_map(|life| &life.views).filter(|(seen, _)| *seen <= at);
-    views.last().map(|(_, view)| view.lineage)
+    let mut views = lives.flat_map(|life| &life.views).filter(|(seen, _)| *seen <= at);
+    views.next_back().map(|(_, view)| view.lineage)
 }
 
 /// A message: payloads are distinct, numbers may begin again with a membership.

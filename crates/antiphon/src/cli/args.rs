@@ -215,6 +215,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_POLICY", value_enum, value_name = "NAME")]
     pub(crate) policy: Option<PolicyName>,
 
+    /// Deliver only while a majority answers this node, so that it stops before the others may go on without it; without effect with
+    /// `--policy any` [default: true]
+    #[arg(long, env = "ANTIPHON_PRIMARY_LEASE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) primary_lease: Option<bool>,
+
     /// Votes this node has in majorities; 0 never counts [default: 1]
     #[arg(long, env = "ANTIPHON_WEIGHT", value_name = "N")]
     pub(crate) weight: Option<u16>,

@@ -68,6 +68,7 @@ pub(crate) struct Settings {
     pub(crate) profile: Profile,
     pub(crate) membership: MembershipName,
     pub(crate) policy: PolicyName,
+    pub(crate) primary_lease: bool,
     pub(crate) weight: u16,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) key: Option<ClusterKey>,
@@ -134,6 +135,7 @@ struct File {
     profile: Option<ProfileName>,
     membership: Option<MembershipName>,
     policy: Option<PolicyName>,
+    primary_lease: Option<bool>,
     weight: Option<u16>,
     key_file: Option<PathBuf>,
     witness: Option<bool>,
@@ -315,6 +317,7 @@ impl Settings {
                 .profile(),
             membership: args.membership.or(file.membership).unwrap_or_default(),
             policy: args.policy.or(file.policy).unwrap_or_default(),
+            primary_lease: args.primary_lease.or(file.primary_lease).unwrap_or(true),
             weight: args.weight.or(file.weight).unwrap_or(1),
             key_file: args.key_file.or(file.key_file),
             key: None,
@@ -534,6 +537,7 @@ mod tests {
             profile = "wan"
             membership = "cut"
             policy = "any"
+            primary-lease = false
             weight = 3
             found = true
             allow-faults = true
@@ -564,6 +568,7 @@ mod tests {
         assert_eq!(settings.profile.name, "wan");
         assert_eq!((settings.weight, settings.membership), (3, MembershipName::Cut));
         assert_eq!(settings.policy, PolicyName::Any);
+        assert!(!settings.primary_lease);
         assert!(!settings.found);
         assert!(settings.allow_faults);
         assert!(!settings.json);
@@ -600,13 +605,14 @@ mod tests {
             (1, MembershipName::Coordinator)
         );
         assert_eq!(settings.policy.policy(), antiphon::Policy::Majority);
+        assert!(settings.primary_lease);
         assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
     }
 
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6,dns:db:1 --locators loc:1,127.0.0.1 --dns-server 127.0.0.1 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut --policy any \
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut --policy any --primary-lease=false \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();

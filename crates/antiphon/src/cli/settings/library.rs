@@ -21,6 +21,7 @@ impl Settings {
             .transport(self.transport.transport())
             .membership(self.membership.engine())
             .policy(self.policy.policy())
+            .primary_lease(self.primary_lease)
             .weight(self.weight);
         if let Some(bytes) = self.max_datagram {
             builder = builder.max_datagram(bytes);
