@@ -12,6 +12,9 @@
 //! quorum of the view that would contain it. Without an answer the proposer retries in a higher round after a random
 //! while, so that two who both think it is their turn do not outbid each other for ever.
 
+mod compose;
+mod holding;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +22,11 @@ use std::time::Duration;
 use antiphon_wire::membership::{
     AcceptedValue, Ballot, Change, Proof, SlotMessage, VoteState, Voted, VotedIn,
 };
-use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView, NodeViewId};
+use antiphon_wire::{Departure, Incarnation, NodeView};
 
+use holding::Deferred;
+
+pub(crate) use self::compose::compose;
 use super::check;
 use super::engine::{EngineEffect, Surroundings, Wish};
 use super::slot::{Acceptance, FAST, LastVote, Proposal, Slot, Step, Used, Value};
@@ -33,9 +39,6 @@ const CALM: u32 = 4;
 
 /// Objections, and that there are none, count for so many times the patience with a ballot.
 const ANSWERS_COUNT: u32 = 2;
-
-/// A view whose votes name what changes loses at most so many members: they, and nothing else, always fit.
-const MAX_DEPARTED: usize = 700;
 
 /// How the votes given in a view show it, and the views voted for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,15 +90,6 @@ pub(crate) struct Coordinator {
     /// What is decided as soon as the dead may be left out of the count (R7).
     late: Option<(Time, Ballot, NodeView)>,
     effects: VecDeque<EngineEffect>,
-}
-
-/// A proposal that removes a member who may believe in its view for a while yet.
-#[derive(Debug)]
-struct Deferred {
-    until: Time,
-    ballot: Ballot,
-    value: NodeView,
-    used: Vec<Used<Incarnation>>,
 }
 
 impl Coordinator {
@@ -267,76 +261,6 @@ impl Coordinator {
         if let (Some(released), Some(wake)) = (self.withhold_wished(around), self.wake) {
             self.wake = Some(wake.min(released));
         }
-    }
-
-    /// What this node may vote for, or decide, by now.
-    fn resume(&mut self, around: &mut Surroundings<'_>) {
-        if let Some(deferred) = self.deferred.take_if(|deferred| deferred.until <= around.now) {
-            if deferred.ballot.proposer == self.me {
-                self.accept_own(around, deferred.ballot, deferred.value, &deferred.used);
-            } else {
-                self.on_accept(around, deferred.ballot, deferred.value, &deferred.used);
-            }
-        }
-        if let Some((_, ballot, value)) = self.late.take_if(|(until, ..)| *until <= around.now) {
-            self.decided(ballot, value, true);
-        }
-    }
-
-    /// R7: until when this node may not vote for that these depart, if it may not: one of them may believe in its view that long. Not one that is
-    /// proven dead, by the knowledge of this node or of whoever proposes it, nor one that leaves.
-    pub(crate) fn held(
-        &self,
-        around: &Surroundings<'_>,
-        departed: &[Departure],
-        used: &[Used<Incarnation>],
-    ) -> Option<Time> {
-        let waits = |departure: &Departure| {
-            self.is_unproven(departure, used)
-                .then(|| (around.held)(departure.member.incarnation))
-                .flatten()
-        };
-        departed.iter().filter_map(waits).max()
-    }
-
-    fn is_unproven(&self, departure: &Departure, used: &[Used<Incarnation>]) -> bool {
-        let who = departure.member.incarnation;
-        let proof = |accusation: &antiphon_wire::Accusation| accusation.evidence == Evidence::ProofOfDeath;
-        !matches!(departure.cause, Cause::Left)
-            && who != self.me
-            && !self.is_certified(who)
-            && !used.iter().any(|(dead, _)| *dead == who)
-            && !departure.accusers.iter().any(proof)
-    }
-
-    /// The same, and from now on these are not answered.
-    pub(crate) fn withhold(&mut self, around: &Surroundings<'_>, departed: &[Departure]) -> Option<Time> {
-        let until = self.held(around, departed, &[])?;
-        let from = departed
-            .iter()
-            .filter(|departure| self.is_unproven(departure, &[]));
-        let from = from.map(|departure| departure.member.incarnation).collect();
-        self.effects.push_back(EngineEffect::Withhold { from });
-        Some(until)
-    }
-
-    /// Whom this node would remove, and nobody may object to, is not answered any more. Until when the first of those wished for is held.
-    fn withhold_wished(&mut self, around: &Surroundings<'_>) -> Option<Time> {
-        let (_, wish) = self.wish.as_ref()?;
-        let held: Vec<Departure> = wish
-            .remove
-            .iter()
-            .filter(|departure| self.held(around, std::slice::from_ref(departure), &[]).is_some())
-            .cloned()
-            .collect();
-        let first = held
-            .iter()
-            .filter_map(|departure| (around.held)(departure.member.incarnation));
-        let first = first.min();
-        let settled = |departure: &&Departure| !wish.objectionable.contains(&departure.member.incarnation);
-        let settled: Vec<Departure> = held.iter().filter(settled).cloned().collect();
-        self.withhold(around, &settled);
-        first
     }
 
     /// Whether what is wished for is that somebody joins, and nothing else.
@@ -667,33 +591,6 @@ impl Coordinator {
         }
     }
 
-    /// R7: whether this node must wait before it votes for this; then it will.
-    fn defers(
-        &mut self,
-        around: &Surroundings<'_>,
-        ballot: Ballot,
-        value: &NodeView,
-        used: &[Used<Incarnation>],
-    ) -> bool {
-        let Some(until) = self.held(around, &value.departed, used) else {
-            return false;
-        };
-        let later = self.deferred.as_ref().is_none_or(|known| known.ballot <= ballot);
-        if later {
-            self.deferred = Some(Deferred {
-                until,
-                ballot,
-                value: value.clone(),
-                used: used.to_vec(),
-            });
-        }
-        let waits = |departure: &&Departure| self.is_unproven(departure, used);
-        let from = value.departed.iter().filter(waits);
-        let from = from.map(|departure| departure.member.incarnation).collect();
-        self.effects.push_back(EngineEffect::Withhold { from });
-        true
-    }
-
     /// This node's own vote for what it proposes.
     fn accept_own(
         &mut self,
@@ -840,74 +737,6 @@ impl Coordinator {
 
     pub(crate) fn poll_effect(&mut self) -> Option<EngineEffect> {
         self.effects.pop_front()
-    }
-}
-
-/// The view after `view` without those removed and with the joiners of the wish.
-///
-/// `named`: votes carry what changes, and not the whole view.
-pub(crate) fn compose(view: &NodeView, mut remove: Vec<Departure>, wish: &Wish, named: bool) -> NodeView {
-    let fits = |next: &NodeView| {
-        if named {
-            check::change_fits(&check::change_of(view, next))
-        } else {
-            check::fits(next)
-        }
-    };
-    let next = composed(view, remove.clone(), wish);
-    if fits(&next) {
-        return next;
-    }
-    // A vote must fit one lifeline record; who accused whom is the first to go.
-    for departure in &mut remove {
-        departure.accusers.clear();
-    }
-    let next = composed(view, remove.clone(), wish);
-    if fits(&next) || !named {
-        return next;
-    }
-    // What still does not fit comes in the view after this one.
-    remove.truncate(MAX_DEPARTED);
-    let wish = Wish {
-        join: Vec::new(),
-        ..wish.clone()
-    };
-    composed(view, remove, &wish)
-}
-
-fn composed(view: &NodeView, remove: Vec<Departure>, wish: &Wish) -> NodeView {
-    let gone: BTreeSet<Incarnation> = remove
-        .iter()
-        .map(|departure| departure.member.incarnation)
-        .collect();
-    let mut members: Vec<_> = view
-        .members
-        .iter()
-        .filter(|member| !gone.contains(&member.incarnation))
-        .cloned()
-        .collect();
-    let names: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
-    let mut joiners = wish.join.clone();
-    joiners.retain(|joiner| !names.contains(joiner.name.as_str()));
-    joiners.sort_by_key(|joiner| joiner.addr);
-    let joined: Vec<_> = joiners.iter().map(|joiner| joiner.incarnation).collect();
-    let merged = check::merged_of(view.lineage, &joined, &wish.origins);
-    members.extend(joiners);
-    if planted!(ForgetSeniorityOrder) {
-        members.sort_by_key(|member| member.incarnation);
-    }
-    NodeView {
-        lineage: view.lineage,
-        id: NodeViewId::Primary {
-            id: check::next_id(view.primary_id()),
-        },
-        // R5: strictly increasing at every node, also at one that comes from another lineage.
-        number: view.number.max(wish.number).saturating_add(1),
-        members,
-        joined,
-        departed: remove,
-        merged,
-        wire_level: wish.wire_level,
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Seat {
     /// Whether those whom this node does not doubt could decide the next view, as of the last time that it was weighed.
     pub(crate) quorum: bool,
     /// Since when this node has accepted a view that was not decided since.
-    bound: Option<Time>,
+    pub(super) bound: Option<Time>,
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
@@ -322,17 +322,6 @@ impl Seat {
     /// Whether this node believes to be in the primary view now.
     pub(crate) fn is_primary(&self) -> bool {
         self.nonprimary.view().is_none()
-    }
-
-    /// Whether these members could decide the next view. Where each component goes on, a slot is no reason to stand still for ever: what was
-    /// accepted there may need the votes of members that have gone on elsewhere, as incarnations that never come back.
-    pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        if cx.any() && self.bound.is_none() && self.engine.is_bound() {
-            self.bound = Some(now);
-        }
-        let patience = cx.config.profile.unreachable_after;
-        let blocked = self.bound.is_some_and(|since| now.since(since) >= patience);
-        !blocked && self.engine.could_decide(reachable)
     }
 
     /// Draws the consequences of whatever has changed.

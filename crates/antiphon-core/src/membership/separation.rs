@@ -135,6 +135,17 @@ pub(super) fn acknowledged(cx: &mut Context, view: &NodeView) {
 }
 
 impl Seat {
+    /// Whether these members could decide the next view. Where each component goes on, a slot is no reason to stand still for ever: what was
+    /// accepted there may need the votes of members that have gone on elsewhere, as incarnations that never come back.
+    pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
+        if cx.any() && self.bound.is_none() && self.engine.is_bound() {
+            self.bound = Some(now);
+        }
+        let patience = cx.config.profile.unreachable_after;
+        let blocked = self.bound.is_some_and(|since| now.since(since) >= patience);
+        !blocked && self.engine.could_decide(reachable)
+    }
+
     pub(super) fn on_separate(
         &mut self,
         cx: &mut Context,
