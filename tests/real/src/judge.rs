@@ -22,6 +22,8 @@ mod tests;
 pub struct Rules {
     /// How long a running node may believe an old primary view after a newer one without it was decided.
     pub belief: Duration,
+    /// Whether every component goes on (policy `any`): then nothing is promised of what two of them do, and an id is one within a component.
+    pub any: bool,
 }
 
 impl Default for Rules {
@@ -29,6 +31,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             belief: Duration::from_secs(5),
+            any: false,
         }
     }
 }
@@ -112,7 +115,7 @@ pub fn judge(trace: &Trace, order: &str, rules: &Rules) -> Vec<String> {
     }
     let lives = lives(trace);
     membership::judge(&lives, rules, &mut wrong);
-    delivery::judge(trace, &lives, order, &mut wrong);
+    delivery::judge(trace, &lives, order, rules, &mut wrong);
     let mut seen = BTreeSet::new();
     wrong.retain(|line| seen.insert(line.clone()));
     wrong

@@ -7,6 +7,7 @@
 //! - [`datagrams`]: messages by UDP, through networks that lose some of it or all;
 //! - [`discovery`]: names, files, multicast and locators, while they change, fail and die;
 //! - [`objects`]: payloads of many megabytes, in files, through kills and joins;
+//! - [`parting`]: the policy `any`: every side goes on, and they merge;
 //! - [`paths`]: pairs that do not reach each other, while others reach both;
 //! - [`rolling`]: restarting all, one after the other, under load;
 //! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
@@ -28,6 +29,7 @@ mod killing;
 mod links;
 mod multicast;
 mod objects;
+mod parting;
 mod paths;
 mod recovering;
 mod rolling;

@@ -1,0 +1,106 @@
+//! The policy `any` (R6, G41): every component goes on, and they merge.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::judge::Rules;
+use crate::{Cluster, Event, Options};
+
+fn options() -> Options {
+    Options {
+        keyed: true,
+        rules: Rules {
+            any: true,
+            ..Rules::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// Five nodes fall apart into sides, each of which goes on, says things and admits nobody of the other; then they meet.
+fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
+    let names = names(5);
+    let names = all(&names);
+    names
+        .iter()
+        .for_each(|name| cluster.start_with(name, &["--policy", "any", "--allow-faults"]));
+    cluster.until_together(&names, SOON);
+    names.iter().for_each(|name| cluster.say(name, 20));
+    cluster.until_delivered(&names, SOON);
+
+    cluster.partition(sides);
+    for side in sides {
+        cluster.until_together(side, DETECTED);
+    }
+    for side in sides {
+        side.iter().for_each(|name| cluster.say(name, 20));
+        cluster.until_delivered(side, SOON);
+    }
+    cluster.throughout("each side stays as it is", WATCHED, |trace| {
+        sides.iter().all(|side| trace.together(side))
+    });
+
+    let healed_at = cluster.now();
+    cluster.heal();
+    cluster.until_together(&names, Duration::from_secs(60));
+    let told = cluster.look(|trace| {
+        let stayed = |name: &&&str| {
+            let over = |event: &Event| matches!(event, Event::Expelled { .. });
+            trace.last(name).when(healed_at, over).is_none()
+        };
+        let stayed: BTreeSet<String> = names
+            .iter()
+            .filter(stayed)
+            .map(|name| (*name).to_owned())
+            .collect();
+        // Whoever stayed was told of all that came, in one merge or in several.
+        for name in &stayed {
+            let mut came = BTreeSet::new();
+            for (_, event) in trace.last(name).events.iter().filter(|(at, _)| *at >= healed_at) {
+                if let Event::Merge { parts } = event {
+                    let here: BTreeSet<&String> = parts[0].members.iter().collect();
+                    assert!(here.contains(name), "{parts:?}: {name} was there already");
+                    for part in &parts[1..] {
+                        let side = sides
+                            .iter()
+                            .any(|side| part.members.iter().all(|member| side.contains(&member.as_str())));
+                        assert!(side && part.lineage != parts[0].lineage, "{parts:?}");
+                        came.extend(part.members.iter().cloned());
+                    }
+                }
+            }
+            let others: BTreeSet<String> = names
+                .iter()
+                .filter(|other| !stayed.contains(**other))
+                .map(|other| (*other).to_owned())
+                .collect();
+            assert_eq!(came, others, "what {name} was told");
+        }
+        stayed
+    });
+    assert!(
+        sides
+            .iter()
+            .any(|side| side.iter().all(|name| told.contains(*name))),
+        "one side stays: {told:?}"
+    );
+    names.iter().for_each(|name| cluster.say(name, 20));
+    cluster.until_delivered(&names, SOON);
+    cluster.finish();
+}
+
+#[test]
+fn by_any_two_sides_of_five_on_loopback_go_on_and_merge() {
+    let _turn = Turn::take();
+    let cluster = Cluster::on_loopback(5, options());
+    part_and_meet(cluster, &[&["n1", "n4", "n5"], &["n2", "n3"]]);
+}
+
+#[test]
+fn by_any_three_sides_of_five_hosts_without_a_majority_go_on_and_merge() {
+    let _turn = Turn::take();
+    let Some(cluster) = Cluster::on_hosts(5, options()) else {
+        return;
+    };
+    part_and_meet(cluster, &[&["n1", "n4"], &["n2", "n3"], &["n5"]]);
+}
