@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::BallotStep;
 use antiphon_core::wire::frame::Kind;
-use antiphon_core::wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView};
+use antiphon_core::wire::{Accusation, Cause, Departure, Evidence, Incarnation, Lineage, NodeView, ViewId};
 
 use super::Report;
 use super::history::History;
@@ -176,14 +176,36 @@ fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
     }
 }
 
-/// Looked at when the first member votes for it: what happens later was not known.
+/// What was known of a removal when the first member voted for it.
+struct Removal {
+    accusers: Vec<Incarnation>,
+    own_fault: bool,
+    bridges: Option<Vec<Incarnation>>,
+}
+
+/// Looked at when the first member votes for it, since what happens later was not known; and judged if a view comes of it: others may know better.
 fn removals(trace: &Trace, report: &mut Report) {
     let mut ground = Ground::default();
-    let mut judged = BTreeSet::new();
+    type Key = (Lineage, ViewId, Incarnation);
+    let mut judged: BTreeSet<Key> = BTreeSet::new();
+    let mut voted: BTreeMap<Key, Vec<(Cause, Removal)>> = BTreeMap::new();
     // When a view in which nothing is passed on was seen last: relays begin in the next one.
     let mut wide: Option<Micros> = None;
     for line in &trace.lines {
         ground.learn(line.at, line.process, &line.what);
+        if let Seen::NodeView(view) = &line.what
+            && view.is_primary()
+        {
+            for departure in &view.departed {
+                let key = (view.lineage, view.primary_id(), departure.member.incarnation);
+                // Once, and not again for each member that installs it.
+                let votes = voted.get(&key).filter(|_| judged.insert(key));
+                let vote = votes.and_then(|votes| votes.iter().find(|(cause, _)| *cause == departure.cause));
+                if let Some((_, removal)) = vote {
+                    judge(line.at, view, departure, removal, report);
+                }
+            }
+        }
         let Seen::Ballot(note) = &line.what else { continue };
         let (BallotStep::Accepted, view): (_, &NodeView) = (&note.step, &note.view) else {
             continue;
@@ -207,18 +229,13 @@ fn removals(trace: &Trace, report: &mut Report) {
             own_pauses(trace, &ground, line.at, view, departure, report);
             let gone = departure.member.incarnation;
             let accusers = deaf_accusers(departure, trace.faulty.is_some());
-            if accusers.is_empty() || !judged.insert((view.lineage, view.id, gone)) {
+            let votes = voted.entry((view.lineage, view.primary_id(), gone)).or_default();
+            if accusers.is_empty() || votes.iter().any(|(cause, _)| *cause == departure.cause) {
                 continue;
             }
             let own_fault = accusers
                 .iter()
                 .all(|accuser| ground.well_but_stopped(since, *accuser, gone));
-            report.check("G37", line.at, !own_fault, || {
-                format!(
-                    "{} is removed by {} as {:?}, accused by {accusers:?}, although it ran and they could hear it",
-                    departure.member.name, view.id, departure.cause
-                )
-            });
             // All observers are named, also those that heard it.
             let heard_it = |accuser: &Incarnation| ground.well(since, *accuser, gone);
             let observed = |accusation: &Accusation| accusation.evidence == Evidence::Observed;
@@ -227,15 +244,34 @@ fn removals(trace: &Trace, report: &mut Report) {
             let bridges: Option<Vec<Incarnation>> = deaf
                 .map(|accuser| ground.bridge(since, &members, *accuser, gone))
                 .collect();
-            let bridges = bridges.filter(|bridges| !bridges.is_empty());
-            report.check("G36", line.at, bridges.is_none(), || {
-                format!(
-                    "{} is removed by {} as {:?}, accused by {accusers:?}, although {bridges:?} heard it and them",
-                    departure.member.name, view.id, departure.cause
-                )
-            });
+            let removal = Removal {
+                bridges: bridges.filter(|bridges| !bridges.is_empty()),
+                accusers,
+                own_fault,
+            };
+            votes.push((departure.cause.clone(), removal));
         }
     }
+}
+
+fn judge(at: Micros, view: &NodeView, departure: &Departure, removal: &Removal, report: &mut Report) {
+    let Removal {
+        accusers,
+        own_fault,
+        bridges,
+    } = removal;
+    report.check("G37", at, !own_fault, || {
+        format!(
+            "{} is removed by {} as {:?}, accused by {accusers:?}, although it ran and they could hear it",
+            departure.member.name, view.id, departure.cause
+        )
+    });
+    report.check("G36", at, bridges.is_none(), || {
+        format!(
+            "{} is removed by {} as {:?}, accused by {accusers:?}, although {bridges:?} heard it and them",
+            departure.member.name, view.id, departure.cause
+        )
+    });
 }
 
 /// Whoever counts only while it runs finds a silence out when it is as long as it has patience for: a longer one has its own pause in it.
@@ -331,6 +367,8 @@ fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use antiphon_core::Order;
 
     use super::super::testing::{Story, incarnation};
@@ -368,6 +406,19 @@ mod tests {
     fn a_member_removed_although_another_heard_both_is_rejected() {
         assert!(removed_after(&[cut(0, 2), cut(2, 0)]).contains(&"G36"));
         assert!(removed_after(&[cut(2, 0)]).contains(&"G36"));
+    }
+
+    #[test]
+    fn a_vote_of_which_no_view_comes_removes_nobody() {
+        let mut story = Story::of(3, Order::Fifo);
+        story.trace.pair_patience = 0;
+        story.add(ProcessId::MAX, cut(2, 0));
+        let silent = Evidence::Silent { for_ms: 1500 };
+        let view = Arc::new(Story::view_by(&silent, &[0, 1], &[0, 1, 2], 2));
+        story.ballot(0, &view, 0, BallotStep::Accepted);
+        assert!(!broken(&story).contains(&"G36"));
+        story.seen(&view, &[0]);
+        assert!(broken(&story).contains(&"G36"));
     }
 
     #[test]

@@ -97,7 +97,12 @@ impl Story {
         Self::view_by(&Evidence::Silent { for_ms: 1500 }, members, before, counter)
     }
 
-    fn view_by(evidence: &Evidence, members: &[ProcessId], before: &[ProcessId], counter: u32) -> NodeView {
+    pub(super) fn view_by(
+        evidence: &Evidence,
+        members: &[ProcessId],
+        before: &[ProcessId],
+        counter: u32,
+    ) -> NodeView {
         let departed = before
             .iter()
             .filter(|old| !members.contains(old))
