@@ -610,6 +610,8 @@ impl Node {
             membership::Effect::Installed(view) => self.install(now, view),
             membership::Effect::Event(event) => self.events.push_back(event),
             membership::Effect::Stopped => {
+                // What the groups had to say until now is held back if the gate is closed, and dropped with the rest.
+                self.perform_groups(now);
                 self.gate.end(&mut self.events);
                 self.links.acknowledge_now(now, None);
                 self.flush_frames(now);

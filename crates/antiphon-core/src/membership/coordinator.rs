@@ -22,7 +22,7 @@ use std::time::Duration;
 use antiphon_wire::membership::{
     AcceptedValue, Ballot, Change, Proof, SlotMessage, VoteState, Voted, VotedIn,
 };
-use antiphon_wire::{Departure, Incarnation, NodeView};
+use antiphon_wire::{Incarnation, NodeView};
 
 use holding::Deferred;
 
@@ -81,6 +81,8 @@ pub(crate) struct Coordinator {
     announced_until: Time,
     /// Members that someone hears well: left out of the wish until then.
     objections: BTreeMap<Incarnation, Time>,
+    /// Whom nobody objected to when asked, and who may believe in its view for a while yet (R7): until when the answers count.
+    unopposed: BTreeMap<Incarnation, Time>,
     /// When the ballot under way is given up for a higher one.
     retry: Option<Time>,
     /// When to look at the wish again.
@@ -89,6 +91,8 @@ pub(crate) struct Coordinator {
     deferred: Option<Deferred>,
     /// What is decided as soon as the dead may be left out of the count (R7).
     late: Option<(Time, Ballot, NodeView)>,
+    /// Who accepted what this node proposed last.
+    accepted_by: BTreeSet<Incarnation>,
     effects: VecDeque<EngineEffect>,
 }
 
@@ -113,10 +117,12 @@ impl Coordinator {
             announced: BTreeSet::new(),
             announced_until: Time::ZERO,
             objections: BTreeMap::new(),
+            unopposed: BTreeMap::new(),
             retry: None,
             wake: None,
             deferred: None,
             late: None,
+            accepted_by: BTreeSet::new(),
             effects: VecDeque::new(),
         }
     }
@@ -219,17 +225,25 @@ impl Coordinator {
         self.resume(around);
         let Some(wish) = wish else {
             self.wish = None;
+            self.unopposed.clear();
             self.wake = None;
             return;
         };
         let since = self.wish.as_ref().map_or(now, |(since, _)| *since);
+        let wished: BTreeSet<Incarnation> = wish
+            .remove
+            .iter()
+            .map(|departure| departure.member.incarnation)
+            .collect();
+        self.unopposed
+            .retain(|member, until| *until > now && wished.contains(member));
         self.wish = Some((since, wish));
         self.objections.retain(|_, until| *until > now);
         // When a quorum comes together again after a partition, those who are silent now are about to be heard.
         let reunion = self
             .wish
             .as_ref()
-            .is_some_and(|(_, wish)| wish.renew && !wish.objectionable.is_empty());
+            .is_some_and(|(_, wish)| (wish.renew || wish.unfinished) && !wish.objectionable.is_empty());
         let gather = if reunion {
             self.patience * 2
         } else if self.votes.are_named() {
@@ -266,7 +280,9 @@ impl Coordinator {
     /// Whether what is wished for is that somebody joins, and nothing else.
     fn only_joins(&self) -> bool {
         let wish = self.wish.as_ref().map(|(_, wish)| wish);
-        wish.is_some_and(|wish| wish.remove.is_empty() && !wish.renew && !wish.join.is_empty())
+        wish.is_some_and(|wish| {
+            wish.remove.is_empty() && !wish.renew && !wish.unfinished && !wish.join.is_empty()
+        })
     }
 
     fn proceed(&mut self, around: &mut Surroundings<'_>) {
@@ -435,6 +451,7 @@ impl Coordinator {
         if around.now >= self.announced_until {
             self.announced.clear();
         }
+        self.note_unopposed(around);
         if let Some((value, _)) = self.desired(around, Some(&self.announced)) {
             let step = self.slot.choose(value);
             self.perform(around, step);
@@ -442,40 +459,6 @@ impl Coordinator {
             // What is wished for now was not announced to the acceptors in phase 1.
             self.start(around);
         }
-    }
-
-    /// The wish as a view, and whom it removes against possible objections: all, or only those announced.
-    fn desired(
-        &self,
-        around: &Surroundings<'_>,
-        only: Option<&BTreeSet<Incarnation>>,
-    ) -> Option<(NodeView, BTreeSet<Incarnation>)> {
-        let (_, wish) = self.wish.as_ref()?;
-        // R7: who may believe in its view for a while goes later. A proof that is young may be younger than an answer of the dead.
-        let may_vote = |departure: &&Departure| {
-            let departure = std::slice::from_ref(*departure);
-            let counted = around.counts_dead_from.is_none() || !self.is_unproven(&departure[0], &[]);
-            counted && self.held(around, departure, &[]).is_none()
-        };
-        let may_remove = |member: &Incarnation| {
-            !wish.objectionable.contains(member)
-                || (!self.objections.contains_key(member) && only.is_none_or(|only| only.contains(member)))
-        };
-        let remove: Vec<Departure> = wish
-            .remove
-            .iter()
-            .filter(|departure| may_remove(&departure.member.incarnation))
-            .filter(may_vote)
-            .cloned()
-            .collect();
-        let announced = remove
-            .iter()
-            .map(|departure| departure.member.incarnation)
-            .filter(|member| wish.objectionable.contains(member))
-            .collect();
-        let value = compose(&self.view, remove, wish, self.votes.are_named());
-        let unchanged = value.departed.is_empty() && value.joined.is_empty() && !wish.renew;
-        (!unchanged && check::is_successor(&self.view, &value)).then_some((value, announced))
     }
 
     pub(crate) fn handle(&mut self, around: &mut Surroundings<'_>, from: Incarnation, message: SlotMessage) {
@@ -506,7 +489,7 @@ impl Coordinator {
                 }
             }
             SlotMessage::Accepted { ballot } => {
-                let step = self.slot.on_accepted(&from, ballot);
+                let step = self.on_accepted(from, ballot);
                 self.perform(around, step);
             }
             SlotMessage::Nack {
@@ -602,7 +585,7 @@ impl Coordinator {
         if self.slot.on_accept(ballot, value.clone(), used).is_ok() {
             self.accepted(ballot, value);
             self.effects.push_back(EngineEffect::Voted);
-            let step = self.slot.on_accepted(&self.me.clone(), ballot);
+            let step = self.on_accepted(self.me, ballot);
             self.perform(around, step);
         }
     }
@@ -679,7 +662,7 @@ impl Coordinator {
                 let joiners = value.joined.clone();
                 if self.defers(around, ballot, &value, &used) {
                     // The others may be free to vote by now; a value that was found is not this node's choice.
-                    self.proposed = Some(ballot);
+                    self.propose(ballot);
                     let message = SlotMessage::Accept {
                         ballot,
                         value: Box::new(value),
@@ -687,7 +670,7 @@ impl Coordinator {
                     };
                     self.broadcast(&joiners, &message);
                 } else if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {
-                    self.proposed = Some(ballot);
+                    self.propose(ballot);
                     self.accepted(ballot, value.clone());
                     self.effects.push_back(EngineEffect::Voted);
                     let message = SlotMessage::Accept {
@@ -696,7 +679,7 @@ impl Coordinator {
                         proofs: proofs(&used),
                     };
                     self.broadcast(&joiners, &message);
-                    let step = self.slot.on_accepted(&self.me.clone(), ballot);
+                    let step = self.on_accepted(self.me, ballot);
                     self.perform(around, step);
                 }
             }
@@ -704,12 +687,7 @@ impl Coordinator {
                 self.retry = None;
                 // Only what was proposed can be found decided.
                 if let Some(ballot) = self.proposed {
-                    let unproven = value
-                        .departed
-                        .iter()
-                        .any(|departure| self.is_unproven(departure, &[]));
-                    let dead = !self.slot.certificates().is_empty();
-                    match around.counts_dead_from.filter(|_| unproven && dead) {
+                    match self.counts_from(around, &value) {
                         Some(until) => self.late = Some((until, ballot, value)),
                         None => self.decided(ballot, value, true),
                     }

@@ -26,6 +26,8 @@ pub(crate) struct Wish {
     pub(crate) join: Vec<Member>,
     /// Whether a view with the same members is wanted: someone has lost the primary and must be brought back.
     pub(crate) renew: bool,
+    /// Whether somebody has a vote in the slot of which nothing came: it has to come to its end, also if nothing else is wished for.
+    pub(crate) unfinished: bool,
     /// The wire level that all speak.
     pub(crate) wire_level: u8,
     /// The highest view number that a joiner has seen in another lineage.

@@ -106,13 +106,14 @@ impl Seat {
         let unfinished = self
             .lease
             .is_unfinished(now, reachable, cx.config.profile.heartbeat);
-        let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable) || unfinished;
-        let needed = !remove.is_empty() || !join.is_empty() || renew;
+        let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
+        let needed = !remove.is_empty() || !join.is_empty() || renew || unfinished;
         needed.then_some(Wish {
             remove,
             objectionable,
             join,
             renew,
+            unfinished,
             wire_level,
             number,
             origins,

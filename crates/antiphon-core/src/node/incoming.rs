@@ -100,7 +100,8 @@ impl Node {
         let mut reader = Reader::new(records);
         let mut next = None;
         let mut first = true;
-        while !reader.is_empty() {
+        // A record can end this node: the rest of the frame means nothing to it.
+        while !reader.is_empty() && self.phase != Phase::Stopped {
             let is_first = std::mem::replace(&mut first, false);
             match Record::decode(&mut reader) {
                 Ok(Record::Group(data)) if sealed.is_some() => {

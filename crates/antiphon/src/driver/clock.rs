@@ -42,15 +42,27 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    pub(super) fn set(&self, until: Option<Time>) {
+    /// Whether the one before had passed: somebody may have found that, and waits.
+    pub(super) fn set(&self, until: Option<Time>) -> bool {
         let micros = until.map_or(u64::MAX, Time::as_micros);
-        self.until_micros.store(micros, Ordering::Release);
+        let before = self.until_micros.swap(micros, Ordering::AcqRel);
+        self.has_passed(before)
+    }
+
+    /// The same, if that is earlier.
+    pub(super) fn lower(&self, until: Option<Time>) {
+        if let Some(until) = until {
+            self.until_micros.fetch_min(until.as_micros(), Ordering::AcqRel);
+        }
     }
 
     /// Whether it has passed.
     pub(crate) fn is_over(&self) -> bool {
-        let until = self.until_micros.load(Ordering::Acquire);
-        until != u64::MAX && read_micros().saturating_sub(self.start_micros) >= until
+        self.has_passed(self.until_micros.load(Ordering::Acquire))
+    }
+
+    fn has_passed(&self, until_micros: u64) -> bool {
+        until_micros != u64::MAX && read_micros().saturating_sub(self.start_micros) >= until_micros
     }
 }
 
@@ -62,4 +74,24 @@ fn read_micros() -> u64 {
     let now = clock_gettime(CLOCK);
     // Both parts are never negative on a clock that counts from the host's start.
     (now.tv_sec as u64) * 1_000_000 + (now.tv_nsec as u64) / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_lowered_at_once_and_whoever_sets_it_learns_that_it_had_passed() {
+        let bound = Clock::start().bound();
+        assert!(!bound.is_over(), "there is none at first");
+        let later = Time::from_micros(u64::MAX / 2);
+        assert!(!bound.set(Some(later)));
+        bound.lower(None);
+        assert!(!bound.is_over());
+        bound.lower(Some(Time::ZERO));
+        bound.lower(Some(later));
+        assert!(bound.is_over(), "a later one does not raise it");
+        assert!(bound.set(Some(later)), "somebody may wait");
+        assert!(!bound.is_over() && !bound.set(None));
+    }
 }

@@ -156,6 +156,10 @@ impl Driver {
             _ => None,
         };
         let resumes = matches!(event, Event::View(_));
+        if over && self.bound.is_over() {
+            // Nobody may take these any more, and nothing comes after the end.
+            group.shared.discard_messages();
+        }
         let healthy = group.shared.deliver(Run::Event(event));
         if over {
             let membership = refused.map_or(Membership::Gone, Membership::Refused);

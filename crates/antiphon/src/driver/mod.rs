@@ -213,6 +213,8 @@ impl Driver {
     /// Does what the core wants, until it wants nothing more.
     fn perform(&mut self) {
         loop {
+            // A vote that ends the lease leaves after it has ended for whoever takes messages.
+            self.bound.lower(self.node.delivers_until());
             self.perform_outputs();
             let mut idle = true;
             while let Some(event) = self.node.poll_event() {
@@ -228,10 +230,17 @@ impl Driver {
 
     /// R7: what is delivered may be taken for as long as the node may deliver.
     fn bound_deliveries(&mut self) {
-        let was_over = self.bound.is_over();
-        self.bound.set(self.node.delivers_until());
+        let was_over = self.bound.set(self.node.delivers_until());
         if was_over && !self.bound.is_over() {
             self.groups.values().for_each(|group| group.shared.tell_reader());
+        }
+    }
+
+    /// R7: what the application could not take before the lease was over is of a state that the others have left behind.
+    fn discard_late(&self) {
+        if self.bound.is_over() {
+            let groups = self.groups.values();
+            groups.for_each(|group| group.shared.discard_messages());
         }
     }
 
@@ -314,6 +323,7 @@ impl Driver {
             }
             CoreEvent::Expelled { cause } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
+                self.discard_late();
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
             }
             CoreEvent::Lease { held } => {
@@ -522,10 +532,7 @@ impl Driver {
 
     /// R9: no handle works any more when the lifelines are reset.
     fn close_handles(&mut self) {
-        if self.bound.is_over() {
-            let groups = self.groups.values();
-            groups.for_each(|group| group.shared.discard_messages());
-        }
+        self.discard_late();
         self.bound.set(None);
         for group in std::mem::take(&mut self.groups).into_values() {
             group.close();

@@ -1,12 +1,22 @@
 //! Votes and decisions that are held back for those who may believe in their view for a while yet (R7, [`super::super::lease`]).
 
+//!
+//! Only deaths and members that leave, which end by themselves, go before one that has to go and may not yet: what each new view puts off for
+//! all its members again must not be a node that comes, or cluster growth would keep it in for ever.
+//!
+//! Whom others may object to is asked about first, held back or not. If nobody does, it is answered no more until it may go, and asked about
+//! once more then.
+
+use std::collections::BTreeSet;
+
 use antiphon_wire::membership::Ballot;
 use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView};
 
-use super::Coordinator;
+use super::{ANSWERS_COUNT, Coordinator, compose};
 use crate::Time;
-use crate::membership::engine::{EngineEffect, Surroundings};
-use crate::membership::slot::Used;
+use crate::membership::check;
+use crate::membership::engine::{EngineEffect, Surroundings, Wish};
+use crate::membership::slot::{Step, Used, Value};
 
 /// A proposal that removes a member who may believe in its view for a while yet.
 #[derive(Debug)]
@@ -69,7 +79,104 @@ impl Coordinator {
         Some(until)
     }
 
-    /// Whom this node would remove, and nobody may object to, is not answered any more. Until when the first of those wished for is held.
+    /// The wish as a view, and whom it removes against possible objections: all, or only those announced.
+    pub(super) fn desired(
+        &self,
+        around: &Surroundings<'_>,
+        only: Option<&BTreeSet<Incarnation>>,
+    ) -> Option<(NodeView, BTreeSet<Incarnation>)> {
+        let (_, wish) = self.wish.as_ref()?;
+        let mut remove = Vec::new();
+        let mut announced = BTreeSet::new();
+        let mut waits = false;
+        for departure in &wish.remove {
+            let member = departure.member.incarnation;
+            let objectionable = wish.objectionable.contains(&member);
+            if self.is_settled(wish, member) && self.goes_from(around, departure).is_some() {
+                waits = true;
+            } else if !objectionable {
+                remove.push(departure.clone());
+            } else if !self.objections.contains_key(&member) && only.is_none_or(|only| only.contains(&member))
+            {
+                announced.insert(member);
+                remove.push(departure.clone());
+            }
+        }
+        let calm;
+        let wish = if waits {
+            calm = Wish {
+                join: Vec::new(),
+                renew: false,
+                ..wish.clone()
+            };
+            &calm
+        } else {
+            wish
+        };
+        let value = compose(&self.view, remove, wish, self.votes.are_named());
+        let unchanged =
+            value.departed.is_empty() && value.joined.is_empty() && !wish.renew && !wish.unfinished;
+        (!unchanged && check::is_successor(&self.view, &value)).then_some((value, announced))
+    }
+
+    /// Whether nobody may object to this removal, or nobody did.
+    fn is_settled(&self, wish: &Wish, member: Incarnation) -> bool {
+        !wish.objectionable.contains(&member) || self.unopposed.contains_key(&member)
+    }
+
+    /// From when a view may be proposed without this member, if not now. A proof of death that is young may be younger than an answer of the dead.
+    fn goes_from(&self, around: &Surroundings<'_>, departure: &Departure) -> Option<Time> {
+        let held = self.held(around, std::slice::from_ref(departure), &[]);
+        let counts = around
+            .counts_dead_from
+            .filter(|_| self.is_unproven(departure, &[]));
+        held.max(counts)
+    }
+
+    /// Phase 1 left the choice free: who was announced, and may not go yet, has nobody's objection.
+    pub(super) fn note_unopposed(&mut self, around: &Surroundings<'_>) {
+        let Some((_, wish)) = &self.wish else { return };
+        let unopposed = wish.remove.iter().filter(|departure| {
+            let member = departure.member.incarnation;
+            self.announced.contains(&member) && !self.objections.contains_key(&member)
+        });
+        for departure in unopposed {
+            if let Some(from) = self.goes_from(around, departure) {
+                let until = from + self.patience * ANSWERS_COUNT;
+                self.unopposed.insert(departure.member.incarnation, until);
+            }
+        }
+    }
+
+    /// Begins to propose in this ballot.
+    pub(super) fn propose(&mut self, ballot: Ballot) {
+        self.proposed = Some(ballot);
+        self.accepted_by.clear();
+    }
+
+    /// A vote for what this node proposes.
+    pub(super) fn on_accepted(&mut self, from: Incarnation, ballot: Ballot) -> Step<Incarnation, NodeView> {
+        if self.proposed == Some(ballot) {
+            self.accepted_by.insert(from);
+        }
+        let whole = |(_, _, value): &mut (Time, Ballot, NodeView)| {
+            accepted_without_dead(&self.view, value, &self.accepted_by)
+        };
+        if let Some((_, ballot, value)) = self.late.take_if(whole) {
+            self.decided(ballot, value, true);
+        }
+        self.slot.on_accepted(&from, ballot)
+    }
+
+    /// From when this may be called decided, if not now: the proof of a death that it counts on may be younger than an answer of the dead.
+    pub(super) fn counts_from(&self, around: &Surroundings<'_>, value: &NodeView) -> Option<Time> {
+        let mut departed = value.departed.iter();
+        let unproven = departed.any(|departure| self.is_unproven(departure, &[]));
+        let counted = unproven && !accepted_without_dead(&self.view, value, &self.accepted_by);
+        around.counts_dead_from.filter(|_| counted)
+    }
+
+    /// Whom this node would remove, and nobody objects to, is not answered any more. Until when the first of those wished for is held.
     pub(super) fn withhold_wished(&mut self, around: &Surroundings<'_>) -> Option<Time> {
         let (_, wish) = self.wish.as_ref()?;
         let held: Vec<Departure> = wish
@@ -82,7 +189,7 @@ impl Coordinator {
             .iter()
             .filter_map(|departure| (around.held)(departure.member.incarnation));
         let first = first.min();
-        let settled = |departure: &&Departure| !wish.objectionable.contains(&departure.member.incarnation);
+        let settled = |departure: &&Departure| self.is_settled(wish, departure.member.incarnation);
         let settled: Vec<Departure> = held.iter().filter(settled).cloned().collect();
         self.withhold(around, &settled);
         first
@@ -114,4 +221,10 @@ impl Coordinator {
         self.effects.push_back(EngineEffect::Withhold { from });
         true
     }
+}
+
+/// Whether these are quorums of both views with nobody left out of the count.
+fn accepted_without_dead(view: &NodeView, value: &NodeView, accepted: &BTreeSet<Incarnation>) -> bool {
+    let nobody = BTreeSet::new();
+    view.voters().is_quorum(accepted, &nobody) && value.voters().is_quorum(accepted, &nobody)
 }

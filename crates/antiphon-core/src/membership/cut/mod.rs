@@ -388,6 +388,7 @@ impl Cut {
             objectionable: BTreeSet::new(),
             join: Vec::new(),
             renew: false,
+            unfinished: false,
             wire_level: self.view.wire_level,
             number: 0,
             origins: BTreeMap::new(),

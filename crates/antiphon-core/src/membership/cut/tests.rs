@@ -367,6 +367,7 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
             objectionable: BTreeSet::new(),
             join: join.clone(),
             renew: false,
+            unfinished: false,
             wire_level: view.wire_level,
             number: 0,
             origins: BTreeMap::new(),

@@ -1,6 +1,8 @@
 //! For how long a member believes in its view, and the others wait (R7, G42).
 
-use super::net::Net;
+use antiphon_wire::Evidence;
+
+use super::net::{Net, config};
 use crate::{EngineKind, Event};
 
 fn formed(count: usize, engine: EngineKind) -> Net {
@@ -99,5 +101,42 @@ fn the_last_one_of_all_answers_itself() {
         assert!(believes(&net, 0));
         let lost = |event: &Event| matches!(event, Event::Lease { held: false });
         assert!(!net.host(0).events.iter().any(lost), "{engine:?}");
+    }
+}
+
+/// Each view without it would put its removal off by as long as its members may have let it believe.
+#[test]
+fn who_has_to_go_goes_although_others_keep_coming() {
+    for engine in EngineKind::ALL {
+        let mut net = formed(3, engine);
+        net.pause(2);
+        let mut waited = 0;
+        let mut next = 3;
+        while net.names(0).iter().any(|name| name == "n2") {
+            net.start(next, config(next, 3));
+            next += 1;
+            net.run_ms(300);
+            waited += 300;
+            assert!(waited < 6000, "{engine:?}: {:?}", net.names(0));
+        }
+        net.run_ms(3000);
+        let staying: Vec<usize> = (0..next).filter(|node| *node != 2).collect();
+        net.assert_one_view(&staying);
+    }
+}
+
+/// The elder decides alone, and the other one, which beats as ever, is asked about before it is answered no more.
+#[test]
+fn of_two_the_one_that_holds_up_a_flush_is_removed_when_it_believes_no_more() {
+    for engine in EngineKind::ALL {
+        let mut net = formed(2, engine);
+        let mut waited = 0;
+        while net.names(0).len() == 2 {
+            net.accuse(0, 1, Evidence::FlushStalled);
+            nobody_believes_too_long(&mut net, 50, (1, "n1"), 0);
+            waited += 50;
+            assert!(waited < 5000, "{engine:?}");
+        }
+        assert!(believes(&net, 0));
     }
 }

@@ -76,6 +76,7 @@ impl Leader {
             objectionable: ranks.iter().map(|rank| self.member(*rank)).collect(),
             join: Vec::new(),
             renew: false,
+            unfinished: false,
             wire_level: 1,
             number: 0,
             origins: BTreeMap::new(),
