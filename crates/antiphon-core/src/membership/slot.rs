@@ -31,7 +31,8 @@
 //! - an acceptor casts one vote in the fast ballot, and none after it promised a higher one.
 //!
 //! When a participant dies: a dead acceptor is a missing answer, or an answer by certificate. A dead proposer leaves at
-//! most one value per ballot behind; whoever prepares next finds it if it may have been decided.
+//! most one value per ballot behind; whoever prepares next finds it if it may have been decided. If all who would be in that view are
+//! dead, those who would not can decide nothing any more, and [`Slot::could_decide`] says so: they are as good as cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -49,6 +50,12 @@ pub struct Voters<A> {
 }
 
 impl<A: Ord + Clone> Voters<A> {
+    /// Whether all that have a vote are among these.
+    fn are_in<T>(&self, dead: &BTreeMap<A, T>) -> bool {
+        let mut voters = self.members.iter().filter(|(_, weight)| *weight > 0);
+        voters.all(|(voter, _)| dead.contains_key(voter))
+    }
+
     /// Whether `voted` is enough to bind all voters, `dead` being out of the count.
     pub fn is_quorum(&self, voted: &BTreeSet<A>, dead: &BTreeSet<A>) -> bool {
         let alive = || {
@@ -487,7 +494,14 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     /// Whether these voters could decide, given the certificates held, in a ballot above all seen.
     pub fn could_decide(&self, reachable: &BTreeSet<A>) -> bool {
-        self.voters.is_quorum(reachable, &self.certified())
+        self.voters.is_quorum(reachable, &self.certified()) && !self.is_dead_end()
+    }
+
+    /// Whether all who would be in the value accepted here are proven dead. It must be proposed again, by R1, and can be decided by nobody, by R3.
+    /// (Two of three vote the third out, and both die before either has decided that.)
+    fn is_dead_end(&self) -> bool {
+        let accepted = self.vote.accepted.as_ref();
+        accepted.is_some_and(|accepted| accepted.value.voters().are_in(&self.certificates))
     }
 
     /// As acceptor: a proposer asks to promise. The answer is what was accepted last, or the higher promise.

@@ -272,3 +272,32 @@ fn ten_joiners_that_vanish_cannot_be_admitted() {
     }
     assert!(matches!(elder.on_accepted(&7, ballot), Step::Decided { .. }));
 }
+
+#[test]
+fn who_is_bound_to_a_view_of_the_dead_can_decide_nothing() {
+    // R1 and R3: 1 accepts a view without 3, and 1 and 2 die before anybody decides it.
+    let mut last = slot(3, &[1, 2, 3]);
+    let bound = Acceptance {
+        ballot: ballot(0, 1),
+        value: view(&[1, 2]),
+    };
+    let vote = LastVote {
+        promised: Some(ballot(0, 1)),
+        accepted: Some(bound),
+    };
+    last.certify(1, vote);
+    assert!(!last.could_decide(&BTreeSet::from([3])), "2 is missing");
+    last.certify(2, LastVote::default());
+    assert!(last.could_decide(&BTreeSet::from([3])), "it has not looked");
+    let Step::Prepare { ballot, used } = last.prepare(inc(3)) else {
+        panic!("it prepares");
+    };
+    let promised = last.on_prepare(ballot, &used).unwrap();
+    let Step::Accept { ballot, value, used } = last.on_promise(&3, ballot, promised) else {
+        panic!("the last vote of 1 binds it");
+    };
+    assert_eq!(value, view(&[1, 2]));
+    last.on_accept(ballot, value, &used).unwrap();
+    assert_eq!(last.on_accepted(&3, ballot), Step::Wait);
+    assert!(!last.could_decide(&BTreeSet::from([3])));
+}
