@@ -352,6 +352,10 @@ wire_struct! {
         pub weight: u32,
         /// Whether the member is in the primary view now.
         pub primary: bool,
+        /// The membership engine of the lineage, as in [`NodeRecord::engine`].
+        pub engine: u8,
+        /// Its partition policy, as in [`NodeRecord::policy`].
+        pub policy: u8,
     }
 }
 

@@ -23,6 +23,8 @@ fn standing(lineage: u128) -> Standing {
         number: 1,
         weight: 3,
         primary: true,
+        engine: 0,
+        policy: 0,
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{
-    AcceptedValue, Certificate, Change, Gone, NodeRecord, Origin, SlotId, VoteState, Voted, VotedIn,
+    AcceptedValue, Certificate, Change, Gone, NodeRecord, Origin, SlotId, Standing, VoteState, Voted, VotedIn,
 };
 use antiphon_wire::{
     Cause, Departure, Incarnation, Lineage, MAX_ADDRESSES, MAX_MEMBERS, MAX_METADATA_BYTES,
@@ -29,7 +29,7 @@ pub(crate) const MAX_NUMBER: u32 = i32::MAX as u32;
 pub(crate) const MAX_CLAIMED_NUMBER: u32 = 1 << 30;
 
 /// Why this node and another one cannot be in one cluster, if that is because of their membership engines.
-pub(crate) fn engines_differ(config: &Config, node: &NodeRecord) -> Option<String> {
+fn engines_differ(config: &Config, node: &NodeRecord) -> Option<String> {
     let mine = config.engine;
     (node.engine != mine.code()).then(|| {
         format!(
@@ -45,7 +45,7 @@ pub(crate) fn engines_differ(config: &Config, node: &NodeRecord) -> Option<Strin
 }
 
 /// The same because of their partition policies.
-pub(crate) fn policies_differ(config: &Config, node: &NodeRecord) -> Option<String> {
+fn policies_differ(config: &Config, node: &NodeRecord) -> Option<String> {
     let mine = config.policy;
     (node.policy != mine.code()).then(|| {
         format!(
@@ -63,6 +63,11 @@ pub(crate) fn policies_differ(config: &Config, node: &NodeRecord) -> Option<Stri
 /// Why this node and another one cannot be in one cluster, if they cannot.
 pub(crate) fn differ(config: &Config, node: &NodeRecord) -> Option<String> {
     engines_differ(config, node).or_else(|| policies_differ(config, node))
+}
+
+/// The same of a lineage, by what one of its members says.
+pub(crate) fn standings_differ(config: &Config, other: &Standing) -> bool {
+    other.engine != config.engine.code() || other.policy != config.policy.code()
 }
 
 /// The id of the primary view after this one.

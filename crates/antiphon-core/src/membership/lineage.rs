@@ -5,6 +5,9 @@
 //! total weight; equal: founded later; equal: lower lineage. Its nodes join the other as fresh incarnations. Under the policy
 //! `any`, where that is no accident, they ask first whether anybody there stays ([`super::merging`]).
 //!
+//! A lineage of another engine or policy is not met: nobody could join it, so whoever gave way to it would go to nobody. Every standing says what
+//! its lineage runs.
+//!
 //! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the seeds and hints that
 //! are no members, and without a primary at members as well, in a wide view by turns ([`super::beyond`]). By the same Seeks locators
 //! know who is a member.
@@ -38,7 +41,27 @@ pub(super) fn seniority(one: &Standing, other: &Standing) -> Ordering {
         .then(one.lineage.cmp(&other.lineage))
 }
 
+/// Where the sender of this stands, if it says so.
+fn standing_of(message: &Discovery) -> Option<&Standing> {
+    match message {
+        Discovery::Seek { standing, .. } => standing.as_ref(),
+        Discovery::Here { standing, .. }
+        | Discovery::Removed { standing, .. }
+        | Discovery::Yield { standing, .. }
+        | Discovery::Stay { standing, .. } => Some(standing),
+        Discovery::Join { .. }
+        | Discovery::Refused { .. }
+        | Discovery::Known { .. }
+        | Discovery::Announce { .. } => None,
+    }
+}
+
 impl Seat {
+    /// Whether this is of a lineage that nodes of this one cannot join.
+    fn is_foreign(&self, cx: &Context, other: &Standing) -> bool {
+        other.lineage != self.view.lineage && check::standings_differ(&cx.config, other)
+    }
+
     pub(crate) fn standing(&self, cx: &Context) -> Standing {
         Standing {
             lineage: self.view.lineage,
@@ -47,6 +70,8 @@ impl Seat {
             weight: self.weight(),
             // Who cannot decide anything has nothing to offer to those of another component.
             primary: self.is_primary() && (self.quorum || !cx.any()),
+            engine: cx.config.engine.code(),
+            policy: cx.config.policy.code(),
         }
     }
 
@@ -120,6 +145,10 @@ impl Seat {
         sender: Incarnation,
         message: Discovery,
     ) {
+        // Nodes that could not be members of one cluster have nothing to say to each other before one of them asks.
+        if standing_of(&message).is_some_and(|other| self.is_foreign(cx, other)) {
+            return;
+        }
         match message {
             Discovery::Seek {
                 node,
@@ -131,11 +160,6 @@ impl Seat {
                     return;
                 }
                 if !self.view.contains(sender) && !cx.may_answer(now, node.addr) {
-                    return;
-                }
-                // Nodes that could not be members of one cluster have nothing to say to each other before one of them asks.
-                let foreign = standing.is_some_and(|standing| standing.lineage != self.view.lineage);
-                if foreign && check::policies_differ(&cx.config, &node).is_some() {
                     return;
                 }
                 match standing {
@@ -307,6 +331,9 @@ impl Seat {
         addr: SocketAddr,
         tell: bool,
     ) {
+        if self.is_foreign(cx, &into) {
+            return;
+        }
         let yields = !self.standing(cx).primary || seniority(&self.standing(cx), &into) == Ordering::Less;
         if into.lineage != self.view.lineage && into.primary && yields {
             self.give_way(cx, now, into, addr, tell);

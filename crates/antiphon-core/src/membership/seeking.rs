@@ -27,7 +27,7 @@ use super::founding::{self, Candidate, Founding};
 use super::slot::FAST;
 use crate::inspection::Looking;
 use crate::text::printable;
-use crate::{Awaits, BallotStep, Event, PathTrouble, Time};
+use crate::{Awaits, BallotStep, EngineKind, Event, PathTrouble, Policy, Time};
 
 /// More candidates than this are not listened to.
 const MAX_CANDIDATES: usize = crate::config::MAX_FOUNDERS;
@@ -559,6 +559,17 @@ impl Seeking {
         self.lost.remove(&addr);
         cx.whom.somebody(addr);
         cx.know_peer(sender, addr);
+        if cx.past.is_some() && check::standings_differ(&cx.config, &standing) {
+            let reason = format!(
+                "{addr} is of a cluster with the membership engine `{}` and the partition policy `{}`; {} has `{}` and `{}`, and looks for its own cluster",
+                EngineKind::named(standing.engine),
+                Policy::named(standing.policy),
+                cx.config.name,
+                cx.config.engine.name(),
+                cx.config.policy.name()
+            );
+            return self.refused(cx, now, reason, false);
+        }
         if !standing.primary {
             self.remnant.get_or_insert(now);
             return;
@@ -597,7 +608,9 @@ impl Seeking {
         }
     }
 
+    /// Who was a member goes on looking, whatever it is told: there was a cluster that took it as it is.
     fn refused(&mut self, cx: &mut Context, now: Time, reason: String, fatal: bool) {
+        let fatal = fatal && cx.past.is_none();
         let known = self
             .refused
             .as_ref()

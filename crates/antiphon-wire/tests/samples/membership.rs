@@ -135,6 +135,8 @@ fn standing() -> Standing {
         number: 28_000_000,
         weight: 5,
         primary: true,
+        engine: 1,
+        policy: 1,
     }
 }
 

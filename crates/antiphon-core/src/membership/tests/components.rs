@@ -277,6 +277,8 @@ fn a_stay_that_was_not_asked_for_moves_nobody() {
         number: old.number,
         weight: 1_000,
         primary: true,
+        engine: engine().code(),
+        policy: Policy::Any.code(),
     };
     let sender = antiphon_wire::Incarnation(5);
     let (from, nonce) = (addr(9), 77);
@@ -314,4 +316,71 @@ fn a_node_that_gave_way_and_is_cut_off_before_it_is_admitted_goes_on_alone() {
     net.heal();
     net.run_ms(15_000);
     net.assert_one_view(&[0, 1, 2]);
+}
+
+/// A heavier cluster of the same name and key, with another policy: whoever gave way to it would be refused there.
+#[test]
+fn a_cluster_of_another_policy_is_nothing_to_give_way_to() {
+    for (mine, other) in [(Policy::Any, Policy::Majority), (Policy::Majority, Policy::Any)] {
+        let mut net = Net::new(7, engine());
+        for node in 0..3 {
+            let mut config = config(node, 3);
+            config.policy = mine;
+            net.start(node, config);
+        }
+        net.run_ms(3500);
+        let old = net.view(0).unwrap();
+        let standing = Standing {
+            lineage: Lineage(99),
+            view: old.primary_id(),
+            number: 1,
+            weight: 1_000,
+            primary: true,
+            engine: engine().code(),
+            policy: other.code(),
+        };
+        let (sender, from) = (antiphon_wire::Incarnation(5), addr(9));
+        let here = Discovery::Here {
+            addr: from,
+            standing,
+            coordinator: sender,
+            coordinator_addr: from,
+        };
+        let question = Discovery::Yield {
+            addr: from,
+            standing,
+            nonce: 7,
+        };
+        net.discover(0, sender, here);
+        net.discover(1, sender, question);
+        let dissolve = MembershipMessage::Dissolve {
+            into: standing,
+            addr: from,
+        };
+        net.lie(0, 2, dissolve);
+        net.run_ms(2_000);
+        assert_eq!(net.view(0).unwrap(), old, "{mine:?}");
+        net.assert_one_view(&[0, 1, 2]);
+    }
+}
+
+/// Who was a member looks for its own cluster: the first one of another policy that it meets does not end it.
+#[test]
+fn who_was_a_member_is_not_ended_by_a_cluster_of_another_policy() {
+    let mut net = formed(3, 3);
+    for node in 3..6 {
+        let mut config = config(node, 6);
+        config.seeds.drain(..3);
+        config.policy = Policy::Majority;
+        net.start(node, config);
+    }
+    net.run_ms(3_500);
+    net.assert_one_view(&[3, 4, 5]);
+    net.partition(&[0], &[1, 2]);
+    net.run_ms(10_000);
+    net.hint(0, &[3, 4, 5]);
+    net.heal();
+    net.run_ms(10_000);
+    net.assert_one_view(&[0, 1, 2]);
+    net.assert_one_view(&[3, 4, 5]);
 }

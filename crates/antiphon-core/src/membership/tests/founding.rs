@@ -161,6 +161,8 @@ fn standing() -> Standing {
         number: 7,
         weight: 1,
         primary: true,
+        engine: 0,
+        policy: 0,
     }
 }
 
