@@ -13,6 +13,9 @@
 //!
 //! Under the policy `any` the same messages agree on a view that is primary, of a lineage of its own ([`super::separation`]).
 //!
+//! Who does not answer is asked again, for the same view: a new one at each question would void every answer that takes longer than the pause
+//! between two. Another attempt follows when the component is another one, or somebody says no.
+//!
 //! If a member dies before all acknowledged, the others doubt it in time and a higher attempt follows without it. If
 //! the coordinator dies after some installed, the next coordinator of the component gathers again.
 
@@ -29,6 +32,11 @@ use super::separation;
 use super::{Effect, seat::Seat};
 use crate::Time;
 
+/// Who does not answer is asked again after one heartbeat, and then after twice as long each time, so often.
+const MOST_PATIENT: u32 = 3;
+/// A refusal raises the attempts by so many at most: a member that lies must not use them up.
+const MAX_ATTEMPTS_AHEAD: u32 = 1 << 10;
+
 /// The attempt this node proposes.
 #[derive(Debug)]
 struct Gathering {
@@ -37,10 +45,34 @@ struct Gathering {
     view: NodeView,
     gathered: BTreeSet<Incarnation>,
     retry: Time,
+    /// How often those who have not answered were asked again.
+    reminded: u32,
+}
+
+impl Gathering {
+    /// Asks all who have not answered yet, the more patiently the longer that takes: a yes counts however late it comes.
+    fn ask(&mut self, cx: &mut Context, now: Time) {
+        for member in &self.view.members {
+            if self.gathered.contains(&member.incarnation) {
+                continue;
+            }
+            let view = Box::new(self.view.clone());
+            let message = if self.view.is_primary() {
+                let attempt = self.attempt;
+                MembershipMessage::Separate { attempt, view }
+            } else {
+                MembershipMessage::Gather(view)
+            };
+            cx.send(member.incarnation, message);
+        }
+        let pause = cx.config.profile.heartbeat * (1 << self.reminded.min(MOST_PATIENT));
+        self.retry = now + cx.jitter(pause);
+        self.reminded = self.reminded.saturating_add(1);
+    }
 }
 
 /// A proposal to which this node said yes.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
     pub(super) base: ViewId,
     pub(super) attempt: u32,
@@ -105,51 +137,35 @@ impl Nonprimary {
         if now < settled || self.pause.is_some_and(|pause| now < pause) {
             return None;
         }
-        if let Some(gathering) = &self.gathering {
-            let same = gathering
-                .view
-                .members
-                .iter()
-                .map(|m| m.incarnation)
-                .eq(in_order(primary, component));
-            if same && now < gathering.retry {
-                return None;
+        let same = |gathering: &&mut Gathering| {
+            let members = gathering.view.members.iter().map(|member| member.incarnation);
+            gathering.base == primary.primary_id() && members.eq(in_order(primary, component))
+        };
+        if let Some(gathering) = self.gathering.as_mut().filter(same) {
+            if now >= gathering.retry {
+                gathering.ask(cx, now);
             }
+            return None;
         }
         self.attempt = self.attempt.saturating_add(1);
         let attempt = self.attempt;
-        let separated = separation::compose(cx, now, primary, component);
-        let message = |view: &NodeView| match &separated {
-            Some(_) => MembershipMessage::Separate {
-                attempt,
-                view: Box::new(view.clone()),
-            },
-            None => MembershipMessage::Gather(Box::new(view.clone())),
-        };
-        let view = match &separated {
-            Some(view) => view.clone(),
+        let view = match separation::compose(cx, now, primary, component) {
+            Some(view) => {
+                separation::acknowledged(cx, &view);
+                self.agreed = None;
+                view
+            }
             None => compose(cx, now, primary, component, attempt),
         };
-        if separated.is_some() {
-            separation::acknowledged(cx, &view);
-            self.agreed = None;
-        }
-        let others: Vec<Incarnation> = component
-            .iter()
-            .copied()
-            .filter(|member| *member != cx.me)
-            .collect();
-        for to in &others {
-            cx.send(*to, message(&view));
-        }
-        let retry = now + cx.jitter(cx.config.profile.heartbeat);
-        self.gathering = Some(Gathering {
+        let gathering = self.gathering.insert(Gathering {
             attempt,
             base: primary.primary_id(),
             view,
             gathered: BTreeSet::from([cx.me]),
-            retry,
+            retry: now,
+            reminded: 0,
         });
+        gathering.ask(cx, now);
         self.conclude(cx)
     }
 
@@ -173,8 +189,11 @@ impl Nonprimary {
         Some(view)
     }
 
-    /// Says yes to a proposal, unless there was a later one.
+    /// Says yes to a proposal, unless there was a later one; again, if it is asked again.
     pub(super) fn agree(&mut self, agreed: Agreed) -> bool {
+        if self.agreed.as_ref() == Some(&agreed) {
+            return true;
+        }
         if agreed.attempt <= self.attempt {
             return false;
         }
@@ -231,7 +250,8 @@ impl Seat {
             }
             MembershipMessage::Scatter { base, attempt } => {
                 if base == self.view.primary_id() {
-                    self.nonprimary.attempt = self.nonprimary.attempt.max(attempt);
+                    let most = self.nonprimary.attempt.saturating_add(MAX_ATTEMPTS_AHEAD);
+                    self.nonprimary.attempt = self.nonprimary.attempt.max(attempt.min(most));
                     self.nonprimary.gathering = None;
                     let pause = now + cx.jitter(cx.config.profile.heartbeat / 2);
                     self.nonprimary.pause = Some(pause);
@@ -281,7 +301,8 @@ impl Seat {
             .iter()
             .all(|member| self.view.member(member.incarnation) == Some(member));
         // Who could help to a quorum does not settle for less.
-        let content = !self.engine.could_decide(&self.reachable(cx));
+        let reachable = self.reachable(cx);
+        let content = !self.has_quorum(cx, now, &reachable);
         let agreed = Agreed {
             base,
             attempt,

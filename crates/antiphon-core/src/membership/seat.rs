@@ -54,8 +54,8 @@ pub(crate) struct Seat {
     pub(crate) merging: Merging,
     /// Whether those whom this node does not doubt could decide the next view, as of the last time that it was weighed.
     pub(crate) quorum: bool,
-    /// Since when this node has accepted a view that was not decided since.
-    pub(super) bound: Option<Time>,
+    /// Since when this node has accepted a view that was not decided since, and has heard these alone.
+    pub(super) bound: Option<(Time, BTreeSet<Incarnation>)>,
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
@@ -358,12 +358,13 @@ impl Seat {
         let quorum = self.has_quorum(cx, now, &reachable);
         self.quorum = quorum;
         self.ask_to_leave(cx, coordinator);
-        let wish = if coordinator == cx.me && quorum {
+        let leads = coordinator == cx.me && self.engine.could_decide(&reachable);
+        let wish = if leads {
             self.wish(cx, now, &reachable)
         } else {
             None
         };
-        if coordinator == cx.me && quorum && !self.joiners.is_empty() {
+        if leads && !self.joiners.is_empty() {
             self.joiners.probe(cx, now);
         }
         self.with_engine(cx, now, |engine, around| engine.pursue(around, wish));

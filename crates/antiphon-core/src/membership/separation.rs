@@ -40,8 +40,8 @@
 //! - *all of a component have no weight*: it can decide nothing, ever; it has a non-primary view, as under `majority`;
 //! - *a member wants to leave*: it goes along, and leaves the new lineage. One that is already out of the old one says no;
 //! - *the members hear a quorum, and a slot is blocked*: by a view that must be proposed unchanged, and needs the votes of members that have lost
-//!   power, or went on elsewhere. Who has accepted such a view waits for `unreachable_after`, and then has no quorum. If
-//!   nobody is missing, and the blocked view waits for joiners that outweigh all others, that is the one standstill that is left.
+//!   power, or went on elsewhere. Who has accepted such a view and has missed the same members for `unreachable_after` separates from them, unless
+//!   the slot is decided first. If nobody is missing, and the blocked view waits for joiners that outweigh all others, that is the one standstill that is left.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -135,15 +135,27 @@ pub(super) fn acknowledged(cx: &mut Context, view: &NodeView) {
 }
 
 impl Seat {
-    /// Whether these members could decide the next view. Where each component goes on, a slot is no reason to stand still for ever: what was
-    /// accepted there may need the votes of members that have gone on elsewhere, as incarnations that never come back.
+    /// Whether these members could decide the next view, and are not blocked.
     pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        if cx.any() && self.bound.is_none() && self.engine.is_bound() {
-            self.bound = Some(now);
+        !self.is_blocked(cx, now, reachable) && self.engine.could_decide(reachable)
+    }
+
+    /// Whether this node has accepted a view, and could not see it decided for long, always missing the same members. Where each component goes
+    /// on, a slot is no reason to stand still for ever: what was accepted there may need the votes of members that have gone on
+    /// elsewhere, as incarnations that never come back. The slot may be decided for all that, until another view is installed.
+    fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
+        let mut members = self.view.members.iter();
+        let misses = members.any(|member| !reachable.contains(&member.incarnation));
+        if !cx.any() || !misses || !self.engine.is_bound() {
+            self.bound = None;
+            return false;
         }
-        let patience = cx.config.profile.unreachable_after;
-        let blocked = self.bound.is_some_and(|since| now.since(since) >= patience);
-        !blocked && self.engine.could_decide(reachable)
+        let same = |(_, before): &&(Time, BTreeSet<Incarnation>)| before == reachable;
+        let since = match self.bound.as_ref().filter(same) {
+            Some((since, _)) => *since,
+            None => self.bound.insert((now, reachable.clone())).0,
+        };
+        now.since(since) >= cx.config.profile.unreachable_after
     }
 
     pub(super) fn on_separate(
@@ -208,8 +220,11 @@ impl Seat {
         }
     }
 
-    /// Goes on as a member of the lineage that was agreed on.
+    /// Goes on as a member of the lineage that was agreed on. Who has left the old one by now is a member of none.
     pub(super) fn separate(&mut self, cx: &mut Context, now: Time, view: NodeView) {
+        if self.leaving.is_departing() {
+            return;
+        }
         self.install(cx, now, Arc::new(view), None);
     }
 }

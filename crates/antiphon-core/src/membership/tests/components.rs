@@ -1,8 +1,9 @@
 //! Stories of the policy `any`, told with each engine: this file is two modules.
 
-use antiphon_wire::membership::{Discovery, MembershipMessage, Standing};
+use antiphon_wire::membership::{Ballot, Discovery, MembershipMessage, SlotMessage, Standing};
 use antiphon_wire::{Cause, Lineage, NodeView, NodeViewId};
 
+use super::super::check;
 use super::net::{Net, addr, config};
 use crate::inspection::State;
 use crate::{Alone, EngineKind, Event, Policy};
@@ -383,4 +384,79 @@ fn who_was_a_member_is_not_ended_by_a_cluster_of_another_policy() {
     net.run_ms(10_000);
     net.assert_one_view(&[0, 1, 2]);
     net.assert_one_view(&[3, 4, 5]);
+}
+
+#[test]
+fn a_component_whose_answers_take_longer_than_heartbeats_agrees_all_the_same() {
+    for policy in [Policy::Any, Policy::Majority] {
+        let mut net = Net::new(7, engine());
+        for node in 0..5 {
+            let mut config = config(node, 5);
+            config.policy = policy;
+            net.start(node, config);
+        }
+        net.run_ms(3500);
+        net.partition(&[0, 1], &[2, 3, 4]);
+        net.partition(&[2, 3], &[4]);
+        net.latency = std::time::Duration::from_secs(1);
+        net.run_ms(20_000);
+        for component in [&[0, 1][..], &[2, 3]] {
+            for node in component {
+                assert_eq!(net.names(*node).len(), 2, "{policy:?}: {:?}", net.summary());
+                let last = net.host(*node).views.last().unwrap();
+                let few = match last.id {
+                    NodeViewId::NonPrimary { attempt, .. } => attempt <= 3,
+                    NodeViewId::Primary { .. } => policy == Policy::Any,
+                };
+                assert!(few, "{:?}", last.id);
+            }
+        }
+    }
+}
+
+/// Somebody's vote that nobody needs any more must not keep out those who come, nor part those who hear each other.
+#[test]
+fn a_vote_that_was_left_over_stops_nothing() {
+    // With three rings not all of six are neighbours of each other.
+    for rings in [10, 3] {
+        let mut net = Net::new(7, engine());
+        net.rings = rings;
+        let any = |node: usize| {
+            let mut config = config(node, 6);
+            config.policy = Policy::Any;
+            config
+        };
+        for node in 0..6 {
+            net.start(node, any(node));
+        }
+        net.run_ms(3500);
+        leave_a_vote(&mut net);
+        let lineage = net.view(0).unwrap().lineage;
+        net.run_ms(10_000);
+        net.start(6, any(6));
+        net.run_ms(3_000);
+        net.assert_one_view(&[0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(net.view(0).unwrap().lineage, lineage);
+    }
+}
+
+/// The leader accepts a view that is the same as the present one, and nobody proposes it any more.
+fn leave_a_vote(net: &mut Net) {
+    let old = net.view(0).unwrap();
+    let id = check::next_id(old.primary_id());
+    let value = NodeView {
+        id: NodeViewId::Primary { id },
+        number: old.number + 1,
+        joined: Vec::new(),
+        departed: Vec::new(),
+        ..NodeView::clone(&old)
+    };
+    let proposer = net.host(1).me;
+    let message = SlotMessage::Accept {
+        ballot: Ballot { round: 5, proposer },
+        value: Box::new(value),
+        proofs: Vec::new(),
+    };
+    let slot = check::slot_after(&old);
+    net.lie(1, 0, MembershipMessage::Slot { slot, message });
 }

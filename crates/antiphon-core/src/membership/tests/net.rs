@@ -87,6 +87,8 @@ struct Connection {
 
 pub(super) struct Net {
     engine: EngineKind,
+    /// How long messages and heartbeats take.
+    pub(super) latency: Duration,
     /// Rings of the cut engine: with three, five nodes are not all neighbours.
     pub(super) rings: usize,
     pub(super) now: Time,
@@ -122,6 +124,7 @@ impl Net {
     pub(super) fn new(seed: u64, engine: EngineKind) -> Self {
         Self {
             engine,
+            latency: LATENCY,
             rings: 10,
             now: Time::ZERO,
             hosts: Vec::new(),
@@ -672,7 +675,7 @@ impl Net {
                 };
                 self.links.entry((me, to)).or_default().push(message);
                 self.post(
-                    LATENCY,
+                    self.latency,
                     node,
                     me,
                     index(addr),
@@ -687,7 +690,14 @@ impl Net {
             }
             Effect::Heartbeat { to, heartbeat } => {
                 let addr = host.peers[&to];
-                self.post(LATENCY, node, me, index(addr), None, Parcel::Heartbeat(heartbeat));
+                self.post(
+                    self.latency,
+                    node,
+                    me,
+                    index(addr),
+                    None,
+                    Parcel::Heartbeat(heartbeat),
+                );
             }
             Effect::Lifeline(command) => self.lifeline(node, me, process, command),
             Effect::Installed(view) => {
