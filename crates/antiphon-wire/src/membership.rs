@@ -461,8 +461,8 @@ wire_enum! {
         },
         /// Policy `any`: our lineage would give way to yours. Will you stay where you are?
         Yield = 7 {
-            /// Where the sender is reached.
-            addr: SocketAddr,
+            /// The sender: there may be no room for it.
+            node: NodeRecord,
             /// Where it stands.
             standing: Standing,
             /// Echoed by the answer.

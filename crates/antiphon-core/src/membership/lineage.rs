@@ -220,12 +220,15 @@ impl Seat {
             }
             Discovery::Known { addr, up_ms, nodes } => self.known(cx, now, addr, up_ms, &nodes),
             Discovery::Yield {
-                addr,
+                node,
                 standing,
                 nonce,
             } => {
+                if !check::record_is_sound(&node) {
+                    return;
+                }
                 self.went_apart(cx, sender);
-                self.on_yield(cx, now, standing, addr, nonce);
+                self.on_yield(cx, now, standing, &node, nonce);
             }
             Discovery::Stay {
                 addr,

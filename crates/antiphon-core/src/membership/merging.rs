@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   x, of the junior lineage              y, of the senior one
-//!   Yield(standing, nonce) ─────────────► is it the senior, can it decide, and does it give way to nobody itself?
+//!   Yield(standing, nonce) ─────────────► is it the senior, can it decide, has it room for x, and does it give way to nobody?
 //!                     ◄── Stay(nonce) ───   then it stays for a while, whatever it meets
 //!   soon enough, and still the junior:
 //!   Dissolve to its lineage, start over ──► Join
@@ -22,15 +22,18 @@
 //! - *y dies after its promise*: its lineage goes on without it, as far as it has other members; x finds them by what it asks;
 //! - *x dies*: the others of its lineage meet the other one by themselves;
 //! - *they are cut apart again at that moment*: x seeks, and after a while goes on alone ([`super::seeking`]), as a component of one;
+//! - *there is no room for x in the other lineage, or its name is taken there*: nobody promises anything, and x stays where it is, as a component of
+//!   whoever else stays. If that comes to be so between the promise and the join, it is refused until it goes on alone;
 //! - *three meet*: whoever has asked a third one promises nothing. The junior one asks again, and finds fewer.
 
 use std::cmp::Ordering;
 use std::net::SocketAddr;
 
 use antiphon_wire::Incarnation;
-use antiphon_wire::membership::{Discovery, Standing};
+use antiphon_wire::membership::{Discovery, NodeRecord, Standing};
 
 use super::context::Context;
+use super::joining;
 use super::lineage::seniority;
 use super::seat::Seat;
 use crate::Time;
@@ -80,7 +83,7 @@ impl Seat {
         let nonce = cx.random.next_u64();
         self.merging.asked = Some((nonce, now));
         let message = Discovery::Yield {
-            addr: cx.config.addr,
+            node: cx.record(),
             standing: mine,
             nonce,
         };
@@ -103,17 +106,20 @@ impl Seat {
         cx: &mut Context,
         now: Time,
         theirs: Standing,
-        addr: SocketAddr,
+        node: &NodeRecord,
         nonce: u64,
     ) {
-        let mine = self.standing(cx);
+        let (mine, addr) = (self.standing(cx), node.addr);
         if !cx.any() || theirs.lineage == mine.lineage || addr == cx.config.addr {
             return;
         }
         if !gives_way(&theirs, &mine) {
             return self.meet_component(cx, now, theirs, addr);
         }
-        if self.leaving.is_wanted() || self.waits(cx, now) {
+        let refused = joining::refusal(&cx.config, &self.view, node, |member| {
+            member == cx.me || cx.detector.hears_well(now, member)
+        });
+        if refused.is_some() || self.leaving.is_wanted() || self.waits(cx, now) {
             return;
         }
         self.merging.stays_until = Some(now + cx.config.profile.suspect_after);

@@ -88,6 +88,8 @@ pub(crate) struct Seeking {
     /// How many connections each seed ended since it was heard, or was not there.
     lost: BTreeMap<SocketAddr, u32>,
     refused: Option<(Time, String)>,
+    /// When those whom this node asked refused it last.
+    turned_away: Option<Time>,
     /// Policy `any`: since when nobody is heard of who is in a primary view, and how long that may last.
     alone: Option<(Time, Duration)>,
 }
@@ -111,6 +113,7 @@ impl Seeking {
             missing: None,
             lost: BTreeMap::new(),
             refused: None,
+            turned_away: None,
             alone: None,
         }
     }
@@ -264,13 +267,15 @@ impl Seeking {
         self.tell_clash(cx, now);
     }
 
-    /// Policy `any`: a node that was a member, and hears of no cluster for long, is a component like any other. It waits for a time of
+    /// Policy `any`: a node that was a member, and hears of no cluster for long, or of one that does not take it, is a component like any other. It waits for a time of
     /// its own, so that of several that seek together one founds, and the others find it.
     fn goes_on_alone(&mut self, cx: &mut Context, now: Time) -> bool {
         let Some(past) = cx.past.clone().filter(|_| cx.any() && cx.config.weight > 0) else {
             return false;
         };
-        if self.abstains(cx, now) {
+        let lately = cx.config.profile.suspect_after;
+        let turned_away = self.turned_away.is_some_and(|last| now.since(last) < lately);
+        if self.abstains(cx, now) && !turned_away {
             self.alone = None;
             return false;
         }
@@ -488,6 +493,7 @@ impl Seeking {
                 self.here(cx, now, sender, addr, standing, (coordinator, coordinator_addr));
             }
             Discovery::Refused { to, reason, fatal } if to == cx.me => {
+                self.turned_away = Some(now);
                 self.refused(cx, now, printable(&reason), fatal);
             }
             Discovery::Known { addr, up_ms, nodes } => {

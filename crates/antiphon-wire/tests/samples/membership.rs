@@ -206,7 +206,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         (
             "yield",
             Discovery::Yield {
-                addr: member(1).addr,
+                node: node(),
                 standing: standing(),
                 nonce: 77,
             },

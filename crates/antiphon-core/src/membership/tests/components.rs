@@ -4,6 +4,7 @@ use antiphon_wire::membership::{Ballot, Discovery, MembershipMessage, SlotMessag
 use antiphon_wire::{Cause, Lineage, NodeView, NodeViewId};
 
 use super::super::check;
+use super::super::context::record_of;
 use super::net::{Net, addr, config};
 use crate::inspection::State;
 use crate::{Alone, EngineKind, Event, Policy};
@@ -348,7 +349,7 @@ fn a_cluster_of_another_policy_is_nothing_to_give_way_to() {
             coordinator_addr: from,
         };
         let question = Discovery::Yield {
-            addr: from,
+            node: record_of(&config(9, 3)),
             standing,
             nonce: 7,
         };
@@ -459,4 +460,71 @@ fn leave_a_vote(net: &mut Net) {
     };
     let slot = check::slot_after(&old);
     net.lie(1, 0, MembershipMessage::Slot { slot, message });
+}
+
+/// Its name was taken by another node while it was gone: it is whole where it is.
+#[test]
+fn who_would_be_refused_gives_way_to_nobody() {
+    let mut net = formed(5, 5);
+    net.partition(&[0, 1, 2], &[3, 4]);
+    net.run_ms(10_000);
+    let mut namesake = config(5, 3);
+    namesake.name = "n4".to_owned();
+    namesake.policy = Policy::Any;
+    net.start(5, namesake);
+    net.partition(&[5], &[3, 4]);
+    net.run_ms(3_000);
+    net.assert_one_view(&[0, 1, 2, 5]);
+    let alone = net.host(4).me;
+    net.heal();
+    net.run_ms(20_000);
+    net.assert_one_view(&[0, 1, 2, 3, 5]);
+    assert_eq!(net.names(4), ["n4"]);
+    assert!(net.is_primary(4) && net.host(4).me == alone);
+}
+
+/// Who is told to come, and is then refused, is a component again after a while.
+#[test]
+fn who_gave_way_and_is_refused_goes_on_alone() {
+    let mut net = formed(3, 3);
+    net.partition(&[0, 1], &[2]);
+    net.run_ms(10_000);
+    let before = net.host(2).me;
+    net.heal();
+    net.run_while_ms(10_000, |net| net.host(2).me == before);
+    for _ in 0..200 {
+        if net.is_primary(2) {
+            break;
+        }
+        // What it asks is lost, and what it hears is this.
+        net.partition(&[2], &[0, 1]);
+        let to = net.host(2).me;
+        let reason = "the cluster is full".to_owned();
+        let refused = Discovery::Refused {
+            to,
+            reason,
+            fatal: false,
+        };
+        let view = net.view(0).unwrap();
+        let standing = Standing {
+            lineage: view.lineage,
+            view: view.primary_id(),
+            number: view.number,
+            weight: 2,
+            primary: true,
+            engine: engine().code(),
+            policy: Policy::Any.code(),
+        };
+        let sender = net.host(0).me;
+        let here = Discovery::Here {
+            addr: addr(0),
+            standing,
+            coordinator: sender,
+            coordinator_addr: addr(0),
+        };
+        net.discover(2, sender, here);
+        net.discover(2, sender, refused);
+        net.run_ms(100);
+    }
+    assert_eq!(net.names(2), ["n2"], "{:?}", net.summary());
 }
