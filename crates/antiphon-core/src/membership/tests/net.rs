@@ -3,6 +3,8 @@
 //! Links are reliable per pair of incarnations, discovery and heartbeats are lost while a pair is cut, lifelines behave
 //! as TCP does: what was written during a cut arrives after the heal, then the FIN.
 
+mod lifelines;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,8 +18,8 @@ use bytes::Bytes;
 use super::super::{Effect, Membership, Phase, check};
 use crate::random::Random;
 use crate::{
-    Config, DialId, EngineKind, Event, Hints, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble,
-    Recovery, RecoveryError, Time,
+    Config, DialId, EngineKind, Event, Hints, LifelineEnd, LifelineEvent, PathTrouble, Recovery,
+    RecoveryError, Time,
 };
 
 const LATENCY: Duration = Duration::from_micros(300);
@@ -714,79 +716,6 @@ impl Net {
             Effect::Event(event) => host.events.push(event),
             Effect::Stopped => host.stopped = true,
         }
-    }
-
-    fn lifeline(&mut self, node: usize, me: Incarnation, process: u64, command: LifelineCommand) {
-        let find = |net: &Net, dial: DialId| {
-            net.connections
-                .iter()
-                .find(|(_, connection)| {
-                    connection.writer_process == process
-                        && connection.dial == dial
-                        && !matches!(connection.written.back(), Some(Written::End(_)))
-                })
-                .map(|(id, _)| *id)
-        };
-        match command {
-            LifelineCommand::Open { dial, addr, .. } => {
-                let watcher = index(addr);
-                let target = self.hosts.get(watcher).and_then(Option::as_ref);
-                let reachable = !self.cut.contains(&(node, watcher)) && !self.cut.contains(&(watcher, node));
-                match target.filter(|target| reachable && !target.stopped) {
-                    Some(target) => {
-                        self.next += 1;
-                        let connection = self.next;
-                        let port = 20_000 + u16::try_from(connection % 30_000).unwrap();
-                        let entry = Connection {
-                            written: VecDeque::new(),
-                            writer: node,
-                            writer_process: process,
-                            watcher,
-                            watcher_process: target.process,
-                            dial,
-                            local: SocketAddr::from(([127, 0, 0, 1], port)),
-                        };
-                        self.connections.insert(connection, entry);
-                        let opened = Parcel::Opened { dial, connection };
-                        self.post(LATENCY, node, me, node, Some(process), opened);
-                    }
-                    None => self.post(
-                        LATENCY * 3,
-                        node,
-                        me,
-                        node,
-                        Some(process),
-                        Parcel::Failed { dial },
-                    ),
-                }
-            }
-            LifelineCommand::Write { dial, record } => {
-                if let Some(connection) = find(self, dial) {
-                    self.write(connection, me, Written::Record(record));
-                }
-            }
-            LifelineCommand::Reset { dial } => {
-                if let Some(connection) = find(self, dial) {
-                    self.write(connection, me, Written::End(LifelineEnd::Broken));
-                }
-            }
-        }
-    }
-
-    fn write(&mut self, connection: u64, writer: Incarnation, written: Written) {
-        let Some(open) = self.connections.get_mut(&connection) else {
-            return;
-        };
-        open.written.push_back(written);
-        let (from, to, process) = (open.writer, open.watcher, open.watcher_process);
-        self.post(
-            LATENCY,
-            from,
-            writer,
-            to,
-            Some(process),
-            Parcel::Stream { connection },
-        );
     }
 }
 
