@@ -6,9 +6,10 @@
 //! doubts, and the others wait for it. Nobody can be removed without a quorum, so it would stay so for ever.
 //!
 //! ```text
-//!   looks: in no primary view, or asked     any member of the same view
+//!   looks: in no primary view; or asked     any member of the same view
 //!          by one that is in none, and no
-//!          next view for suspect_after
+//!          next view for suspect_after; or
+//!          leads in vain for unreachable_after
 //!   Seek ──► some members, by turns ──────► has heard it: speaks to it as to a neighbour
 //!   has heard it both ways           ◄───── Seek, a reply
 //!   everybody was asked and had the time to answer: whoever answered is reachable, and nobody else
@@ -28,7 +29,8 @@
 //!
 //! - Only who is heard changes, who is told, and whom a leader asks to remove. What counts as a quorum, who votes for what, and who is in the cut
 //!   do not.
-//! - A member of a primary view goes by the rings as long as nobody in none asks it, and a view in which all are well has no such member.
+//! - A member of a primary view goes by the rings as long as nobody in none asks it, nor would gather without a quorum, and it wishes for nothing in
+//!   vain as its leader. A view in which all are well has no such member.
 //! - Who is counted has answered a question of this node in a view of these members: both directions work. It lapses without an answer for as long
 //!   as asking everybody takes, and then what makes a silent member suspected. Subjects of this node count while it hears them.
 //! - Only a view of the same members goes on with what was found in the one before: whoever leads may decide one as soon as the rings give a quorum,
@@ -98,6 +100,12 @@ impl Beyond {
         }
     }
 
+    /// Somebody else finds no quorum.
+    fn call(&mut self, now: Time, lapses_after: Duration) {
+        let called = self.called.filter(|(_, last)| now.since(*last) < lapses_after);
+        self.called = Some((called.map_or(now, |(first, _)| first), now));
+    }
+
     /// Whether a member answers, if that is what counts.
     pub(crate) fn answers(&self, member: Incarnation) -> Option<bool> {
         self.complete.then(|| self.counted.contains(&member))
@@ -132,7 +140,19 @@ impl Seat {
             |(first, last)| now.since(first) >= patience && now.since(last) < self.lapses_after(cx);
         // Where each component goes on there are no views without a primary that would show it.
         let bereft = cx.any() && !self.quorum;
-        !self.is_primary() || bereft || called.is_some_and(is_called)
+        // Whose votes never come may be one that only the dead observe.
+        let in_vain = self.wide.is_some()
+            && self
+                .engine
+                .wished_since()
+                .is_some_and(|since| now.since(since) >= cx.config.profile.unreachable_after);
+        !self.is_primary() || bereft || in_vain || called.is_some_and(is_called)
+    }
+
+    /// A member would settle for less than a quorum, and this node would not: one of the two is wrong.
+    pub(super) fn called_by_gathering(&mut self, cx: &Context, now: Time) {
+        let lapses_after = self.lapses_after(cx);
+        self.beyond.call(now, lapses_after);
     }
 
     /// Which members to ask now. All are asked by turns, those after this node first.
@@ -177,6 +197,9 @@ impl Seat {
             return;
         }
         let lapses_after = self.lapses_after(cx);
+        if !standing.primary {
+            self.beyond.call(now, lapses_after);
+        }
         let contact = self.beyond.contacts.entry(sender).or_insert(Contact {
             heard: now,
             answered: None,
@@ -184,13 +207,6 @@ impl Seat {
         });
         contact.heard = now;
         let pause = cx.config.profile.heartbeat / 2;
-        if !standing.primary {
-            let called = self
-                .beyond
-                .called
-                .filter(|(_, last)| now.since(*last) < lapses_after);
-            self.beyond.called = Some((called.map_or(now, |(first, _)| first), now));
-        }
         if reply {
             contact.answered = Some(now);
         } else if contact.told.is_none_or(|told| now.since(told) >= pause) {

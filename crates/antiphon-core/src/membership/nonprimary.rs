@@ -309,6 +309,9 @@ impl Seat {
             proposer,
             view,
         };
+        if !content && base == mine {
+            self.called_by_gathering(cx, now);
+        }
         let agrees = base == mine && ours && content && self.nonprimary.agree(agreed);
         self.answer_gathering(cx, sender, (base, attempt), agrees);
     }

@@ -176,6 +176,9 @@ impl Seat {
         // Who could help to a quorum does not settle for less.
         let reachable = self.reachable(cx);
         let content = !self.has_quorum(cx, now, &reachable);
+        if !content && lineage == self.view.lineage && base == mine {
+            self.called_by_gathering(cx, now);
+        }
         let fits = lineage == self.view.lineage
             && base == mine
             && view.contains(cx.me)
