@@ -28,6 +28,9 @@
 //!   the decision, if anyone holds it, is completed with the rest; the view that follows is without it.
 //! - **The only holder of a message of the cut**: nobody else can hold the cut, so nobody delivers it; the next leader decides from what is left.
 //! - **A participant that is cut off**: it is in no later view of this incarnation, and starts over: for G25 it has crashed.
+//! - **A part that goes on apart** (policy `any`, another epoch): it cannot know what the participants elsewhere do, who may never hold the cut. So it does not
+//!   complete it, and its own notice names its own members. If somebody elsewhere did deliver it, all participants held it, these as
+//!   well: it is in every cut that they make, at the same places.
 
 use std::collections::BTreeSet;
 
@@ -68,18 +71,22 @@ impl Holding {
 }
 
 impl Membership {
-    /// The latest decision of which a participant has said that it holds the cut, and who.
+    /// The latest decision, made since this part of the cluster goes on apart if it does, of which a participant has said that it holds the
+    /// cut, and who.
     pub(super) fn cut_held_by<'a>(
         &self,
+        ctx: &Context<'_>,
         reports: impl Iterator<Item = (&'a Incarnation, &'a Standing)>,
     ) -> Option<(&'a Decision, Incarnation)> {
-        let mine = self.stream.id;
+        let (mine, epoch) = (self.stream.id, ctx.node.id.epoch);
         let held = reports.filter_map(|(who, standing)| match standing {
             Standing::At {
                 held_cut: Some(decision),
                 view,
                 ..
-            } if *view == mine && decision.from == mine => Some((&**decision, *who)),
+            } if *view == mine && decision.from == mine && decision.id.node.epoch == epoch => {
+                Some((&**decision, *who))
+            }
             _ => None,
         });
         held.max_by_key(|(decision, _)| decision.id)

@@ -101,7 +101,7 @@ impl Membership {
             return Verdict::Complete(behind, joining);
         }
         // G25: it may have been delivered, by one that is gone.
-        if let Some((decision, holder)) = self.cut_held_by(reports.iter()) {
+        if let Some((decision, holder)) = self.cut_held_by(ctx, reports.iter()) {
             return Verdict::Adopt(Box::new(decision.clone()), holder, false);
         }
         let (decision, survivors) = self.decide(ctx, target, reports);

@@ -259,6 +259,33 @@ fn what_one_delivered_by_a_safe_cut_all_deliver_although_leader_and_sender_are_d
     world.check().unwrap();
 }
 
+/// Under the policy `any` both go on. The notice of a cut that a member apart has not held names it, and that one goes on without.
+#[test]
+fn a_part_that_goes_on_apart_delivers_no_cut_as_safe_that_was_made_with_others() {
+    let mut world = unordered_and_about_to_flush();
+    world.drop_data = Some(Box::new(|_, to, record| {
+        to == 4 && matches!(record, GroupData::Repair { .. })
+    }));
+    world.primary(&[1, 2, 3, 4]);
+    world.run(300);
+    world.primary(&[4]);
+    world.epoch += 1;
+    world.primary(&[1, 2, 3]);
+    world.run(500);
+    assert_eq!(world.texts(4), Vec::<String>::new());
+    let apart = world.inc(4);
+    for id in 1..=3 {
+        assert_eq!(world.texts(id), ["safe"], "at {id}");
+        assert_eq!(world.members(id), world.incarnations(&[1, 2, 3]));
+        for event in world.events(id) {
+            if let GroupEvent::Transitional { members, .. } = &event {
+                assert!(!members.contains(&apart), "at {id}: {event:?}");
+            }
+        }
+    }
+    world.check().unwrap();
+}
+
 #[test]
 fn a_member_that_never_holds_a_safe_cut_is_removed_and_the_others_go_on() {
     let mut world = unordered_and_about_to_flush();

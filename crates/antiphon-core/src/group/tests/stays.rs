@@ -1,4 +1,4 @@
-//! What one member saw, cut into its times in each view, and what must hold of that alone.
+//! What one member saw, cut into its times in each view, what must hold of that alone, and of all together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use antiphon_wire::{Block, GroupViewId, Incarnation};
 use bytes::Bytes;
 
-use super::world::Id;
-use crate::{GroupEvent, GroupView, Message, Order};
+use super::world::{Id, World};
+use crate::{GroupEvent, GroupView, MAX_PAYLOAD_BYTES, Message, Order};
 
 /// One member's time in one view.
 pub(super) struct Stay {
@@ -148,5 +148,69 @@ fn numbers(payload: Bytes, largest: usize) -> u64 {
         1
     } else {
         Block::large(payload).places()
+    }
+}
+
+impl World {
+    /// Checks every guarantee that traces can show; the message names the broken one.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let largest = MAX_PAYLOAD_BYTES.min(self.options.window_bytes as usize);
+        let mut stays: Vec<Stay> = Vec::new();
+        for (id, peer) in &self.peers {
+            stays.extend(stays_of(*id, &peer.trace, largest)?);
+        }
+        let mut lists: BTreeMap<GroupViewId, &GroupView> = BTreeMap::new();
+        for stay in &stays {
+            let other = lists.entry(stay.view.id).or_insert(&stay.view);
+            if other.members != stay.view.members {
+                return Err(format!("G4: view {:?} has two member lists", stay.view.id));
+            }
+        }
+        for (a, b) in stays.iter().flat_map(|a| stays.iter().map(move |b| (a, b))) {
+            if a.view.id == b.view.id && a.who != b.who {
+                let same_origin = a.previous.is_some() && a.previous == b.previous;
+                if same_origin != a.view.transitional.contains(&b.who) {
+                    return Err(format!(
+                        "G15: {:?} in the transitional set of {:?}: {:?}",
+                        b.who, a.who, a.view
+                    ));
+                }
+            }
+            let together = a.next.is_some() && a.next == b.next && a.view.id == b.view.id;
+            if together {
+                let (mut x, mut y) = (a.keys(), b.keys());
+                if self.options.order != Order::Total {
+                    x.sort();
+                    y.sort();
+                }
+                if x != y {
+                    return Err(format!(
+                        "G14/G21: {:?} and {:?} delivered differently in {:?}: {x:?} {y:?}",
+                        a.who, b.who, a.view.id
+                    ));
+                }
+            }
+        }
+        // G33: a message that could be delivered is.
+        for (id, peer) in &self.peers {
+            let withheld = peer.handle.and_then(|handle| peer.groups.withheld(handle));
+            if let Some(message) = withheld.filter(|_| peer.alive && !peer.asleep) {
+                return Err(format!("G33: {id} holds {message:?} and does not deliver it"));
+            }
+        }
+        // G8, G12: what is delivered was sent, by that sender, with those bytes.
+        for stay in &stays {
+            for message in &stay.messages {
+                let sent = self.peers.values().flat_map(|peer| &peer.sent);
+                let payload = &message.payload;
+                if !sent
+                    .clone()
+                    .any(|(who, _, sent)| *who == message.sender && sent == payload)
+                {
+                    return Err(format!("G8: {message:?} was never sent"));
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -5,17 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{
-    Evidence, GroupViewId, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId,
-};
+use antiphon_wire::{Evidence, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId};
 use bytes::Bytes;
 
-use super::stays::{Stay, stays_of};
 use crate::group::{Effect, Groups};
 use crate::random::Random;
 use crate::{
-    GroupEvent, GroupHandle, GroupOptions, GroupView, MAX_PAYLOAD_BYTES, Message, Messages, Order, Profile,
-    SendError, Ticket, Time, TotalEngine,
+    GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Messages, Order, Profile, SendError, Ticket,
+    Time, TotalEngine,
 };
 
 /// A node of the world, by a small number.
@@ -125,6 +122,8 @@ pub(crate) struct World {
     flights: u64,
     views: BTreeMap<(Time, u64), (Id, Arc<NodeView>)>,
     pub(crate) counter: u32,
+    /// Rises where a part of the cluster goes on apart.
+    pub(crate) epoch: u32,
     /// Percent.
     pub(crate) loss: u64,
     pub(crate) duplicates: u64,
@@ -161,6 +160,7 @@ impl World {
             flights: 0,
             views: BTreeMap::new(),
             counter: 0,
+            epoch: 1,
             loss: 0,
             duplicates: 0,
             jitter_ms: 0,
@@ -236,7 +236,7 @@ impl World {
 
     fn node_view(&self, ids: &[Id], primary: bool) -> Arc<NodeView> {
         let id = ViewId {
-            epoch: 1,
+            epoch: self.epoch,
             counter: self.counter,
         };
         let members = ids.iter().map(|node| Member {
@@ -257,7 +257,7 @@ impl World {
             }
         };
         Arc::new(NodeView {
-            lineage: Lineage(1),
+            lineage: Lineage(self.epoch.into()),
             id,
             number: 100 + self.counter,
             members: members.collect(),
@@ -733,67 +733,5 @@ impl World {
             .iter()
             .map(|(_, event)| event.clone())
             .collect()
-    }
-
-    /// Checks every guarantee that traces can show; the message names the broken one.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let largest = MAX_PAYLOAD_BYTES.min(self.options.window_bytes as usize);
-        let mut stays: Vec<Stay> = Vec::new();
-        for (id, peer) in &self.peers {
-            stays.extend(stays_of(*id, &peer.trace, largest)?);
-        }
-        let mut lists: BTreeMap<GroupViewId, &GroupView> = BTreeMap::new();
-        for stay in &stays {
-            let other = lists.entry(stay.view.id).or_insert(&stay.view);
-            if other.members != stay.view.members {
-                return Err(format!("G4: view {:?} has two member lists", stay.view.id));
-            }
-        }
-        for (a, b) in stays.iter().flat_map(|a| stays.iter().map(move |b| (a, b))) {
-            if a.view.id == b.view.id && a.who != b.who {
-                let same_origin = a.previous.is_some() && a.previous == b.previous;
-                if same_origin != a.view.transitional.contains(&b.who) {
-                    return Err(format!(
-                        "G15: {:?} in the transitional set of {:?}: {:?}",
-                        b.who, a.who, a.view
-                    ));
-                }
-            }
-            let together = a.next.is_some() && a.next == b.next && a.view.id == b.view.id;
-            if together {
-                let (mut x, mut y) = (a.keys(), b.keys());
-                if self.options.order != Order::Total {
-                    x.sort();
-                    y.sort();
-                }
-                if x != y {
-                    return Err(format!(
-                        "G14/G21: {:?} and {:?} delivered differently in {:?}: {x:?} {y:?}",
-                        a.who, b.who, a.view.id
-                    ));
-                }
-            }
-        }
-        // G33: a message that could be delivered is.
-        for (id, peer) in &self.peers {
-            let withheld = peer.handle.and_then(|handle| peer.groups.withheld(handle));
-            if let Some(message) = withheld.filter(|_| peer.alive && !peer.asleep) {
-                return Err(format!("G33: {id} holds {message:?} and does not deliver it"));
-            }
-        }
-        // G8, G12: what is delivered was sent, by that sender, with those bytes.
-        for stay in &stays {
-            for message in &stay.messages {
-                let sent = self.peers.values().flat_map(|peer| &peer.sent);
-                let payload = &message.payload;
-                if !sent
-                    .clone()
-                    .any(|(who, _, sent)| *who == message.sender && sent == payload)
-                {
-                    return Err(format!("G8: {message:?} was never sent"));
-                }
-            }
-        }
-        Ok(())
     }
 }
