@@ -53,9 +53,9 @@ use std::net::SocketAddr;
 
 use antiphon_wire::codec::{decode_all, encode_to_vec};
 use antiphon_wire::frame::{ClusterKey, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
-use antiphon_wire::membership::{Certificate, LifelineRecord, MAX_TOLD, VoteState, VotedIn};
+use antiphon_wire::membership::{Certificate, LifelineRecord, MAX_TOLD, VoteState, Voted, VotedIn};
 use antiphon_wire::record::Record;
-use antiphon_wire::{Incarnation, MAX_ADDRESSES, NodeView};
+use antiphon_wire::{Incarnation, MAX_ADDRESSES, Member, NodeView};
 use bytes::Bytes;
 
 use crate::membership::vote_is_sound;
@@ -75,39 +75,45 @@ pub(crate) fn testament(
         },
         false => vote,
     };
-    let addresses = |rank: &usize| {
-        let member = &view.members[*rank];
-        [member.addr].into_iter().chain(member.further.iter().copied())
+    let addresses = |member: &Member| {
+        [member.addr]
+            .into_iter()
+            .chain(member.further.iter().copied())
+            .collect()
     };
-    let tell = whom_to_tell(view, me, watchers);
+    let tell = whom_to_tell(view, me, watchers, &vote);
     LifelineRecord::Testament {
+        tell: tell.into_iter().map(addresses).collect(),
         vote,
-        tell: tell.iter().map(|rank| addresses(rank).collect()).collect(),
     }
 }
 
-/// The ranks of those whom the witness tells: who watches this node, and of the others some from all over the view, in case that
-/// all who watch it have died with it.
-fn whom_to_tell(
-    view: &NodeView,
+/// Whom the witness tells: who watches this node; the newcomers of the view that it accepted last, who may go on without it before it
+/// has installed that; and of the others some from all over the view, in case that all who watch it have died with it.
+fn whom_to_tell<'a>(
+    view: &'a NodeView,
     me: Incarnation,
     watchers: &BTreeMap<Incarnation, SocketAddr>,
-) -> BTreeSet<usize> {
-    let others = || {
-        view.members
-            .iter()
-            .enumerate()
-            .filter(|(_, member)| member.incarnation != me)
+    vote: &'a VoteState,
+) -> Vec<&'a Member> {
+    let others = || view.members.iter().filter(|member| member.incarnation != me);
+    let watch = others().filter(|member| watchers.contains_key(&member.incarnation));
+    let accepted: &[Member] = match vote.accepted.as_ref().map(|accepted| &accepted.value) {
+        Some(Voted::Whole(next)) => &next.members,
+        Some(Voted::Change(change)) => &change.joined,
+        None => &[],
     };
-    let watch = others().filter(|(_, member)| watchers.contains_key(&member.incarnation));
-    let mut ranks: BTreeSet<usize> = watch.map(|(rank, _)| rank).take(MAX_TOLD).collect();
+    let newcomers = accepted
+        .iter()
+        .filter(|member| !view.contains(member.incarnation));
     let apart = view.members.len().div_ceil(MAX_TOLD).max(1);
-    for (rank, _) in others().step_by(apart) {
-        if ranks.len() < MAX_TOLD {
-            ranks.insert(rank);
-        }
-    }
-    ranks
+    let mut told = BTreeSet::new();
+    watch
+        .chain(newcomers)
+        .chain(others().step_by(apart))
+        .filter(|member| told.insert(member.incarnation))
+        .take(MAX_TOLD)
+        .collect()
 }
 
 /// The death of a process that its witness has seen, with the last votes that it left.

@@ -245,8 +245,11 @@ fn behind_proxies(bench: &Bench, more: &str) -> Vec<Node> {
             key.display()
         );
         let node = bench.node(name, addrs[index], &settings);
-        node.view_of(index + 1);
         nodes.push(node);
+        // All of them: who dies before it knows of a newcomer cannot leave its witness where that one is.
+        for node in &nodes {
+            node.view_of(index + 1);
+        }
     }
     nodes
 }

@@ -1,4 +1,4 @@
-use antiphon_wire::membership::{AcceptedValue, Ballot, Voted};
+use antiphon_wire::membership::{AcceptedValue, Ballot, Change, Voted};
 
 use super::*;
 use crate::membership::testing;
@@ -24,8 +24,9 @@ fn fresh(view: &NodeView) -> VoteState {
     }
 }
 
-fn ranks(told: &BTreeSet<usize>) -> Vec<usize> {
-    told.iter().copied().collect()
+fn told(view: &NodeView, watchers: &[u128], vote: &VoteState) -> Vec<u128> {
+    let told = whom_to_tell(view, ME, &watched_by(watchers), vote);
+    told.iter().map(|member| member.incarnation.0).collect()
 }
 
 fn watched_by(of: &[u128]) -> BTreeMap<Incarnation, SocketAddr> {
@@ -176,15 +177,42 @@ fn whom_to_tell_is_bounded_whatever_was_left() {
 #[test]
 fn in_a_large_view_others_than_the_watchers_are_told_too() {
     let view = view(1000);
-    let told = whom_to_tell(&view, ME, &watched_by(&[1, 3, 4, 5]));
-    assert_eq!(ranks(&told)[..4], [0, 2, 3, 4]);
+    let told = told(&view, &[1, 3, 4, 5], &fresh(&view));
+    assert_eq!(told[..4], [1, 3, 4, 5]);
     assert_eq!(told.len(), MAX_TOLD);
-    assert!(!told.contains(&1), "itself");
+    assert!(!told.contains(&ME.0), "itself");
     assert!(
-        told.range(800..).next().is_some(),
+        told.iter().any(|number| *number > 800),
         "from all over the view: {told:?}"
     );
 
-    let small = whom_to_tell(&super::tests::view(5), ME, &watched_by(&[1, 3, 4, 5]));
-    assert_eq!(ranks(&small), [0, 2, 3, 4]);
+    let small = super::tests::view(5);
+    assert_eq!(
+        super::tests::told(&small, &[1, 3, 4, 5], &fresh(&small)),
+        [1, 3, 4, 5]
+    );
+}
+
+#[test]
+fn the_newcomers_of_a_view_that_was_accepted_and_not_installed_are_told_too() {
+    let ballot = Ballot {
+        round: 0,
+        proposer: Incarnation(1),
+    };
+    let (before, after) = (view(2), view(4));
+    let change = Change {
+        number: after.number,
+        wire_level: after.wire_level,
+        departed: Vec::new(),
+        joined: after.members[2..].to_vec(),
+        merged: Vec::new(),
+    };
+    for value in [Voted::Whole(Box::new(after)), Voted::Change(Box::new(change))] {
+        let vote = VoteState {
+            promised: Some(ballot),
+            accepted: Some(AcceptedValue { ballot, value }),
+            ..fresh(&before)
+        };
+        assert_eq!(told(&before, &[1], &vote), [1, 3, 4]);
+    }
 }
