@@ -185,10 +185,6 @@ impl Coordinator {
         self.slot.could_decide(reachable)
     }
 
-    pub(crate) fn wished_since(&self) -> Option<Time> {
-        self.wish.as_ref().map(|(since, _)| *since)
-    }
-
     /// Whether this node has accepted a value: who leads here must propose that, or another one accepted elsewhere.
     pub(crate) fn is_bound(&self) -> bool {
         self.slot.vote().accepted.is_some()

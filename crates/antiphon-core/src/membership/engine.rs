@@ -122,14 +122,6 @@ impl Engine {
         }
     }
 
-    /// Since when this node, as the leader, has wished for another view all the time.
-    pub(crate) fn wished_since(&self) -> Option<Time> {
-        match self {
-            Engine::Coordinator(coordinator) => coordinator.wished_since(),
-            Engine::Cut(cut) => cut.wished_since(),
-        }
-    }
-
     /// Whether this node has accepted a view.
     pub(crate) fn is_bound(&self) -> bool {
         match self {

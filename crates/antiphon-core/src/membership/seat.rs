@@ -82,7 +82,7 @@ pub(crate) struct Seat {
     weighed: Time,
     weigh: Option<Time>,
     /// Of whom there was word then, by rank; `None` if nobody doubted anybody.
-    heard_of: Option<Vec<bool>>,
+    pub(super) heard_of: Option<Vec<bool>>,
 }
 
 impl Seat {

@@ -214,10 +214,6 @@ impl Cut {
         self.classic.could_decide(reachable)
     }
 
-    pub(crate) fn wished_since(&self) -> Option<Time> {
-        self.classic.wished_since()
-    }
-
     pub(crate) fn is_bound(&self) -> bool {
         self.classic.is_bound()
     }

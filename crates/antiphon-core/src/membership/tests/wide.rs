@@ -13,7 +13,12 @@ use crate::{Config, EngineKind, Event};
 
 /// Nodes that have three observers each.
 fn formed(count: usize) -> Net {
-    let mut net = Net::new(23, EngineKind::Cut);
+    formed_by(23, count)
+}
+
+/// The same with other rings.
+fn formed_by(seed: u64, count: usize) -> Net {
+    let mut net = Net::new(seed, EngineKind::Cut);
     net.rings = 3;
     (0..count).for_each(|node| net.start(node, config(node, count)));
     net.run_ms(2500);
@@ -231,6 +236,40 @@ fn who_has_no_neighbour_left_is_found_by_the_others_that_need_it() {
         net.assert_one_view(&all_but(13, &gone));
     }
     assert!(islands > 0);
+}
+
+/// The most senior observes nobody on the other side, and whoever is there has most of its observers there.
+#[test]
+fn a_half_whose_leader_misses_nobody_goes_on_without_the_other_half() {
+    let mut halves = 0;
+    for seed in 90..190 {
+        let mut net = formed_by(seed, 6);
+        let mut here = net.subjects(0);
+        here.extend([0]);
+        here.sort_unstable();
+        here.dedup();
+        if here.len() > 3 {
+            continue;
+        }
+        let there = all_but(6, &here);
+        let observes = |of: usize| here.iter().filter(|by| net.subjects(**by).contains(&of)).count();
+        // Who hears nobody of its subjects is taken for the one at fault, and a vote for that needs more than this half.
+        let is_deaf = |by: usize| net.subjects(by).iter().all(|of| there.contains(of));
+        if there.iter().any(|of| observes(*of) > 1) || here.iter().any(|by| is_deaf(*by)) {
+            continue;
+        }
+        halves += 1;
+        net.partition(&here, &there);
+        net.run_ms(15_000);
+        net.assert_one_view(&here);
+        for node in &there {
+            assert!(!net.is_primary(*node), "{here:?}: {:?}", net.summary());
+        }
+        net.heal();
+        net.run_ms(8000);
+        net.assert_one_view(&all(6));
+    }
+    assert!(halves > 0);
 }
 
 /// All others, a few at a time.
