@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::group::slow::SLOW_AFTER;
-use crate::membership::{addresses_are_sound, metadata_is_sound};
+use crate::membership::{addresses_are_sound, founds_at_once, metadata_is_sound};
 use antiphon_wire::MAX_NAME_BYTES;
 pub use antiphon_wire::frame::ClusterKey;
 
@@ -36,7 +36,7 @@ pub struct Config {
     pub found: bool,
     /// Free for the application; every view carries it.
     pub metadata: BTreeMap<String, String>,
-    /// Votes in quorums. Default 1.
+    /// Votes in quorums. Default 1. A cluster is not founded before a node is there that has any.
     pub weight: u16,
     /// The partition policy. All nodes of a cluster have the same; one with another is refused.
     pub policy: Policy,
@@ -119,6 +119,11 @@ impl Config {
         if self.witness && self.key.is_none() {
             return conflict(
                 "a witness needs a cluster key: without one, whoever reaches a node could declare others dead",
+            );
+        }
+        if self.weight == 0 && founds_at_once(self).is_some() {
+            return conflict(
+                "this node founds a cluster alone, and has no vote (weight 0), so nobody could ever join it: give it a weight above 0, or seeds to ask",
             );
         }
         if self.expect == Some(0) {

@@ -249,6 +249,10 @@ bugs! {
     CutOffBelieves,
     /// A member of a wide view that lost the primary meets nobody but those on the rings (G5).
     NothingBeyondTheRings,
+    /// Nodes that have no vote found a cluster (R3).
+    FoundWithoutVotes,
+    /// Who has no view asks for a cluster two hundred times as often as it should.
+    SeekWithoutPause,
     /// In a wide view a member does not say again that it has lost a path when it has said that much is lost on it (G5).
     CutOffSaidLossy,
     /// A member that was removed tells the next leader that it is gone, and not why (G7).

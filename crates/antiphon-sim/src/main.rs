@@ -9,11 +9,14 @@ use antiphon_sim::check::ALWAYS_EVALUATED;
 use antiphon_sim::explore::study;
 use antiphon_sim::plan::{NAMES, named};
 use antiphon_sim::run::run;
-use antiphon_sim::scale::{Fault, Scale, measure};
 use antiphon_sim::shrink::{show, shrink};
 use antiphon_sim::timeline::timeline;
 use clap::{Args, Parser, Subcommand};
 use serde_json::json;
+
+mod commands {
+    pub(crate) mod scale;
+}
 
 #[derive(Parser)]
 #[command(about = "Simulates Antiphon clusters under faults and checks their guarantees")]
@@ -36,41 +39,9 @@ enum Command {
     /// Visits every state of worlds that are small enough.
     Explore(ExploreArguments),
     /// Measures a large cluster: forming, at rest, and losing a few nodes.
-    Scale(ScaleArguments),
+    Scale(commands::scale::Arguments),
     /// Lists the plans.
     Plans,
-}
-
-#[derive(Args)]
-struct ScaleArguments {
-    /// How many nodes.
-    #[arg(long, default_value_t = 1000)]
-    nodes: u16,
-    /// How many of them are seeds, at most 64.
-    #[arg(long, default_value_t = 40)]
-    seeds: u8,
-    /// How many fail, all at one instant.
-    #[arg(long, default_value_t = 10)]
-    faulty: u16,
-    /// How: `killed`, `power-lost`, `flip-flop` (they get nothing for 20 s, and everything for 20 s, twice), `lossy-out` or `lossy-in`
-    /// (they lose four fifths of what they send, or are sent).
-    #[arg(long, default_value = "killed")]
-    fault: String,
-    /// How long a silent member is waited for, in milliseconds.
-    #[arg(long, default_value_t = 10_000)]
-    detect_ms: u64,
-    /// How long traffic at rest is measured, in virtual seconds.
-    #[arg(long, default_value_t = 30)]
-    rest_s: u64,
-    /// The membership engine: `cut` or `coordinator`.
-    #[arg(long, default_value = "cut")]
-    membership: String,
-    /// What chance decides.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Only the JSON object on stdout.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args)]
@@ -168,7 +139,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "planted")]
         Command::Planted(arguments) => planted(&arguments),
         Command::Explore(arguments) => explore(&arguments),
-        Command::Scale(arguments) => scale(&arguments),
+        Command::Scale(arguments) => commands::scale::run(&arguments),
         Command::Plans => {
             NAMES.iter().for_each(|name| println!("{name}"));
             ExitCode::SUCCESS
@@ -423,82 +394,6 @@ fn planted(arguments: &PlantedArguments) -> ExitCode {
     // Some mistakes need luck within the time; so many must be caught in any case.
     const AT_LEAST: usize = 23;
     if by.len() >= AT_LEAST.min(catches.len()) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
-}
-
-fn scale(arguments: &ScaleArguments) -> ExitCode {
-    let engine = antiphon_core::EngineKind::ALL
-        .into_iter()
-        .find(|engine| engine.name() == arguments.membership);
-    let Some(engine) = engine else {
-        eprintln!("there is no membership engine {:?}", arguments.membership);
-        return ExitCode::from(2);
-    };
-    let fault = Fault::ALL
-        .into_iter()
-        .find(|fault| fault.name() == arguments.fault);
-    let Some(fault) = fault else {
-        let names = Fault::ALL.map(Fault::name).join(", ");
-        eprintln!("there is no fault {:?}, but {names}", arguments.fault);
-        return ExitCode::from(2);
-    };
-    let scale = Scale {
-        nodes: usize::from(arguments.nodes),
-        seeds: usize::from(arguments.seeds.min(64)),
-        faulty: usize::from(arguments.faulty),
-        fault,
-        detect: Duration::from_millis(arguments.detect_ms),
-        rest: Duration::from_secs(arguments.rest_s),
-        engine,
-        seed: arguments.seed,
-    };
-    let figures = measure(&scale, |at_s, largest, agreed| {
-        eprintln!("{at_s:.1} s: the largest view has {largest}, {agreed} nodes have all");
-    });
-    let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
-    if !arguments.json {
-        println!(
-            "{} nodes formed in {:?} s of virtual time, sizes {:?}; at rest {:.0} B/s sent per node to {:.1} others; {} failed ({}): \
-             gone after {:?} s in {} views, {} others lost",
-            scale.nodes,
-            figures.formed_s.map(rounded),
-            figures.sizes,
-            figures.sent.0,
-            figures.peers.0,
-            scale.faulty,
-            fault.name(),
-            figures.removed_s.map(rounded),
-            figures.removal_views,
-            figures.healthy_lost
-        );
-    }
-    println!(
-        "{}",
-        json!({
-            "nodes": scale.nodes,
-            "seeds": scale.seeds,
-            "membership": engine.name(),
-            "detect_s": rounded(scale.detect.as_secs_f64()),
-            "formed_s": figures.formed_s.map(rounded),
-            "distinct_sizes": figures.sizes.len(),
-            "sizes": figures.sizes,
-            "views": figures.views,
-            "rest_sent_bytes_per_s": { "mean": rounded(figures.sent.0), "max": rounded(figures.sent.1) },
-            "rest_received_bytes_per_s": { "mean": rounded(figures.received.0), "max": rounded(figures.received.1) },
-            "rest_peers": { "mean": rounded(figures.peers.0), "max": figures.peers.1 },
-            "faulty": scale.faulty,
-            "fault": fault.name(),
-            "removed_s": figures.removed_s.map(rounded),
-            "removal_views": figures.removal_views,
-            "healthy_lost": figures.healthy_lost,
-            "wall_s": rounded(figures.wall.as_secs_f64()),
-        })
-    );
-    let removed = scale.faulty == 0 || figures.removed_s.is_some();
-    if figures.formed_s.is_some() && removed && figures.healthy_lost == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -8,7 +8,7 @@
 //! quorum of it, or enough seeds are fresh to found anew. The dead are started again where that is needed; a cluster
 //! that lost a majority for ever rightly stands still, and so does one that is blocked by its own rules (`blocked.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use antiphon_core::wire::Incarnation;
 
 use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::blocked::is_blocked;
-use crate::check::{Report, check};
+use crate::check::{Report, check, decides};
 use crate::plan::{Action, Liveness, Plan};
 use crate::random::Random;
 use crate::trace::{Settled, Slot, Trace};
@@ -169,7 +169,7 @@ fn is_lost(world: &World) -> bool {
     })
 }
 
-/// Whether the live members of the latest primary view are a majority of it, or half with the elder.
+/// Whether the live members of the latest primary view have the majority of its votes, or half with the elder of those that have any.
 fn can_decide(world: &World) -> bool {
     let Some(view) = world.latest_primary() else {
         return can_found(world);
@@ -180,12 +180,12 @@ fn can_decide(world: &World) -> bool {
             .into_iter()
             .any(|slot| world.incarnation(slot) == Some(incarnation) && !world.is_leaving(slot))
     };
-    let living = view
-        .members
-        .iter()
-        .filter(|member| alive(member.incarnation))
-        .count();
-    2 * living > view.members.len() || (2 * living == view.members.len() && alive(view.elder().incarnation))
+    let living = view.members.iter().map(|member| member.incarnation);
+    decides(
+        &view,
+        &living.filter(|member| alive(*member)).collect(),
+        &BTreeSet::new(),
+    )
 }
 
 /// Whether a majority of the seeds, or the number expected, knows of no cluster: they may found one, and the others join it. Who was
@@ -196,7 +196,8 @@ fn can_found(world: &World) -> bool {
         return fresh.count() >= usize::from(hinted.expect);
     }
     let seeds = world.plan().seeds;
-    2 * (0..seeds).filter(|slot| world.is_fresh(*slot)).count() > seeds
+    let fresh: Vec<Slot> = (0..seeds).filter(|slot| world.is_fresh(*slot)).collect();
+    2 * fresh.len() > seeds && fresh.iter().any(|slot| world.plan().weight_of(*slot) > 0)
 }
 
 /// What came of the demand for progress.

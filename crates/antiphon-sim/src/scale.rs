@@ -1,7 +1,8 @@
 //! A large cluster in virtual time: how it forms, what it costs at rest, and how it loses a few.
 //!
 //! ```text
-//!   all nodes start within a second ──► formed ──► at rest, measured ──► some fail at one instant ──► gone everywhere
+//!   all nodes start within a second ──► formed ──► at rest, measured ──► some join, one after the other ──► some fail at one instant
+//!                                                                                                             ──► gone everywhere
 //! ```
 //! The guarantees are for `run`; this measures. The network is a quiet one (0.1 to 0.3 ms, no loss), and there are
 //! no groups. Bytes are those of frames: what TCP and IP add is not in them.
@@ -17,6 +18,9 @@ use crate::plan::{Action, Liveness, Load, Network, Plan, Step, Transport, Who};
 use crate::random::Random;
 use crate::trace::{Seen, Slot};
 use crate::world::{Traffic, World};
+
+/// Until a node that joins a cluster at rest is in it at all others, in virtual time.
+const JOINS_WITHIN: Micros = 60 * SECONDS;
 
 /// What becomes of those that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +71,9 @@ pub struct Scale {
     pub nodes: usize,
     /// How many of them everyone is told as seeds.
     pub seeds: usize,
-    /// How many fail once the cluster has formed and rested.
+    /// How many join once the cluster has formed and rested, each a second after the one before is there.
+    pub joins: usize,
+    /// How many fail then.
     pub faulty: usize,
     /// How.
     pub fault: Fault,
@@ -96,7 +102,9 @@ pub struct Figures {
     pub received: (f64, f64),
     /// At rest: to how many others a node sends, mean and most.
     pub peers: (f64, usize),
-    /// From then until all others, and nobody else, were in one view at each of them, if that came.
+    /// From the start of each node that joined later until it reported all, and until all reported it, if that came.
+    pub joined_s: Vec<Option<(f64, f64)>>,
+    /// From the faults until all others, and nobody else, were in one view at each of them, if that came.
     pub removed_s: Option<f64>,
     /// Views that this took.
     pub removal_views: usize,
@@ -119,6 +127,7 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
         sent: (0.0, 0.0),
         received: (0.0, 0.0),
         peers: (0.0, 0),
+        joined_s: Vec::new(),
         removed_s: None,
         removal_views: 0,
         healthy_lost: 0,
@@ -139,7 +148,12 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
             &live,
             &mut tell,
         );
-        figures.at_rest(&world.take_traffic(), seconds(world.now() - from));
+        let mut traffic = world.take_traffic();
+        traffic.sent.truncate(scale.nodes);
+        traffic.received.truncate(scale.nodes);
+        traffic.peers.truncate(scale.nodes);
+        figures.at_rest(&traffic, seconds(world.now() - from));
+        figures.join(scale, &mut world, &mut tell);
         figures.fail(scale, &mut world, &mut tell);
     }
     figures.wall = started.elapsed();
@@ -147,6 +161,13 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
 }
 
 impl Figures {
+    /// Whether all that was to come to pass did, and nobody was lost by mistake.
+    pub fn are_sound(&self, scale: &Scale) -> bool {
+        let removed = scale.faulty == 0 || self.removed_s.is_some();
+        let joined = self.joined_s.iter().all(Option::is_some);
+        self.formed_s.is_some() && joined && removed && self.healthy_lost == 0
+    }
+
     fn at_rest(&mut self, traffic: &Traffic, seconds: f64) {
         let rates = |bytes: &[u64]| {
             let most = bytes.iter().copied().max().unwrap_or(0) as f64;
@@ -160,14 +181,36 @@ impl Figures {
         self.peers = (mean, counts.max().unwrap_or(0));
     }
 
+    fn join(&mut self, scale: &Scale, world: &mut World, tell: &mut impl FnMut(f64, usize, usize)) {
+        for joiner in scale.nodes..scale.nodes + scale.joins {
+            let all: Vec<Slot> = (0..=joiner).collect();
+            let from = world.now();
+            world.act(&Action::Start(joiner));
+            let (mut itself, mut everyone) = (None, None);
+            while everyone.is_none() && world.now() < from + JOINS_WITHIN {
+                world.run_until(world.now() + MILLIS);
+                let took = seconds(world.now() - from);
+                if sizes(world, &all[joiner..]).0 == all.len() {
+                    itself.get_or_insert(took);
+                }
+                if sizes(world, &all).1 == all.len() {
+                    everyone = Some(took);
+                }
+            }
+            self.joined_s.push(itself.zip(everyone));
+            let until = world.now() + SECONDS;
+            pass(world, until, &all, tell);
+        }
+    }
+
     fn fail(&mut self, scale: &Scale, world: &mut World, tell: &mut impl FnMut(f64, usize, usize)) {
         if scale.faulty == 0 {
             return;
         }
         let mut random = Random::new(scale.seed ^ 0x0043_5241_5348);
-        let mut slots: Vec<Slot> = (0..scale.nodes).collect();
+        let mut slots: Vec<Slot> = (0..scale.nodes + scale.joins).collect();
         random.shuffle(&mut slots);
-        let faulty = slots.split_off(scale.nodes - scale.faulty.min(scale.nodes - 1));
+        let faulty = slots.split_off(slots.len() - scale.faulty.min(slots.len() - 1));
         let lines = world.trace().lines.len();
         let at = world.now();
         let each = |action: fn(Who) -> Action| -> Vec<Action> {
@@ -303,7 +346,7 @@ fn plan(scale: &Scale) -> Plan {
     steps.sort_by_key(|step| step.at);
     Plan {
         name: "scale",
-        slots: scale.nodes,
+        slots: scale.nodes + scale.joins,
         seeds: scale.seeds.min(scale.nodes),
         links: 1,
         single: Vec::new(),
@@ -311,6 +354,8 @@ fn plan(scale: &Scale) -> Plan {
         faulty: None,
         bridged: false,
         hinted: None,
+        weights: Vec::new(),
+        unleased: Vec::new(),
         rejoin: scale.faulty == 0 || !scale.fault.leaves_alive(),
         deaf: Vec::new(),
         silent: Vec::new(),

@@ -56,6 +56,8 @@ impl Sim {
             single: Vec::new(),
             never_apart: false,
             faulty: None,
+            weights: Vec::new(),
+            unleased: Vec::new(),
             rejoin: true,
             bridged: false,
             deaf: Vec::new(),

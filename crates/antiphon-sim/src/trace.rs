@@ -51,6 +51,8 @@ pub struct Trace {
     pub heartbeat: Micros,
     /// The largest view whose members are all neighbours.
     pub narrow: usize,
+    /// Places whose nodes do without the lease of the primary.
+    pub unleased: Vec<Slot>,
     /// Whether every component goes on (policy `any`).
     pub any: bool,
     /// The frames that were sent to be handed on, in order.

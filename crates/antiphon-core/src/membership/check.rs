@@ -174,9 +174,15 @@ pub(crate) fn merged_of(
     merged.into_iter().map(subview).collect()
 }
 
-/// Whether this is a sound primary view that its lineage could contain.
+/// Whether this is a sound primary view that its lineage could contain. One without votes could decide nothing, and so never be decided (R3):
+/// whoever accepted it would be bound to it for ever (R1).
 pub(crate) fn primary_is_sound(view: &NodeView) -> bool {
-    view_is_sound(view) && view.is_primary() && view.primary_id().counter > 0
+    view_is_sound(view) && view.is_primary() && view.primary_id().counter > 0 && has_votes(&view.members)
+}
+
+/// Whether any of these has a vote.
+pub(crate) fn has_votes(members: &[Member]) -> bool {
+    members.iter().any(|member| member.weight > 0) || planted!(FoundWithoutVotes)
 }
 
 /// Whether `next` may follow `view` in its lineage.

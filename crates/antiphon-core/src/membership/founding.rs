@@ -11,6 +11,9 @@
 //! told of. So a founding waits for a moment, unless everybody who is asked is there without a view, or is not there at all; and whoever knows of
 //! a cluster, or has a locator that may yet tell of one, has no part in it at all ([`super::seeking`]).
 //!
+//! A view whose members have no votes at all could decide nothing, so nobody proposes or accepts it: however many have come that have weight 0, they wait
+//! for one that has a vote.
+//!
 //! Who the acceptors are is configured, in one of two ways, and candidates that differ in it do not count each other:
 //! - **seeds**: the addresses in the list, the same at each; a quorum is their majority;
 //! - **`expect` N**: whoever is there, and a quorum is N of them. Two such quorums have a node in common as long as fewer than
@@ -84,7 +87,7 @@ pub(crate) struct Founding {
     /// Since when enough candidates are there.
     ready: Option<Time>,
     retry: Option<Time>,
-    /// What keeps enough nodes from being as many members.
+    /// What keeps those that are there from founding.
     clash: Option<String>,
 }
 
@@ -212,7 +215,7 @@ impl Founding {
         self.slot.give_up();
     }
 
-    /// What keeps enough nodes from being as many members, if that was found since the last call.
+    /// What keeps those that are there from founding, if that was found since the last call.
     pub(crate) fn take_clash(&mut self) -> Option<String> {
         self.clash.take()
     }
@@ -395,6 +398,13 @@ impl Founding {
                 nodes.insert(me, (cx.me, cx.record()));
                 let expected = usize::from(cx.config.expect.unwrap_or(0));
                 let value = compose(cx, now, &nodes);
+                if !check::has_votes(&value.members) {
+                    self.clash = Some(format!(
+                        "none of the {} nodes that are here has a vote, and without one nothing is decided: start one with a weight above 0",
+                        value.members.len()
+                    ));
+                    return;
+                }
                 if value.members.len() < expected && !planted!(FoundByHints) {
                     // Somebody has gone since, or two have one name. Phase 1 is tried again.
                     if nodes.len() >= expected {

@@ -100,6 +100,7 @@ mod wish;
 pub(crate) use check::{
     addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound, vote_is_sound,
 };
+pub(crate) use founding::founds_at_once;
 pub(crate) use inspect::ask_of;
 pub(crate) use lease::usual as usual_lease;
 

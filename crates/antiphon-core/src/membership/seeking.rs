@@ -134,7 +134,12 @@ impl Seeking {
         let asked = self.target.is_some();
         let slow = if asked || self.is_slow() { 4 } else { 1 };
         self.last_seek = now;
-        self.next_seek = now + cx.jitter(cx.config.profile.retransmit * slow);
+        let pause = if planted!(SeekWithoutPause) {
+            cx.config.profile.retransmit / 200
+        } else {
+            cx.config.profile.retransmit * slow
+        };
+        self.next_seek = now + cx.jitter(pause);
         self.seek(cx, now);
         self.found(cx, now);
         if self.goes_on_alone(cx, now) {

@@ -1,7 +1,8 @@
 //! G42 nobody believes for longer than it may: while a member believes in its view, or delivers, no later view without it exists, unless it leaves.
 //!
-//! Judged at the moments when the first process installs a view that removes somebody, and when something is delivered. A process that was stopped, or
-//! serves its inputs late, reports when it runs again; what it delivers then is judged.
+//! Judged at the moments when the first process installs a view that removes somebody, when a member is told that it has the lease, and when something
+//! is handed to its application that only a member may have: messages, and views of groups. A process that was stopped, or serves its inputs late, reports when
+//! it runs again; what it says and delivers then is judged.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
 
 use super::Report;
 use crate::agenda::Micros;
-use crate::trace::{Heard, ProcessId, Seen, Slot, Trace};
+use crate::trace::{Heard, Line, ProcessId, Seen, Slot, Trace};
 
 /// One process of the cluster.
 #[derive(Debug, Default)]
@@ -25,12 +26,29 @@ struct Believer {
     disturbed_until: Micros,
 }
 
+type Removed = BTreeMap<(Lineage, Incarnation), (Micros, ViewId)>;
+
+impl Believer {
+    /// It does what only a member of the primary may.
+    fn judge(&self, removed: &Removed, line: &Line, report: &mut Report, does: &str) {
+        let Some(who) = self.lineage.zip(self.incarnation).filter(|_| !self.leaving) else {
+            return;
+        };
+        let gone = removed.get(&who);
+        report.check("G42", line.at, gone.is_none(), || {
+            let gone = gone.map(|(at, id)| format!("by view {id} {} ms ago", (line.at - at) / 1000));
+            let gone = gone.unwrap_or_default();
+            format!("process {} {does}, and was removed {gone}", line.process)
+        });
+    }
+}
+
 pub(super) fn check(trace: &Trace, report: &mut Report) {
     if trace.any {
         return;
     }
     let mut believers: BTreeMap<ProcessId, Believer> = BTreeMap::new();
-    let mut removed: BTreeMap<(Lineage, Incarnation), (Micros, ViewId)> = BTreeMap::new();
+    let mut removed = Removed::new();
     for line in &trace.lines {
         if let Seen::Disturbed { slot, until, .. } = &line.what {
             let there = believers.values_mut().filter(|believer| believer.slot == *slot);
@@ -60,10 +78,16 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
             }
             Seen::Ended(_) => believer.ended = true,
             Seen::AskedToLeave => believer.leaving = true,
-            Seen::Lease(held) => believer.held = *held,
+            Seen::Lease(held) => {
+                believer.held = *held;
+                if *held {
+                    believer.judge(&removed, line, report, "is told that it has the lease");
+                }
+            }
             Seen::NodeView(view) => {
                 // In views whose members are not all neighbours there is no lease.
-                let bounded = view.is_primary() && view.members.len() <= trace.narrow;
+                let leased = !trace.unleased.contains(&believer.slot);
+                let bounded = leased && view.is_primary() && view.members.len() <= trace.narrow;
                 believer.lineage = bounded.then_some(view.lineage);
                 let before = view.members.len() + view.departed.len() - view.joined.len();
                 if !view.is_primary() || before > trace.narrow || view.members.len() > trace.narrow {
@@ -98,19 +122,61 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
                     }
                 }
             }
-            Seen::Group(_, Heard::Message(_)) if believer.lineage.is_some() && !believer.leaving => {
-                let who = believer.lineage.zip(believer.incarnation);
-                let gone = who.and_then(|who| removed.get(&who));
-                report.check("G42", line.at, gone.is_none(), || {
-                    let gone = gone.map(|(at, id)| format!("by view {id} {} ms ago", (line.at - at) / 1000));
-                    let gone = gone.unwrap_or_default();
-                    format!(
-                        "process {} delivers a message, and was removed {gone}",
-                        line.process
-                    )
-                });
+            Seen::Group(_, Heard::Message(_)) => {
+                believer.judge(&removed, line, report, "delivers a message");
+            }
+            Seen::Group(_, Heard::View(_) | Heard::Transitional(_)) => {
+                believer.judge(&removed, line, report, "installs a view of a group");
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::Order;
+
+    use super::*;
+    use crate::check::testing::Story;
+
+    /// Three, all with the lease; then process 2 has it no more if `over`, and the others remove it.
+    fn removed(over: bool) -> Story {
+        let mut story = Story::of(3, Order::Total);
+        story.trace.narrow = 11;
+        (0..3).for_each(|process| story.add(process, Seen::Lease(true)));
+        story.send(0, 1);
+        if over {
+            story.add(2, Seen::Lease(false));
+        }
+        story.node_view(&[0, 1], &[0, 1, 2], 2, &[0, 1]);
+        story.group_view(&[0, 1], &[0, 1], &[], &[], &[2], 2, &[0, 1]);
+        story
+    }
+
+    #[test]
+    fn whoever_is_removed_must_not_believe_any_more() {
+        removed(true).is_accepted();
+        removed(false).is_rejected_for("G42");
+        let mut story = removed(false);
+        story.trace.unleased = vec![2];
+        story.is_accepted();
+    }
+
+    #[test]
+    fn nobody_gets_the_lease_of_a_view_that_is_over() {
+        let mut story = removed(true);
+        story.add(2, Seen::Lease(true));
+        story.is_rejected_for("G42");
+    }
+
+    #[test]
+    fn whoever_is_removed_is_handed_nothing_of_its_view() {
+        let mut story = removed(true);
+        story.deliver(2, 0, 1, 1);
+        story.is_rejected_for("G42");
+        let mut story = removed(true);
+        story.group_view(&[0, 1, 2], &[0, 1, 2], &[], &[], &[], 2, &[2]);
+        story.is_rejected_for("G42");
     }
 }

@@ -31,6 +31,7 @@ use crate::trace::Slot;
 pub const NAMES: &[&str] = &[
     "default",
     "default-chains",
+    "default-weights",
     "quiet",
     "simultaneous-start",
     "r1-coordinator-dies-in-the-slot",
@@ -116,7 +117,7 @@ pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
 fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     let mut random = Random::new(seed ^ crate::trace::hash(name.as_bytes(), 0));
     let random = &mut random;
-    if name == "default" || name == "default-chains" {
+    if matches!(name, "default" | "default-chains" | "default-weights") {
         let mut plan = draw(random, nodes.unwrap_or(5));
         plan.name = name;
         if name == "default-chains" {
@@ -126,10 +127,13 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         } else {
             ways::draw_ways(&mut plan, seed);
         }
+        let weighed = if name == "default-weights" { 100 } else { 12 };
+        draws::draw_weights(&mut plan, seed, weighed);
+        draws::draw_unleased(&mut plan, seed);
         draws::draw_levels(&mut plan, seed);
         links::draw_links(&mut plan, seed);
         bulk::draw_objects(&mut plan, seed);
-        if name == "default" {
+        if name != "default-chains" {
             witnesses::draw_witnesses(&mut plan, seed);
         }
         return plan;

@@ -33,6 +33,10 @@ pub struct Plan {
     pub never_apart: bool,
     /// If faults hit some hosts alone: which. No view may lose anyone else.
     pub faulty: Option<Faulty>,
+    /// The votes of the node at each slot; one where this says nothing.
+    pub weights: Vec<u16>,
+    /// Slots whose nodes do without the lease of the primary.
+    pub unleased: Vec<Slot>,
     /// Whether a node that was removed joins again.
     pub rejoin: bool,
     /// Whether the direct paths between any two hosts work at any time, or those over one host between them, and nothing else happens
@@ -75,6 +79,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The votes of the node at a slot.
+    pub fn weight_of(&self, slot: Slot) -> u16 {
+        self.weights.get(slot).copied().unwrap_or(1)
+    }
+
     /// How many addresses the node at a slot has.
     pub fn links_of(&self, slot: Slot) -> usize {
         if self.single.contains(&slot) {

@@ -67,6 +67,8 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         single: Vec::new(),
         never_apart: false,
         faulty: None,
+        weights: Vec::new(),
+        unleased: Vec::new(),
         rejoin: true,
         bridged: false,
         deaf: Vec::new(),

@@ -222,6 +222,7 @@ impl World {
         trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
         trace.prompt = plan.prompt;
         trace.any = plan.policy == Policy::Any;
+        trace.unleased.clone_from(&plan.unleased);
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
         trace.narrow = match plan.membership {
             EngineKind::Coordinator => usize::MAX,

@@ -5,6 +5,8 @@
 //! each. A crash may come between any two outputs: what was performed has happened, the rest never does.
 
 mod application;
+mod chatter;
+mod clock;
 mod passing;
 mod timer;
 
@@ -16,10 +18,12 @@ use antiphon_core::wire::frame::MAX_FRAME_BYTES;
 use antiphon_core::wire::{Block, Incarnation, Member, NodeView};
 use antiphon_core::{
     Alone, Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, Hints, LifelineEvent, Memory,
-    Message, Messages, Node, Output, PathTrouble, Policy, Time,
+    Message, Messages, Node, Output, PathTrouble, Policy,
 };
 use bytes::Bytes;
 
+use self::chatter::Chatter;
+use self::clock::Clock;
 use super::datagram::receive;
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of, witness};
 use crate::agenda::Micros;
@@ -52,6 +56,7 @@ pub(super) struct Process {
     timer_calls: (Micros, u32),
     doom: Doom,
     stalled: bool,
+    chatter: Chatter,
 }
 
 /// How inputs get in.
@@ -131,31 +136,6 @@ impl Usage {
     }
 }
 
-/// A host's clock: starts at zero with the process, and drifts.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    origin: Micros,
-    drift_ppm: i64,
-}
-
-impl Clock {
-    fn local(self, now: Micros) -> Time {
-        let passed = i128::from(now - self.origin);
-        let drifted = passed + passed * i128::from(self.drift_ppm) / 1_000_000;
-        Time::from_micros(drifted as u64)
-    }
-
-    fn global(self, local: Time) -> Micros {
-        let wanted = i128::from(local.as_micros());
-        let guess = wanted * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm));
-        let mut at = self.origin.saturating_add(guess as u64);
-        while self.local(at) < local {
-            at += 1;
-        }
-        at
-    }
-}
-
 impl World {
     /// Starts a process at a slot, if none is there. `configure` may change what the plan says.
     pub(super) fn start(&mut self, slot: Slot, foreign: bool) -> Option<ProcessId> {
@@ -185,6 +165,7 @@ impl World {
         let casts = |group: &GroupPlan| group.options.dissemination == Dissemination::Multicast;
         config.multicast = self.plan.groups.iter().any(casts) && !self.plan.silent.contains(&slot);
         config.found = foreign;
+        config.weight = if foreign { 1 } else { self.plan.weight_of(slot) };
         if foreign {
             config.seeds.clear();
             config.expect = None;
@@ -194,6 +175,7 @@ impl World {
         config.rings = self.plan.rings;
         config.policy = self.plan.policy;
         config.rejoin = self.plan.rejoin;
+        config.primary_lease = !self.plan.unleased.contains(&slot);
         config.witness = self.plan.witness.is_some() && !foreign;
         config.key = config.witness.then(witness::key);
         config.unix_time_s = UNIX_TIME_S + self.now / 1_000_000;
@@ -261,6 +243,7 @@ impl World {
             timer_calls: (0, 0),
             doom: Doom::None,
             stalled: false,
+            chatter: Chatter::default(),
         });
         self.drive(id);
         if !foreign {
@@ -519,6 +502,7 @@ impl World {
                 }
                 let sender = self.processes[id].slot;
                 self.traffic.note(sender, door.slot, bytes.len());
+                self.count_chatter(id, class);
                 if self.recent.is_none() || self.digest.is_multiple_of(64) {
                     self.recent = Some(bytes.clone());
                 }
@@ -771,25 +755,4 @@ impl World {
 /// A node's addresses beyond the first.
 fn further(plan: &Plan, slot: Slot) -> Vec<SocketAddr> {
     (1..plan.links_of(slot)).map(|link| addr_on(slot, link)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drifting_clock_reaches_each_deadline_and_not_earlier() {
-        for drift_ppm in [-200, 0, 137] {
-            let clock = Clock {
-                origin: 5_000,
-                drift_ppm,
-            };
-            for deadline in [0, 1, 999, 1_000_000, 77_777_777] {
-                let deadline = Time::from_micros(deadline);
-                let at = clock.global(deadline);
-                assert!(clock.local(at) >= deadline);
-                assert!(at == clock.origin || clock.local(at - 1) < deadline);
-            }
-        }
-    }
 }

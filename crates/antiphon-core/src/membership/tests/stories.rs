@@ -5,7 +5,7 @@ use antiphon_wire::{Cause, Evidence};
 
 use super::net::{Net, addr, config};
 use crate::inspection::State;
-use crate::{Awaits, EngineKind, Event, PathTrouble, WhyEntry};
+use crate::{Awaits, Config, EngineKind, Event, PathTrouble, WhyEntry};
 
 fn engine() -> EngineKind {
     if module_path!().ends_with("cut") {
@@ -45,6 +45,28 @@ fn ten_nodes_that_start_at_the_same_instant_found_one_cluster() {
         net.assert_one_view(&(0..10).collect::<Vec<_>>());
         assert_eq!(net.primaries.len(), 1);
     }
+}
+
+/// R1 and R3: a first view that nobody can ever decide must not be accepted by anybody.
+#[test]
+fn nodes_without_votes_wait_for_one_that_has_any_and_say_so() {
+    let mut net = new_net(3);
+    let weighing = |node: usize, weight: u16| Config {
+        weight,
+        ..config(node, 5)
+    };
+    for node in 0..3 {
+        net.start(node, weighing(node, 0));
+    }
+    net.run_ms(3000);
+    assert_eq!(net.primaries.len(), 0);
+    let told = net.host(0).events.iter().any(
+        |event| matches!(event, Event::Refused { reason, fatal: false } if reason.starts_with("none of the 3 nodes")),
+    );
+    assert!(told);
+    net.start(3, weighing(3, 1));
+    net.run_ms(2000);
+    net.assert_one_view(&[0, 1, 2, 3]);
 }
 
 #[test]

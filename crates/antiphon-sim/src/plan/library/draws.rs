@@ -32,6 +32,33 @@ pub(super) fn draw_engines(seed: u64, plan: &mut Plan) {
     }
 }
 
+/// How many votes each node has; drawn apart from all else. Some of the seeds have some, or nobody could ever found.
+pub(super) fn draw_weights(plan: &mut Plan, seed: u64, percent: u32) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"weights", 0));
+    if !random.percent(percent) {
+        return;
+    }
+    // Many that are none; one that outweighs all others, or two; all as they are usually, but few.
+    let of = *random.pick(&[
+        &[0, 0, 1][..],
+        &[0, 1, 1, 2, 3],
+        &[1, 1, 1, 4],
+        &[1, 1, 1, 1, 0, 2],
+    ]);
+    plan.weights = (0..plan.slots).map(|_| *random.pick(of)).collect();
+    let seed = random.index(plan.seeds.max(1));
+    plan.weights[seed] = plan.weights[seed].max(1);
+}
+
+/// Who does without the lease; drawn apart from all else.
+pub(super) fn draw_unleased(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"unleased", 0));
+    if random.percent(10) {
+        let share = *random.pick(&[20, 50, 100]);
+        plan.unleased = (0..plan.slots).filter(|_| random.percent(share)).collect();
+    }
+}
+
 /// Whether some messages, and how many, are to be safe; drawn apart from all else.
 pub(super) fn draw_levels(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"levels", 0));
