@@ -134,10 +134,11 @@ fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
     can_decide(world) || can_found(world) || goes_on_anyhow(world)
 }
 
-/// Whether anybody who was a member lives, where each component goes on.
+/// Whether anybody lives who was a member and has a vote, where each component goes on.
 fn goes_on_anyhow(world: &World) -> bool {
     let mut live = world.live_slots().into_iter();
-    world.plan().policy == Policy::Any && live.any(|slot| !world.is_fresh(slot))
+    let has_vote = |slot| world.plan().weight_of(slot) > 0;
+    world.plan().policy == Policy::Any && live.any(|slot| !world.is_fresh(slot) && has_vote(slot))
 }
 
 /// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead, and so is

@@ -204,6 +204,8 @@ struct Ground {
     running: BTreeMap<Slot, ProcessId>,
     views: BTreeMap<ProcessId, NodeView>,
     incarnations: BTreeMap<ProcessId, Incarnation>,
+    /// Processes that have no vote.
+    voteless: BTreeSet<ProcessId>,
     cut: BTreeSet<(Slot, Slot)>,
     rough: bool,
     /// Since when all this is as it is; calm from then on.
@@ -237,8 +239,11 @@ impl Ground {
 
     fn learn(&mut self, process: ProcessId, what: &Seen) {
         match what {
-            Seen::Started { slot, .. } => {
+            Seen::Started { slot, member, .. } => {
                 self.running.insert(*slot, process);
+                if member.weight == 0 {
+                    self.voteless.insert(process);
+                }
             }
             Seen::Ended(_) => self.running.retain(|_, running| *running != process),
             Seen::Incarnation(incarnation) => {
@@ -269,6 +274,11 @@ impl Ground {
                 .iter()
                 .filter_map(|slot| self.incarnations.get(self.running.get(slot)?).copied())
                 .collect();
+            // Without a vote nothing is decided.
+            let has_vote = |slot: &Slot| self.running.get(slot).is_some_and(|p| !self.voteless.contains(p));
+            if !component.iter().any(has_vote) {
+                continue;
+            }
             // Who was never a member founds by its seeds, or not at all.
             let fresh = |slot: &&Slot| !self.running.get(slot).is_some_and(|p| self.views.contains_key(p));
             if component.iter().any(|slot| fresh(&slot)) {

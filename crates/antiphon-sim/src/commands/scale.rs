@@ -118,24 +118,35 @@ fn one(arguments: &Arguments, scale: &Scale) -> Figures {
         }
     });
     if !arguments.json || !figures.are_sound(scale) {
+        let said = |at: Option<f64>| at.map_or("never".to_owned(), |at| format!("after {} s", rounded(at)));
         let joined: Vec<f64> = figures.joined_s.iter().flatten().map(|(_, all)| *all).collect();
+        let joins = match spread(&joined) {
+            Some([median, least, most]) => format!(
+                "; {} of {} joined, each after {median} s ({least} to {most})",
+                joined.len(),
+                scale.joins
+            ),
+            None if scale.joins == 0 => String::new(),
+            None => format!("; none of {} joined", scale.joins),
+        };
+        let faulty = match scale.faulty {
+            0 => String::new(),
+            faulty => format!(
+                "; {faulty} failed ({}), gone {} in {} views, {} others lost",
+                scale.fault.name(),
+                said(figures.removed_s),
+                figures.removal_views,
+                figures.healthy_lost
+            ),
+        };
         let line = format!(
-            "seed {}: {} nodes formed in {:?} s of virtual time, sizes {:?}; at rest {:.0} B/s sent per node to {:.1} others; {} of {} joined, \
-             in {:?} s; {} failed ({}): gone after {:?} s in {} views, {} others lost",
+            "seed {}: {} nodes formed {} of virtual time, sizes {:?}; at rest each sent {:.0} B/s to {:.1} others{joins}{faulty}",
             scale.seed,
             scale.nodes,
-            figures.formed_s.map(rounded),
+            said(figures.formed_s),
             figures.sizes,
             figures.sent.0,
-            figures.peers.0,
-            joined.len(),
-            scale.joins,
-            spread(&joined),
-            scale.faulty,
-            scale.fault.name(),
-            figures.removed_s.map(rounded),
-            figures.removal_views,
-            figures.healthy_lost
+            figures.peers.0
         );
         if arguments.json {
             eprintln!("{line}")

@@ -19,7 +19,7 @@ mod tokens;
 mod ways;
 mod witnesses;
 
-use antiphon_core::{Dissemination, GroupOptions, Order};
+use antiphon_core::{Dissemination, GroupOptions, Order, Policy};
 
 use super::swarm::{draw, pair, quiet, split, start_all};
 use super::{Action, GroupPlan, Liveness, Plan, Step, Transport, Who};
@@ -175,6 +175,9 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     };
     story.write();
     let mut plan = story.plan;
+    if plan.policy == Policy::Any {
+        draws::draw_weights(&mut plan, seed, 25);
+    }
     draws::draw_levels(&mut plan, seed);
     plan.steps.sort_by_key(|step| step.at);
     plan

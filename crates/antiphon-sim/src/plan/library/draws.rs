@@ -2,7 +2,7 @@
 
 use antiphon_core::{Order, TotalEngine};
 
-use super::Plan;
+use super::{Liveness, Plan};
 use crate::random::Random;
 
 /// Two of three groups that need not be in total order pass gaps; drawn apart from all else.
@@ -39,12 +39,18 @@ pub(super) fn draw_weights(plan: &mut Plan, seed: u64, percent: u32) {
         return;
     }
     // Many that are none; one that outweighs all others, or two; all as they are usually, but few.
-    let of = *random.pick(&[
-        &[0, 0, 1][..],
+    let all = [
+        &[1, 1, 1, 4][..],
+        &[1, 2, 3],
+        &[0, 0, 1],
         &[0, 1, 1, 2, 3],
-        &[1, 1, 1, 4],
         &[1, 1, 1, 1, 0, 2],
-    ]);
+    ];
+    // Where nobody is started again, survivors without a vote would stand still.
+    let of = match plan.liveness {
+        Liveness::SurvivorsWithin(_) => *random.pick(&all[..2]),
+        _ => *random.pick(&all),
+    };
     plan.weights = (0..plan.slots).map(|_| *random.pick(of)).collect();
     let seed = random.index(plan.seeds.max(1));
     plan.weights[seed] = plan.weights[seed].max(1);
