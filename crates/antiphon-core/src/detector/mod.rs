@@ -151,6 +151,9 @@ pub(crate) struct Detector {
     stalled: BTreeMap<Incarnation, Doubt>,
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
+    /// Whether each member's heartbeats come here and repeat what it thinks. Else it says it once, to all, and what it said last counts until it says
+    /// something else: all members must go by the same.
+    hears_all: bool,
     attention: Attention,
     /// Members that speak as members of another lineage: that is no sign of life in this one.
     apart: BTreeSet<Incarnation>,
@@ -172,6 +175,7 @@ impl Detector {
             members: BTreeSet::new(),
             stalled: BTreeMap::new(),
             told: BTreeMap::new(),
+            hears_all: true,
             apart: BTreeSet::new(),
             attention: Attention::new(profile.heartbeat),
             missed: Duration::ZERO,
@@ -199,7 +203,8 @@ impl Detector {
             doubts.retain(|accused, _| members.contains(accused));
         }
         // Who is not heard by this node says what it thinks once in each view, if it thinks anything.
-        if heard.len() + 1 < members.len() {
+        self.hears_all = heard.len() + 1 >= members.len();
+        if !self.hears_all {
             self.told.clear();
         }
         for member in heard {
@@ -301,7 +306,9 @@ impl Detector {
         if withdrawn {
             watch.suspected = None;
             // What it thought before the silence says nothing about whom it hears now. Its heartbeats come again, and have all that it thinks.
-            self.told.remove(&peer);
+            if self.hears_all {
+                self.told.remove(&peer);
+            }
         }
         withdrawn
     }

@@ -280,6 +280,26 @@ fn what_a_member_doubted_before_it_fell_silent_it_doubts_anew() {
     assert_eq!(detector.deaf_pairs(), [(PEER, third, at(6_000))]);
 }
 
+/// In a wide view others go on by what it said last, also if it dies before it says anything again.
+#[test]
+fn what_a_member_said_before_a_silence_counts_where_others_know_it_too() {
+    let third = Incarnation(3);
+    let doubt = Suspicion {
+        member: third,
+        evidence: Evidence::ConnectionLost,
+        for_ms: 0,
+    };
+    for (heard, remembers) in [(vec![PEER, third], false), (vec![PEER], true)] {
+        let mut detector = detector();
+        detector.watch(at(0), heard.into_iter(), [ME, PEER, third].into_iter());
+        detector.told(at(0), PEER, std::slice::from_ref(&doubt));
+        run(&mut detector, 0, 1_500);
+        assert!(detector.suspects(PEER));
+        assert!(detector.heard(at(1_550), PEER));
+        assert_eq!(detector.doubted_by(PEER).contains(&third), remembers);
+    }
+}
+
 #[test]
 fn an_accusation_not_repeated_is_withdrawn() {
     let mut detector = detector();

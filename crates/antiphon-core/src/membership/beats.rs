@@ -66,7 +66,7 @@ impl Seat {
         let same = known.map(|known| Report { round, ..known });
         self.reports.insert(sender, report);
         news |= same != Some(report);
-        news |= self.hear_opinion(cx, now, sender, view, &suspicions);
+        news |= self.hear_opinion(cx, now, sender, &suspicions);
         if cx.config.engine == EngineKind::Cut {
             let deaf = match &self.wide {
                 None => does_not_hear(cx.me, &suspicions),

@@ -220,7 +220,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_PRIMARY_LEASE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) primary_lease: Option<bool>,
 
-    /// Votes this node has in majorities; 0 never counts [default: 1]
+    /// Votes this node has in majorities; 0 never counts, and no cluster is founded by such nodes alone [default: 1]
     #[arg(long, env = "ANTIPHON_WEIGHT", value_name = "N")]
     pub(crate) weight: Option<u16>,
 

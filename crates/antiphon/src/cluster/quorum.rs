@@ -25,7 +25,8 @@ impl Builder {
         self
     }
 
-    /// Votes in quorums; 1 unless given, 0 never counts.
+    /// Votes in quorums; 1 unless given, 0 never counts. Nodes without a vote wait for one that has any before they found a cluster, and such a node
+    /// founds none alone.
     pub fn weight(mut self, weight: u16) -> Self {
         self.weight = weight;
         self

@@ -495,9 +495,9 @@ fn a_peer_that_pulls_views_without_end_is_answered_once_in_a_while() {
     }
 }
 
-/// A path that was cut delivers heartbeats of a view before this one, in which their sender observed others.
+/// A path that was cut delivers heartbeats of a view before this one, in which their sender observed others; or one that was sent before the last rumour.
 #[test]
-fn a_heartbeat_is_believed_of_those_alone_who_send_the_next_one_too() {
+fn a_heartbeat_says_nothing_of_others_in_a_wide_view() {
     let mut net = formed(12);
     let view = net.view(0).unwrap();
     let me = |net: &Net, node: usize| net.host(node).me;
@@ -522,16 +522,11 @@ fn a_heartbeat_is_believed_of_those_alone_who_send_the_next_one_too() {
         counter: id.counter - 1,
         ..id
     };
-    let heard = net.subjects(0);
     for by in 1..12 {
         let observed = net.subjects(by);
-        let other = (0..12).find(|of| *of != by && !observed.contains(of)).unwrap();
-        for (of, view) in [(observed[0], before), (other, id)] {
-            net.beat(by, 0, says(&net, of, view));
-            assert_eq!(doubted_by(&net, by), [], "n{by} of n{of}");
+        for view in [before, id] {
+            net.beat(by, 0, says(&net, observed[0], view));
+            assert_eq!(doubted_by(&net, by), [], "n{by}");
         }
-        net.beat(by, 0, says(&net, observed[0], id));
-        let believed = !doubted_by(&net, by).is_empty();
-        assert_eq!(believed, heard.contains(&by), "n{by}");
     }
 }

@@ -330,24 +330,19 @@ impl Seat {
         known.cloned().collect()
     }
 
-    /// What a heartbeat from this view or another says of others. True if it changed whom its sender accuses.
+    /// What a heartbeat says of others. True if it changed whom its sender accuses.
     ///
-    /// In a wide view it is a repetition of what rumours have told, for those who hear the sender all the time: its opinion is lost here when it is heard
-    /// again after a silence. Of anybody else a heartbeat is the last one perhaps, or was held up and is of a view before this one, in
-    /// which it still was observed by its sender; nothing would take back what it says.
+    /// In a wide view it counts for nothing: few hear it, and all must go by the same. What a member thinks it says by a rumour, which reaches all or
+    /// is told again to whoever lacks it. A heartbeat of it may have been sent before that, and be held up; if no other one came, nothing would
+    /// take back what it says.
     pub(crate) fn hear_opinion(
         &self,
         cx: &mut Context,
         now: Time,
         sender: Incarnation,
-        view: ViewId,
         suspicions: &[Suspicion],
     ) -> bool {
-        if self.wide.is_none() {
-            return cx.detector.told(now, sender, suspicions);
-        }
-        let repeats = view == self.view.primary_id() && self.observes(cx.me, sender);
-        repeats && cx.detector.told(now, sender, &self.edges_of(sender, suspicions))
+        self.wide.is_none() && cx.detector.told(now, sender, suspicions)
     }
 
     /// Of whom this node has word, by rank; `None` while nobody doubts anybody, or in a narrow view. It hears its subjects, or doubts
