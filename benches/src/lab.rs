@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,6 +17,11 @@ use crate::tools::{need, run};
 /// More than any benchmark uses.
 const MAX_NODES: usize = 50;
 const BRIDGE: &str = "abbr";
+/// How many neighbours the kernel remembers, of all namespaces together: with fifty that all speak to each other the 1024 that it comes
+/// with are too few, and members of every system then wait in vain for those whose turn never comes.
+const NEIGHBOURS: &str = "/proc/sys/net/ipv4/neigh/default/gc_thresh3";
+/// What it was before, if this program raised it.
+static NEIGHBOURS_BEFORE: Mutex<Option<String>> = Mutex::new(None);
 /// How long the processes of a namespace may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -64,6 +70,7 @@ impl Lab {
         remove();
         // From here on dropping removes what there is of it.
         let lab = Self { nodes };
+        remember_neighbours(nodes)?;
         run("ip", &["link", "add", BRIDGE, "type", "bridge"])?;
         run("ip", &["link", "set", BRIDGE, "up"])?;
         for node in 1..=nodes {
@@ -224,8 +231,27 @@ fn kill(netns: &str) {
     }
 }
 
+/// Lets the kernel remember every node of a lab at every other, with as many again.
+fn remember_neighbours(nodes: usize) -> Result<(), Failure> {
+    let wanted = 2 * nodes * nodes;
+    let failed = |error: std::io::Error| format!("{NEIGHBOURS}: {error}");
+    let now = std::fs::read_to_string(NEIGHBOURS).map_err(failed)?;
+    if now.trim().parse::<usize>().is_ok_and(|now| now < wanted) {
+        std::fs::write(NEIGHBOURS, wanted.to_string()).map_err(failed)?;
+        if let Ok(mut before) = NEIGHBOURS_BEFORE.lock() {
+            before.get_or_insert(now);
+        }
+    }
+    Ok(())
+}
+
 /// Removes whatever there is, in whatever state.
 fn remove() {
+    if let Some(before) = NEIGHBOURS_BEFORE.lock().ok().and_then(|mut before| before.take())
+        && let Err(error) = std::fs::write(NEIGHBOURS, before)
+    {
+        eprintln!("antiphon-bench: {NEIGHBOURS}: {error}");
+    }
     for node in 1..=MAX_NODES {
         let name = name(node);
         if Path::new("/run/netns").join(&name).exists() {

@@ -391,9 +391,10 @@ fn planted(arguments: &PlantedArguments) -> ExitCode {
             "wall_s": (started.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
         })
     );
-    // Some mistakes need luck within the time; so many must be caught in any case.
-    const AT_LEAST: usize = 23;
-    if by.len() >= AT_LEAST.min(catches.len()) {
+    // Some mistakes need luck within the time: so many of all may be missed, and the one that was asked for may not.
+    const MISSED_AT_MOST: usize = 3;
+    let missable = if arguments.bug.is_some() { 0 } else { MISSED_AT_MOST };
+    if by.len() + missable >= catches.len() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

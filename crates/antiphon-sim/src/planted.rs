@@ -164,6 +164,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("TailOfTheDead", "g20-sender-and-sequencer-die"),
     ("Dead", "r16-sequencer-dies"),
     ("FoundAlone", "r4-one-of-three-restarted"),
+    ("WithoutVotes", "default-weights"),
     ("VoteBesideAPrimary", "r4-locators-and-nodes-restart"),
     ("BelieveAFreshLocator", "r4-locators-and-nodes-restart"),
     ("RegisterSeldom", "r4-locators-and-nodes-restart"),
