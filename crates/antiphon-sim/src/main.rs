@@ -393,7 +393,11 @@ fn planted(arguments: &PlantedArguments) -> ExitCode {
     );
     // Some mistakes need luck within the time: so many of all may be missed, and the one that was asked for may not.
     const MISSED_AT_MOST: usize = 3;
-    let missable = if arguments.bug.is_some() { 0 } else { MISSED_AT_MOST };
+    let missable = if arguments.bug.is_some() {
+        0
+    } else {
+        MISSED_AT_MOST
+    };
     if by.len() + missable >= catches.len() {
         ExitCode::SUCCESS
     } else {
