@@ -116,7 +116,7 @@ impl Driver {
                 group.shared.set_membership(Membership::Joining);
                 if self.bound.is_over() {
                     // It was removed before the application could take these, and they are part of a state that is void.
-                    group.shared.discard_messages();
+                    group.shared.discard_late();
                 }
                 Event::Resync { cause }
             }
@@ -158,7 +158,7 @@ impl Driver {
         let resumes = matches!(event, Event::View(_));
         if over && self.bound.is_over() {
             // Nobody may take these any more, and nothing comes after the end.
-            group.shared.discard_messages();
+            group.shared.discard_late();
         }
         let healthy = group.shared.deliver(Run::Event(event));
         if over {

@@ -240,7 +240,7 @@ impl Driver {
     fn discard_late(&self) {
         if self.bound.is_over() {
             let groups = self.groups.values();
-            groups.for_each(|group| group.shared.discard_messages());
+            groups.for_each(|group| group.shared.discard_late());
         }
     }
 

@@ -63,11 +63,14 @@ impl Inbox {
         }
     }
 
-    /// The first event that tells the application to stop, or that it is over; what else waits stays where it is (R7).
+    /// The first event that tells the application to stop, or that it is over; what else waits stays where it is (R7). What waits before the end of
+    /// a membership is dropped with it: the application could take it only afterwards.
     pub(super) fn pop_stop(&mut self) -> Option<Event> {
-        let goes_on = |event: &Event| matches!(event, Event::View(_) | Event::Transitional { .. });
-        let stops = |run: &Run| matches!(run, Run::Event(event) if !goes_on(event));
         let at = self.runs.iter().position(stops)?;
+        if !matches!(self.runs[at], Run::Event(Event::Suspended)) {
+            (0..at).for_each(|_| drop(self.pop_run()));
+            return self.pop();
+        }
         match self.runs.remove(at)? {
             Run::Event(event) => {
                 self.notices -= 1;
@@ -77,9 +80,11 @@ impl Inbox {
         }
     }
 
-    /// Drops the messages that wait, as if they had been taken.
-    pub(super) fn discard_messages(&mut self) {
-        self.runs.retain(|run| matches!(run, Run::Event(_)));
+    /// Drops what waits, as if it had been taken, except what tells the application to stop. Views go with the messages before them (G14,
+    /// G23): others delivered those, so an application that never gets them must not see that view follow the one before.
+    pub(super) fn discard_late(&mut self) {
+        self.runs.retain(stops);
+        self.notices = self.runs.len();
         self.took(self.messages);
     }
 
@@ -102,5 +107,131 @@ impl Inbox {
 
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+}
+
+/// Whether this tells the application to stop, or that it is over.
+fn stops(run: &Run) -> bool {
+    match run {
+        Run::Messages(_) | Run::Event(Event::View(_) | Event::Transitional { .. }) => false,
+        Run::Event(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use antiphon_core::Order;
+    use antiphon_core::wire::{Block, GroupViewId, Incarnation, Member, ViewId};
+
+    use super::*;
+    use crate::View;
+
+    fn id(k: u32) -> GroupViewId {
+        let node = ViewId { epoch: 1, counter: 1 };
+        GroupViewId { node, number: 1, k }
+    }
+
+    fn messages(first: u64) -> Run {
+        let sender = Arc::new(Member {
+            incarnation: Incarnation(1),
+            name: "a".to_owned(),
+            addr: ([127, 0, 0, 1], 7000).into(),
+            further: Vec::new(),
+            metadata: Default::default(),
+            weight: 1,
+        });
+        let messages = antiphon_core::Messages {
+            view: id(1),
+            sender: sender.incarnation,
+            first,
+            block: Block::of(b"said"),
+            ticket: None,
+        };
+        Run::Messages(Messages::new(messages, sender))
+    }
+
+    fn view(k: u32) -> Run {
+        Run::Event(Event::View(Arc::new(View {
+            id: id(k),
+            group: "g".into(),
+            order: Order::Fifo,
+            members: Vec::new(),
+            joined: Vec::new(),
+            left: Vec::new(),
+            crashed: Vec::new(),
+            causes: Vec::new(),
+            transitional: Vec::new(),
+            me: Incarnation(2),
+        })))
+    }
+
+    fn resync() -> Run {
+        let cause = "removed".to_owned();
+        Run::Event(Event::Resync { cause })
+    }
+
+    fn notice() -> Run {
+        Run::Event(Event::Transitional { members: Vec::new() })
+    }
+
+    fn inbox(runs: impl IntoIterator<Item = Run>) -> Inbox {
+        let mut inbox = Inbox::default();
+        for run in runs {
+            inbox.push(run);
+        }
+        inbox
+    }
+
+    /// What is in it, in short.
+    fn rest(inbox: &mut Inbox) -> Vec<&'static str> {
+        let name = |event: Event| match event {
+            Event::Message(_) => "message",
+            Event::View(_) => "view",
+            Event::Transitional { .. } => "transitional",
+            Event::Suspended => "suspended",
+            Event::Resync { .. } => "resync",
+            Event::Refused { .. } | Event::Left => "over",
+        };
+        std::iter::from_fn(|| inbox.pop().map(name)).collect()
+    }
+
+    /// Others delivered the first two messages between the two views. Whoever lost them saw neither that nor the second view.
+    #[test]
+    fn a_view_that_was_not_read_in_time_is_dropped_with_the_messages_before_it() {
+        let suspended = Run::Event(Event::Suspended);
+        let mut inbox = inbox([
+            messages(1),
+            messages(2),
+            notice(),
+            view(2),
+            messages(3),
+            suspended,
+            resync(),
+        ]);
+        inbox.discard_late();
+        assert_eq!((inbox.len(), inbox.take_consumed()), (2, 3));
+        inbox.push(view(3));
+        assert_eq!(rest(&mut inbox), ["suspended", "resync", "view"]);
+        assert_eq!((inbox.len(), inbox.take_consumed()), (0, 0));
+    }
+
+    /// The bound passes when the end is there already, and is lifted later.
+    #[test]
+    fn what_came_before_the_end_of_a_membership_is_not_read_after_it() {
+        let mut inbox = inbox([messages(1), view(2), resync(), view(3), messages(1)]);
+        assert!(matches!(inbox.pop_stop(), Some(Event::Resync { .. })));
+        assert!(inbox.pop_stop().is_none());
+        assert_eq!(inbox.take_consumed(), 1, "whoever sent it waits for its credit");
+        assert_eq!(rest(&mut inbox), ["view", "message"]);
+    }
+
+    #[test]
+    fn what_came_before_a_loss_of_the_primary_is_read_when_that_is_over() {
+        let mut inbox = inbox([messages(1), view(2), Run::Event(Event::Suspended), messages(1)]);
+        assert!(matches!(inbox.pop_stop(), Some(Event::Suspended)));
+        assert!(inbox.pop_stop().is_none());
+        assert_eq!(rest(&mut inbox), ["message", "view", "message"]);
     }
 }

@@ -62,14 +62,14 @@ impl GroupShared {
 
     pub(crate) fn take_one(&self, wake: &Wake) -> Option<Event> {
         if self.bound.is_over() {
-            return self.inbox().pop_stop();
+            return self.read(wake, Inbox::pop_stop);
         }
         self.read(wake, Inbox::pop)
     }
 
     pub(crate) fn take_run(&self, wake: &Wake) -> Option<Run> {
         if self.bound.is_over() {
-            return self.inbox().pop_stop().map(Run::Event);
+            return self.read(wake, Inbox::pop_stop).map(Run::Event);
         }
         self.read(wake, Inbox::pop_run)
     }
@@ -245,9 +245,9 @@ impl GroupShared {
         while inbox.pop_run().is_some() {}
     }
 
-    /// The same of messages alone.
-    pub(crate) fn discard_messages(&self) {
-        self.inbox().discard_messages();
+    /// The same of what the application may take no more (R7): all that does not tell it to stop.
+    pub(crate) fn discard_late(&self) {
+        self.inbox().discard_late();
     }
 
     /// Has the reader look again.
