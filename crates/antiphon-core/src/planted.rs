@@ -113,6 +113,8 @@ bugs! {
     OverrideInLineage,
     /// A recovery is done although the node is in a primary view (R11).
     OverridePrimary,
+    /// A member that has lost its majority gives way at once to a lighter lineage that an operator made beside that (R11).
+    GiveWayToLighter,
     /// A member believes in its view until it hears that it was removed (R7).
     BelieveForever,
     /// A member votes another one out although that may still believe, by its answer (R7).

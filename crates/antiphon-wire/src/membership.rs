@@ -356,6 +356,8 @@ wire_struct! {
         pub engine: u8,
         /// Its partition policy, as in [`NodeRecord::policy`].
         pub policy: u8,
+        /// What an operator overrode to found the lineage, as far as the member knows.
+        pub overrides: Option<Origin>,
     }
 }
 

@@ -25,6 +25,7 @@ fn standing(lineage: u128) -> Standing {
         primary: true,
         engine: 0,
         policy: 0,
+        overrides: None,
     }
 }
 

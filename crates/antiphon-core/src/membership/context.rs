@@ -62,6 +62,8 @@ pub(crate) struct Context {
     pub(crate) history: History,
     pub(crate) refusals: Refusals,
     pub(crate) past: Option<Past>,
+    /// Which lineage was founded by an operator's word here, and what that overrode.
+    pub(crate) overrides: Option<(Lineage, Origin)>,
     pub(crate) whom: Whom,
     /// Where members were that may live on in components of their own (policy `any`).
     pub(crate) left_behind: LeftBehind,
@@ -162,6 +164,17 @@ impl Context {
     pub(crate) fn say_goodbye(&mut self) {
         self.write_lifelines(&LifelineRecord::Goodbye);
         self.leave_testament(None);
+    }
+
+    /// If this view begins a lineage by an operator's word: all views of it are said to have overridden the same one.
+    pub(crate) fn remember_override(&mut self, view: &NodeView) {
+        if let Some((lineage, overridden)) = view.overrides() {
+            let view_left = Origin {
+                lineage,
+                view: overridden,
+            };
+            self.overrides = Some((view.lineage, view_left));
+        }
     }
 
     /// This node as it presents itself.

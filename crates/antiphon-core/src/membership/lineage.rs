@@ -2,8 +2,14 @@
 //!
 //! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it starts over
 //! as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior one dissolves: lower
-//! total weight; equal: founded later; equal: lower lineage. Its nodes join the other as fresh incarnations. Under the policy
-//! `any`, where that is no accident, they ask first whether anybody there stays ([`super::merging`]).
+//! total weight; equal: its number is less ahead of its counter, which mostly is the one founded later; equal: lower lineage. Its nodes
+//! join the other as fresh incarnations, once somebody there has promised to stay ([`super::merging`]).
+//!
+//! A member without a primary has no lineage that could go on, but may be about to: its majority is mostly cut off, not gone, and the primary that
+//! it meets may be one node that an operator had go on by mistake. When paths heal one after the other, each member of a majority would
+//! meet that one before it meets the others, and give up what they did together. So it goes at once to a senior lineage only, and to one
+//! whose operator has given up just that view of its own, or a later one; to another one when it has met it for `unreachable_after` and
+//! heard no quorum meanwhile.
 //!
 //! A lineage of another engine or policy is not met: nobody could join it, so whoever gave way to it would go to nobody. Every standing says what
 //! its lineage runs.
@@ -34,10 +40,11 @@ const MAX_KNOWN: usize = 16;
 
 /// Which of two lineages gives way: `Less` is the junior.
 pub(super) fn seniority(one: &Standing, other: &Standing) -> Ordering {
-    let founded = |standing: &Standing| standing.number.saturating_sub(standing.view.counter);
+    // Numbers begin with the time of founding and rise with the counter, or by more: where a view admits one that has seen a higher number.
+    let ahead = |standing: &Standing| standing.number.saturating_sub(standing.view.counter);
     one.weight
         .cmp(&other.weight)
-        .then(founded(other).cmp(&founded(one)))
+        .then(ahead(other).cmp(&ahead(one)))
         .then(one.lineage.cmp(&other.lineage))
 }
 
@@ -58,7 +65,7 @@ fn standing_of(message: &Discovery) -> Option<&Standing> {
 
 impl Seat {
     /// Whether this is of a lineage that nodes of this one cannot join.
-    fn is_foreign(&self, cx: &Context, other: &Standing) -> bool {
+    pub(super) fn is_foreign(&self, cx: &Context, other: &Standing) -> bool {
         other.lineage != self.view.lineage && check::standings_differ(&cx.config, other)
     }
 
@@ -72,6 +79,9 @@ impl Seat {
             primary: self.is_primary() && (self.quorum || !cx.any()),
             engine: cx.config.engine.code(),
             policy: cx.config.policy.code(),
+            overrides: cx
+                .overrides
+                .and_then(|(lineage, overridden)| (lineage == self.view.lineage).then_some(overridden)),
         }
     }
 
@@ -310,39 +320,6 @@ impl Seat {
         );
     }
 
-    /// Another lineage of this cluster.
-    pub(super) fn meet(&mut self, cx: &mut Context, now: Time, other: Standing, addr: SocketAddr) {
-        if cx.any() {
-            return self.meet_component(cx, now, other, addr);
-        }
-        let mine = self.standing(cx);
-        match (mine.primary, other.primary) {
-            (_, true) if !mine.primary || seniority(&mine, &other) == Ordering::Less => {
-                self.dissolve(cx, now, other, addr, mine.primary);
-            }
-            (true, _) => self.here(cx, addr),
-            _ => {}
-        }
-    }
-
-    /// This node's lineage gives way to another one.
-    pub(crate) fn dissolve(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        into: Standing,
-        addr: SocketAddr,
-        tell: bool,
-    ) {
-        if self.is_foreign(cx, &into) {
-            return;
-        }
-        let yields = !self.standing(cx).primary || seniority(&self.standing(cx), &into) == Ordering::Less;
-        if into.lineage != self.view.lineage && into.primary && yields {
-            self.give_way(cx, now, into, addr, tell);
-        }
-    }
-
     /// This incarnation ends, for a fresh one in the other lineage.
     pub(super) fn give_way(
         &mut self,
@@ -368,9 +345,7 @@ impl Seat {
                 lineage: self.view.lineage,
                 view: self.view.primary_id(),
             },
-            gave_way: cx
-                .any()
-                .then(|| (self.view.lineage, now + cx.config.profile.suspect_after * 4)),
+            gave_way: Some((self.view.lineage, now + cx.config.profile.suspect_after * 4)),
         });
         self.expelled(
             cx,

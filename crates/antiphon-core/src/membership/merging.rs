@@ -1,4 +1,4 @@
-//! Two components meet (policy `any`): the lighter one gives way, and never both.
+//! Two lineages of one cluster meet, components of the policy `any` among them: the junior one gives way, and never both.
 //!
 //! ```text
 //!   x, of the junior lineage              y, of the senior one
@@ -8,8 +8,8 @@
 //!   Dissolve to its lineage, start over ──► Join
 //! ```
 //! Which lineage is the junior one is told by weight first, so that fewer nodes lose what they did, and weights change while messages are
-//! on their way: each of two lineages could find the other one the heavier, and both give way, to nobody. So who would give
-//! way asks, and who is asked promises.
+//! on their way: each of two lineages could find the other one the heavier, and both give way, to nobody; and under the policy `majority` none of them would
+//! ever found again. So who would give way asks, and who is asked promises, if it hears a quorum.
 //!
 //! # Invariants
 //! - *Somebody stays.* When x starts over, y is a member of the other lineage, and gives way to nobody for at least half as long as its promise
@@ -21,13 +21,15 @@
 //! # When…
 //! - *y dies after its promise*: its lineage goes on without it, as far as it has other members; x finds them by what it asks;
 //! - *x dies*: the others of its lineage meet the other one by themselves;
-//! - *they are cut apart again at that moment*: x seeks, and after a while goes on alone ([`super::seeking`]), as a component of one;
+//! - *they are cut apart again at that moment*: x seeks, and under `any` after a while goes on alone ([`super::seeking`]), as a component of one;
 //! - *there is no room for x in the other lineage, or its name is taken there*: nobody promises anything, and x stays where it is, as a component of
-//!   whoever else stays. If that comes to be so between the promise and the join, it is refused until it goes on alone;
+//!   whoever else stays. If that comes to be so between the promise and the join, it is refused until (under `any`) it goes on alone;
+//! - *x has no primary and wants to leave*: it just goes;
 //! - *three meet*: whoever has asked a third one promises nothing. The junior one asks again, and finds fewer.
 
 use std::cmp::Ordering;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::membership::{Discovery, NodeRecord, Standing};
@@ -45,9 +47,27 @@ pub(crate) struct Merging {
     asked: Option<(u64, Time)>,
     /// Until when it gives way to nobody.
     stays_until: Option<Time>,
+    /// Policy `majority`: since when a node without a quorum has met junior lineages, and when it did last.
+    beside: Option<(Time, Time)>,
 }
 
-/// Whether the first gives way to the second.
+impl Merging {
+    /// The members that this node hears could decide.
+    pub(super) fn hears_quorum(&mut self) {
+        self.beside = None;
+    }
+
+    /// A junior lineage was met, and no quorum is heard: whether that has been so for this long.
+    fn has_waited(&mut self, now: Time, patience: Duration) -> bool {
+        // The others may ask seldom, and some of that may get lost.
+        let goes_on = |(_, last): &(Time, Time)| now.since(*last) < patience * 2;
+        let since = self.beside.filter(goes_on).map_or(now, |(since, _)| since);
+        self.beside = Some((since, now));
+        now.since(since) >= patience
+    }
+}
+
+/// Whether the first lineage gives way to the second. One without a primary has nothing to offer.
 fn gives_way(one: &Standing, other: &Standing) -> bool {
     other.primary && (!one.primary || seniority(one, other) == Ordering::Less)
 }
@@ -60,24 +80,30 @@ impl Seat {
         }
     }
 
-    /// Another component, of whatever lineage.
-    pub(super) fn meet_component(&mut self, cx: &mut Context, now: Time, other: Standing, addr: SocketAddr) {
+    /// Another lineage of this cluster.
+    pub(super) fn meet(&mut self, cx: &mut Context, now: Time, other: Standing, addr: SocketAddr) {
         let mine = self.standing(cx);
-        if other.lineage == mine.lineage {
+        if other.lineage == mine.lineage || self.is_foreign(cx, &other) {
             return;
         }
         if planted!(BothGiveWay) && other.primary {
             return self.give_way(cx, now, other, addr, mine.primary);
         }
-        if !gives_way(&mine, &other) {
+        if !self.yields_to(cx, now, &other) {
             if mine.primary {
                 self.here(cx, addr);
             }
             return;
         }
+        if self.leaving.is_wanted() {
+            if !mine.primary && !cx.any() {
+                self.give_way(cx, now, other, addr, false);
+            }
+            return;
+        }
         let pause = cx.config.profile.heartbeat / 2;
         let lately = self.merging.asked.is_some_and(|(_, at)| now.since(at) < pause);
-        if self.leaving.is_wanted() || self.stays(now) || lately {
+        if self.stays(now) || lately {
             return;
         }
         let nonce = cx.random.next_u64();
@@ -90,6 +116,24 @@ impl Seat {
         cx.discover(addr, message);
     }
 
+    /// Whether this node would give way: with its lineage, or by itself if it has no primary.
+    fn yields_to(&mut self, cx: &Context, now: Time, other: &Standing) -> bool {
+        let mine = self.standing(cx);
+        if mine.primary || cx.any() || planted!(GiveWayToLighter) || !gives_way(&mine, other) {
+            return gives_way(&mine, other);
+        }
+        if seniority(&mine, other) == Ordering::Less {
+            return true;
+        }
+        // R11: an operator's word gives up the view that was shown, and what came before it. The members of a later one have gone on without
+        // the recovered node, which nobody told the operator. They wait for each other.
+        let given_up = other
+            .overrides
+            .is_some_and(|overridden| overridden.lineage == mine.lineage && overridden.view >= mine.view);
+        let patience = cx.config.profile.unreachable_after;
+        !self.quorum && (given_up || self.merging.has_waited(now, patience))
+    }
+
     fn stays(&self, now: Time) -> bool {
         self.merging.stays_until.is_some_and(|until| now < until)
     }
@@ -100,7 +144,7 @@ impl Seat {
         self.merging.asked.is_some_and(|(_, at)| now.since(at) <= void)
     }
 
-    /// Another component would give way to this one.
+    /// A member of another lineage would give way to this one.
     pub(super) fn on_yield(
         &mut self,
         cx: &mut Context,
@@ -110,16 +154,16 @@ impl Seat {
         nonce: u64,
     ) {
         let (mine, addr) = (self.standing(cx), node.addr);
-        if !cx.any() || theirs.lineage == mine.lineage || addr == cx.config.addr {
+        if theirs.lineage == mine.lineage || addr == cx.config.addr {
             return;
         }
         if !gives_way(&theirs, &mine) {
-            return self.meet_component(cx, now, theirs, addr);
+            return self.meet(cx, now, theirs, addr);
         }
         let refused = joining::refusal(&cx.config, &self.view, node, |member| {
             member == cx.me || cx.detector.hears_well(now, member)
         });
-        if refused.is_some() || self.leaving.is_wanted() || self.waits(cx, now) {
+        if refused.is_some() || !self.quorum || self.leaving.is_wanted() || self.waits(cx, now) {
             return;
         }
         self.merging.stays_until = Some(now + cx.config.profile.suspect_after);
@@ -131,7 +175,7 @@ impl Seat {
         cx.discover(addr, message);
     }
 
-    /// Somebody of the other component stays.
+    /// Somebody of the other lineage stays.
     pub(super) fn on_stay(
         &mut self,
         cx: &mut Context,
@@ -142,10 +186,10 @@ impl Seat {
     ) {
         let mine = self.standing(cx);
         let asked = self.merging.asked.is_some_and(|(asked, _)| asked == nonce);
-        if !cx.any() || !asked || !self.waits(cx, now) || self.stays(now) {
+        if theirs.lineage == mine.lineage || !asked || !self.waits(cx, now) || self.stays(now) {
             return;
         }
-        if theirs.lineage != mine.lineage && gives_way(&mine, &theirs) {
+        if self.yields_to(cx, now, &theirs) {
             self.give_way(cx, now, theirs, addr, mine.primary);
         }
     }

@@ -175,6 +175,7 @@ impl Membership {
             history: History::default(),
             refusals: Refusals::default(),
             past: None,
+            overrides: None,
             whom: Whom::default(),
             left_behind: LeftBehind::default(),
             replies: Replies::new(now),
@@ -506,6 +507,9 @@ impl Membership {
             0 => Duration::ZERO,
             removals => self.cx.config.profile.heartbeat * (1 << removals),
         };
+        if let Some((_, until)) = self.cx.past.as_mut().and_then(|past| past.gave_way.as_mut()) {
+            *until = *until + pause;
+        }
         self.phase = Phase::Seeking(Box::new(Seeking::new(&self.cx, now + pause)));
     }
 }

@@ -178,6 +178,7 @@ impl Seat {
         if cx.any() {
             cx.left_behind.note(now, &view);
         }
+        cx.remember_override(&view);
         for member in view.members.iter().filter(|member| is_near(member.incarnation)) {
             cx.know_peer(member.incarnation, member.addr);
         }
@@ -357,6 +358,9 @@ impl Seat {
         self.leader = Some(coordinator);
         let quorum = self.has_quorum(cx, now, &reachable);
         self.quorum = quorum;
+        if quorum {
+            self.merging.hears_quorum();
+        }
         self.ask_to_leave(cx, coordinator);
         let leads = coordinator == cx.me && self.engine.could_decide(&reachable);
         let wish = if leads {
@@ -642,11 +646,7 @@ impl Seat {
                 self.handle_rumours(cx, now, sender, view, rumours);
             }
             MembershipMessage::Dissolve { into, addr } if self.view.contains(sender) => {
-                if cx.any() {
-                    self.meet(cx, now, into, addr);
-                } else {
-                    self.dissolve(cx, now, into, addr, false);
-                }
+                self.meet(cx, now, into, addr);
             }
             // For founders and joiners, or about another lineage.
             _ => {}

@@ -16,12 +16,14 @@ use crate::trace::{ProcessId, Seen, Slot};
 const STABLE: u64 = 150;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
+    for life in &history.lives {
+        yields(history, life, report);
+    }
     if !history.trace.any {
         return;
     }
     for life in &history.lives {
         crossings(history, life, report);
-        yields(history, life, report);
     }
     merges(history, report);
     Ground::default().check(history, report);

@@ -1,12 +1,13 @@
 //! G38 only an operator overrides: a node goes from one lineage to another in one incarnation by an operator's word alone, never beside
-//! a primary view that it is in, and its view says what was overridden.
+//! a primary view that it is in, and its view says what was overridden. And whoever has lost its majority does not give up for a lighter lineage
+//! at once what it did in views after the one that was overridden.
 
 use std::collections::BTreeMap;
 
 use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView};
 
 use super::Report;
-use super::history::{History, Life};
+use super::history::{End, History, Life};
 use super::membership::names;
 use crate::agenda::Micros;
 
@@ -15,6 +16,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for life in &history.lives {
         crossings(history, life, report);
         honoured(history, life, report);
+        waits(history, life, report);
         let recovered = life.primaries().filter(|(_, view)| view.overrides().is_some());
         words.extend(recovered.map(|(_, view)| (view.lineage, life.incarnation)));
         // What components are, and who founds anew, is G41's to check.
@@ -132,6 +134,75 @@ fn honoured(history: &History<'_>, life: &Life, report: &mut Report) {
             )
         });
     }
+}
+
+/// A node without a primary hopes for that many heartbeats before it gives way to a lighter lineage, but for what an operator's word gave up.
+const HOPES: u64 = 19;
+/// What weighed enough so many heartbeats ago may have been heard of.
+const HEARD_OF: u64 = 15;
+
+/// Who has lost its majority gives way to a lighter lineage only without hope, or because an operator gave up what it had.
+fn waits(history: &History<'_>, life: &Life, report: &mut Report) {
+    let (End::Succeeded(at), false) = (life.end, history.trace.any) else {
+        return;
+    };
+    let (Some((_, last)), Some((_, seen))) = (life.primaries().last(), life.views.last()) else {
+        return;
+    };
+    let mut later = history.lives.iter().filter(|other| other.from >= at);
+    let next = later.find(|other| other.process == life.process);
+    let Some(into) = next.and_then(Life::lineage).filter(|into| *into != last.lineage) else {
+        return;
+    };
+    if seen.is_primary() || is_removed(history, life, last) {
+        return;
+    }
+    let given_up = history.lives.iter().flat_map(Life::primaries).any(|(_, view)| {
+        let overrides = view.overrides().filter(|_| view.lineage == into);
+        overrides.is_some_and(|(lineage, view)| lineage == last.lineage && view >= last.primary_id())
+    });
+    let recent = at.saturating_sub(HEARD_OF * history.trace.heartbeat);
+    if given_up || heaviest(history, into, recent, at) >= weight(last) {
+        return;
+    }
+    let bereft = life.views.iter().rev().take_while(|(_, view)| !view.is_primary());
+    let since = bereft.last().map_or(at, |(since, _)| *since);
+    let hoped = at - since >= HOPES * history.trace.heartbeat;
+    report.check("G38", at, hoped, || {
+        format!(
+            "{} gave up node view {} of {} for the lighter lineage {into} at once",
+            history.name(life),
+            last.id,
+            last.lineage
+        )
+    });
+}
+
+fn weight(view: &NodeView) -> u64 {
+    view.members.iter().map(|member| u64::from(member.weight)).sum()
+}
+
+/// Whether its lineage went on without it.
+fn is_removed(history: &History<'_>, life: &Life, last: &NodeView) -> bool {
+    let mut views = history.lives.iter().flat_map(Life::primaries);
+    views.any(|(_, view)| {
+        let later = view.lineage == last.lineage && view.primary_id() > last.primary_id();
+        later && !view.contains(life.incarnation)
+    })
+}
+
+/// The most that any view of a lineage weighed in which somebody was at that time.
+fn heaviest(history: &History<'_>, lineage: Lineage, from: Micros, until: Micros) -> u64 {
+    let weighs = |life: &Life| {
+        let begins: Vec<Micros> = life.views.iter().map(|(at, _)| *at).collect();
+        let views = life.views.iter().enumerate();
+        let current = views.filter(|(index, (at, view))| {
+            let ends = begins.get(index + 1).copied().unwrap_or(Micros::MAX);
+            view.lineage == lineage && view.is_primary() && *at <= until && ends >= from
+        });
+        current.map(|(_, (_, view))| weight(view)).max()
+    };
+    history.lives.iter().filter_map(weighs).max().unwrap_or(0)
 }
 
 fn follows(life: &Life, at: Micros) -> bool {

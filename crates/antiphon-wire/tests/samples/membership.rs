@@ -137,6 +137,10 @@ fn standing() -> Standing {
         primary: true,
         engine: 1,
         policy: 1,
+        overrides: Some(Origin {
+            lineage: lineage(),
+            view: ViewId { epoch: 1, counter: 9 },
+        }),
     }
 }
 

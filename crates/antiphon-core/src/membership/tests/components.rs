@@ -281,6 +281,7 @@ fn a_stay_that_was_not_asked_for_moves_nobody() {
         primary: true,
         engine: engine().code(),
         policy: Policy::Any.code(),
+        overrides: None,
     };
     let sender = antiphon_wire::Incarnation(5);
     let (from, nonce) = (addr(9), 77);
@@ -340,6 +341,7 @@ fn a_cluster_of_another_policy_is_nothing_to_give_way_to() {
             primary: true,
             engine: engine().code(),
             policy: other.code(),
+            overrides: None,
         };
         let (sender, from) = (antiphon_wire::Incarnation(5), addr(9));
         let here = Discovery::Here {
@@ -514,6 +516,7 @@ fn who_gave_way_and_is_refused_goes_on_alone() {
             primary: true,
             engine: engine().code(),
             policy: Policy::Any.code(),
+            overrides: None,
         };
         let sender = net.host(0).me;
         let here = Discovery::Here {

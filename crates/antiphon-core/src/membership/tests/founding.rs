@@ -163,6 +163,7 @@ fn standing() -> Standing {
         primary: true,
         engine: 0,
         policy: 0,
+        overrides: None,
     }
 }
 

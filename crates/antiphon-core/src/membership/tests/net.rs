@@ -266,6 +266,12 @@ impl Net {
         self.thinned.insert((from, to), (one_of, 0));
     }
 
+    /// The path between two works again.
+    pub(super) fn join_up(&mut self, one: usize, other: usize) {
+        self.cut.remove(&(one, other));
+        self.cut.remove(&(other, one));
+    }
+
     pub(super) fn heal(&mut self) {
         self.cut.clear();
         self.thinned.clear();

@@ -1,9 +1,10 @@
 //! Stories of an operator's way out (R11), told with each engine: this file is two modules.
 
 use antiphon_wire::Cause;
+use antiphon_wire::membership::{Discovery, Standing};
 
-use super::net::{Net, config};
-use crate::{EngineKind, Event, Recovery, RecoveryError};
+use super::net::{Net, addr, config};
+use crate::{EngineKind, Event, Policy, Recovery, RecoveryError};
 
 fn engine() -> EngineKind {
     if module_path!().ends_with("cut") {
@@ -164,6 +165,104 @@ fn a_recovery_beside_a_majority_that_lives_gives_way_when_they_meet() {
             .iter()
             .any(|event| matches!(event, Event::Expelled { .. }))
     );
+}
+
+/// Three of five go on, and an operator had one of the others go on as well, by mistake. Then the three fall apart.
+fn beside_a_majority() -> Net {
+    let mut net = Net::formed(5, engine());
+    net.partition(&[0, 1, 2], &[3, 4]);
+    net.partition(&[3], &[4]);
+    net.run_ms(20_000);
+    let shown = look(&net, 4).unwrap();
+    net.recover(4, &shown).unwrap();
+    net.assert_one_view(&[4]);
+    net.assert_one_view(&[0, 1, 2]);
+    net.partition(&[0], &[1, 2]);
+    net.partition(&[1], &[2]);
+    net.run_ms(60_000);
+    assert!((0..3).all(|node| !net.is_primary(node)), "{:?}", net.summary());
+    net
+}
+
+#[test]
+fn a_majority_that_fell_apart_is_not_swallowed_by_a_lighter_lineage_that_its_members_hear_first() {
+    let mut net = beside_a_majority();
+    let (before, old) = ([0, 1, 2].map(|node| net.host(node).me), net.view(0).unwrap());
+    for node in 0..3 {
+        net.join_up(node, 4);
+        net.run_ms(1_000);
+    }
+    assert_eq!([0, 1, 2].map(|node| net.host(node).me), before, "they wait");
+    net.heal();
+    net.run_ms(20_000);
+    net.assert_one_view(&[0, 1, 2, 3, 4]);
+    assert_eq!(net.view(4).unwrap().lineage, old.lineage);
+    assert_eq!([0, 1, 2].map(|node| net.host(node).me), before);
+}
+
+#[test]
+fn who_hears_no_majority_for_long_goes_where_a_primary_is_also_a_lighter_one() {
+    let mut net = beside_a_majority();
+    net.join_up(0, 4);
+    net.run_ms(20_000);
+    net.assert_one_view(&[0, 4]);
+    net.heal();
+    net.run_ms(30_000);
+    net.assert_one_view(&[0, 1, 2, 3, 4]);
+}
+
+/// What one of them said of its weight was on its way for long.
+#[test]
+fn of_two_lineages_that_find_each_other_heavier_one_stays() {
+    let mut net = Net::formed(4, engine());
+    net.partition(&[0, 1, 2], &[3]);
+    net.run_ms(20_000);
+    let shown = look(&net, 3).unwrap();
+    net.recover(3, &shown).unwrap();
+    for node in 4..7 {
+        net.partition(&[node], &[0, 1, 2]);
+        let mut config = config(node, 3);
+        config.seeds = vec![addr(3)];
+        net.start(node, config);
+    }
+    net.run_ms(10_000);
+    net.assert_one_view(&[3, 4, 5, 6]);
+    let hears = |net: &mut Net, by: usize, of: usize, weight: u32| {
+        let view = net.view(of).unwrap();
+        let standing = Standing {
+            lineage: view.lineage,
+            view: view.primary_id(),
+            number: view.number,
+            weight,
+            primary: true,
+            engine: engine().code(),
+            policy: Policy::Majority.code(),
+            overrides: None,
+        };
+        let sender = net.host(of).me;
+        let here = Discovery::Here {
+            addr: addr(of),
+            standing,
+            coordinator: sender,
+            coordinator_addr: addr(of),
+        };
+        net.discover(by, sender, here);
+    };
+    net.kill(5);
+    net.run_ms(3_000);
+    net.kill(6);
+    net.run_ms(3_000);
+    net.assert_one_view(&[3, 4]);
+    net.heal();
+    for one in 0..3 {
+        for other in [3, 4] {
+            hears(&mut net, one, other, 4);
+            hears(&mut net, other, one, 3);
+        }
+    }
+    net.run_ms(20_000);
+    net.assert_one_view(&[0, 1, 2, 3, 4]);
+    assert_eq!(net.view(0).unwrap().lineage, shown.lineage, "the heavier one");
 }
 
 #[test]

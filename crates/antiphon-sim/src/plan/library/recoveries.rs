@@ -56,4 +56,49 @@ impl Story<'_> {
         self.plan.duration = last + 6 * SECONDS;
         self.plan.liveness = Liveness::SurvivorsWithin(30 * SECONDS);
     }
+
+    /// R11: an operator has a node go on that was only cut off. The majority goes on as well, and falls apart; when paths heal, its members hear
+    /// that node before they hear each other.
+    pub(super) fn recover_beside_majority(&mut self) {
+        self.begin();
+        self.plan.seeds = self.nodes;
+        let mut majority: Vec<Slot> = (0..self.nodes).collect();
+        self.random.shuffle(&mut majority);
+        let left = self.random.range(1, ((self.nodes as u64 - 1) / 2).max(1)) as usize;
+        let minority = majority.split_off(self.nodes - left);
+        let chosen = minority[0];
+        let apart = self.ms(4_500, 6_000);
+        let alone = minority.iter().map(|slot| vec![*slot]);
+        let sides = std::iter::once(majority.clone()).chain(alone).collect();
+        self.at(apart, Action::Partition(sides));
+        for _ in 0..3 {
+            let at = apart + self.ms(4_000, 9_000);
+            self.at(at, Action::Recover(Who::Slot(chosen)));
+        }
+        let fallen = apart + self.ms(10_000, 14_000);
+        let alone = majority.iter().map(|slot| vec![*slot]).collect();
+        self.at(fallen, Action::Partition(alone));
+        let mut at = fallen + self.ms(2_500, 3_500);
+        for healed in 1..=majority.len() {
+            self.at(at, Action::Heal);
+            let pairs = |one: Slot| majority.iter().map(move |other| (one, *other));
+            let among: Vec<(Slot, Slot)> = majority.iter().copied().flat_map(pairs).collect();
+            for (one, other) in among.into_iter().filter(|(one, other)| one < other) {
+                self.at(at, Action::CutPair(one, other));
+            }
+            let others = majority[healed..].iter().chain(&minority[1..]);
+            let others: Vec<Slot> = others.copied().collect();
+            for other in others {
+                self.at(at, Action::CutPair(chosen, other));
+            }
+            for other in &minority[1..] {
+                for slot in &majority {
+                    self.at(at, Action::CutPair(*slot, *other));
+                }
+            }
+            at += self.ms(200, 800);
+        }
+        self.at(at, Action::Heal);
+        self.plan.duration = at + 6 * SECONDS;
+    }
 }
