@@ -115,6 +115,8 @@ bugs! {
     OverridePrimary,
     /// A member that has lost its majority gives way at once to a lighter lineage that an operator made beside that (R11).
     GiveWayToLighter,
+    /// A member without a majority that is in another view than the one that coordinates it says nothing (R6).
+    SettleApart,
     /// A member believes in its view until it hears that it was removed (R7).
     BelieveForever,
     /// A member votes another one out although that may still believe, by its answer (R7).

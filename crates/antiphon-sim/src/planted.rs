@@ -177,6 +177,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("AnswerAfterVote", "r7-behind"),
     ("VoteAtOnceInANewView", "r7-behind"),
     ("Override", "r11-recover"),
+    ("SettleApart", "r6-minority-settles"),
     ("GiveWayToLighter", "r11-recover-beside-majority"),
     ("Separate", "any-partition"),
     ("Separate", "any-flap"),

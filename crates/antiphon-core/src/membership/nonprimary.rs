@@ -18,6 +18,14 @@
 //!
 //! If a member dies before all acknowledged, the others doubt it in time and a higher attempt follows without it. If
 //! the coordinator dies after some installed, the next coordinator of the component gathers again.
+//!
+//! # When members disagree
+//!
+//! A member may install another view than its coordinator, and hear it again: it was alone with its doubts for a while, or said yes to two in a row and
+//! follows the later one. The coordinator sees nothing of that: its own view is that of its component. So whoever is not in the view that it hears, and
+//! does not coordinate, says so after a while: a Scatter with the highest attempt that it has seen. If that is above the view's, the coordinator (or
+//! whoever takes it for one, who passes it on) does not take the view for settled, and gathers anew, above that attempt. And a coordinator gathers nobody who says
+//! that it does not hear it: that one has a component of its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,6 +42,8 @@ use crate::Time;
 
 /// Who does not answer is asked again after one heartbeat, and then after twice as long each time, so often.
 const MOST_PATIENT: u32 = 3;
+/// Who is not in the view that it hears says so again after twice as many heartbeats as the last time, up to this power of two.
+const MOST_COMPLAINTS: u32 = 7;
 /// A refusal raises the attempts by so many at most: a member that lies must not use them up.
 const MAX_ATTEMPTS_AHEAD: u32 = 1 << 10;
 
@@ -96,6 +106,10 @@ pub(crate) struct Nonprimary {
     lost: Option<Time>,
     /// After a refusal: not before then.
     pause: Option<Time>,
+    /// Somebody has seen a higher attempt than that of the view installed here.
+    disputed: bool,
+    /// When the coordinator is told next that this member is not in the view that it hears, and how often it was.
+    complaint: Option<(Time, u32)>,
 }
 
 impl Nonprimary {
@@ -111,8 +125,57 @@ impl Nonprimary {
 
     /// A quorum can be heard: nothing to gather.
     pub(crate) fn calm(&mut self) {
+        self.follow();
+        self.complaint = None;
+    }
+
+    /// Another member coordinates.
+    fn follow(&mut self) {
         self.gathering = None;
         self.lost = None;
+    }
+
+    /// The attempt of the view installed; none is 0.
+    fn installed(&self) -> u32 {
+        self.view.as_ref().map_or(0, |view| match view.id {
+            NodeViewId::NonPrimary { attempt, .. } => attempt,
+            NodeViewId::Primary { .. } => 0,
+        })
+    }
+
+    /// The component has no quorum, and another member coordinates it: what to tell that one, when it is time.
+    pub(crate) fn complain(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        primary: &NodeView,
+        (component, coordinator): (&BTreeSet<Incarnation>, Incarnation),
+    ) {
+        let members = self.view.iter().flat_map(|view| &view.members);
+        let fits = members
+            .map(|member| member.incarnation)
+            .eq(in_order(primary, component));
+        // What it said yes to is under way, if nobody has gone meanwhile.
+        let waits = self
+            .agreed
+            .as_ref()
+            .is_some_and(|agreed| agreed.proposer == coordinator);
+        let content = (fits && !self.disputed) || self.attempt == 0 || planted!(SettleApart);
+        if content {
+            self.complaint = None;
+            return;
+        }
+        let heartbeat = cx.config.profile.heartbeat;
+        let first = settles(cx) + heartbeat * if waits { 8 } else { 1 };
+        let (due, said) = *self.complaint.get_or_insert((now + first, 0));
+        if now >= due {
+            // Not so often that what it leads to could be overtaken by the next one, however long messages take.
+            let pause = cx.jitter(heartbeat * (4 << said.min(MOST_COMPLAINTS)));
+            self.complaint = Some((now + pause, said.saturating_add(1)));
+            self.disputed = false;
+            let (base, attempt) = (primary.primary_id(), self.attempt);
+            cx.send(coordinator, MembershipMessage::Scatter { base, attempt });
+        }
     }
 
     /// The component has no quorum, and this node is its coordinator.
@@ -123,7 +186,8 @@ impl Nonprimary {
         primary: &NodeView,
         component: &BTreeSet<Incarnation>,
     ) -> Option<NodeView> {
-        let installed = self.view.as_ref();
+        self.complaint = None;
+        let installed = self.view.as_ref().filter(|_| !self.disputed);
         if installed.is_some_and(|view| {
             view.members
                 .iter()
@@ -212,6 +276,8 @@ impl Nonprimary {
         self.since.get_or_insert(now);
         self.lost = None;
         self.agreed = None;
+        self.disputed = false;
+        self.complaint = None;
         let view = Arc::new(view);
         self.view = Some(view.clone());
         cx.effects.push_back(Effect::Installed(view));
@@ -220,13 +286,53 @@ impl Nonprimary {
     pub(crate) fn next_deadline(&self, cx: &Context) -> Option<Time> {
         let settled = self.lost.map(|lost| lost + settles(cx));
         let started = self.gathering.as_ref().map(|gathering| gathering.retry);
-        started
+        let tends = started
             .or(settled)
-            .max(self.pause.filter(|_| self.lost.is_some()))
+            .max(self.pause.filter(|_| self.lost.is_some()));
+        let complains = self.complaint.map(|(due, _)| due);
+        [tends, complains].into_iter().flatten().min()
     }
 }
 
 impl Seat {
+    /// Without a quorum a component agrees on who is in it.
+    pub(super) fn tend_component(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        quorum: bool,
+        coordinator: Incarnation,
+    ) {
+        if quorum || cx.fate.is_some() {
+            return self.nonprimary.calm();
+        }
+        let (view, component) = (self.view.clone(), self.component(cx));
+        let coordinator = if component.contains(&coordinator) {
+            coordinator
+        } else {
+            self.coordinator(cx, &component)
+        };
+        if coordinator != cx.me {
+            self.nonprimary.follow();
+            self.nonprimary
+                .complain(cx, now, &view, (&component, coordinator));
+            return;
+        }
+        component.iter().for_each(|member| self.reach(cx, *member));
+        if let Some(view) = self.nonprimary.tend(cx, now, &view, &component) {
+            self.assembled(cx, now, view);
+        }
+    }
+
+    /// Whom this node hears, but for those who say that they do not hear it: they have a component of their own, and would acknowledge nothing.
+    fn component(&self, cx: &Context) -> BTreeSet<Incarnation> {
+        let mut component = self.reachable(cx);
+        if !cx.any() && self.wide.is_none() && cx.detector.has_doubts() {
+            component.retain(|member| *member == cx.me || !cx.detector.doubted_by(*member).contains(&cx.me));
+        }
+        component
+    }
+
     /// Messages about non-primary views.
     pub(crate) fn handle_nonprimary(
         &mut self,
@@ -252,6 +358,13 @@ impl Seat {
                 if base == self.view.primary_id() {
                     let most = self.nonprimary.attempt.saturating_add(MAX_ATTEMPTS_AHEAD);
                     self.nonprimary.attempt = self.nonprimary.attempt.max(attempt.min(most));
+                    let own = self.nonprimary.gathering.as_ref();
+                    // It said yes already: what it complains of is on its way to be mended.
+                    if own.is_some_and(|own| own.gathered.contains(&sender) && attempt <= own.attempt) {
+                        return;
+                    }
+                    self.nonprimary.disputed |=
+                        self.nonprimary.view.is_some() && attempt > self.nonprimary.installed();
                     self.nonprimary.gathering = None;
                     let pause = now + cx.jitter(cx.config.profile.heartbeat / 2);
                     self.nonprimary.pause = Some(pause);

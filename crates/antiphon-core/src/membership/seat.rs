@@ -372,15 +372,7 @@ impl Seat {
             self.joiners.probe(cx, now);
         }
         self.with_engine(cx, now, |engine, around| engine.pursue(around, wish));
-        if quorum || coordinator != cx.me {
-            self.nonprimary.calm();
-        } else if cx.fate.is_none() {
-            let (view, component) = (self.view.clone(), self.reachable(cx));
-            component.iter().for_each(|member| self.reach(cx, *member));
-            if let Some(view) = self.nonprimary.tend(cx, now, &view, &component) {
-                self.assembled(cx, now, view);
-            }
-        }
+        self.tend_component(cx, now, quorum, coordinator);
     }
 
     /// Lets the engine do something and performs what it wants.

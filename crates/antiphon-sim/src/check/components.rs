@@ -1,5 +1,5 @@
 //! G41 under the policy `any`: every component goes on, by the word of all its members; two that meet become one, of which somebody had
-//! stayed; and what is said of who comes from where is so.
+//! stayed; and what is said of who comes from where is so. Under `majority`, G5: those of a component who wait for a majority agree on who waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,15 @@ use crate::trace::{ProcessId, Seen, Slot};
 
 /// A component that has stayed as it is for so many heartbeats has gone on.
 const STABLE: u64 = 150;
+/// A component that has stayed as it is for so many heartbeats has agreed on who is in it.
+const SETTLED: u64 = 50;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for life in &history.lives {
         yields(history, life, report);
     }
     if !history.trace.any {
-        return;
+        return Ground::default().check(history, report);
     }
     for life in &history.lives {
         crossings(history, life, report);
@@ -268,10 +270,15 @@ impl Ground {
 
     /// Each component that was as it is for long has one primary view, of all its members and nobody else.
     fn look(&self, history: &History<'_>, at: Micros, report: &mut Report) {
-        if self.rough || at < self.since + STABLE * history.trace.heartbeat {
+        let stable = if history.trace.any { STABLE } else { SETTLED };
+        if self.rough || at < self.since + stable * history.trace.heartbeat {
             return;
         }
         for component in self.components() {
+            if !history.trace.any {
+                self.look_without_a_majority(&component, at, report);
+                continue;
+            }
             let members: BTreeSet<Incarnation> = component
                 .iter()
                 .filter_map(|slot| self.incarnations.get(self.running.get(slot)?).copied())
@@ -309,6 +316,38 @@ impl Ground {
         }
     }
 
+    /// Members of one primary view that are in no primary view are in one and the same view; unless some still are in a primary one.
+    fn look_without_a_majority(&self, component: &BTreeSet<Slot>, at: Micros, report: &mut Report) {
+        let seen = component.iter().filter_map(|slot| {
+            let process = self.running.get(slot)?;
+            let view = self.views.get(process)?;
+            let me = self.incarnations.get(process)?;
+            view.contains(*me).then_some((slot, view))
+        });
+        let mut of: BTreeMap<_, Vec<(&Slot, &NodeView)>> = BTreeMap::new();
+        for (slot, view) in seen {
+            let base = (view.lineage, view.primary_id());
+            of.entry(base).or_default().push((slot, view));
+        }
+        for views in of.into_values() {
+            let (first, rest) = (views[0], &views[1..]);
+            let waits = views.iter().all(|(_, view)| !view.is_primary());
+            if let Some((slot, view)) = rest.iter().find(|(_, view)| waits && *view != first.1) {
+                let what = format!(
+                    "n{} is in {} {} and n{slot} in {} {}, and both have been in the component n{component:?} for long",
+                    first.0,
+                    first.1.id,
+                    names(first.1),
+                    view.id,
+                    names(view)
+                );
+                report.check("G5", at, false, || what);
+            } else if waits && !rest.is_empty() {
+                report.check("G5", at, true, String::new);
+            }
+        }
+    }
+
     /// Those that reach each other, each in both directions and nobody else in any; where that is not so, nothing is said of anybody.
     fn components(&self) -> Vec<BTreeSet<Slot>> {
         let reaches = |from: Slot, to: Slot| from == to || !self.cut.contains(&(from, to));
@@ -339,4 +378,54 @@ impl Ground {
 pub(super) fn gave_way_to(cause: &str) -> Option<Lineage> {
     let (_, lineage) = cause.split_once(" gave way to ")?;
     u128::from_str_radix(lineage.trim(), 16).ok().map(Lineage)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use antiphon_core::Order;
+    use antiphon_core::wire::{NodeView, NodeViewId};
+
+    use super::super::testing::{Story, incarnation};
+    use super::*;
+
+    /// A non-primary view of the last two of five.
+    fn bereft(members: &[ProcessId], attempt: u32) -> NodeView {
+        let base = Story::view(&[0, 1, 2, 3, 4], &[], 1);
+        let mut view = Story::view(members, &[0, 1, 2, 3, 4], 1);
+        view.number = base.number;
+        view.id = NodeViewId::NonPrimary {
+            base: base.primary_id(),
+            attempt,
+            proposer: incarnation(members[0]),
+        };
+        view
+    }
+
+    /// Two of five are cut off for so many heartbeats; the second one has gone on alone for a while, and follows the first one or not.
+    fn minority(heartbeats: u64, follows: bool) -> Vec<&'static str> {
+        let mut story = Story::of(5, Order::Total);
+        for (from, to) in [0, 1, 2].into_iter().flat_map(|one| [(one, 3), (one, 4)]) {
+            story.add(from, Seen::Cut { from, to, cut: true });
+            let (from, to) = (to, from);
+            story.add(from, Seen::Cut { from, to, cut: true });
+        }
+        story.seen(&Arc::new(bereft(&[3, 4], 1)), &[3, 4]);
+        story.seen(&Arc::new(bereft(&[4], 2)), &[4]);
+        if follows {
+            story.seen(&Arc::new(bereft(&[3, 4], 3)), &[3, 4]);
+        }
+        story.now += heartbeats * story.trace.heartbeat;
+        story.add(0, Seen::Rough(true));
+        let violations = story.judge().violations.into_iter();
+        violations.map(|violation| violation.guarantee).collect()
+    }
+
+    #[test]
+    fn a_minority_that_stays_in_two_views_is_rejected() {
+        assert!(minority(60, false).contains(&"G5"));
+        assert!(!minority(60, true).contains(&"G5"));
+        assert!(!minority(10, false).contains(&"G5"), "it may need a moment");
+    }
 }

@@ -1,4 +1,4 @@
-//! Plans about the operator's way out (R11).
+//! Plans about the operator's way out (R11), and about those who wait for a majority.
 
 use super::*;
 
@@ -98,6 +98,36 @@ impl Story<'_> {
             }
             at += self.ms(200, 800);
         }
+        self.at(at, Action::Heal);
+        self.plan.duration = at + 6 * SECONDS;
+    }
+
+    /// R6: members of a minority are stopped, or do not hear each other for a while. When that is over they agree on who is there.
+    pub(super) fn minority_settles(&mut self) {
+        self.begin();
+        let mut majority: Vec<Slot> = (0..self.nodes).collect();
+        self.random.shuffle(&mut majority);
+        let size = self.random.range(2, (self.nodes as u64 - 1) / 2) as usize;
+        let minority = majority.split_off(self.nodes - size);
+        let sides = vec![majority, minority.clone()];
+        let mut at = self.ms(4_500, 6_000);
+        self.at(at, Action::Partition(sides.clone()));
+        for _ in 0..self.random.range(1, 3) {
+            at += self.ms(2_500, 5_000);
+            let one = self.random.index(size);
+            let other = (one + self.random.range(1, size as u64 - 1) as usize) % size;
+            let length = self.ms(1_400, 4_000);
+            if self.random.percent(50) {
+                self.at(at, Action::Pause(Who::Slot(minority[one]), length));
+                at += length;
+            } else {
+                self.at(at, Action::OneWay(vec![minority[one]], vec![minority[other]]));
+                at += length;
+                self.at(at, Action::Heal);
+                self.at(at, Action::Partition(sides.clone()));
+            }
+        }
+        at += self.ms(14_000, 16_000);
         self.at(at, Action::Heal);
         self.plan.duration = at + 6 * SECONDS;
     }

@@ -1,0 +1,74 @@
+//! Stories of components without a quorum under the policy `majority`, told with each engine: this file is two modules.
+
+use super::net::Net;
+use crate::EngineKind;
+
+fn engine() -> EngineKind {
+    if module_path!().ends_with("cut") {
+        EngineKind::Cut
+    } else {
+        EngineKind::Coordinator
+    }
+}
+
+/// The last two of five are cut off, and have agreed that they are.
+fn cut_off() -> Net {
+    let mut net = Net::formed(5, engine());
+    net.partition(&[0, 1, 2], &[3, 4]);
+    net.run_ms(10_000);
+    assert_settled(&net, &["n3", "n4"], &[3, 4]);
+    net
+}
+
+/// All of them are in one non-primary view, which has these.
+fn assert_settled(net: &Net, names: &[&str], nodes: &[usize]) {
+    let view = net.view(nodes[0]).unwrap();
+    assert!(!view.is_primary());
+    for node in nodes {
+        assert_eq!(net.names(*node), names, "{:?}", net.summary());
+        assert_eq!(net.view(*node).unwrap(), view, "{:?}", net.summary());
+    }
+}
+
+#[test]
+fn a_coordinator_that_was_stopped_agrees_with_the_one_that_went_on_alone() {
+    let mut net = cut_off();
+    net.pause(3);
+    net.run_ms(4_000);
+    assert_settled(&net, &["n4"], &[4]);
+    net.resume(3);
+    net.run_ms(6_000);
+    assert_settled(&net, &["n3", "n4"], &[3, 4]);
+    let settled = net.view(3).unwrap();
+    net.run_ms(60_000);
+    assert_eq!(net.view(3).unwrap(), settled, "and that was it");
+}
+
+#[test]
+fn who_is_not_heard_by_another_is_in_no_view_with_it() {
+    let mut net = cut_off();
+    net.cut_one_way(3, 4);
+    net.run_ms(10_000);
+    assert_settled(&net, &["n3"], &[3]);
+    assert_settled(&net, &["n4"], &[4]);
+    net.join_up(3, 4);
+    net.run_ms(6_000);
+    assert_settled(&net, &["n3", "n4"], &[3, 4]);
+}
+
+/// It said yes to one proposal, and then to the next one of somebody else, who gave that up.
+#[test]
+fn a_member_that_agreed_to_a_view_that_never_came_is_gathered_again() {
+    let mut net = Net::formed(7, engine());
+    net.partition(&[0, 1, 2, 3], &[4, 5, 6]);
+    net.run_ms(10_000);
+    assert_settled(&net, &["n4", "n5", "n6"], &[4, 5, 6]);
+    // The middle one does not hear the first for a while, gathers with the last, and hears it again.
+    for quiet in (1_500..3_000).step_by(50) {
+        net.cut_one_way(4, 5);
+        net.run_ms(quiet);
+        net.join_up(4, 5);
+        net.run_ms(8_000);
+        assert_settled(&net, &["n4", "n5", "n6"], &[4, 5, 6]);
+    }
+}
