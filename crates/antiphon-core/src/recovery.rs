@@ -12,7 +12,7 @@ use antiphon_wire::{Lineage, Member, ViewId};
 pub struct Recovery {
     /// The lineage of views that would end here.
     pub lineage: Lineage,
-    /// The last primary view that this node installed: what it has is as of that view.
+    /// The last primary view that this node installed, in this incarnation or an earlier one of its process: what it has is as of that view.
     pub view: ViewId,
     /// That view's number.
     pub number: u32,
@@ -56,7 +56,7 @@ impl Recovery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    /// It is in no view, so there is nothing that it could go on from.
+    /// It was a member of no view that it knows of, so there is nothing that it could go on from.
     NoView,
     /// It is in a primary view: the cluster is there, or its loss was not noticed yet.
     Primary {
@@ -65,6 +65,11 @@ pub enum RecoveryError {
     },
     /// It has no vote (weight 0), so that it can be no cluster alone.
     NoVote,
+    /// It was a member, and looks for the cluster that went on without it, or that it gave way to: that may answer yet.
+    Looking {
+        /// When it has looked for that much longer in vain, it may be recovered.
+        left: Duration,
+    },
     /// It is leaving.
     Leaving,
     /// What was shown to the operator is not so any more.
@@ -83,6 +88,11 @@ impl fmt::Display for RecoveryError {
             ),
             RecoveryError::NoVote => f.write_str(
                 "the node has no vote (weight 0), and a cluster needs one that has: recover from another survivor",
+            ),
+            RecoveryError::Looking { left } => write!(
+                f,
+                "the node is a member of no view, since it was removed or gave way, and looks for the cluster that goes on. If none answers for {} more seconds, it can be recovered as what it was before: ask again then",
+                left.as_secs() + 1
             ),
             RecoveryError::Leaving => f.write_str("the node is leaving: recover from another survivor"),
             RecoveryError::Changed => f.write_str(

@@ -174,14 +174,26 @@ pub(crate) fn founding_number(cx: &Context, now: Time) -> u32 {
 
 /// A cluster of this node alone.
 pub(crate) fn found_alone(cx: &mut Context, now: Time, reason: Alone) -> NodeView {
-    let nodes = BTreeMap::from([(cx.config.addr, (cx.me, cx.record()))]);
     cx.event(Event::Alone { reason });
+    alone(cx, now)
+}
+
+fn alone(cx: &mut Context, now: Time) -> NodeView {
+    let nodes = BTreeMap::from([(cx.config.addr, (cx.me, cx.record()))]);
     compose(cx, now, &nodes)
 }
 
 /// Policy `any`: the same of a node that was a member before, and has lost all others. The epoch shows that.
 pub(crate) fn found_anew(cx: &mut Context, now: Time, past: &Past) -> NodeView {
-    let mut view = found_alone(cx, now, Alone::NobodyLeft);
+    cx.event(Event::Alone {
+        reason: Alone::NobodyLeft,
+    });
+    go_on_from(cx, now, past)
+}
+
+/// The first view of a lineage of this node alone, after those that it was a member of.
+pub(super) fn go_on_from(cx: &mut Context, now: Time, past: &Past) -> NodeView {
+    let mut view = alone(cx, now);
     let epoch = past.origin.view.epoch.saturating_add(1);
     view.id = NodeViewId::Primary {
         id: ViewId { epoch, counter: 1 },

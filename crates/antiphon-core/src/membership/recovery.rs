@@ -24,7 +24,9 @@
 //!
 //! # When…
 //!
-//! - *d dies before it did it*: nothing has happened. *After, alone*: the new lineage ended with it, and an operator may recover from e.
+//! - *d dies before it did it*: nothing has happened. *After, alone*: the new lineage ended with it, and an operator may recover from e, whether it
+//!   has heard of d or not: who gave way to d and was not admitted looks for a primary, and has what it had; when none has answered for
+//!   `unreachable_after` it may be recovered as what it was, a member of its last primary view, in its fresh incarnation.
 //! - *e is cut off meanwhile*: it waits, and gives way when it hears of d.
 //! - *two operators recover from d and from e*: two clusters, until they meet; then one gives way, and what it did since is lost.
 //! - *a, b and c were cut off and not lost*: they are the primary, d is a second one. When they meet, the lighter gives way:
@@ -36,9 +38,10 @@ use std::sync::Arc;
 
 use antiphon_wire::{Cause, Departure, Lineage, NodeView, NodeViewId, ViewId};
 
-use super::context::Context;
+use super::context::{Context, Fate};
 use super::founding;
 use super::seat::Seat;
+use super::seeking::Seeking;
 use super::{Membership, Phase, check};
 use crate::Time;
 use crate::recovery::{Abandoned, Recovery, RecoveryError};
@@ -48,7 +51,8 @@ impl Membership {
     pub(crate) fn recovery(&self, now: Time) -> Result<Recovery, RecoveryError> {
         match &self.phase {
             Phase::Seated(seat) => seat.recovery(&self.cx, now),
-            Phase::Seeking(_) | Phase::Stopped => Err(RecoveryError::NoView),
+            Phase::Seeking(seeking) => seeking.recovery(&self.cx, now),
+            Phase::Stopped => Err(RecoveryError::NoView),
         }
     }
 
@@ -59,8 +63,10 @@ impl Membership {
         if (present.lineage, present.view) != (shown.lineage, shown.view) {
             return Err(RecoveryError::Changed);
         }
-        if let Phase::Seated(seat) = &mut self.phase {
-            seat.recover(&mut self.cx, now);
+        match &mut self.phase {
+            Phase::Seated(seat) => seat.recover(&mut self.cx, now),
+            Phase::Seeking(_) => recover_anew(&mut self.cx, now, &present),
+            Phase::Stopped => {}
         }
         self.settle(now);
         Ok(())
@@ -76,6 +82,57 @@ impl Membership {
             let _ = self.recover(now, &shown);
         }
     }
+}
+
+impl Seeking {
+    /// The same for a node that was a member, and looks for a cluster that took its place.
+    fn recovery(&self, cx: &Context, now: Time) -> Result<Recovery, RecoveryError> {
+        let past = cx.past.as_ref().ok_or(RecoveryError::NoView)?;
+        let origin = past.origin;
+        let view = cx.history.get(origin.lineage, origin.view);
+        let view = view.ok_or(RecoveryError::NoView)?;
+        let (unanswered, patience) = (self.unanswered(now), cx.config.profile.unreachable_after);
+        if unanswered < patience {
+            let left = patience - unanswered;
+            return Err(RecoveryError::Looking { left });
+        }
+        if cx.config.weight == 0 {
+            return Err(RecoveryError::NoVote);
+        }
+        let others = view.members.iter().filter(|member| member.addr != cx.config.addr);
+        // It hears members no more, and watches none of them: of all it is open what became of them.
+        let others = others.map(|member| Abandoned {
+            member: member.clone(),
+            heard: unanswered,
+            here: false,
+            dead: false,
+        });
+        Ok(Recovery {
+            lineage: origin.lineage,
+            view: origin.view,
+            number: view.number,
+            lost: unanswered,
+            quorum: false,
+            weight: cx.config.weight,
+            others: others.collect(),
+        })
+    }
+}
+
+/// The first view of a lineage that goes on from that in which an earlier incarnation of this process was.
+fn recover_anew(cx: &mut Context, now: Time, shown: &Recovery) {
+    let Some(past) = cx.past.clone() else { return };
+    let mut view = founding::go_on_from(cx, now, &past);
+    let departed = shown.others.iter().map(|other| Departure {
+        member: other.member.clone(),
+        cause: Cause::Overridden {
+            lineage: shown.lineage,
+            view: shown.view,
+        },
+        accusers: Vec::new(),
+    });
+    view.departed = departed.collect();
+    cx.fate = Some(Fate::Seated(Box::new(view)));
 }
 
 impl Seat {

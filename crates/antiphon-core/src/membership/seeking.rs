@@ -77,6 +77,8 @@ pub(crate) struct Seeking {
     seeks: u32,
     candidates: BTreeMap<SocketAddr, Candidate>,
     target: Option<Target>,
+    /// When a member of a primary view answered last, whether this node may join it or not.
+    answered: Option<Time>,
     /// When it asked to be admitted last.
     asked: Option<Time>,
     founding: Option<Founding>,
@@ -106,6 +108,7 @@ impl Seeking {
             seeks: 0,
             candidates: BTreeMap::new(),
             target: None,
+            answered: None,
             asked: None,
             founding: founder.then(|| Founding::new(&cx.config)),
             remnant: None,
@@ -347,6 +350,12 @@ impl Seeking {
         !self.since.is_some_and(asks_since)
     }
 
+    /// For how long it has asked, and no member of a primary view has answered.
+    pub(super) fn unanswered(&self, now: Time) -> Duration {
+        let since = self.answered.or(self.since).unwrap_or(now);
+        now.since(since)
+    }
+
     /// What this node looks for, for people.
     pub(crate) fn inspect(&self, cx: &Context, now: Time) -> Looking {
         let (missing, rejecting, _) = self.missing_now(cx, now);
@@ -585,6 +594,7 @@ impl Seeking {
             self.remnant.get_or_insert(now);
             return;
         }
+        self.answered = Some(now);
         let gave_way = cx.past.as_ref().and_then(|past| past.gave_way);
         if gave_way.is_some_and(|(lineage, until)| lineage == standing.lineage && now < until) {
             return;

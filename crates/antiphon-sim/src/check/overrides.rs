@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView};
+use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView, ViewId};
 
 use super::Report;
 use super::history::{End, History, Life};
@@ -116,7 +116,11 @@ fn honoured(history: &History<'_>, life: &Life, report: &mut Report) {
             .iter()
             .rev()
             .find(|(seen, other)| seen <= at && other.lineage == *lineage);
-        let bereft = before.is_some_and(|(_, seen)| !seen.is_primary() && seen.primary_id() == *view);
+        let bereft = match before {
+            Some((_, seen)) => !seen.is_primary() && seen.primary_id() == *view,
+            // It looks for the cluster as a fresh incarnation of what was a member.
+            None => last_of_process(history, life, *at) == Some((*lineage, *view)),
+        };
         report.check("G38", *at, bereft, || {
             format!(
                 "{} was recovered from {view} of {lineage} while it was in {}",
@@ -127,7 +131,7 @@ fn honoured(history: &History<'_>, life: &Life, report: &mut Report) {
                 ))
             )
         });
-        report.check("G38", *at, follows(life, *at), || {
+        report.check("G38", *at, follows(life, *at, (*lineage, *view)), || {
             format!(
                 "{} was recovered, and went on with no view of its own",
                 history.name(life)
@@ -205,10 +209,21 @@ fn heaviest(history: &History<'_>, lineage: Lineage, from: Micros, until: Micros
     history.lives.iter().filter_map(weighs).max().unwrap_or(0)
 }
 
-fn follows(life: &Life, at: Micros) -> bool {
+/// The last primary view of a process that is in no view now.
+fn last_of_process(history: &History<'_>, life: &Life, at: Micros) -> Option<(Lineage, ViewId)> {
+    if life.views.iter().any(|(seen, _)| *seen < at) {
+        return None;
+    }
+    let lives = history.lives.iter();
+    let earlier = lives.filter(|other| other.process == life.process && other.from < life.from);
+    let (_, last) = earlier.flat_map(Life::primaries).last()?;
+    Some((last.lineage, last.primary_id()))
+}
+
+fn follows(life: &Life, at: Micros, overridden: (Lineage, ViewId)) -> bool {
     let mut after = life.primaries().filter(|(seen, _)| *seen >= at);
     // It may have been killed before it said so.
-    after.any(|(_, view)| view.overrides().is_some()) || !life.is_open()
+    after.any(|(_, view)| view.members.len() == 1 && view.overrides() == Some(overridden)) || !life.is_open()
 }
 
 #[cfg(test)]
@@ -315,5 +330,59 @@ mod tests {
         let (mut story, old) = bereft();
         word(&mut story, &old);
         story.is_rejected_for("G38");
+    }
+
+    /// One that has lost its majority starts over, and is admitted by one that is alone in another lineage.
+    fn gives_up_after(heartbeats: u64) -> Story {
+        let (mut story, _) = bereft();
+        story.start(3);
+        let mut other = Story::view(&[3], &[], 1);
+        other.lineage = Lineage(9);
+        story.seen(&Arc::new(other), &[3]);
+        story.now += heartbeats * story.trace.heartbeat;
+        story.add(0, Seen::Incarnation(incarnation(4)));
+        let mut both = Story::view(&[3, 4], &[3], 2);
+        both.lineage = Lineage(9);
+        story.seen(&Arc::new(both), &[0]);
+        story
+    }
+
+    #[test]
+    fn who_gives_up_a_view_for_a_lighter_lineage_at_once_is_rejected() {
+        gives_up_after(5).is_rejected_for("G38");
+        let report = gives_up_after(25).judge();
+        assert!(
+            report
+                .violations
+                .iter()
+                .all(|violation| violation.guarantee != "G38")
+        );
+    }
+
+    /// It looks for the cluster as a fresh incarnation when the word comes.
+    #[test]
+    fn who_started_over_is_recovered_from_what_its_process_was_last() {
+        for (right, number) in [(true, 1), (false, 2)] {
+            let (mut story, old) = bereft();
+            story.add(0, Seen::Incarnation(incarnation(4)));
+            let overridden = ViewId {
+                epoch: 1,
+                counter: number,
+            };
+            story.add(0, Seen::Recovered(old.lineage, overridden));
+            let mut view = new_lineage(&old);
+            view.members = Story::view(&[4], &[], 1).members;
+            view.joined = vec![incarnation(4)];
+            for departure in &mut view.departed {
+                departure.cause = Cause::Overridden {
+                    lineage: old.lineage,
+                    view: overridden,
+                };
+            }
+            story.seen(&Arc::new(view), &[0]);
+            let violations = story.judge().violations;
+            let broken = violations.iter().any(|violation| violation.guarantee == "G38");
+            assert_eq!(broken, !right, "{violations:?}");
+        }
     }
 }

@@ -1,5 +1,4 @@
 //! Votes and decisions that are held back for those who may believe in their view for a while yet (R7, [`super::super::lease`]).
-
 //!
 //! Only deaths and members that leave, which end by themselves, go before one that has to go and may not yet: what each new view puts off for
 //! all its members again must not be a node that comes, or cluster growth would keep it in for ever.

@@ -167,6 +167,40 @@ fn a_recovery_beside_a_majority_that_lives_gives_way_when_they_meet() {
     );
 }
 
+/// Only one survivor was chosen, and it ends before the other one is its member.
+#[test]
+fn a_survivor_that_gave_way_to_one_that_is_gone_can_be_recovered_itself() {
+    let mut net = bereft(5, &[3, 4]);
+    let old = look(&net, 3).unwrap();
+    let shown = look(&net, 4).unwrap();
+    net.recover(4, &shown).unwrap();
+    let before = net.host(3).me;
+    net.run_while_ms(5_000, |net| net.host(3).me == before);
+    net.kill(4);
+    let now = look(&net, 3);
+    assert!(matches!(now, Err(RecoveryError::Looking { .. })), "{now:?}");
+    net.run_ms(600_000);
+    assert!(net.view(3).is_none(), "no time does it");
+    let shown = look(&net, 3).unwrap();
+    assert_eq!((shown.lineage, shown.view), (old.lineage, old.view));
+    let others: Vec<&str> = shown
+        .others
+        .iter()
+        .map(|other| other.member.name.as_str())
+        .collect();
+    assert_eq!(others, ["n0", "n1", "n2", "n4"]);
+    assert!(shown.may_fork());
+    net.recover(3, &shown).unwrap();
+    let view = net.view(3).unwrap();
+    assert!(view.is_primary() && view.members.len() == 1);
+    assert_eq!(view.overrides(), Some((old.lineage, old.view)));
+    assert_eq!((view.primary_id().epoch, view.departed.len()), (2, 4));
+    net.start(0, config(0, 5));
+    net.start(4, config(4, 5));
+    net.run_ms(10_000);
+    net.assert_one_view(&[0, 3, 4]);
+}
+
 /// Three of five go on, and an operator had one of the others go on as well, by mistake. Then the three fall apart.
 fn beside_a_majority() -> Net {
     let mut net = Net::formed(5, engine());
