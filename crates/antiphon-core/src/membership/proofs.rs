@@ -53,6 +53,10 @@ impl Seat {
                 }
             }
             LifelineEvent::Ended { connection, end } => match cx.lifelines.ended(connection, end) {
+                // It may have gone to another lineage, or this node did: it is gone all the same, whatever it voted here.
+                Ended::Dead { writer, vote } if vote.view.lineage() != self.view.lineage => {
+                    cx.detector.trouble(now, writer);
+                }
                 Ended::Dead { writer, vote } => self.certify(cx, now, writer, vote, true),
                 Ended::Broken { writer } => cx.detector.trouble(now, writer),
                 Ended::Nothing => {}

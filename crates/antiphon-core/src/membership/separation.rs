@@ -46,6 +46,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use antiphon_wire::membership::LifelineRecord;
 use antiphon_wire::{Cause, Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
 use super::check;
@@ -229,5 +230,8 @@ impl Seat {
             return;
         }
         self.install(cx, now, Arc::new(view), None);
+        // R2, R9: what lifelines showed last was of the lineage that was left, and so would be no proof in this one if this process ended before it
+        // votes here.
+        cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state()));
     }
 }

@@ -144,6 +144,25 @@ fn components_find_each_other_although_no_seed_is_left() {
     net.assert_one_view(&[2, 3, 4, 5]);
 }
 
+/// Lifelines outlast a separation, and what they showed before it is of another lineage.
+#[test]
+fn who_is_killed_right_after_a_separation_is_proven_dead_in_the_new_lineage() {
+    let mut net = formed(5, 5);
+    net.partition(&[0, 1, 2], &[3, 4]);
+    let separated = |net: &Net, node: usize| net.names(node) == ["n3", "n4"] && net.is_primary(node);
+    net.run_while_ms(20_000, |net| !(separated(net, 3) && separated(net, 4)));
+    let lineage = net.view(4).unwrap().lineage;
+    net.run_ms(200);
+    net.kill(3);
+    net.run_ms(15_000);
+    net.assert_one_view(&[4]);
+    assert_eq!(
+        net.view(4).unwrap().lineage,
+        lineage,
+        "half of it goes on by a proof of death"
+    );
+}
+
 #[test]
 fn a_component_without_any_weight_waits() {
     let mut net = Net::new(7, engine());
