@@ -66,7 +66,7 @@ use super::engine::Engine;
 use super::seat::Seat;
 use super::slot::Value;
 use super::{Membership, Phase};
-use crate::{Event, Profile, Time};
+use crate::{Config, Event, Policy, Profile, Time};
 
 /// What others wait longer than a lease lasts, for clocks that do not go alike: this part of it.
 pub(crate) const MARGIN: u32 = 32;
@@ -123,13 +123,21 @@ pub(crate) struct Lease {
     wide: bool,
     /// What the application was told last.
     told: bool,
+    /// How long the lease of a member is that has not said so.
     usual: Duration,
+    /// How many others are in the view.
+    others: usize,
 }
 
 impl Lease {
-    pub(crate) fn new(length: Option<Duration>, profile: &Profile, now: Time) -> Self {
+    pub(crate) fn new(config: &Config, now: Time) -> Self {
+        // Nobody has one where each component goes on.
+        let usual = match config.policy {
+            Policy::Majority => usual(&config.profile),
+            Policy::Any => Duration::ZERO,
+        };
         Self {
-            length,
+            length: config.lease(),
             sent: VecDeque::new(),
             answered: BTreeMap::new(),
             since: None,
@@ -145,7 +153,8 @@ impl Lease {
             proven: None,
             wide: false,
             told: false,
-            usual: usual(profile),
+            usual,
+            others: 0,
         }
     }
 
@@ -161,6 +170,7 @@ impl Lease {
         self.voters.clear();
         self.voted = None;
         self.installed = now;
+        self.others = view.members.len().saturating_sub(1);
         self.fresh = true;
         if self.wide {
             self.since = None;
@@ -298,13 +308,16 @@ impl Lease {
         Some(last + wait).filter(|until| now < *until)
     }
 
-    /// Until when a decision that removes somebody without a proof of death may not be counted without those proven dead.
+    /// Until when a decision that removes somebody without a proof of death may not be counted without those proven dead: as long as anybody's lease
+    /// lasts. Where nobody has one, nothing waits.
     pub(crate) fn counts_dead_from(&self) -> Option<Time> {
         if self.wide || planted!(CountLateDead) {
             return None;
         }
-        let longest = self.lengths.values().copied().max().unwrap_or_default();
-        let longest = longest.max(self.usual);
+        let unsaid = self.lengths.len() < self.others;
+        let lengths = self.lengths.values().copied();
+        let longest = lengths.chain(unsaid.then_some(self.usual)).max();
+        let longest = longest.filter(|longest| !longest.is_zero())?;
         self.proven.map(|proven| proven + longest + longest / MARGIN)
     }
 

@@ -116,7 +116,7 @@ impl Seat {
             reports: BTreeMap::new(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
-            lease: Lease::new(cx.config.lease(), &cx.config.profile, now),
+            lease: Lease::new(&cx.config, now),
             certificates: BTreeMap::new(),
             next_heartbeat: now,
             next_seek: now,

@@ -3,7 +3,7 @@
 use antiphon_wire::Evidence;
 
 use super::net::{Net, config};
-use crate::{EngineKind, Event};
+use crate::{EngineKind, Event, Policy};
 
 fn formed(count: usize, engine: EngineKind) -> Net {
     let mut net = Net::formed(count, engine);
@@ -43,6 +43,34 @@ fn who_is_cut_off_stops_before_the_others_go_on() {
         let removed = net.run_while_ms(2000, |net| net.names(0).len() == 3);
         assert!(removed < 1000, "{removed} ms more");
         assert!(believes(&net, 0) && believes(&net, 1));
+    }
+}
+
+/// What is held back for leases is held back for nobody where none has one.
+#[test]
+fn without_leases_a_proof_of_death_holds_back_no_removal() {
+    let removed_after = |engine, lease: bool, policy| {
+        let mut net = Net::new(7, engine);
+        for node in 0..5 {
+            let mut config = config(node, 5);
+            config.primary_lease = lease;
+            config.policy = policy;
+            net.start(node, config);
+        }
+        net.run_ms(4_000);
+        net.assert_one_view(&[0, 1, 2, 3, 4]);
+        net.partition(&[4], &[0, 1, 2, 3]);
+        // When it is about to be doubted, another one dies.
+        net.run_ms(1_200);
+        net.kill(3);
+        net.run_while_ms(6_000, |net| net.names(0).len() > 3)
+    };
+    for engine in EngineKind::ALL {
+        let held = removed_after(engine, true, Policy::Majority);
+        for policy in Policy::ALL {
+            let free = removed_after(engine, false, policy);
+            assert!(free + 500 < held, "{engine:?}, {policy:?}: {free} of {held} ms");
+        }
     }
 }
 
