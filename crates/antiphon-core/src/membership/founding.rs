@@ -31,7 +31,9 @@
 //!
 //! When a candidate dies before phase 2, the next in order of address takes over after a while. If it dies with its
 //! value accepted somewhere, phase 1 finds the value. If it dies after a decision, any candidate that retries the slot
-//! arrives at the same view. With `expect`, a node that started at another address takes part from the next ballot on. If all die
+//! arrives at the same view; one that finds the former incarnation of its own address in it joins it instead. If that was one of two founders, the other one is
+//! half of the view, without its elder, and nobody's proof of death: it waits for a person ([`super::recovery`]), and the one that was started again, which is one
+//! founder of two, says so. With `expect`, a node that started at another address takes part from the next ballot on. If all die
 //! at once, votes and all, those that start next found anew by the same rule.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -591,7 +591,8 @@ impl Seeking {
             return self.refused(cx, now, reason, false);
         }
         if !standing.primary {
-            self.remnant.get_or_insert(now);
+            let since = *self.remnant.get_or_insert(now);
+            self.tell_remnant(cx, now, addr, since);
             return;
         }
         self.answered = Some(now);
@@ -627,6 +628,21 @@ impl Seeking {
         } else {
             self.ask(cx, now);
         }
+    }
+
+    /// A member without a primary answers, and has had the time to find one: it may need a person.
+    fn tell_remnant(&mut self, cx: &mut Context, now: Time, addr: SocketAddr, since: Time) {
+        let lately = self
+            .refused
+            .as_ref()
+            .is_some_and(|(told, _)| now.since(*told) < REFUSAL_REPEATS);
+        if lately || self.target.is_some() || now.since(since) < cx.config.profile.unreachable_after {
+            return;
+        }
+        let reason = format!(
+            "the node at {addr} is in a view that has lost its majority, and admits nobody until that is back; if the others of that view are gone for good, `antiphon recover` on its host has it go on alone, and this node joins it"
+        );
+        self.refused(cx, now, reason, false);
     }
 
     /// Who was a member goes on looking, whatever it is told: there was a cluster that took it as it is.

@@ -167,6 +167,24 @@ fn a_recovery_beside_a_majority_that_lives_gives_way_when_they_meet() {
     );
 }
 
+/// It accepted a view of both, and the one that proposed it is gone and has forgotten.
+#[test]
+fn who_waits_beside_half_of_a_cluster_is_told_what_a_person_can_do() {
+    let mut net = Net::formed(2, engine());
+    net.power_off(0);
+    net.run_ms(5_000);
+    assert!(!net.is_primary(1), "{:?}", net.summary());
+    net.start(0, config(0, 2));
+    net.run_ms(60_000);
+    let told = |event: &&Event| matches!(event, Event::Refused { reason, fatal: false } if reason.contains("antiphon recover"));
+    let count = net.host(0).events.iter().filter(told).count();
+    assert!((2..=12).contains(&count), "{count} times in a minute");
+    let shown = net.host(1).membership.recovery(net.now).unwrap();
+    net.recover(1, &shown).unwrap();
+    net.run_ms(5_000);
+    net.assert_one_view(&[0, 1]);
+}
+
 /// Only one survivor was chosen, and it ends before the other one is its member.
 #[test]
 fn a_survivor_that_gave_way_to_one_that_is_gone_can_be_recovered_itself() {
