@@ -71,7 +71,7 @@ pub use group::log::scopes::Tagger;
 pub use group::memory::Memory;
 pub use inspection::Inspection;
 pub use locator::{Located, Locator, LocatorCounters, MAX_LOCATED};
-pub use membership::hints::{Hints, MAX_HINTS, MAX_LOCATORS};
+pub use membership::hints::{Hints, MAX_HINTS, MAX_LOCATORS, Sources};
 pub use node::{Counters, Node};
 pub use output::*;
 pub use recovery::{Abandoned, Recovery, RecoveryError};

@@ -103,6 +103,8 @@ bugs! {
     VoteBesideAPrimary,
     /// What a locator does not know that was started a moment ago is taken for not there (R4).
     BelieveAFreshLocator,
+    /// Whoever was named first by sources is taken for all that there are (R4).
+    TrustTheFirstNamed,
     /// Members tell locators seldom that they are there, whatever happened to these (R4).
     RegisterSeldom,
     /// A node that has lost the majority goes on alone after a while, unasked (R11).

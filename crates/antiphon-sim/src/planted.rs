@@ -168,6 +168,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("VoteBesideAPrimary", "r4-locators-and-nodes-restart"),
     ("BelieveAFreshLocator", "r4-locators-and-nodes-restart"),
     ("RegisterSeldom", "r4-locators-and-nodes-restart"),
+    ("TrustTheFirstNamed", "r4-members-named-late"),
     ("FoundByHints", "r4-hints-differ"),
     ("FoundByHints", "r4-hints-come-late"),
     ("Believe", "r7-cut-off"),

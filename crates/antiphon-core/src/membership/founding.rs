@@ -8,8 +8,9 @@
 //! ```
 //!
 //! `expect` nodes there is not enough by itself: beside them a cluster may live, which has the state, and which they are about to be
-//! told of. So a founding waits for a moment, unless everybody who is asked is there without a view, or is not there at all; and whoever knows of
-//! a cluster, or has a locator that may yet tell of one, has no part in it at all ([`super::seeking`]).
+//! told of. So a founding waits for a moment, unless everybody who is asked is there without a view, or is not there at all. Where sources may name
+//! others at any time (names, files, multicast), nobody can know that these are all, and each waits for that moment, whoever is there. And whoever knows of
+//! a cluster, or has a locator that may yet tell of one, or a source that was not looked at yet, has no part in it at all ([`super::seeking`]).
 //!
 //! A view whose members have no votes at all could decide nothing, so nobody proposes or accepts it: however many have come that have weight 0, they wait
 //! for one that has a vote.
@@ -88,6 +89,8 @@ pub(crate) struct Founding {
     slot: Slot<SocketAddr, FoundingView>,
     /// Since when enough candidates are there.
     ready: Option<Time>,
+    /// Since when nobody else is waited for.
+    complete: Option<Time>,
     retry: Option<Time>,
     /// What keeps those that are there from founding.
     clash: Option<String>,
@@ -213,6 +216,7 @@ impl Founding {
             digest: digest_of(config),
             slot,
             ready: None,
+            complete: None,
             retry: None,
             clash: None,
         }
@@ -220,7 +224,7 @@ impl Founding {
 
     /// This node has no part in a founding now. When it has again, it waits anew.
     pub(crate) fn rest(&mut self) {
-        self.ready = None;
+        (self.ready, self.complete) = (None, None);
         self.slot.give_up();
     }
 
@@ -253,11 +257,14 @@ impl Founding {
         let wait = wait(&cx.config.profile);
         let enough = there >= needed;
         if !enough && !planted!(FoundAlone) {
-            self.ready = None;
+            (self.ready, self.complete) = (None, None);
             return;
         }
-        let ready = *self.ready.get_or_insert(now);
-        if !all && now < ready + wait {
+        let last = *self.ready.get_or_insert(now) + wait;
+        self.complete = all.then(|| self.complete.unwrap_or(now));
+        // Counted from when it may: whoever waited before must not find the turns of several over at once.
+        let base = self.complete.map_or(last, |complete| complete.min(last));
+        if now < base {
             return;
         }
         if planted!(FoundAlone) && !enough {
@@ -269,7 +276,6 @@ impl Founding {
         let rank = u32::try_from(present.range(..cx.config.addr).count())
             .unwrap_or(u32::MAX)
             .min(64);
-        let base = if all { ready } else { ready + wait };
         let turn = base + (cx.config.profile.founding_wait / 2) * rank;
         let due = self.retry.is_none_or(|retry| retry <= now);
         match self.slot.proposal() {

@@ -11,6 +11,8 @@
 //! there has spoken with a frame that opens. So hints may be missing, late, wrong, out of date, or different at each
 //! node, and all that can come of it is that nodes find each other later. Who may found does not depend on them; they can only delay it: while
 //! somebody is yet to be asked, or a locator has heard of a member lately, nobody founds, for a bounded time (see [`super::founding`]).
+//! A source that has not said anything yet may be about to name a member, so it counts like a locator that is yet to be asked; and as long as
+//! sources may still name somebody, that everybody who was named so far is accounted for does not mean that nobody else is there.
 //!
 //! # Bounds
 //! [`MAX_HINTS`] addresses from outside, as many that were told, [`MAX_LOCATORS`] locators; a round of Seeks goes to
@@ -19,6 +21,7 @@
 //!
 //! # When…
 //! - *no hint is there*: the node asks its seeds, and waits;
+//! - *a source is silent*: nobody founds, for as long as locators are given to tell of members; then it counts as one that knows nobody;
 //! - *hints are wrong*: frames to nowhere, and frames that whoever is there refuses;
 //! - *hints change*: the new ones are asked at once, the old ones no more; who has answered is known by its answers;
 //! - *a locator dies*: it is asked on, at a slower pace, while everything else goes on; what it told lasts a minute;
@@ -59,6 +62,20 @@ pub struct Hints {
     pub nodes: Vec<SocketAddr>,
     /// Where locators may be. The first [`MAX_LOCATORS`] are used.
     pub locators: Vec<SocketAddr>,
+    /// Whether others may be named later.
+    pub sources: Sources,
+}
+
+/// What finds addresses, and whether it has done so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sources {
+    /// There is nothing that could name others: what is given here was written out.
+    #[default]
+    None,
+    /// At least one has said nothing yet, neither whom it found nor that it failed: it may be about to name a member.
+    Silent,
+    /// Each was looked at once, and may name others at any time.
+    Heard,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,6 +102,9 @@ pub(crate) struct Whom {
     hinted: BTreeSet<SocketAddr>,
     told: BTreeMap<SocketAddr, Time>,
     locators: BTreeMap<SocketAddr, Asked>,
+    sources: Sources,
+    /// When all of them had been heard.
+    heard_all: Option<Time>,
     /// By the address that the locator gives as its own, which need not be the one where it was asked.
     words: BTreeMap<SocketAddr, Word>,
     /// How many more answers of locators are read.
@@ -97,7 +117,11 @@ pub(crate) struct Whom {
 
 impl Whom {
     /// Replaces what was given from outside; whether there is anybody new.
-    pub(crate) fn set(&mut self, hints: Hints) -> bool {
+    pub(crate) fn set(&mut self, now: Time, hints: Hints) -> bool {
+        if hints.sources != self.sources {
+            self.heard_all = (hints.sources == Sources::Heard).then_some(now);
+            self.sources = hints.sources;
+        }
         let hinted: BTreeSet<SocketAddr> = hints.nodes.into_iter().take(MAX_HINTS).collect();
         let locators: BTreeSet<SocketAddr> = hints.locators.into_iter().take(MAX_LOCATORS).collect();
         let news = !hinted.is_subset(&self.hinted)
@@ -123,6 +147,16 @@ impl Whom {
             oldest.map(|oldest| self.told.remove(&oldest));
         }
         news
+    }
+
+    /// Whether others than those known now may be named at any time.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.sources != Sources::None
+    }
+
+    /// When all sources had been looked at once, if they have.
+    pub(crate) fn heard_all(&self) -> Option<Time> {
+        self.heard_all
     }
 
     /// Whom to ask in this round.
@@ -252,7 +286,7 @@ impl Whom {
 
     /// Whether a locator may yet tell of a member: it was started so lately that members need not have found it, or it has heard one
     /// lately of whom `heard` is not true. Or there are locators, and none has ever answered: one that refuses may be a process of the same boot
-    /// that comes up a moment later.
+    /// that comes up a moment later. Or a source has not been looked at yet, which may name a member, or a locator.
     pub(crate) fn may_be_members(
         &self,
         now: Time,
@@ -270,7 +304,7 @@ impl Whom {
             let member = |(addr, age): &(SocketAddr, Duration)| *age + since < lately && !heard(addr);
             since < within && (young || word.members.iter().any(member))
         });
-        told || unheard && !planted!(BelieveAFreshLocator)
+        self.sources == Sources::Silent || told || unheard && !planted!(BelieveAFreshLocator)
     }
 
     pub(crate) fn is_locator(&self, addr: SocketAddr) -> bool {
@@ -297,15 +331,15 @@ mod tests {
     fn hints(ports: std::ops::Range<u16>) -> Hints {
         Hints {
             nodes: ports.map(addr).collect(),
-            locators: Vec::new(),
+            ..Hints::default()
         }
     }
 
     #[test]
     fn all_hints_have_their_turn_and_none_twice_in_a_round() {
         let mut whom = Whom::default();
-        assert!(whom.set(hints(1..41)));
-        assert!(!whom.set(hints(1..41)), "nothing new");
+        assert!(whom.set(Time::ZERO, hints(1..41)));
+        assert!(!whom.set(Time::ZERO, hints(1..41)), "nothing new");
         assert_eq!(whom.rounds(), 3);
         let mut asked = BTreeSet::new();
         for _ in 0..3 {
@@ -320,9 +354,9 @@ mod tests {
     #[test]
     fn hints_are_bounded_and_what_is_not_told_again_is_forgotten() {
         let mut whom = Whom::default();
-        whom.set(hints(1..1000));
+        whom.set(Time::ZERO, hints(1..1000));
         assert_eq!(whom.asked().len(), MAX_HINTS);
-        whom.set(Hints::default());
+        whom.set(Time::ZERO, Hints::default());
         let later = |seconds| Time::ZERO + Duration::from_secs(seconds);
         for port in 1..1000 {
             assert!(whom.tell(later(u64::from(port) / 100), addr(port)));
@@ -340,10 +374,11 @@ mod tests {
     fn a_locator_that_answers_is_asked_less_often() {
         let mut whom = Whom::default();
         let locators = vec![addr(1), addr(2)];
-        whom.set(Hints {
-            nodes: Vec::new(),
+        let hints = Hints {
             locators: locators.clone(),
-        });
+            ..Hints::default()
+        };
+        whom.set(Time::ZERO, hints);
         let (known, silent) = (Duration::from_secs(10), Duration::from_secs(1));
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         assert_eq!(whom.due(at(0), known, silent), locators);

@@ -349,7 +349,7 @@ impl Membership {
     /// Addresses found at run time replace those given before.
     pub(crate) fn set_hints(&mut self, now: Time, hints: Hints) {
         self.cx.detector.awake(now);
-        let news = self.cx.whom.set(hints);
+        let news = self.cx.whom.set(now, hints);
         if let (Phase::Seeking(seeking), true) = (&mut self.phase, news) {
             seeking.hurry(&self.cx, now);
         }

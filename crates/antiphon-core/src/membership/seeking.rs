@@ -264,13 +264,13 @@ impl Seeking {
 
     fn found(&mut self, cx: &mut Context, now: Time) {
         let (fresh, abstains) = (self.fresh(cx), self.abstains(cx, now));
+        let accounted = self.accounted(cx, now);
         let Some(founding) = &mut self.founding else {
             return;
         };
         if abstains {
             return founding.rest();
         }
-        let accounted = all_accounted(cx, now, &self.candidates, fresh);
         founding.tick(cx, now, &self.candidates, fresh, accounted);
         self.tell_clash(cx, now);
     }
@@ -340,14 +340,25 @@ impl Seeking {
 
     /// Whether it gives no vote now: it abstains, or those whom it asks have had no time to answer. Who proposes waits for them anyway.
     fn is_silent(&mut self, cx: &Context, now: Time) -> bool {
-        let fresh = self.fresh(cx);
-        self.abstains(cx, now) || self.is_new(cx, now) && !all_accounted(cx, now, &self.candidates, fresh)
+        self.abstains(cx, now) || self.is_new(cx, now) && !self.accounted(cx, now)
     }
 
-    /// Whether it has not asked for as long as members may take to answer.
+    /// Whether nobody needs to be waited for any more. Where sources may name others, that all who were named are there says nothing in the
+    /// beginning: two that are started again beside a member, and find each other by multicast, know each other within a millisecond, and the member's
+    /// word takes a quarter of a second.
+    fn accounted(&self, cx: &Context, now: Time) -> bool {
+        let fresh = self.fresh(cx);
+        let may_grow = cx.whom.may_grow() && !planted!(TrustTheFirstNamed);
+        !(may_grow && self.is_new(cx, now)) && all_accounted(cx, now, &self.candidates, fresh)
+    }
+
+    /// Whether it has not asked, since it had looked at all sources, for as long as members may take to answer.
     fn is_new(&self, cx: &Context, now: Time) -> bool {
-        let asks_since = |since: Time| now.since(since) >= founding::wait(&cx.config.profile);
-        !self.since.is_some_and(asks_since)
+        let Some(since) = self.since else {
+            return true;
+        };
+        let asks_since = cx.whom.heard_all().map_or(since, |heard| heard.max(since));
+        now.since(asks_since) < founding::wait(&cx.config.profile)
     }
 
     /// For how long it has asked, and no member of a primary view has answered.

@@ -3,8 +3,9 @@
 //! A second lineage is no fault by itself: whoever has voted may have been started again and forgotten it. It is one
 //! - with seeds, if the same start of a process founded both;
 //! - with `expect` N, if fewer than 2N processes had been started until then: of any two times N of them one voted twice;
-//! - with `expect` N, if fewer than N of its founders could not have known of the first: a member was there, and either they were told of it and
-//!   the paths between them worked, or a locator was there for both, or none had been there yet and might have come up in time.
+//! - with `expect` N, if fewer than N of its founders could not have known of the first: a member was there, and either they were told of it, or
+//!   would have been a moment after they had started, and the paths between them worked, or a locator was there for both, or none had been there yet and might have
+//!   come up in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use super::Report;
 use super::chain::Chain;
 use super::history::History;
 use super::membership::names;
-use crate::agenda::{Micros, SECONDS};
+use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::trace::{ProcessId, Seen, Slot, Trace};
 
 /// A path that has worked for so long is used: a dial that met silence is repeated within it.
 const DIALLED_WITHIN: Micros = 5 * SECONDS;
+/// Whom a node is told of so soon after it has started, it is given time to ask before it founds: half of that time.
+const NAMED_WITHIN: Micros = 300 * MILLIS;
 
 pub(super) fn check(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &mut Report) {
     founders(history, chains, report);
@@ -97,7 +100,7 @@ fn founders(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &m
 
 /// A second lineage although it could have been known that there is a first.
 fn beside(trace: &Trace, expected: usize, report: &mut Report) {
-    let mut ground = Ground::new(trace.heartbeat);
+    let mut ground = Ground::new(trace);
     let mut lineages = BTreeSet::new();
     for line in &trace.lines {
         ground.learn(line.at, line.process, &line.what);
@@ -149,7 +152,8 @@ struct Ground {
     processes: BTreeMap<Incarnation, ProcessId>,
     /// In which lineage each is in the primary view, and since when.
     primary: BTreeMap<ProcessId, (Lineage, Micros)>,
-    told: BTreeMap<Slot, (Vec<Slot>, Micros)>,
+    /// What each place is told in the whole run: also what comes too late for whoever does not wait for it.
+    told: BTreeMap<Slot, Vec<(Micros, Vec<Slot>)>>,
     locators: BTreeMap<Slot, Micros>,
     /// When the last of them ended; `None` if there never were any.
     without_locators: Option<Micros>,
@@ -161,9 +165,16 @@ struct Ground {
 }
 
 impl Ground {
-    fn new(heartbeat: Micros) -> Self {
+    fn new(trace: &Trace) -> Self {
+        let mut told: BTreeMap<Slot, Vec<(Micros, Vec<Slot>)>> = BTreeMap::new();
+        for line in &trace.lines {
+            if let Seen::Told { slot, whom } = &line.what {
+                told.entry(*slot).or_default().push((line.at, whom.clone()));
+            }
+        }
         Self {
-            heartbeat,
+            heartbeat: trace.heartbeat,
+            told,
             ..Self::default()
         }
     }
@@ -189,12 +200,6 @@ impl Ground {
             }
             Seen::NodeView(_) => {
                 self.primary.remove(&process);
-            }
-            Seen::Told { slot, whom } => {
-                let same = self.told.get(slot).is_some_and(|(known, _)| known == whom);
-                if !same {
-                    self.told.insert(*slot, (whom.clone(), at));
-                }
             }
             Seen::Locator { slot, up: true } => {
                 self.locators.insert(*slot, at);
@@ -240,10 +245,9 @@ impl Ground {
             .filter(|(_, (lineage, seated))| *lineage != founds && *seated + self.heartbeat <= at);
         let mut places = members.filter_map(|(process, _)| Some(self.places.get(process)?.0));
         places.find(|there| {
-            let told = self
-                .told
-                .get(&home)
-                .is_some_and(|(whom, told)| whom.contains(there) && (*told <= since || *told <= started));
+            let named = started + NAMED_WITHIN;
+            let told = self.told_of(home, *there, at.max(named));
+            let told = told.is_some_and(|told| told <= since.max(named));
             // A node asks when it starts, and again and again; one that has asked in vain for long, seldom.
             let asked_within = self.heartbeat * if young { 3 } else { 20 };
             let locator = self.locators.iter().any(|(locator, up)| {
@@ -260,6 +264,14 @@ impl Ground {
                 && self.is_open(home, *there, since)
                 && self.is_calm(*there, since)
         })
+    }
+
+    /// Since when a place has been told of another, if it is at that time.
+    fn told_of(&self, home: Slot, there: Slot, at: Micros) -> Option<Micros> {
+        let told = self.told.get(&home)?.iter().rev();
+        let told = told.skip_while(|(when, _)| *when > at);
+        let told = told.take_while(|(_, whom)| whom.contains(&there));
+        told.last().map(|(when, _)| *when)
     }
 
     fn is_calm(&self, slot: Slot, since: Micros) -> bool {

@@ -42,6 +42,7 @@ pub const NAMES: &[&str] = &[
     "r4-hints-differ",
     "r4-hints-come-late",
     "r4-locators-and-nodes-restart",
+    "r4-members-named-late",
     "r6-merge",
     "r6-minority-settles",
     "r7-cut-off",
@@ -158,7 +159,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "r7-behind" => random.range(4, 5) as usize,
         "any-islands" => random.range(2, 6) as usize,
         "any-partition" | "any-three-ways" | "any-flap" => random.range(3, 7) as usize,
-        "r4-locators-and-nodes-restart" => random.range(3, 6) as usize,
+        "r4-locators-and-nodes-restart" | "r4-members-named-late" => random.range(3, 6) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
         }
@@ -262,6 +263,7 @@ impl Story<'_> {
             "r4-hints-differ" => self.hints_differ(),
             "r4-hints-come-late" => self.hints_come_late(),
             "r4-locators-and-nodes-restart" => self.locators_and_nodes_restart(),
+            "r4-members-named-late" => self.members_named_late(),
             "r6-merge" => self.merge(),
             "r6-minority-settles" => self.minority_settles(),
             "r7-cut-off" => self.cut_off_from_the_primary(),

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use antiphon_core::wire::frame::MAX_FRAME_BYTES;
-use antiphon_core::{Hints, Time};
+use antiphon_core::{Hints, Sources, Time};
 use bytes::Bytes;
 
 use super::process::Input;
 use super::{Door, Happening, World, addr_of};
 use crate::agenda::Micros;
-use crate::plan::{Action, HARDLY_A_PATH_PPM, Network, Who};
+use crate::plan::{Action, HARDLY_A_PATH_PPM, Network, Step, Who};
 use crate::trace::{Ending, ProcessId, Seen, Slot};
 
 impl World {
@@ -239,7 +239,23 @@ impl World {
             let locators = locators.map(|index| self.locator_addr(index)).collect();
             let whom = told.clone();
             self.note(ProcessId::MAX, Seen::Told { slot, whom });
-            self.accept(id, Input::Hints(Hints { nodes, locators }));
+            let sources = self.sources();
+            let hints = Hints {
+                nodes,
+                locators,
+                sources,
+            };
+            self.accept(id, Input::Hints(hints));
+        }
+    }
+
+    /// Whether nodes are told of others by anything but locators that are written out.
+    fn sources(&self) -> Sources {
+        let tells = |step: &Step| matches!(step.action, Action::Tell(..));
+        let told = self.told.iter().any(|whom| !whom.is_empty());
+        match told || self.plan.steps.iter().any(tells) {
+            true => Sources::Heard,
+            false => Sources::None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS};
+use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS, Sources};
 use tokio::sync::watch;
 
 use crate::ClusterEvent;
@@ -23,8 +23,16 @@ struct Entry {
     finds: Finds,
     found: Vec<SocketAddr>,
     problem: Option<String>,
-    /// Whether anything was said of it yet.
-    told: bool,
+    said: Said,
+}
+
+/// Whether anything was said of a source yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    /// It is an address that is written out, and no source of others.
+    Once,
+    Something,
 }
 
 /// The latest of each source.
@@ -60,15 +68,17 @@ impl Board {
             finds,
             found: Vec::new(),
             problem: None,
-            told: false,
+            said: Said::Nothing,
         });
+        let sources = sources_of(&entries);
+        self.hints.send_modify(|hints| hints.sources = sources);
         Place {
             board: self.clone(),
             index: entries.len() - 1,
         }
     }
 
-    fn update(&self, index: usize, found: Option<Vec<SocketAddr>>, problem: Option<String>) {
+    fn update(&self, index: usize, said: Said, found: Option<Vec<SocketAddr>>, problem: Option<String>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut problem = problem;
         let found = found.map(|found| admit(self.confined, found, &mut problem));
@@ -76,6 +86,8 @@ impl Board {
         if let Some(found) = found.filter(|_| changed) {
             entries[index].found = found;
         }
+        let first = entries[index].said == Said::Nothing;
+        entries[index].said = said;
         let (finds, of) = (entries[index].finds, |finds: Finds, most: usize| {
             let entries = entries.iter().filter(|entry| entry.finds == finds);
             by_turns(&entries.map(|entry| &entry.found[..]).collect::<Vec<_>>(), most)
@@ -83,6 +95,7 @@ impl Board {
         let hints = Hints {
             nodes: of(Finds::Nodes, MAX_HINTS),
             locators: of(Finds::Locators, MAX_LOCATORS),
+            sources: sources_of(&entries),
         };
         let (used, most) = match finds {
             Finds::Nodes => (&hints.nodes, MAX_HINTS),
@@ -95,15 +108,16 @@ impl Board {
                 format!("{unused} of these addresses are left out: {most} are used of all sources together, by turns")
             });
         }
-        let news = changed || problem != entry.problem || !entry.told;
+        let news = changed || problem != entry.problem || first;
         entry.problem = problem;
-        entry.told = true;
         if news {
             self.tell(entry);
         }
-        if changed {
-            self.hints.send_replace(hints);
-        }
+        self.hints.send_if_modified(|known| {
+            let news = *known != hints;
+            *known = hints;
+            news
+        });
     }
 
     fn tell(&self, entry: &Entry) {
@@ -119,6 +133,16 @@ impl Board {
             found: found.clone(),
             problem: entry.problem.clone(),
         });
+    }
+}
+
+/// Whether others may be named by what these are, and whether each of those was looked at.
+fn sources_of(entries: &[Entry]) -> Sources {
+    let of = |said: Said| entries.iter().any(|entry| entry.said == said);
+    match (of(Said::Nothing), of(Said::Something)) {
+        (true, _) => Sources::Silent,
+        (false, true) => Sources::Heard,
+        (false, false) => Sources::None,
     }
 }
 
@@ -166,19 +190,26 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// This address, which is written out: nothing else will ever be said here.
+    pub(crate) fn is(self, addr: SocketAddr) {
+        self.board.update(self.index, Said::Once, Some(vec![addr]), None);
+    }
+
     /// These, instead of those before.
     pub(crate) fn found(&self, found: Vec<SocketAddr>) {
-        self.board.update(self.index, Some(found), None);
+        self.board.update(self.index, Said::Something, Some(found), None);
     }
 
     /// These, as far as it could be found out.
     pub(crate) fn partly(&self, found: Vec<SocketAddr>, problem: String) {
-        self.board.update(self.index, Some(found), Some(problem));
+        self.board
+            .update(self.index, Said::Something, Some(found), Some(problem));
     }
 
     /// Nothing new; what was found last stays.
     pub(crate) fn failed(&self, problem: String) {
-        self.board.update(self.index, None, Some(problem));
+        self.board
+            .update(self.index, Said::Something, None, Some(problem));
     }
 }
 
@@ -261,6 +292,32 @@ mod tests {
             ),
             "and when it is over"
         );
+    }
+
+    #[test]
+    fn it_is_told_whether_every_source_was_looked_at_and_whether_there_is_any() {
+        let board = board(false);
+        let sources = || board.hints().borrow().sources;
+        assert_eq!(sources(), Sources::None);
+        board
+            .place("written".into(), Finds::Locators)
+            .is(addr("10.0.0.9:1"));
+        assert_eq!(sources(), Sources::None);
+        let (one, other) = (
+            board.place("one".into(), Finds::Nodes),
+            board.place("named".into(), Finds::Locators),
+        );
+        let mut hints = board.hints();
+        assert_eq!(sources(), Sources::Silent);
+        one.found(Vec::new());
+        assert_eq!(sources(), Sources::Silent);
+        hints.mark_unchanged();
+        other.failed("no answer".into());
+        assert_eq!(sources(), Sources::Heard, "that it failed is an answer");
+        assert!(hints.has_changed().unwrap(), "whoever waits for it is told");
+        hints.mark_unchanged();
+        one.found(Vec::new());
+        assert!(!hints.has_changed().unwrap(), "and not of nothing");
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! Lists that are found out differ from node to node and from second to second, so nothing is decided by them. A cluster is
 //! *founded* by what is configured: a majority of the seeds that are written out, the same at each node; or
 //! [`expect`](crate::Builder::expect) nodes, wherever they come from; or [`found`](crate::Builder::found). A node that has none of these
-//! waits until it finds a cluster, and says so. Finding nobody is never taken for being alone.
+//! waits until it finds a cluster, and says so. Finding nobody is never taken for being alone. And a cluster is not founded before each source has said
+//! something and whoever it named has had time to answer: the core is told which of them have.
 //!
 //! # What happens when a source…
 //! | source | is empty | is wrong | is slow | changes |
@@ -65,7 +66,8 @@ pub(crate) struct Said {
 }
 
 /// An application's own way to find nodes: give the [`Source`] to [`Builder::discover`](crate::Builder::discover), and say what is
-/// found with the [`Finder`], whenever it changes.
+/// found with the [`Finder`], whenever it changes. Say also that nobody was found: a source that has said nothing yet may be about to name a member, and nobody
+/// founds a cluster before it has spoken, or twice `unreachable_after` of the profile have passed (8 s with `lan`).
 ///
 /// ```
 /// let (finder, source) = antiphon::discovery::channel("consul");

@@ -7,8 +7,10 @@
 //! without a key, it leads to an address where the node then finds nobody, or hears frames that do not open. It is sealed by an
 //! identity of its own, made at the start, so no nonce of the node's is used.
 //!
-//! Announcements go out at once, then each second or so without a cluster and each five in one; a new announcer is answered
-//! within 100 ms. Who was not heard for 30 s is forgotten.
+//! Announcements go out at once, again after a quarter of a second in case that the first was lost, then each second or so without a cluster and
+//! each five in one. A new announcer is answered within 100 ms, and a process that was started again is a new one, wherever it is. A member
+//! answers whoever is none each time it is heard: two that start again beside it hear each other at once, and must hear of the member while
+//! they give each other time to (half a second and more, see the founding in the core). Who was not heard for 30 s is forgotten.
 //!
 //! # Bounds
 //! 256 addresses, the one heard longest ago makes room; 512 datagrams a second are opened, the others dropped; nothing is answered with more
@@ -119,17 +121,21 @@ pub(super) async fn run(air: Air, place: Place, pace: Pace) {
     };
     let mut announce_at = Instant::now();
     let mut announced = announce_at - APART;
+    let mut first = true;
     let mut buffer = vec![0; MAX_BYTES + 1];
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(announce_at) => {
                 scene.announce(pace.settled()).await;
                 announced = Instant::now();
-                announce_at = announced + jitter(if pace.settled() { SETTLED } else { SEEKING });
+                announce_at = match std::mem::take(&mut first) {
+                    true => announced + APART,
+                    false => announced + jitter(if pace.settled() { SETTLED } else { SEEKING }),
+                };
             }
             received = scene.air.ears.recv_from(&mut buffer) => match received {
                 Ok((length, _)) => {
-                    if scene.hear(&buffer[..length]) {
+                    if scene.hear(&buffer[..length], pace.settled()) {
                         let soon = (Instant::now() + jitter(ANSWER) / 2).max(announced + APART);
                         announce_at = announce_at.min(soon);
                     }
@@ -144,7 +150,8 @@ pub(super) async fn run(air: Air, place: Place, pace: Pace) {
 
 struct Scene {
     air: Air,
-    heard: BTreeMap<SocketAddr, Instant>,
+    /// Who announced himself at an address last, and when.
+    heard: BTreeMap<SocketAddr, (Incarnation, Instant)>,
     /// What the board was told last.
     told: Option<(Vec<SocketAddr>, Option<String>)>,
     /// The present second, and how many datagrams were opened in it.
@@ -166,42 +173,42 @@ impl Scene {
             .map(|error| format!("nothing can be sent to {}: {error}", self.air.group));
     }
 
-    /// Whether somebody new spoke.
-    fn hear(&mut self, datagram: &[u8]) -> bool {
+    /// Whether somebody spoke who is to be answered: somebody new, or, where this node is a member, one that is none.
+    fn hear(&mut self, datagram: &[u8], is_member: bool) -> bool {
         let now = Instant::now();
         if now - self.opened.0 >= Duration::from_secs(1) {
             self.opened = (now, 0);
         }
         self.opened.1 += 1;
-        let own = peek(datagram).is_ok_and(|(_, sender)| sender == self.air.me);
-        if own || datagram.len() > MAX_BYTES || self.opened.1 > MAX_A_SECOND {
+        let Ok((_, sender)) = peek(datagram) else {
+            return false;
+        };
+        if sender == self.air.me || datagram.len() > MAX_BYTES || self.opened.1 > MAX_A_SECOND {
             return false;
         }
         // Other clusters may speak here as well: that is no trouble.
         let Ok(opened) = self.air.codec.open(Bytes::copy_from_slice(datagram)) else {
             return false;
         };
-        let Ok(Record::Discovery(Discovery::Announce { addr, .. })) = decode_all(opened.records) else {
+        let Ok(Record::Discovery(Discovery::Announce { addr, member })) = decode_all(opened.records) else {
             return false;
         };
         if addr == self.air.addr {
             return false;
         }
-        let news = self.heard.insert(addr, now).is_none();
+        let before = self.heard.insert(addr, (sender, now));
         if self.heard.len() > MAX_HINTS {
-            let oldest = self
-                .heard
-                .iter()
-                .min_by_key(|(_, at)| **at)
-                .map(|(addr, _)| *addr);
-            oldest.map(|oldest| self.heard.remove(&oldest));
+            let oldest = self.heard.iter().min_by_key(|(_, (_, at))| *at);
+            oldest
+                .map(|(addr, _)| *addr)
+                .map(|oldest| self.heard.remove(&oldest));
         }
-        news
+        before.is_none_or(|(known, _)| known != sender) || is_member && !member
     }
 
     fn tell(&mut self, place: &Place) {
         let now = Instant::now();
-        self.heard.retain(|_, at| now - *at < REMEMBERED);
+        self.heard.retain(|_, (_, at)| now - *at < REMEMBERED);
         let found: Vec<SocketAddr> = self.heard.keys().copied().collect();
         let state = (found, self.mute.clone());
         if self.told.as_ref() != Some(&state) {
@@ -248,20 +255,44 @@ mod tests {
     async fn only_announcements_of_the_cluster_count_and_each_once() {
         let mut scene = scene(None).await;
         let mut peer = FrameCodec::new("c", None, Incarnation(2));
-        assert!(scene.hear(&word(&mut peer, 1001)));
-        assert!(!scene.hear(&word(&mut peer, 1001)), "known");
+        assert!(scene.hear(&word(&mut peer, 1001), false));
+        assert!(!scene.hear(&word(&mut peer, 1001), false), "known");
         let replayed = word(&mut peer, 1002);
-        assert!(scene.hear(&replayed));
+        assert!(scene.hear(&replayed, false));
         scene.heard.clear();
-        assert!(!scene.hear(&replayed), "an old one");
+        assert!(!scene.hear(&replayed, false), "an old one");
         let mut own = FrameCodec::new("c", None, Incarnation(1));
-        assert!(!scene.hear(&word(&mut own, 1003)));
+        assert!(!scene.hear(&word(&mut own, 1003), false));
         let mut other = FrameCodec::new("other", None, Incarnation(3));
-        assert!(!scene.hear(&word(&mut other, 1004)));
-        assert!(!scene.hear(&[0; 600]));
-        assert!(!scene.hear(b"hello"));
+        assert!(!scene.hear(&word(&mut other, 1004), false));
+        assert!(!scene.hear(&[0; 600], false));
+        assert!(!scene.hear(b"hello", false));
         let odd = peer.seal(FrameKind::Control, &[255]);
-        assert!(!scene.hear(&odd));
+        assert!(!scene.hear(&odd, false));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_started_again_is_answered_and_by_members_each_time() {
+        let mut scene = scene(None).await;
+        let mut before = FrameCodec::new("c", None, Incarnation(2));
+        let mut again = FrameCodec::new("c", None, Incarnation(3));
+        assert!(scene.hear(&word(&mut before, 1001), true));
+        assert!(scene.hear(&word(&mut again, 1001), true), "at the same address");
+        assert!(
+            scene.hear(&word(&mut again, 1001), true),
+            "it has not found the cluster yet"
+        );
+        assert!(
+            !scene.hear(&word(&mut again, 1001), false),
+            "this node could tell it nothing"
+        );
+        let announce = Record::Discovery(Discovery::Announce {
+            addr: SocketAddr::from(([127, 0, 0, 1], 1001)),
+            member: true,
+        });
+        let joined = again.seal(FrameKind::Control, &encode_to_vec(&announce));
+        assert!(!scene.hear(&joined, true));
+        assert_eq!(scene.heard.len(), 1);
     }
 
     #[tokio::test]
@@ -271,10 +302,10 @@ mod tests {
         let mut scene = scene(Some(&key)).await;
         for stranger in [None, Some(&other)] {
             let mut peer = FrameCodec::new("c", stranger, Incarnation(2));
-            assert!(!scene.hear(&word(&mut peer, 1001)));
+            assert!(!scene.hear(&word(&mut peer, 1001), false));
         }
         let mut peer = FrameCodec::new("c", Some(&key), Incarnation(2));
-        assert!(scene.hear(&word(&mut peer, 1001)));
+        assert!(scene.hear(&word(&mut peer, 1001), false));
     }
 
     #[tokio::test]
@@ -282,7 +313,7 @@ mod tests {
         let mut scene = scene(None).await;
         let mut peer = FrameCodec::new("c", None, Incarnation(2));
         let heard = (1001..4000)
-            .filter(|port| scene.hear(&word(&mut peer, *port)))
+            .filter(|port| scene.hear(&word(&mut peer, *port), false))
             .count();
         assert!(heard <= MAX_A_SECOND as usize * 2, "{heard}");
         assert!(scene.heard.len() <= MAX_HINTS);

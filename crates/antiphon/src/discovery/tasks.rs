@@ -117,7 +117,7 @@ impl Tasks {
             };
             let resolver = sources.resolver.clone();
             match source.0 {
-                Kind::Fixed(addr) => place.found(vec![addr]),
+                Kind::Fixed(addr) => place.is(addr),
                 kind @ (Kind::Dns { .. } | Kind::Srv { .. }) => {
                     tasks.spawn(dns::run(kind, resolver, place, pace));
                 }

@@ -338,6 +338,33 @@ fn nodes_of_one_host_find_each_other_by_multicast() {
 }
 
 #[test]
+fn two_that_start_again_and_find_each_other_by_multicast_join_the_member_that_stayed() {
+    let _turn = Turn::take();
+    let options = Options {
+        keyed: true,
+        ..Options::default()
+    };
+    let mut cluster = Cluster::on_loopback(1, options);
+    cluster.finds_by(&["--seeds", "multicast@127.0.0.1", "--expect", "2"]);
+    cluster.start(&["n1", "n2", "n3"]);
+    cluster.until_together(&["n1", "n2", "n3"], SOON);
+    for round in 0..3 {
+        cluster.kill("n2");
+        cluster.kill("n3");
+        cluster.until_together(&["n1"], SOON);
+        // They are as many as are expected, and hear each other before the member that stayed has answered.
+        cluster.start(&["n2", "n3"]);
+        let took = cluster.until_together(&["n1", "n2", "n3"], SOON);
+        println!("together {took:?} after two were started again");
+        cluster.look(|trace| {
+            let gave_way = |event: &Event| matches!(event, Event::Expelled { .. } | Event::Merge { .. });
+            assert!(!trace.last("n1").said(gave_way), "round {round}: it gave way");
+        });
+    }
+    cluster.finish();
+}
+
+#[test]
 fn hosts_find_each_other_by_multicast_sealed_with_the_key() {
     let _turn = Turn::take();
     let options = Options {

@@ -1,5 +1,6 @@
 //! One node that would found a cluster, and what others say to it, word by word.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
@@ -11,7 +12,7 @@ use super::super::founding::digest_of;
 use super::super::{Effect, Membership};
 use super::net::{addr, config};
 use crate::random::Random;
-use crate::{Config, Event, Hints, PathTrouble, Profile, Time};
+use crate::{Config, Event, Hints, PathTrouble, Profile, Sources, Time};
 
 /// Where the locator is.
 const LOCATOR: usize = 20;
@@ -38,7 +39,7 @@ fn expecting(expect: u16, hints: &[usize], locator: bool) -> One {
     };
     let nodes = hints.iter().map(|node| addr(*node)).collect();
     let locators = locator.then(|| addr(LOCATOR)).into_iter().collect();
-    one.membership.set_hints(now, Hints { nodes, locators });
+    one.hint(nodes, locators, Sources::None);
     one
 }
 
@@ -57,6 +58,16 @@ fn record(node: usize) -> NodeRecord {
 }
 
 impl One {
+    fn hint(&mut self, nodes: Vec<SocketAddr>, locators: Vec<SocketAddr>, sources: Sources) {
+        let hints = Hints {
+            nodes,
+            locators,
+            sources,
+        };
+        self.membership.set_hints(self.now, hints);
+        self.drain();
+    }
+
     /// Another node without a view speaks.
     fn seek(&mut self, node: NodeRecord, incarnation: u128) {
         let seek = Discovery::Seek {
@@ -255,6 +266,64 @@ fn nobody_is_left_out_of_a_founding_who_has_had_no_time_to_answer() {
 }
 
 #[test]
+fn where_sources_may_name_others_nobody_founds_or_votes_at_once_with_those_it_knows() {
+    let named = |nodes: &[usize]| nodes.iter().copied().map(addr).collect::<Vec<_>>();
+    let mut one = expecting(2, &[], false);
+    one.hint(named(&[1]), Vec::new(), Sources::Heard);
+    one.run_ms(300, &[(1, 10)]);
+    assert_eq!(one.prepares(), None, "a member may be about to be named");
+    one.say(10, prepare());
+    assert_eq!(one.of_founding(), [], "and a vote would be as good");
+    // It is named, and answers.
+    one.hint(named(&[1, 3]), Vec::new(), Sources::Heard);
+    let here = Discovery::Here {
+        addr: addr(3),
+        standing: standing(),
+        coordinator: Incarnation(30),
+        coordinator_addr: addr(3),
+    };
+    one.discover(30, here);
+    one.run_ms(1_000, &[(1, 10)]);
+    assert_eq!(one.of_founding(), []);
+    // Or nobody is, and nothing is waited for longer than that.
+    let mut one = expecting(2, &[], false);
+    one.hint(named(&[1]), Vec::new(), Sources::Heard);
+    one.run_ms(660, &[(1, 10)]);
+    assert!(one.prepares().is_some());
+}
+
+#[test]
+fn a_source_that_has_said_nothing_yet_is_waited_for_and_not_for_ever() {
+    let mut one = expecting(2, &[1], false);
+    one.hint(vec![addr(1)], Vec::new(), Sources::Silent);
+    one.run_ms(3_000, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    one.say(10, prepare());
+    assert_eq!(one.of_founding(), [], "nor a vote");
+    // Whom it names in the end has as long to answer as if the node had just started.
+    one.hint(vec![addr(1), addr(3)], Vec::new(), Sources::Heard);
+    one.run_ms(500, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    one.say(10, prepare());
+    assert_eq!(one.of_founding(), []);
+    one.run_ms(200, &[(1, 10)]);
+    assert!(one.prepares().is_some());
+    // Or a locator, which has as long as any other.
+    let mut one = expecting(2, &[1], false);
+    one.hint(vec![addr(1)], Vec::new(), Sources::Silent);
+    one.run_ms(1_000, &[(1, 10)]);
+    one.hint(vec![addr(1)], vec![addr(LOCATOR)], Sources::Heard);
+    one.run_ms(3_000, &[(1, 10)]);
+    assert_eq!(one.prepares(), None);
+    // Or it never speaks.
+    let mut one = expecting(2, &[1], false);
+    one.hint(vec![addr(1)], Vec::new(), Sources::Silent);
+    let at_most = (Profile::lan().unreachable_after * 2).as_millis() as u64 + 1_000;
+    one.run_ms(at_most, &[(1, 10)]);
+    assert!(one.prepares().is_some());
+}
+
+#[test]
 fn a_locator_that_was_just_started_tells_nobody_that_there_is_no_cluster() {
     let mut one = expecting(2, &[], true);
     one.run_ms(100, &[(1, 10)]);
@@ -373,7 +442,7 @@ fn a_locator_that_is_not_there_yet_is_given_time_to_come() {
     let mut one = expecting(2, &[1], true);
     let locators = vec![addr(LOCATOR), addr(LOCATOR + 1)];
     let nodes = vec![addr(1)];
-    one.membership.set_hints(one.now, Hints { nodes, locators });
+    one.hint(nodes, locators, Sources::None);
     one.run_ms(20, &[(1, 10)]);
     one.known(60_000, Vec::new());
     one.run_ms(1_000, &[(1, 10)]);

@@ -161,6 +161,34 @@ fn all_restarted_at_once_found_again() {
 }
 
 #[test]
+fn two_that_start_again_and_hear_of_each_other_first_join_the_member_that_stayed() {
+    // As with multicast: each hears the other's announcement at once, and the member's answer after up to a quarter of a second.
+    for after_ms in [25, 250] {
+        let mut net = new_net(20 + after_ms);
+        for node in 0..3 {
+            net.start(node, expecting(node, 2));
+            net.hint(node, &[0, 1, 2]);
+        }
+        net.run_ms(3_000);
+        net.assert_one_view(&[0, 1, 2]);
+        (1..3).for_each(|node| net.kill(node));
+        net.run_ms(500);
+        net.assert_one_view(&[0]);
+        for node in 1..3 {
+            net.start(node, expecting(node, 2));
+            net.hint(node, &[3 - node]);
+        }
+        net.run_ms(after_ms);
+        for node in 1..3 {
+            net.hint(node, &[0, 3 - node]);
+        }
+        net.run_ms(3_000);
+        net.assert_one_view(&[0, 1, 2]);
+        assert_eq!(net.lineages(), 1);
+    }
+}
+
+#[test]
 fn nodes_that_expect_different_numbers_refuse_each_other() {
     let mut net = new_net(10);
     for node in 0..4 {

@@ -19,7 +19,7 @@ use super::super::{Effect, Membership, Phase, check};
 use crate::random::Random;
 use crate::{
     Config, DialId, EngineKind, Event, Hints, LifelineEnd, LifelineEvent, PathTrouble, Recovery,
-    RecoveryError, Time,
+    RecoveryError, Sources, Time,
 };
 
 const LATENCY: Duration = Duration::from_micros(300);
@@ -293,18 +293,23 @@ impl Net {
         self.drain(node);
     }
 
-    /// A node is told of nodes, whether any run there or not.
+    /// A node is told of nodes, whether any run there or not, by something that may name others later.
     pub(super) fn hint(&mut self, node: usize, whom: &[usize]) {
-        let nodes = whom.iter().copied().map(addr).collect();
-        let locators = Vec::new();
-        self.set_hints(node, Hints { nodes, locators });
+        let hints = Hints {
+            nodes: whom.iter().copied().map(addr).collect(),
+            sources: Sources::Heard,
+            ..Hints::default()
+        };
+        self.set_hints(node, hints);
     }
 
     /// A node is told of locators.
     pub(super) fn hint_locators(&mut self, node: usize, whom: &[usize]) {
-        let locators = whom.iter().copied().map(addr).collect();
-        let nodes = Vec::new();
-        self.set_hints(node, Hints { nodes, locators });
+        let hints = Hints {
+            locators: whom.iter().copied().map(addr).collect(),
+            ..Hints::default()
+        };
+        self.set_hints(node, hints);
     }
 
     fn set_hints(&mut self, node: usize, hints: Hints) {

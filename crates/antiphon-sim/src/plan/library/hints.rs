@@ -180,6 +180,42 @@ impl Story<'_> {
         }
     }
 
+    /// Members are killed and started again, as many as may found or more, while at least one stays. Those that start are told of each other at once,
+    /// and of the others a moment later, as by multicast.
+    pub(super) fn members_named_late(&mut self) {
+        let everybody: Vec<Slot> = (0..self.plan.slots).collect();
+        let slots = self.plan.slots as u64;
+        let expect = self.random.range(2, slots - 1);
+        self.plan.hinted = Some(Hinted {
+            expect: expect as u16,
+            told: vec![everybody.clone(); self.plan.slots],
+            locators: 0,
+        });
+        self.plan.network.loss_ppm = self.plan.network.loss_ppm.min(20_000);
+        for slot in &everybody {
+            let at = self.ms(0, 1_200);
+            self.at(at, Action::Start(*slot));
+        }
+        let mut at = self.ms(5_000, 8_000);
+        for _ in 0..self.random.range(1, 3) {
+            let mut again = everybody.clone();
+            self.random.shuffle(&mut again);
+            again.truncate(self.random.range(expect, slots - 1) as usize);
+            let back = at + self.ms(60, 600);
+            for slot in &again {
+                let gone = at + self.ms(0, 40);
+                self.at(gone, Action::Crash(Who::Slot(*slot)));
+                self.at(at + 50 * MILLIS, Action::Tell(*slot, again.clone()));
+                let starts = back + self.ms(0, 120);
+                self.at(starts, Action::Start(*slot));
+                let named = starts + self.ms(1, 250);
+                self.at(named, Action::Tell(*slot, everybody.clone()));
+            }
+            at += self.ms(7_000, 11_000);
+        }
+        self.plan.duration = at;
+    }
+
     /// Nodes start knowing nobody, or the wrong ones; hints come, change and go while some die and return.
     pub(super) fn hints_come_late(&mut self) {
         let told = (0..self.plan.slots)
