@@ -57,7 +57,8 @@ mod relay;
 mod replies;
 mod route;
 mod spread;
-mod text;
+#[doc(hidden)]
+pub mod text;
 mod time;
 mod trail;
 pub mod witness;

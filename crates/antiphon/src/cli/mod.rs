@@ -37,6 +37,7 @@ mod size;
 mod swarm;
 mod usage;
 
+use antiphon_core::text::in_lines;
 use clap::Parser as _;
 
 use args::{Cli, Command};
@@ -66,7 +67,7 @@ pub(crate) fn run() -> i32 {
     match result {
         Ok(exit) => exit.code(),
         Err(Failed { exit, message }) => {
-            eprintln!("antiphon: {message}");
+            eprintln!("antiphon: {}", in_lines(&message));
             exit.code()
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use antiphon_core::text::on_one_line;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -68,11 +69,12 @@ impl fmt::Display for ClientError {
                 path.display()
             ),
             ClientError::Ended => f.write_str("the node has ended"),
-            ClientError::Refused(problem) => f.write_str(&problem.reason),
+            ClientError::Refused(problem) => f.write_str(&on_one_line(&problem.reason)),
             ClientError::Malformed(reason) => {
                 write!(
                     f,
-                    "the answer is not understood ({reason}): use the `antiphon` that the node was started with"
+                    "the answer is not understood ({}): use the `antiphon` that the node was started with",
+                    on_one_line(reason)
                 )
             }
         }

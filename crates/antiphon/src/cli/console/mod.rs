@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 use antiphon::console::protocol::{Answer, Question};
 use antiphon::console::{Client, ClientError, Told, place};
+use antiphon_core::text::{in_lines, on_one_line};
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -61,7 +63,7 @@ fn ask(
     block_on(async {
         let mut client = choose(args).await?;
         let told = client.ask(&question).await.map_err(failed)?;
-        let text = shown(&told.answer).ok_or_else(astray)?;
+        let text = shown(&readable(&told)?).ok_or_else(astray)?;
         let text = if args.json { told.line } else { text };
         Ok(print(&text).map_or(Exit::StdoutClosed, |()| Exit::Success))
     })
@@ -83,10 +85,11 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
             _ = terminate.recv() => return Ok(Exit::Success),
             _ = interrupt.recv() => return Ok(Exit::Success),
         };
-        let Told { answer, line } = told.map_err(|error| match error {
+        let told = told.map_err(|error| match error {
             ClientError::Ended => cut_off(&client),
             other => failed(other),
         })?;
+        let (answer, line) = (readable(&told)?, told.line);
         let is_over = matches!(answer, Answer::End {});
         match answer {
             Answer::Happened(happened) => {
@@ -115,7 +118,7 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
         }
         if is_over {
             if args.watch {
-                eprintln!("antiphon: the node {} has ended", client.hello().node);
+                eprintln!("antiphon: the node {} has ended", name_of(&client));
             }
             return Ok(Exit::Success);
         }
@@ -134,13 +137,36 @@ async fn next(client: &mut Client, is_past: bool) -> Result<Told, ClientError> {
 fn cut_off(client: &Client) -> Failed {
     Failed::run(format!(
         "the connection to {} was cut: the node was killed or ended at once, or nothing of what it said was read for long",
-        client.hello().node
+        name_of(client)
     ))
+}
+
+/// An answer as people may read it: what is in it is of the node, and of all whom it heard.
+pub(crate) fn readable(told: &Told) -> Result<Answer, Failed> {
+    let line = serde_json::from_str(&told.line).map(on_one_line_each);
+    let answer = line.and_then(serde_json::from_value);
+    answer.map_err(|error| Failed::run(format!("the answer is not understood: {error}")))
+}
+
+fn on_one_line_each(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(on_one_line(&text)),
+        Value::Array(all) => all.into_iter().map(on_one_line_each).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(key, value)| (on_one_line(&key), on_one_line_each(value)))
+            .collect(),
+        other => other,
+    }
+}
+
+fn name_of(client: &Client) -> String {
+    on_one_line(&client.hello().node)
 }
 
 fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}")?;
+    writeln!(stdout, "{}", in_lines(text))?;
     stdout.flush()
 }
 
@@ -219,14 +245,15 @@ pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<C
 
 fn describe(client: &Client) -> String {
     let hello = client.hello();
-    format!(
+    let line = format!(
         "  --node {} --cluster {}   at {}, process {}, --socket {}",
         hello.node,
         hello.cluster,
         hello.addrs.first().map_or("?", String::as_str),
         hello.pid,
         client.path().display()
-    )
+    );
+    on_one_line(&line)
 }
 
 /// What to tell somebody who asks where no node answers.
@@ -258,4 +285,25 @@ fn nobody(args: &AskArgs, silent: &[PathBuf]) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_an_answer_moves_no_cursor_and_forges_no_line() {
+        let line = r#"{"answer":"why","asked":"a","node":"b\u001b[2J","verdict":"member","text":"b is\na member\u0007","facts":[{"kind":"x\u009b","accusers":[],"text":"\r\nok"}]}"#;
+        let told = Told {
+            answer: serde_json::from_str(line).unwrap(),
+            line: line.to_owned(),
+        };
+        let Answer::Why(why) = readable(&told).unwrap() else {
+            panic!("another answer");
+        };
+        assert_eq!(
+            show::why(&why),
+            "b is\\na member\\u{7}\n  \\r\\nok\n  (as a knows it)"
+        );
+    }
 }

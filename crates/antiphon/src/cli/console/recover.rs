@@ -10,9 +10,10 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use antiphon::console::Client;
 use antiphon::console::protocol::{Answer, Question, Recovery};
+use antiphon_core::text::on_one_line;
 
 use super::args::{AskArgs, RecoverArgs};
-use super::{astray, choose, failed, print, show};
+use super::{astray, choose, failed, print, readable, show};
 use crate::cli::exit::{Exit, Failed};
 
 pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
@@ -21,12 +22,15 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
         .ask(&Question::Recovery {})
         .await
         .map_err(failed)?;
-    let Answer::Recovery(recovery) = told.answer else {
+    let Answer::Recovery(recovery) = told.answer.clone() else {
         return Err(astray());
     };
     let shown = match args.json {
         true => told.line,
-        false => show::recovery(&recovery),
+        false => match readable(&told)? {
+            Answer::Recovery(recovery) => show::recovery(&recovery),
+            _ => return Err(astray()),
+        },
     };
     if print(&shown).is_err() {
         // What nobody could read is not done.
@@ -38,7 +42,7 @@ pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
         view: recovery.view,
     };
     let told = connect(args).await?.ask(&question).await.map_err(failed)?;
-    let Answer::Recovered(recovered) = told.answer else {
+    let Answer::Recovered(recovered) = readable(&told)? else {
         return Err(astray());
     };
     let shown = match args.json {
@@ -67,8 +71,8 @@ async fn connect(args: &RecoverArgs) -> Result<Client, Failed> {
         return Err(Failed::usage(format!(
             "at {} listens {} of cluster {}, and not {}: nothing was changed",
             client.path().display(),
-            hello.node,
-            hello.cluster,
+            on_one_line(&hello.node),
+            on_one_line(&hello.cluster),
             args.from
         )));
     }
@@ -87,7 +91,7 @@ fn confirm(args: &RecoverArgs, recovery: &Recovery) -> Result<(), Failed> {
     }
     eprint!(
         "\nTo have {} go on alone, type its name; anything else changes nothing: ",
-        recovery.node
+        on_one_line(&recovery.node)
     );
     // If the prompt cannot be shown, the answer will not be the name.
     let _ = io::stderr().flush();

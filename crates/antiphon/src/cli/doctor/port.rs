@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
+#[cfg(target_os = "linux")]
+use antiphon_core::text::on_one_line;
 use antiphon_net::{tcp, udp};
 
 use super::report::{Report, Step};
@@ -169,15 +171,21 @@ fn owner(addr: SocketAddr) -> Option<String> {
             .filter_map(|fd| std::fs::read_link(fd.path()).ok());
         if links.any(|link| link.to_string_lossy() == wanted) {
             let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
-            let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            let short: String = command.trim().chars().take(120).collect();
             let pid = process.file_name().to_string_lossy().into_owned();
-            return Some(format!("process {pid} ({short})"));
+            return Some(format!("process {pid} ({})", shown(&command)));
         }
     }
     Some(format!(
         "a process of user {user} that is not visible here: look as that user or root, and in containers on the same network"
     ))
+}
+
+/// A command line as it stands in `/proc`. Whoever started the process wrote it, and may be anybody on this host.
+#[cfg(target_os = "linux")]
+fn shown(command: &[u8]) -> String {
+    let command = String::from_utf8_lossy(command).replace('\0', " ");
+    let short: String = command.trim().chars().take(120).collect();
+    on_one_line(&short)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -235,6 +243,15 @@ fn local_matches(local: &str, addr: SocketAddr) -> bool {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_has_the_port_cannot_write_to_the_terminal_by_its_name() {
+        let command = b"nc\0-l\0\x1b]0;owned\x07\nok      everything: fine\0";
+        assert_eq!(
+            shown(command),
+            "nc -l \\u{1b}]0;owned\\u{7}\\nok      everything: fine"
+        );
+    }
 
     #[test]
     fn the_kernels_table_is_read() {

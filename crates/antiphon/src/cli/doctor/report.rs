@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 
+use antiphon_core::text::in_lines;
 use serde_json::json;
 
 use crate::cli::exit::{Exit, Failed};
@@ -98,6 +99,7 @@ impl Step {
         }
     }
 
+    /// What others wrote is on one line by then; lines of one's own stay.
     fn human(&self) -> String {
         let subject = match self.subject.as_str() {
             "" => String::new(),
@@ -113,7 +115,7 @@ impl Step {
             text.push_str("\n        -> ");
             text.push_str(&self.remedy);
         }
-        text
+        in_lines(&text)
     }
 
     fn json(&self) -> String {
@@ -194,7 +196,10 @@ impl Report {
                 1 => "1 step failed".to_owned(),
                 several => format!("{several} steps failed"),
             };
-            format!("\nverdict: {text} ({failed}, {} warnings)", self.warnings)
+            in_lines(&format!(
+                "\nverdict: {text} ({failed}, {} warnings)",
+                self.warnings
+            ))
         };
         self.print(&line);
         Ok(match (self.closed, ok) {

@@ -6,8 +6,10 @@ use std::path::Path;
 use antiphon::console::protocol::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
 use antiphon::console::{Client, ClientError, ago};
 
+use antiphon_core::text::on_one_line;
+
 use super::report::{Report, Step};
-use crate::cli::console::running;
+use crate::cli::console::{readable, running};
 use crate::cli::settings::Settings;
 
 /// The node with these very settings, running.
@@ -62,7 +64,7 @@ pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own>
                 format!(
                     "another node called {} of this cluster runs here, at {}: names are unique in a cluster",
                     settings.name,
-                    namesake.hello().addrs.join(", ")
+                    on_one_line(&namesake.hello().addrs.join(", "))
                 ),
             ),
             None => Step::skipped(
@@ -114,9 +116,14 @@ fn stopped(path: &Path) -> Step {
 
 /// Tells what a node says of itself.
 async fn tell(report: &mut Report, client: &mut Client) -> Option<Status> {
-    let subject = format!("{} (process {})", client.hello().node, client.hello().pid);
-    let status = match client.ask(&Question::Status {}).await.map(|told| told.answer) {
-        Ok(Answer::Status(status)) => *status,
+    let subject = format!(
+        "{} (process {})",
+        on_one_line(&client.hello().node),
+        client.hello().pid
+    );
+    let told = client.ask(&Question::Status {}).await;
+    let status = match told.map(|told| readable(&told)) {
+        Ok(Ok(Answer::Status(status))) => *status,
         Ok(_) => return None,
         Err(error) => {
             report.add(Step::warning("running", subject, error.to_string()));

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use antiphon::discovery::{Looked, Source};
+use antiphon_core::text::on_one_line;
 
 use super::report::{Report, Step};
 use crate::cli::settings::DiscoverySettings;
@@ -49,6 +50,8 @@ fn tell(report: &mut Report, subject: &str, looked: Option<Looked>) -> Vec<Socke
         report.add(Step::skipped("source", subject, why));
         return Vec::new();
     };
+    // DNS servers and files have part in it.
+    looked.problem = looked.problem.map(|problem| on_one_line(&problem));
     let all = looked.found.len();
     looked.found.truncate(MAX_OF_ONE);
     let shown: Vec<String> = looked.found.iter().map(ToString::to_string).collect();
