@@ -70,6 +70,8 @@ pub struct Node {
     holdback: Holdback,
     gate: Gate,
     enquiries: Pace,
+    /// What [`Node::made_nothing_of_it`] says.
+    unused: bool,
     /// The records of this step, by destination, that have no frame yet.
     records: BTreeMap<SocketAddr, Vec<Record>>,
     /// The same of those that go through another member.
@@ -144,6 +146,7 @@ impl Node {
             holdback: Holdback::default(),
             gate: Gate::default(),
             enquiries: Pace::default(),
+            unused: false,
             records: BTreeMap::new(),
             relayed: BTreeMap::new(),
             outputs: VecDeque::new(),
@@ -166,12 +169,19 @@ impl Node {
         self.membership.poll_trail()
     }
 
+    /// Whether the frame handled last brought a witness's word that this node could make nothing of: it is in no view, or in none that has
+    /// the dead. It may be in one later, so the witness should say it again.
+    pub fn made_nothing_of_it(&self) -> bool {
+        self.unused
+    }
+
     /// A frame arrived. `from` is the transport's idea of the sender's address, used only to answer discovery.
     ///
     /// # Errors
     /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
     /// that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
+        self.unused = false;
         self.handle_sealed(now, from, frame, None)
             .inspect_err(|_| self.counters.frames_refused += 1)?;
         if self.phase != Phase::Stopped {

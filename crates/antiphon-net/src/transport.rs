@@ -150,6 +150,8 @@ struct ConnectionShared {
     /// Not one that somebody made to here: whoever is heard at the multicast address.
     multicast: bool,
     authenticated: AtomicBool,
+    /// What was authentic was of no use to the core.
+    unused: AtomicBool,
     refused: AtomicU8,
     closed: AtomicBool,
     /// Why the first frame that was refused was.
@@ -175,6 +177,7 @@ impl Connection {
                 remote,
                 multicast,
                 authenticated: AtomicBool::new(false),
+                unused: AtomicBool::new(false),
                 refused: AtomicU8::new(0),
                 closed: AtomicBool::new(false),
                 refusal: OnceLock::new(),
@@ -189,6 +192,12 @@ impl Connection {
         if !self.shared.authenticated.swap(true, Ordering::AcqRel) {
             self.shared.changed.notify_one();
         }
+    }
+
+    /// The core took it for authentic, and could make nothing of it: who asked for a notice is told so.
+    pub fn made_nothing_of_it(&self) {
+        self.shared.unused.store(true, Ordering::Release);
+        self.accepted();
     }
 
     /// The core refused a frame. The cause is logged (not too often), and after a few the connection is closed.
@@ -222,6 +231,10 @@ impl Connection {
 
     pub(crate) fn remote(&self) -> SocketAddr {
         self.shared.remote
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        self.shared.unused.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_authenticated(&self) -> bool {

@@ -156,6 +156,8 @@ pub enum Verdict {
     Key,
     /// Its tag does not fit its bytes: it was damaged, or sealed with another key of the same id.
     BadTag,
+    /// It was authentic, and what a witness says in it is of no use there: the node is in no view with the dead, and may be later.
+    Unused,
     /// Something that this build has no name for.
     Other(u8),
 }
@@ -170,6 +172,7 @@ impl Notice {
             Verdict::OtherCluster => 3,
             Verdict::Key => 4,
             Verdict::BadTag => 5,
+            Verdict::Unused => 6,
             Verdict::Other(code) => code,
         };
         let [a, b, c, d] = NOTICE_MAGIC;
@@ -192,6 +195,7 @@ impl Notice {
                 3 => Verdict::OtherCluster,
                 4 => Verdict::Key,
                 5 => Verdict::BadTag,
+                6 => Verdict::Unused,
                 code => Verdict::Other(code),
             },
         })

@@ -311,13 +311,16 @@ impl Membership {
         self.settle(now);
     }
 
-    /// A witness says who is dead, and what that one voted last. The caller has made sure that it holds the cluster key.
-    pub(crate) fn handle_witnessed(&mut self, now: Time, certificate: Certificate) {
+    /// A witness says who is dead, and what that one voted last. The caller has made sure that it holds the cluster key. Whether this node
+    /// needs to hear it no more: who is in no view with the dead may be in one later.
+    pub(crate) fn handle_witnessed(&mut self, now: Time, certificate: Certificate) -> bool {
         self.cx.detector.awake(now);
-        if let Phase::Seated(seat) = &mut self.phase {
-            seat.handle_witnessed(&mut self.cx, now, certificate);
-        }
+        let used = match &mut self.phase {
+            Phase::Seated(seat) => seat.handle_witnessed(&mut self.cx, now, certificate),
+            Phase::Seeking(_) | Phase::Stopped => false,
+        };
         self.settle(now);
+        used
     }
 
     /// The group layer or a link doubts a peer.

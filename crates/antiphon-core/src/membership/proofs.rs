@@ -57,7 +57,9 @@ impl Seat {
                 Ended::Dead { writer, vote } if vote.view.lineage() != self.view.lineage => {
                     cx.detector.trouble(now, writer);
                 }
-                Ended::Dead { writer, vote } => self.certify(cx, now, writer, vote, true),
+                Ended::Dead { writer, vote } => {
+                    self.certify(cx, now, writer, vote, true);
+                }
                 Ended::Broken { writer } => cx.detector.trouble(now, writer),
                 Ended::Nothing => {}
             },
@@ -76,18 +78,21 @@ impl Seat {
     }
 
     /// R10: a witness saw a process end. It is used, and shared, as the end of a lifeline is: those who hear of it here need not hear of it
-    /// from the witness.
-    pub(crate) fn handle_witnessed(&mut self, cx: &mut Context, now: Time, certificate: Certificate) {
+    /// from the witness. Whether that was of use, or was known.
+    pub(crate) fn handle_witnessed(&mut self, cx: &mut Context, now: Time, certificate: Certificate) -> bool {
         let Certificate { dead, vote } = certificate;
         // Nobody else can know that it is not so. Others count without this incarnation now, so it must not go on.
         if dead == cx.me && vote.view.lineage() == self.view.lineage {
             let cause = "a witness said that this process has ended: it waited for another one";
-            return self.expelled(cx, cause.to_owned());
+            self.expelled(cx, cause.to_owned());
+            return true;
         }
-        if check::vote_is_sound(&vote) && !planted!(IgnoreWitness) {
-            self.certify(cx, now, dead, vote, true);
-            self.evaluate(cx, now);
+        if !check::vote_is_sound(&vote) || planted!(IgnoreWitness) {
+            return false;
         }
+        let used = self.certify(cx, now, dead, vote, true);
+        self.evaluate(cx, now);
+        used
     }
 
     /// A view that someone has installed, and shows with a vote, is decided.
@@ -117,7 +122,7 @@ impl Seat {
         }
     }
 
-    /// A proof of death: remembered, shared, and used.
+    /// A proof of death: remembered, shared, and used. Whether it was, or is needed no more: it is known, or the dead was removed.
     pub(crate) fn certify(
         &mut self,
         cx: &mut Context,
@@ -125,14 +130,18 @@ impl Seat {
         dead: Incarnation,
         vote: VoteState,
         share: bool,
-    ) {
+    ) -> bool {
         if dead == cx.me || vote.view.lineage() != self.view.lineage {
-            return;
+            return false;
         }
         // R2: a last vote under a later view shows that this node is behind, or out.
         self.learn_shown(cx, now, &vote.view, None);
-        if cx.fate.is_some() || !self.view.contains(dead) {
-            return;
+        if cx.fate.is_some() {
+            return false;
+        }
+        if !self.view.contains(dead) {
+            // Who voted in a view is a member of it.
+            return self.view.primary_id() > vote.view.id();
         }
         let rank = |vote: &VoteState| (vote.view.id(), vote.promised);
         if self
@@ -140,7 +149,7 @@ impl Seat {
             .get(&dead)
             .is_some_and(|known| rank(known) >= rank(&vote))
         {
-            return;
+            return true;
         }
         // What it voted in an earlier slot than the one at hand it need not show.
         let (voted_in, accepted) = match &vote.view {
@@ -176,6 +185,7 @@ impl Seat {
         self.certificates.insert(dead, vote.clone());
         self.lease.proven(now);
         self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
+        true
     }
 
     /// A proof of death, for all members of a wide view. Of a vote in an earlier one they need to know that it was, and of one in a

@@ -169,11 +169,9 @@ impl Node {
             Record::Heard { round, .. } => self.air.answered(sender, round),
             // R10: without a key anybody could say so; and a witness speaks to nodes alone, as control.
             Record::Witnessed(certificate) => {
-                if self.config.key.is_some() && origin.kind == Kind::Control {
-                    self.membership.handle_witnessed(now, *certificate);
-                } else {
-                    self.counters.witnesses_refused += 1;
-                }
+                let heard = self.config.key.is_some() && origin.kind == Kind::Control;
+                self.counters.witnesses_refused += u64::from(!heard);
+                self.unused = !(heard && self.membership.handle_witnessed(now, *certificate));
             }
             Record::Enquiry(Enquiry::Ask(ask)) => {
                 for (to, answer) in self.answers(now, &ask) {

@@ -106,6 +106,10 @@ impl Cluster {
         &self.hosts[&host].log
     }
 
+    pub(crate) fn node(&self, host: usize) -> &Node {
+        self.hosts[&host].node.as_ref().expect("the host runs")
+    }
+
     pub(crate) fn inspect(&self, host: usize) -> Inspection {
         let node = self.hosts[&host].node.as_ref().expect("the host runs");
         node.inspect(self.now)

@@ -75,6 +75,30 @@ fn a_certificate_of_one_death_does_not_stand_for_another() {
 }
 
 #[test]
+fn who_can_make_nothing_of_a_death_says_so_and_who_knows_it_or_is_past_it_needs_to_hear_it_no_more() {
+    let mut cluster = Cluster::start_with(4, witnessed);
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 2, 3, 4])));
+    cluster.vanish(2);
+    let mut death = death(&cluster, 2).expect("a proof");
+    // Started again somewhere else, and in no view: whoever tells it that a member died must go on.
+    cluster.start_host(5, &[6, 7]);
+    cluster.hear(5, addr(2), death.frame());
+    assert!(cluster.node(5).made_nothing_of_it());
+    for _ in 0..2 {
+        cluster.hear(3, addr(2), death.frame());
+        assert!(!cluster.node(3).made_nothing_of_it());
+    }
+    assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 3, 4])));
+    cluster.hear(4, addr(2), death.frame());
+    assert!(!cluster.node(4).made_nothing_of_it(), "it was removed");
+    // It is said of the last frame.
+    cluster.hear(5, addr(2), death.frame());
+    assert!(cluster.node(5).made_nothing_of_it());
+    cluster.run_for(SOON);
+    assert!(!cluster.node(3).made_nothing_of_it());
+}
+
+#[test]
 fn who_hears_of_its_own_death_is_nobody_any_more() {
     let mut cluster = Cluster::start_with(3, witnessed);
     assert!(cluster.run_until(SOON, |cluster| formed(cluster, &[1, 2, 3])));

@@ -148,7 +148,10 @@ impl Inbound {
         let notice = Notice {
             version: WIRE_VERSION,
             wire_level: WIRE_LEVEL,
-            verdict: verdict(self.connection.refusal()),
+            verdict: match self.connection.is_unused() {
+                true => Verdict::Unused,
+                false => verdict(self.connection.refusal()),
+            },
         };
         // Whoever asked and does not read loses what it asked for.
         let _ = timeout(NOTICE_WITHIN, self.stream.write_all(&notice.encode())).await;

@@ -1,6 +1,7 @@
 //! Telling a death to members: to each on a connection of its own, again and again.
 //!
-//! A member says on that connection whether it took the frame. That notice is not authenticated, and need not be: who can forge it can as well keep
+//! A member says on that connection whether it took the frame, and whether it could make anything of it: a node that is in no view, or in another
+//! lineage, cannot, and may be a member later. Only a member that could shares it, so only that one shortens the telling. That notice is not authenticated, and need not be: who can forge it can as well keep
 //! the frame from arriving. It only decides whether the frame is sent again.
 
 use std::net::SocketAddr;
@@ -31,7 +32,7 @@ pub struct Handed {
     pub taken: usize,
     /// So many are not there: their hosts refuse, or others have their addresses.
     pub absent: usize,
-    /// So many could not be reached in all that time.
+    /// So many could not be reached in all that time, or were in no view in which they could have made anything of it.
     pub unreached: usize,
 }
 
@@ -49,6 +50,8 @@ struct Listener {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Taken,
+    /// It is there, and can make nothing of it now.
+    Unused,
     Absent,
     Nothing,
 }
@@ -82,7 +85,7 @@ pub async fn tell(mut death: Death, of: SocketAddr, patience: Duration) -> Hande
                 // R9: a refusal proves nothing, it may be a firewall's. Only where somebody else knows it is that enough.
                 Answer::Absent if listener.is_gone() && handed.taken > 0 => handed.absent += 1,
                 Answer::Absent => listeners.push(listener),
-                Answer::Nothing => {
+                Answer::Unused | Answer::Nothing => {
                     listener.absent = 0;
                     listeners.push(listener);
                 }
@@ -125,6 +128,7 @@ impl Listener {
 fn answer(reached: Reached) -> Answer {
     match reached {
         Reached::Node { notice, .. } if notice.verdict == Verdict::Taken => Answer::Taken,
+        Reached::Node { notice, .. } if notice.verdict == Verdict::Unused => Answer::Unused,
         // Another cluster's node, or no node at all.
         Reached::Node { .. } | Reached::Refused | Reached::Stranger(_) => Answer::Absent,
         _ => Answer::Nothing,

@@ -1,4 +1,17 @@
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use antiphon_core::ClusterKey;
+use antiphon_core::witness::Death;
+use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::enquiry::{Notice, Verdict};
+use antiphon_wire::frame::{FrameCodec, Kind};
+use antiphon_wire::membership::{LifelineRecord, VoteState, VotedIn};
+use antiphon_wire::{Incarnation, Lineage, ViewId};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -123,4 +136,75 @@ fn an_earlier_vote_that_cannot_be_taken_away_is_an_error() {
     fcntl_add_seals(file.as_fd(), SealFlags::GROW | SealFlags::SHRINK).expect("sealed");
     testament.leave(Some(b"a longer vote")).expect_err("still there");
     testament.leave(None).expect_err("still there");
+}
+
+/// The death of somebody, to be told at these addresses.
+fn death(tell: Vec<SocketAddr>) -> Death {
+    let key = ClusterKey::from_bytes([5; 32]);
+    let record = LifelineRecord::Testament {
+        tell: tell.into_iter().map(|addr| vec![addr]).collect(),
+        vote: VoteState {
+            view: VotedIn::Named {
+                lineage: Lineage(3),
+                id: ViewId { epoch: 1, counter: 2 },
+                change: None,
+            },
+            promised: None,
+            accepted: None,
+        },
+    };
+    let mut codec = FrameCodec::new("c", Some(&key), Incarnation(1));
+    let testament = codec.seal(Kind::Lifeline, &encode_to_vec(&record));
+    Death::of("c", &key, testament, Incarnation(2)).expect("a proof")
+}
+
+/// Says this to everybody who asks.
+fn answers(listener: TcpListener, verdict: Verdict) {
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut question = [0; 64 << 10];
+            let silence = Duration::from_millis(50);
+            while let Ok(Ok(1..)) = tokio::time::timeout(silence, stream.read(&mut question)).await {}
+            let notice = Notice {
+                version: 1,
+                wire_level: 1,
+                verdict,
+            };
+            let _ = stream.write_all(&notice.encode()).await;
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_death_is_told_on_until_a_member_takes_it_whatever_others_can_make_of_it() {
+    let seeking = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addrs: Vec<SocketAddr> = [&seeking, &member].map(|it| it.local_addr().unwrap()).into();
+    drop(member);
+    answers(seeking, Verdict::Unused);
+    let comes = addrs[1];
+    // Later than others are tried once somebody has taken it.
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        answers(TcpListener::bind(comes).await.unwrap(), Verdict::Taken);
+    });
+    let begun = Instant::now();
+    let handed = tell(death(addrs.clone()), addrs[0], Duration::from_secs(30)).await;
+    assert_eq!((handed.taken, handed.absent, handed.unreached), (1, 0, 1));
+    let took = begun.elapsed();
+    assert!((4..20).contains(&took.as_secs()), "{took:?}");
+}
+
+#[tokio::test]
+async fn who_took_a_death_shortens_the_telling() {
+    let seeking = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addrs: Vec<SocketAddr> = [&seeking, &member].map(|it| it.local_addr().unwrap()).into();
+    answers(seeking, Verdict::Unused);
+    answers(member, Verdict::Taken);
+    let begun = Instant::now();
+    let handed = tell(death(addrs.clone()), addrs[0], Duration::from_secs(30)).await;
+    assert_eq!((handed.taken, handed.unreached), (1, 1));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }

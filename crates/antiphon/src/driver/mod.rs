@@ -568,6 +568,7 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
                     false => node.handle_frame(now, from, frame),
                 };
                 match handled {
+                    Ok(()) if node.made_nothing_of_it() => connection.made_nothing_of_it(),
                     Ok(()) => connection.accepted(),
                     Err(error) => connection.refused(error),
                 }
