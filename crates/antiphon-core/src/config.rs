@@ -1,7 +1,7 @@
 //! What a node is told at its start.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::group::slow::SLOW_AFTER;
@@ -146,6 +146,12 @@ impl Config {
                 "the advertised address must be one that others can dial: give a concrete address and port",
             );
         }
+        let all = [self.addr].into_iter().chain(self.further.iter().copied());
+        let all = all.chain(self.seeds.iter().copied());
+        let all = all.chain(self.further_of_seeds.values().flatten().copied());
+        if let Some(addr) = all.into_iter().find(|addr| is_link_local(addr.ip())) {
+            return conflict(&link_local(addr));
+        }
         if !addresses_are_sound(self.addr, &self.further) {
             return conflict("a node has at most 8 addresses, each of them once: leave some out");
         }
@@ -165,6 +171,22 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Whether an address means something only together with an interface: `fe80::/10`. A node is known by its address to all others, which have
+/// other interfaces, and an address as it is written down and sent has none.
+#[doc(hidden)]
+pub fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.segments()[0] & 0xffc0 == 0xfe80)
+}
+
+/// Why such an address cannot be used, and what can.
+#[doc(hidden)]
+pub fn link_local(addr: SocketAddr) -> String {
+    format!(
+        "{addr} is a link-local address (fe80::/10), which means nothing without an interface of the host that uses it, and nodes tell each other \
+         addresses alone: give a global address, or a unique local one (fd00::/8)"
+    )
 }
 
 /// The most nodes that found a cluster together.

@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use antiphon_wire::membership::KnownNode;
 
+use crate::config::is_link_local;
 use crate::{Profile, Time};
 
 /// The most addresses that are kept of what [`Node::set_hints`](crate::Node::set_hints) gives, and of what others tell.
@@ -138,7 +139,9 @@ impl Whom {
 
     /// Somebody knows of a node at an address; whether that is news.
     pub(crate) fn tell(&mut self, now: Time, addr: SocketAddr) -> bool {
-        if addr.port() == 0 || addr.ip().is_unspecified() || addr.ip().is_multicast() {
+        let leads_nowhere =
+            addr.ip().is_unspecified() || addr.ip().is_multicast() || is_link_local(addr.ip());
+        if addr.port() == 0 || leads_nowhere {
             return false;
         }
         let news = self.told.insert(addr, now).is_none() && !self.hinted.contains(&addr);
@@ -368,6 +371,7 @@ mod tests {
         assert_eq!(whom.asked(), BTreeSet::from([addr(999)]));
         assert!(!whom.tell(later(75), SocketAddr::from(([0, 0, 0, 0], 7400))));
         assert!(!whom.tell(later(75), addr(0)));
+        assert!(!whom.tell(later(75), "[fe80::1]:7400".parse().unwrap()));
     }
 
     #[test]

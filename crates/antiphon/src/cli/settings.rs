@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use antiphon::discovery::Source;
 use antiphon::{ClusterKey, Profile};
+use antiphon_core::{is_link_local, link_local};
 use serde::Deserialize;
 
 use super::args::{
@@ -455,11 +456,17 @@ pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
 
 pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed> {
     let text = text.trim();
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(address);
-    }
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, port));
+    let given = text.parse::<SocketAddr>().ok();
+    let given = given.or_else(|| text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port)));
+    let usable = |address: SocketAddr| match is_link_local(address.ip()) {
+        true => Err(Failed::usage(format!(
+            "{field} {text:?}: {}",
+            link_local(address)
+        ))),
+        false => Ok(address),
+    };
+    if let Some(address) = given {
+        return usable(address);
     }
     let looked_up = if text
         .rsplit_once(':')
@@ -469,8 +476,10 @@ pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketA
     } else {
         (text, port).to_socket_addrs()
     };
-    match looked_up.map(|mut addresses| addresses.next()) {
-        Ok(Some(address)) => Ok(address),
+    // A name may stand for an address of a link beside others.
+    let best = looked_up.map(|addresses| addresses.min_by_key(|address| is_link_local(address.ip())));
+    match best {
+        Ok(Some(address)) => usable(address),
         Ok(None) => Err(Failed::usage(format!(
             "{field} {text:?}: the name has no address"
         ))),
@@ -702,6 +711,22 @@ mod tests {
                 "",
                 "nowhere.invalid",
             ),
+            (
+                "--cluster c --name n --bind [fe80::1]:7400 --insecure",
+                "",
+                "bind \"[fe80::1]:7400\"",
+            ),
+            (
+                "--cluster c --name n --bind [::]:7400 --advertise fe80::1 --insecure",
+                "",
+                "unique local",
+            ),
+            (
+                "--cluster c --name n --seeds [fd00::1]:1,[fe80::1%2]:1 --insecure",
+                "",
+                "seeds \"[fe80::1%2]:1\"",
+            ),
+            ("--cluster c --name n --locators fe80::9", "", "unique local"),
             ("--cluster c --name n --metadata role", "", "key=value"),
             ("--cluster c --name n --group a --group a", "", "twice"),
             ("--cluster c --name n --key-file /nonexistent", "", "antiphon key"),

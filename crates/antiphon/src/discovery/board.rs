@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS, Sources};
+use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS, Sources, is_link_local, link_local};
 use tokio::sync::watch;
 
 use crate::ClusterEvent;
@@ -149,9 +149,15 @@ fn sources_of(entries: &[Entry]) -> Sources {
 /// Of what a source found, what may be used; what is wrong with the rest is a problem of the source. Without a key a node is `confined` to
 /// loopback addresses.
 pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
-    let (usable, dropped): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
+    let (of_links, found): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
         .into_iter()
         .filter(|addr| addr.port() != 0 && !addr.ip().is_unspecified() && !addr.ip().is_multicast())
+        .partition(|addr| is_link_local(addr.ip()));
+    if let Some(first) = of_links.first() {
+        problem.get_or_insert_with(|| format!("left out: {}", link_local(*first)));
+    }
+    let (usable, dropped): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
+        .into_iter()
         .partition(|addr| !confined || addr.ip().to_canonical().is_loopback());
     let first = dropped.iter().next();
     if let Some(first) = first {
@@ -337,6 +343,19 @@ mod tests {
         };
         assert!(
             problem.contains("10.0.0.2") && problem.contains("--key-file"),
+            "{problem}"
+        );
+    }
+
+    #[test]
+    fn addresses_of_a_link_are_left_out_and_that_is_said() {
+        let mut problem = None;
+        let found = vec![addr("[fe80::1]:1"), addr("[fd00::1]:1"), addr("169.254.0.1:1")];
+        let usable = admit(false, found, &mut problem);
+        assert_eq!(usable, [addr("169.254.0.1:1"), addr("[fd00::1]:1")]);
+        let problem = problem.expect("it is said");
+        assert!(
+            problem.contains("[fe80::1]:1") && problem.contains("unique local"),
             "{problem}"
         );
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use antiphon_core::{is_link_local, link_local};
 use tokio::sync::watch;
 
 use super::Said;
@@ -165,13 +166,13 @@ impl Source {
 
 /// An address, or a name and its port.
 pub(crate) fn target(text: &str, port: u16) -> Result<Kind, SourceError> {
-    if let Ok(addr) = text.parse::<SocketAddr>() {
-        return Ok(Kind::Fixed(addr));
+    let addr = text.parse::<SocketAddr>().ok();
+    let addr = addr.or_else(|| text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port)));
+    match addr {
+        Some(addr) if is_link_local(addr.ip()) => Err(wrong(text, &link_local(addr))),
+        Some(addr) => Ok(Kind::Fixed(addr)),
+        None => named(text, text, port),
     }
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(Kind::Fixed(SocketAddr::new(ip, port)));
-    }
-    named(text, text, port)
 }
 
 fn named(given: &str, text: &str, port: u16) -> Result<Kind, SourceError> {
@@ -400,6 +401,8 @@ mod tests {
             "{listed:?}"
         );
         assert!(Source::locator("multicast").is_err());
+        let of_a_link = Source::locator("[fe80::1%2]:7410").unwrap_err().to_string();
+        assert!(of_a_link.contains("unique local"), "{of_a_link}");
         assert!(Source::locator("a b").is_err());
     }
 

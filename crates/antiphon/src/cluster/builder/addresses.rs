@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use antiphon_core::ConfigError;
 use antiphon_core::wire::MAX_ADDRESSES;
+use antiphon_core::{ConfigError, is_link_local, link_local};
 use tokio::time::Instant;
 
 use crate::Error;
@@ -50,6 +50,9 @@ fn check_addresses(bind: &[SocketAddr], advertise: &[SocketAddr]) -> Result<(), 
             ));
         }
         for (index, addr) in addrs.iter().enumerate() {
+            if is_link_local(addr.ip()) {
+                return Err(format!("`{field}`: {}", link_local(*addr)));
+            }
             let again = field == "advertise" || addr.port() != 0;
             if again && addrs[..index].contains(addr) {
                 return Err(format!("`{field}` has {addr} twice: give each address once"));
@@ -107,7 +110,7 @@ pub(super) async fn resolve_all(seeds: &[String]) -> Result<Vec<Vec<SocketAddr>>
         let mut addrs = Vec::new();
         for part in seed.split('/') {
             addrs.push(match part.parse() {
-                Ok(addr) => addr,
+                Ok(addr) => usable(part, addr)?,
                 Err(_) => resolve(part, deadline).await?,
             });
         }
@@ -119,6 +122,16 @@ pub(super) async fn resolve_all(seeds: &[String]) -> Result<Vec<Vec<SocketAddr>>
 /// What seeds are known by.
 pub(super) fn firsts(seeds: &[Vec<SocketAddr>]) -> Vec<SocketAddr> {
     seeds.iter().filter_map(|seed| seed.first().copied()).collect()
+}
+
+fn usable(seed: &str, addr: SocketAddr) -> Result<SocketAddr, Error> {
+    match is_link_local(addr.ip()) {
+        false => Ok(addr),
+        true => Err(Error::Address {
+            given: seed.to_owned(),
+            source: io::Error::new(io::ErrorKind::InvalidInput, link_local(addr)),
+        }),
+    }
 }
 
 async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
@@ -137,8 +150,8 @@ async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
     }
     loop {
         let source = match tokio::net::lookup_host(seed).await {
-            Ok(mut found) => match found.next() {
-                Some(addr) => return Ok(addr),
+            Ok(found) => match first_usable(found) {
+                Some(addr) => return usable(seed, addr),
                 None => io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
             },
             Err(source) => source,
@@ -149,6 +162,18 @@ async fn resolve(seed: &str, deadline: Instant) -> Result<SocketAddr, Error> {
         tracing::info!(target: "antiphon::net", seed, error = %source, "cannot resolve a seed yet; trying again");
         tokio::time::sleep(RESOLVE_EVERY).await;
     }
+}
+
+/// A name may stand for an address of a link beside others.
+fn first_usable(found: impl Iterator<Item = SocketAddr>) -> Option<SocketAddr> {
+    let mut first = None;
+    for addr in found {
+        if !is_link_local(addr.ip()) {
+            return Some(addr);
+        }
+        first.get_or_insert(addr);
+    }
+    first
 }
 
 /// The address of the interface towards the first seed. Nothing is sent.
@@ -188,12 +213,24 @@ mod tests {
             (&["10.0.0.1:1", "[::]:2"], &[], "alone"),
             (&["[::]:1"], &["192.0.2.1:1", "192.0.2.1:1"], "twice"),
             (&nine, &[], "at most 8"),
+            (&["[fe80::1%2]:1"], &[], "unique local"),
+            (&["[::]:1"], &["[fe80::a]:1"], "link-local"),
         ] {
             let error = check_addresses(&addrs(bind), &addrs(advertise)).expect_err(expected);
             assert!(error.contains(expected), "{bind:?} {advertise:?}: {error}");
         }
         let free = addrs(&["127.0.0.1:0", "127.0.0.1:0"]);
         assert_eq!(check_addresses(&free, &[]), Ok(()), "each gets a port of its own");
+    }
+
+    #[tokio::test]
+    async fn seeds_on_a_link_are_refused_and_passed_over_where_a_name_has_others() {
+        let refused = resolve_all(&["[fe80::1]:7400".to_owned()]).await;
+        let error = refused.expect_err("it has no interface").to_string();
+        assert!(error.contains("unique local"), "{error}");
+        let found = addrs(&["[fe80::1]:1", "[fd00::1]:1", "10.0.0.1:1"]);
+        assert_eq!(first_usable(found.clone().into_iter()), Some(found[1]));
+        assert_eq!(first_usable(found[..1].iter().copied()), Some(found[0]));
     }
 
     #[test]
