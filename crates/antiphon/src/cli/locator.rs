@@ -2,9 +2,9 @@
 //!
 //! Lines on stdout, for people or with `--json` for programs; the first is `ready`, the last `stopped`. The first signal stops it in
 //! order: its file is written, answers may leave. The second ends it at once. When nobody reads stdout any more, it goes on
-//! silently: newcomers need it more than a log does.
+//! silently: newcomers need it more than a log does. One who does not read, but could, has the last lines for two seconds after the end.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 
 use antiphon::discovery::LOCATOR_PORT;
@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::{Exit, Failed};
+use super::stdout::{self, LAST_LINES_WITHIN, Stdout};
 use super::{key, node, settings};
 
 /// Settings of a locator. Flags win over the environment.
@@ -146,34 +147,43 @@ async fn serve(args: LocatorArgs) -> Result<Exit, Failed> {
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut locator = start(&args).await?;
-    print(
-        json,
-        &Line::Ready {
-            addr: locator.addr().to_string(),
-            restored: locator.restored(),
-        },
-    );
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            event = locator.next() => match event {
-                Some(event) => {
-                    if let Some(line) = Line::of(event) {
-                        print(json, &line);
-                    }
-                }
-                None => return Err(Failed::run("the locator's task has stopped; this is a defect of Antiphon")),
-            },
+    let (stdout, writer) = stdout::start(io::stdout());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = tell(&mut locator, json, &stdout) => {
+            return Err(Failed::run("the locator's task has stopped; this is a defect of Antiphon"));
         }
     }
+    let end = async {
+        locator.stop().await;
+        // Whoever does not read the last lines does not hold up the end.
+        let last_lines = async {
+            print(&stdout, json, &Line::Stopped).await;
+            drop(stdout);
+            writer.written().await;
+        };
+        let _ = tokio::time::timeout(LAST_LINES_WITHIN, last_lines).await;
+    };
     tokio::select! {
-        () = locator.stop() => {}
-        _ = terminate.recv() => return Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
-        _ = interrupt.recv() => return Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
+        () = end => Ok(Exit::Success),
+        _ = terminate.recv() => Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
+        _ = interrupt.recv() => Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
     }
-    print(json, &Line::Stopped);
-    Ok(Exit::Success)
+}
+
+/// Tells what the locator hears, as long as it runs. While nobody reads, the locator leaves out what is too much.
+async fn tell(locator: &mut Locator, json: bool, stdout: &Stdout) {
+    let ready = Line::Ready {
+        addr: locator.addr().to_string(),
+        restored: locator.restored(),
+    };
+    print(stdout, json, &ready).await;
+    while let Some(event) = locator.next().await {
+        if let Some(line) = Line::of(event) {
+            print(stdout, json, &line).await;
+        }
+    }
 }
 
 async fn start(args: &LocatorArgs) -> Result<Locator, Failed> {
@@ -214,15 +224,13 @@ fn no_signals(error: io::Error) -> Failed {
     Failed::run(format!("cannot handle signals: {error}"))
 }
 
-fn print(json: bool, line: &Line) {
+async fn print(stdout: &Stdout, json: bool, line: &Line) {
     let text = match json {
         // A line holds nothing that JSON could not say.
         true => serde_json::to_string(line).unwrap_or_default(),
         false => format!("{}  {}", node::clock(), line.describe()),
     };
-    let mut stdout = io::stdout().lock();
-    // Nobody has to read it.
-    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    stdout.print(text).await;
 }
 
 #[cfg(test)]

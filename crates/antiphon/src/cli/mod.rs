@@ -11,6 +11,7 @@
 //! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
 //! - [`console`]: questions to a running node, and an operator's word; [`doctor`]: why a node cannot form or join a cluster.
 //! - [`locator`]: the server that tells newcomers where the nodes are.
+//! - [`stdout`]: what writes lines while signals and the network go on.
 //! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
 //!
 //! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
@@ -34,6 +35,7 @@ mod progress;
 mod say;
 mod settings;
 mod size;
+mod stdout;
 mod swarm;
 mod usage;
 

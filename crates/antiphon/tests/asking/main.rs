@@ -6,3 +6,4 @@ mod console;
 mod doctor;
 mod lines;
 mod recover;
+mod stdout;

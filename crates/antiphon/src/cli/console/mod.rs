@@ -24,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::exit::{Exit, Failed};
+use super::stdout::{self, Stdout};
 use args::{AskArgs, MembersArgs, RecoverArgs, ViewArgs, WhyArgs};
 
 /// Runs `antiphon members`.
@@ -73,6 +74,32 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
     let no_signals = |error| Failed::run(format!("cannot handle signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let (stdout, writer) = stdout::start_watched(io::stdout())
+        .map_err(|error| Failed::run(format!("standard output: {error}")))?;
+    let told = async {
+        let told = tokio::select! {
+            told = tell(args, &stdout) => told,
+            () = stdout.closed() => return Ok(Exit::StdoutClosed),
+        };
+        drop(stdout);
+        if !writer.written().await {
+            return Ok(Exit::StdoutClosed);
+        }
+        if let Some(last) = told? {
+            eprintln!("antiphon: {last}");
+        }
+        Ok(Exit::Success)
+    };
+    // Whoever ends it does not wait for somebody to read.
+    tokio::select! {
+        told = told => told,
+        _ = terminate.recv() => Ok(Exit::Success),
+        _ = interrupt.recv() => Ok(Exit::Success),
+    }
+}
+
+/// What is asked for, to its end; and what to say about that.
+async fn tell(args: &ViewArgs, stdout: &Stdout) -> Result<Option<String>, Failed> {
     let mut client = choose(&args.ask).await?;
     let question = Question::Views { watch: args.watch };
     client.begin(&question).await.map_err(failed)?;
@@ -80,12 +107,7 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
     let mut past = VecDeque::new();
     let mut is_past = true;
     loop {
-        let told = tokio::select! {
-            told = next(&mut client, is_past) => told,
-            _ = terminate.recv() => return Ok(Exit::Success),
-            _ = interrupt.recv() => return Ok(Exit::Success),
-        };
-        let told = told.map_err(|error| match error {
+        let told = next(&mut client, is_past).await.map_err(|error| match error {
             ClientError::Ended => cut_off(&client),
             other => failed(other),
         })?;
@@ -96,7 +118,7 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
                 past.push_back(if args.ask.json {
                     line
                 } else {
-                    show::happened(&happened)
+                    in_lines(&show::happened(&happened))
                 });
                 if let Some(last) = args.last.filter(|_| is_past) {
                     if past.len() > usize::from(last) {
@@ -112,15 +134,12 @@ async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
             _ => return Err(astray()),
         }
         for line in past.drain(..) {
-            if print(&line).is_err() {
-                return Ok(Exit::StdoutClosed);
-            }
+            stdout.print(line).await;
         }
         if is_over {
-            if args.watch {
-                eprintln!("antiphon: the node {} has ended", name_of(&client));
-            }
-            return Ok(Exit::Success);
+            return Ok(args
+                .watch
+                .then(|| format!("the node {} has ended", name_of(&client))));
         }
     }
 }

@@ -17,7 +17,6 @@ pub(crate) mod human;
 mod session;
 mod spool;
 mod stdin;
-mod stdout;
 mod supervisor;
 mod translate;
 
@@ -33,11 +32,9 @@ use super::args::NodeArgs;
 use super::exit::{Exit, Failed};
 use super::lines::Line;
 use super::settings::Settings;
+use super::stdout::{self, LAST_LINES_WITHIN};
 use session::{Ended, Printer, Session};
 use spool::Spool;
-
-/// How long a reader of stdout may take for the last lines of a node that has left.
-const LAST_LINES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs a node until it leaves.
 pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {

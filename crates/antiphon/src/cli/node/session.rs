@@ -14,7 +14,6 @@ use tokio::task::{JoinSet, block_in_place};
 
 use super::spool::{Spool, check_file};
 use super::stdin::Input;
-use super::stdout::Stdout;
 use super::translate::{self, Names};
 use super::{human, now};
 use crate::cli::exit::Failed;
@@ -22,6 +21,7 @@ use crate::cli::lines::{
     FaultRequest, LeaveRequest, Line, MAX_LINE_BYTES, Payload, Request, ScopeName, SendRequest, WhyRequest,
 };
 use crate::cli::settings::Settings;
+use crate::cli::stdout::Stdout;
 
 /// Messages accepted whose fate is not known yet; beyond that the next send waits.
 const MAX_PENDING_RECEIPTS: usize = 4096;

@@ -1,19 +1,27 @@
 //! The writer of stdout: a thread of its own behind a bounded queue.
 //!
 //! Whoever has a line waits while the queue is full. A slow reader so slows down the reading of events, which the library
-//! turns into back-pressure on the senders; the protocol itself never waits for stdout.
+//! turns into back-pressure on the senders; the protocol itself never waits for stdout, and neither does whoever waits for a signal meanwhile.
+//!
+//! That the reader has gone is seen when something is written. Where nothing may be written for long ([`start_watched`]), one more thread waits for it: the
+//! kernel tells of a pipe without a reader, and of a terminal that was hung up, without being asked for anything.
 
 use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::watch;
 
 /// Lines that wait to be written. With payloads of at most 60,000 bytes, a few ten MiB at worst.
 const MAX_WAITING: usize = 256;
 /// How often a full queue is tried again.
 const RETRY: Duration = Duration::from_millis(2);
+/// How long a reader may take for the last lines of a process that was told to end.
+pub(crate) const LAST_LINES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Where lines go. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -26,12 +34,32 @@ pub(crate) struct Stdout {
 #[derive(Debug)]
 pub(crate) struct Writer {
     thread: JoinHandle<()>,
+    closed: watch::Receiver<bool>,
 }
 
 /// Starts the writing thread.
-pub(crate) fn start(mut target: impl Write + Send + 'static) -> (Stdout, Writer) {
+pub(crate) fn start(target: impl Write + Send + 'static) -> (Stdout, Writer) {
+    start_with(target, Arc::new(watch::Sender::new(false)))
+}
+
+/// The same, and notices that the reader has gone also while there is nothing to write. Its second thread ends with the reader or with the process.
+///
+/// # Errors
+/// What the system says: too many open files.
+pub(crate) fn start_watched(target: impl Write + AsFd + Send + 'static) -> io::Result<(Stdout, Writer)> {
+    let close = Arc::new(watch::Sender::new(false));
+    let (end, told) = (target.as_fd().try_clone_to_owned()?, close.clone());
+    std::thread::spawn(move || {
+        if until_unread(&end).is_ok() {
+            told.send_replace(true);
+        }
+    });
+    Ok(start_with(target, close))
+}
+
+fn start_with(mut target: impl Write + Send + 'static, close: Arc<watch::Sender<bool>>) -> (Stdout, Writer) {
     let (lines, waiting) = mpsc::sync_channel::<String>(MAX_WAITING);
-    let (close, closed) = watch::channel(false);
+    let closed = close.subscribe();
     let thread = std::thread::spawn(move || {
         if write_all(&mut target, &waiting).is_err() {
             // The reader has gone away. Whoever watches `closed` ends the node.
@@ -40,7 +68,24 @@ pub(crate) fn start(mut target: impl Write + Send + 'static) -> (Stdout, Writer)
             while waiting.recv().is_ok() {}
         }
     });
-    (Stdout { lines, closed }, Writer { thread })
+    let writer = Writer {
+        thread,
+        closed: closed.clone(),
+    };
+    (Stdout { lines, closed }, writer)
+}
+
+/// Returns when nobody can read what is written there. Of a file somebody always can.
+fn until_unread(end: &OwnedFd) -> rustix::io::Result<()> {
+    loop {
+        // Errors and hang-ups are told of whether they are asked for or not.
+        let mut ends = [PollFd::new(end, PollFlags::empty())];
+        match poll(&mut ends, None) {
+            Ok(_) if !ends[0].revents().is_empty() => return Ok(()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn write_all(target: &mut impl Write, waiting: &mpsc::Receiver<String>) -> io::Result<()> {
@@ -86,6 +131,17 @@ impl Stdout {
 }
 
 impl Writer {
+    /// Waits until everything is written, or nobody reads any more; whether all was written. All [`Stdout`]s must be dropped before.
+    ///
+    /// # Cancel safety
+    /// A question: dropping the future changes nothing.
+    pub(crate) async fn written(&self) -> bool {
+        while !self.thread.is_finished() {
+            tokio::time::sleep(RETRY).await;
+        }
+        !*self.closed.borrow()
+    }
+
     /// Waits until everything is written, but not for ever: a reader that has stopped reading must not keep a node that
     /// has left from ending. All [`Stdout`]s must be dropped before.
     pub(crate) fn finish(self, within: Duration) {
@@ -137,6 +193,36 @@ mod tests {
         writer.finish(Duration::from_secs(10));
         let text = String::from_utf8(target.0.lock().unwrap().clone()).unwrap();
         assert!(text.lines().map(|line| line.parse::<u32>().unwrap()).eq(0..1000));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_away_is_noticed_while_nothing_is_written() {
+        let (reader, target) = io::pipe().unwrap();
+        let (stdout, writer) = start_watched(target).unwrap();
+        stdout.print("the only line".to_owned()).await;
+        let soon = tokio::time::timeout(Duration::from_millis(50), stdout.closed());
+        assert!(soon.await.is_err(), "somebody reads");
+        drop(reader);
+        let closed = tokio::time::timeout(Duration::from_secs(10), stdout.closed());
+        assert!(closed.await.is_ok());
+        drop(stdout);
+        assert!(!writer.written().await);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_does_not_read_holds_up_nobody_who_waits_for_something_else() {
+        // As much as a pipe holds, and the queue, and more.
+        let (_reader, target) = io::pipe().unwrap();
+        let (stdout, _writer) = start(target);
+        let flood = async {
+            for _ in 0..10 * MAX_WAITING {
+                stdout.print("x".repeat(4096)).await;
+            }
+        };
+        tokio::select! {
+            () = flood => panic!("somebody reads"),
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
+        }
     }
 
     #[tokio::test]
