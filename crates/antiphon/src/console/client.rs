@@ -15,6 +15,9 @@ use super::protocol::{Answer, Hello, LineBuffer, MAX_ANSWER_BYTES, Problem, Ques
 /// How long a node may take to answer. It looks at its state between two turns, so this is a process that is stopped.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// A socket at which too many wait already is tried again this often.
+const RETRY: Duration = Duration::from_millis(50);
+
 /// A connection to a node's console.
 #[derive(Debug)]
 pub struct Client {
@@ -90,6 +93,16 @@ impl std::error::Error for ClientError {
     }
 }
 
+/// Connects, or waits: who has been stopped for long has a queue full of others that asked.
+async fn dial(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(RETRY).await,
+            connected => return connected,
+        }
+    }
+}
+
 impl Client {
     /// Connects to the node whose socket this is.
     ///
@@ -99,7 +112,7 @@ impl Client {
     /// # Cancel safety
     /// The connection ends if the future is dropped.
     pub async fn connect(path: &Path) -> Result<Self, ClientError> {
-        let connected = timeout(ANSWER_WITHIN, UnixStream::connect(path)).await;
+        let connected = timeout(ANSWER_WITHIN, dial(path)).await;
         let stream = connected
             .map_err(|_| ClientError::Silent {
                 path: path.to_owned(),
@@ -211,5 +224,30 @@ impl Client {
                 Ok(read) => self.lines.push(&bytes[..read]),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_whose_queue_is_full_is_silent_and_not_gone() {
+        let path = std::env::temp_dir().join(format!("antiphon-full-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // Linux takes the last word for how many may wait.
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = UnixStream::connect(&path).await {
+            waiting.push(stream);
+            assert!(waiting.len() < 5000, "the queue has no end");
+        }
+        let silent = Client::connect(&path).await.unwrap_err();
+        assert!(matches!(silent, ClientError::Silent { .. }), "{silent}");
+        drop(listener);
+        let gone = Client::connect(&path).await.unwrap_err();
+        assert!(matches!(gone, ClientError::NotThere { .. }), "{gone}");
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -663,6 +663,13 @@ fn a_node_that_runs_is_asked_what_it_waits_for() {
     node.signal(Signal::STOP);
     let told = doctor(&bench, &settings);
     told.failed("node-stopped");
+    let at = bench
+        .sockets()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains(".a."));
+    let at = at.expect("the socket of the node");
+    let told = doctor(&bench, &format!("{settings} --socket {}", at.display()));
+    told.failed("node-stopped");
     node.signal(Signal::CONT);
 }
 

@@ -1,7 +1,7 @@
 //! Nodes that run on this host, and what they say they wait for.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use antiphon::console::protocol::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
 use antiphon::console::{Client, ClientError, ago};
@@ -39,17 +39,14 @@ fn listens_at(hello: &Hello, addr: SocketAddr) -> bool {
 
 /// Asks the node of these settings, if it runs.
 pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own> {
-    let mut clients = match settings.socket.as_deref() {
-        Some(path) if path == Path::new("none") => Vec::new(),
-        Some(path) => Client::connect(path).await.into_iter().collect(),
-        None => {
-            let (clients, silent) = running(Some(&settings.cluster), Some(&settings.name)).await;
-            for path in silent {
-                report.add(stopped(&path));
-            }
-            clients
-        }
+    let (mut clients, silent) = match settings.socket.as_deref() {
+        Some(path) if path == Path::new("none") => (Vec::new(), Vec::new()),
+        Some(path) => at(path).await,
+        None => running(Some(&settings.cluster), Some(&settings.name)).await,
     };
+    for path in &silent {
+        report.add(stopped(path));
+    }
     clients
         .retain(|client| client.hello().cluster == settings.cluster && client.hello().node == settings.name);
     let own = clients.iter().position(|client| {
@@ -88,11 +85,7 @@ pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own>
 /// Asks all nodes of this user, or the one at this socket; returns how many there are.
 pub(super) async fn all(report: &mut Report, socket: Option<&Path>) -> usize {
     let (mut clients, silent) = match socket {
-        Some(path) => match Client::connect(path).await {
-            Ok(client) => (vec![client], Vec::new()),
-            Err(ClientError::Silent { path }) => (Vec::new(), vec![path]),
-            Err(_) => (Vec::new(), Vec::new()),
-        },
+        Some(path) => at(path).await,
         None => running(None, None).await,
     };
     for client in &mut clients {
@@ -102,6 +95,16 @@ pub(super) async fn all(report: &mut Report, socket: Option<&Path>) -> usize {
         report.add(stopped(path));
     }
     clients.len() + silent.len()
+}
+
+/// The node at this socket, if it answers, or the socket, if it does not.
+async fn at(path: &Path) -> (Vec<Client>, Vec<PathBuf>) {
+    match Client::connect(path).await {
+        Ok(client) => (vec![client], Vec::new()),
+        Err(ClientError::Silent { path }) => (Vec::new(), vec![path]),
+        // Nobody is there, or nobody whom this build understands.
+        Err(_) => (Vec::new(), Vec::new()),
+    }
 }
 
 fn stopped(path: &Path) -> Step {
