@@ -107,7 +107,7 @@ pub(super) struct Enquiries {
     pub(super) others: usize,
     pub(super) asked: Vec<Asked>,
     /// Where this node would be, or is.
-    own: BTreeSet<SocketAddr>,
+    pub(super) own: BTreeSet<SocketAddr>,
     /// Without a key and leave to trust the network, a node asks nobody beyond loopback.
     confined: bool,
 }

@@ -1,8 +1,10 @@
 //! What all steps come to: whom the node would join, or with whom it would found a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use antiphon_core::wire::Lineage;
+use antiphon_core::wire::enquiry::{Answer, KnownThere};
 
 use super::report::{Report, Step};
 use super::running::Own;
@@ -48,10 +50,7 @@ pub(super) fn draw(report: &mut Report, settings: &Settings, enquiries: &Enquiri
         ));
     }
     if let Some((number, members, name)) = primaries.values().next() {
-        let objections: Vec<&str> = answers()
-            .filter_map(|answer| Some(answer.objection.as_ref()?.reason.as_str()))
-            .collect();
-        return match objections.first() {
+        return match refusal(answers()) {
             None => report.verdict(
                 true,
                 format!("the cluster is there, {name} in view {number} of {members} members: this node would join it"),
@@ -110,18 +109,12 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
                 .to_owned(),
         );
     }
-    let mut alike: Vec<usize> = enquiries
-        .asked
-        .iter()
-        .filter(|asked| {
-            let answer = asked.answer.as_ref();
-            answer.is_some_and(|answer| answer.objection.is_none() && answer.seeds == enquiries.seeds)
-        })
-        .filter_map(|asked| asked.seed)
-        .collect();
-    alike.sort_unstable();
-    alike.dedup();
-    let ready = alike.len() + usize::from(enquiries.founder);
+    let of_founders = enquiries.asked.iter().filter(|asked| asked.seed.is_some());
+    let alike = of_founders
+        .filter_map(|asked| asked.answer.as_ref())
+        .filter(|answer| answer.objection.is_none() && answer.seeds == enquiries.seeds);
+    let others_ready = different(alike, &settings.name, &enquiries.own);
+    let ready = others_ready + usize::from(enquiries.founder);
     let (needed, of) = match settings.expect {
         Some(expect) => (usize::from(expect), format!("the {expect} expected")),
         None => (
@@ -133,11 +126,11 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
         true => ", this one included",
         false => "; this one is not among them, and only joins",
     };
-    let nobody_known =
-        (enquiries.asked.iter().filter_map(|asked| asked.known.as_ref())).any(|known| known.nodes.is_empty());
     let so_far = match answers().next() {
         Some(_) => "no cluster yet",
-        None if nobody_known => "the locators know nobody yet",
+        None if nobody_is_known(enquiries.asked.iter().filter_map(|asked| asked.known.as_ref())) => {
+            "the locators know nobody yet"
+        }
         None => "no other node could be asked",
     };
     match ready >= needed {
@@ -149,5 +142,131 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
             false,
             format!("{so_far}; {ready} of {of} are ready{here}; {needed} are needed to found it: start the others, or mend what is said of them above"),
         ),
+    }
+}
+
+/// Why the cluster would not take this node: one of its members says so. What others object to concerns a founding with them.
+fn refusal<'a>(answers: impl Iterator<Item = &'a Answer>) -> Option<&'a str> {
+    let mut members = answers.filter(|answer| answer.standing.is_some_and(|standing| standing.primary));
+    members.find_map(|answer| Some(answer.objection.as_ref()?.reason.as_str()))
+}
+
+/// How many nodes other than this one these answers are of: one may be asked at several of its addresses, and two of one name count as one.
+fn different<'a>(
+    answers: impl Iterator<Item = &'a Answer>,
+    own_name: &str,
+    own: &BTreeSet<SocketAddr>,
+) -> usize {
+    let (mut addrs, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for answer in answers.filter(|answer| answer.node.name != own_name && !own.contains(&answer.node.addr)) {
+        addrs.insert(answer.node.addr);
+        names.insert(answer.node.name.as_str());
+    }
+    addrs.len().min(names.len())
+}
+
+/// Whether locators have answered, and none of them knows anybody.
+fn nobody_is_known<'a>(mut known: impl Iterator<Item = &'a KnownThere>) -> bool {
+    let Some(first) = known.next() else {
+        return false;
+    };
+    first.nodes.is_empty() && known.all(|known| known.nodes.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::wire::ViewId;
+    use antiphon_core::wire::enquiry::Objection;
+    use antiphon_core::wire::membership::{KnownNode, NodeRecord, Standing};
+
+    use super::*;
+
+    fn addr(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn answer(name: &str, port: u16, primary: Option<bool>, objects: bool) -> Answer {
+        Answer {
+            nonce: 0,
+            to: addr(9),
+            node: NodeRecord {
+                name: name.to_owned(),
+                addr: addr(port),
+                further: Vec::new(),
+                metadata: Default::default(),
+                weight: 1,
+                wire_level: 1,
+                engine: 0,
+                policy: 0,
+            },
+            seeds: 0,
+            standing: primary.map(|primary| Standing {
+                lineage: Lineage(1),
+                view: ViewId { epoch: 1, counter: 1 },
+                number: 1,
+                weight: 1,
+                primary,
+                engine: 0,
+                policy: 0,
+            }),
+            members: 1,
+            coordinator: None,
+            present: false,
+            missing: Vec::new(),
+            objection: objects.then(|| Objection {
+                reason: format!("{name} objects"),
+                fatal: false,
+            }),
+            groups: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_asked_at_two_addresses_is_one_and_this_node_is_none_of_the_others() {
+        let own = BTreeSet::from([addr(1)]);
+        let count = |answers: &[Answer]| different(answers.iter(), "new", &own);
+        let (a, b) = (answer("a", 2, None, false), answer("b", 3, None, false));
+        assert_eq!(count(&[a.clone(), a.clone()]), 1);
+        assert_eq!(count(&[a.clone(), b.clone()]), 2);
+        assert_eq!(count(&[a.clone(), answer("a", 4, None, false)]), 1, "of one name");
+        assert_eq!(count(&[answer("c", 1, None, false)]), 0, "at this node's address");
+        assert_eq!(
+            count(&[answer("new", 5, None, false), b]),
+            1,
+            "of this node's name"
+        );
+        assert_eq!(count(&[]), 0);
+    }
+
+    #[test]
+    fn only_members_of_the_cluster_say_that_it_would_refuse_a_node() {
+        let waits = answer("w", 1, None, true);
+        let lost = answer("l", 2, Some(false), true);
+        let member = answer("m", 3, Some(true), false);
+        let all = [waits, lost, member];
+        assert_eq!(refusal(all.iter()), None);
+        let objects = [answer("w", 1, None, true), answer("n", 4, Some(true), true)];
+        assert_eq!(refusal(objects.iter()), Some("n objects"));
+    }
+
+    #[test]
+    fn locators_know_nobody_if_none_of_those_that_answer_does() {
+        let known = |nodes: usize| KnownThere {
+            nonce: 0,
+            to: addr(9),
+            up_ms: 1,
+            nodes: vec![
+                KnownNode {
+                    addr: addr(1),
+                    member: true,
+                    age_s: 0,
+                };
+                nodes
+            ],
+        };
+        assert!(!nobody_is_known([].iter()));
+        assert!(nobody_is_known([known(0), known(0)].iter()));
+        assert!(!nobody_is_known([known(0), known(1)].iter()));
+        assert!(!nobody_is_known([known(1), known(0)].iter()));
     }
 }
