@@ -25,6 +25,9 @@
 //! between nodes must not decide who may vote. So with such [`hints`](super::hints) alone, without `expect` or `found`, a node
 //! waits for a cluster for ever, and says so.
 //!
+//! Who has just been started may have voted before, and forgotten it: it votes once all others that it asks have answered, or have had the time. A proposer has heard
+//! its voters, but may have heard a member before that was one: without this, a seed that is started again votes twice in a row, for two clusters.
+//!
 //! An acceptor's present incarnation speaks for its address, and its promises are those of that incarnation: a proposal is dropped as soon as
 //! anybody is met who was started again, since what he promised before is forgotten. Round 0 belongs to nobody here: after a restart the same
 //! address would own it twice. Whoever hears of a primary view joins it instead of founding. A node that was ever a

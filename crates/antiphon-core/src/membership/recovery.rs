@@ -91,7 +91,7 @@ impl Seeking {
         let origin = past.origin;
         let view = cx.history.get(origin.lineage, origin.view);
         let view = view.ok_or(RecoveryError::NoView)?;
-        let (unanswered, patience) = (self.unanswered(now), cx.config.profile.unreachable_after);
+        let (unanswered, patience) = (self.unanswered_for(now), cx.config.profile.unreachable_after);
         if unanswered < patience {
             let left = patience - unanswered;
             return Err(RecoveryError::Looking { left });

@@ -7,11 +7,13 @@
 //!
 //! Besides the seeds it asks locators, and some of the addresses it was told of ([`super::hints`]), by turns.
 //!
-//! Whoever knows of a cluster, or may well hear of one in a moment, neither founds nor votes ([`Seeking::abstains`]).
+//! Whoever knows of a cluster, or may well hear of one in a moment, neither founds nor votes ([`Seeking::abstains`], [`voting`]).
 //!
 //! Everything here is repeated by a timer and idempotent. If the coordinator dies at any step, the Seeks that go on
 //! find out who is the coordinator now. If the decision that admits this node is lost with its author, any member that
 //! installed the view sends it when this node seeks again.
+
+mod voting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,6 +23,7 @@ use antiphon_wire::enquiry::{Ask, Objection};
 use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
 use antiphon_wire::{Incarnation, NodeView, ViewId};
 
+use self::voting::is_candidate;
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
@@ -82,6 +85,8 @@ pub(crate) struct Seeking {
     /// When it asked to be admitted last.
     asked: Option<Time>,
     founding: Option<Founding>,
+    /// What others who found proposed last, before this node could vote: who is new has yet to hear the others.
+    unanswered: BTreeMap<Incarnation, SlotMessage>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
     rumour: Option<Rumour>,
@@ -111,6 +116,7 @@ impl Seeking {
             answered: None,
             asked: None,
             founding: founder.then(|| Founding::new(&cx.config)),
+            unanswered: BTreeMap::new(),
             remnant: None,
             rumour: None,
             missing: None,
@@ -145,6 +151,7 @@ impl Seeking {
         self.next_seek = now + cx.jitter(pause);
         self.seek(cx, now);
         self.found(cx, now);
+        self.answer_late(cx, now);
         if self.goes_on_alone(cx, now) {
             return;
         }
@@ -338,31 +345,8 @@ impl Seeking {
         now.since(rumour.since) < patience * RUMOUR
     }
 
-    /// Whether it gives no vote now: it abstains, or those whom it asks have had no time to answer. Who proposes waits for them anyway.
-    fn is_silent(&mut self, cx: &Context, now: Time) -> bool {
-        self.abstains(cx, now) || self.is_new(cx, now) && !self.accounted(cx, now)
-    }
-
-    /// Whether nobody needs to be waited for any more. Where sources may name others, that all who were named are there says nothing in the
-    /// beginning: two that are started again beside a member, and find each other by multicast, know each other within a millisecond, and the member's
-    /// word takes a quarter of a second.
-    fn accounted(&self, cx: &Context, now: Time) -> bool {
-        let fresh = self.fresh(cx);
-        let may_grow = cx.whom.may_grow() && !planted!(TrustTheFirstNamed);
-        !(may_grow && self.is_new(cx, now)) && all_accounted(cx, now, &self.candidates, fresh)
-    }
-
-    /// Whether it has not asked, since it had looked at all sources, for as long as members may take to answer.
-    fn is_new(&self, cx: &Context, now: Time) -> bool {
-        let Some(since) = self.since else {
-            return true;
-        };
-        let asks_since = cx.whom.heard_all().map_or(since, |heard| heard.max(since));
-        now.since(asks_since) < founding::wait(&cx.config.profile)
-    }
-
     /// For how long it has asked, and no member of a primary view has answered.
-    pub(super) fn unanswered(&self, now: Time) -> Duration {
+    pub(super) fn unanswered_for(&self, now: Time) -> Duration {
         let since = self.answered.or(self.since).unwrap_or(now);
         now.since(since)
     }
@@ -575,6 +559,7 @@ impl Seeking {
         }
         if known.is_none() {
             self.found(cx, now);
+            self.answer_late(cx, now);
         }
     }
 
@@ -680,19 +665,8 @@ impl Seeking {
         message: MembershipMessage,
     ) {
         match message {
-            // A promise and an acceptance are votes; and what is chosen or decided here would be against one's own knowledge.
-            MembershipMessage::Founding { .. } if self.is_silent(cx, now) => {}
             MembershipMessage::Founding { seeds, message } if seeds == founding::digest_of(&cx.config) => {
-                let addr = self
-                    .candidates
-                    .values()
-                    .find(|candidate| candidate.incarnation == sender)
-                    .map(|candidate| candidate.record.addr);
-                let fresh = self.fresh(cx);
-                if let (Some(founding), Some(addr)) = (&mut self.founding, addr) {
-                    founding.handle(cx, now, &self.candidates, fresh, (sender, addr), message);
-                }
-                self.tell_clash(cx, now);
+                self.hear_founder(cx, now, sender, message);
             }
             MembershipMessage::JoinProbe { nonce } => {
                 cx.send(sender, MembershipMessage::JoinReady { nonce });
@@ -738,33 +712,6 @@ impl Seeking {
             cx.send(sender, MembershipMessage::Pull { lineage, after });
         }
     }
-}
-
-/// Whether a candidate is at an address; this node itself is one.
-fn is_candidate(
-    cx: &Context,
-    now: Time,
-    candidates: &BTreeMap<SocketAddr, Candidate>,
-    fresh: Duration,
-    addr: &SocketAddr,
-) -> bool {
-    let other = candidates.get(addr);
-    *addr == cx.config.addr || other.is_some_and(|other| now.since(other.heard) <= fresh)
-}
-
-/// Whether everybody who is asked is a candidate or is not there, and all locators have answered or are not there.
-fn all_accounted(
-    cx: &Context,
-    now: Time,
-    candidates: &BTreeMap<SocketAddr, Candidate>,
-    fresh: Duration,
-) -> bool {
-    let mut asked = cx.whom.asked();
-    if cx.config.expect.is_some() {
-        asked.extend(founding::seeds_of(&cx.config));
-    }
-    let heard = |addr: &SocketAddr| is_candidate(cx, now, candidates, fresh, addr);
-    cx.whom.all_accounted(now, &cx.config.profile, asked, heard)
 }
 
 fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {

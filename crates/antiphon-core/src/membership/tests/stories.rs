@@ -24,6 +24,31 @@ fn formed(count: usize) -> Net {
 }
 
 #[test]
+fn a_seed_that_is_started_again_right_after_it_voted_votes_for_no_second_cluster() {
+    for seed in 0..20 {
+        let mut net = new_net(seed);
+        // The first comes last, and hears the second before this founds with the third; then nothing of the second's any more, for a moment.
+        for node in 1..3 {
+            net.start(node, config(node, 3));
+        }
+        net.partition(&[0], &[2]);
+        net.run_ms(300);
+        net.start(0, config(0, 3));
+        net.run_while_ms(1_000, |net| net.view(1).is_none());
+        assert!(net.view(1).is_some(), "the second and the third are enough");
+        net.heal();
+        net.cut_one_way(1, 0);
+        net.kill(2);
+        net.start(2, config(2, 3));
+        net.run_ms(100);
+        net.heal();
+        net.run_ms(6_000);
+        assert_eq!(net.lineages(), 1, "seed {seed}: {:#?}", net.summary());
+        net.assert_one_view(&[0, 1, 2]);
+    }
+}
+
+#[test]
 fn five_nodes_that_start_within_a_second_are_in_one_view_a_second_later() {
     let mut net = new_net(1);
     for node in 0..5 {
