@@ -121,6 +121,8 @@ async fn addresses_of(kind: &Kind, resolver: &Resolver) -> (Vec<SocketAddr>, Opt
                 found.extend(addrs);
                 problem = problem.or(trouble);
             }
+            found.sort_unstable();
+            found.truncate(MAX_HINTS);
             (found, problem)
         }
         Kind::File { .. } | Kind::Multicast { .. } | Kind::Own { .. } => (Vec::new(), None),

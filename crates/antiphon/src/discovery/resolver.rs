@@ -12,11 +12,16 @@ use std::time::Duration;
 #[cfg(feature = "dns")]
 use std::time::{Instant, SystemTime};
 
+use antiphon_core::MAX_HINTS;
+
 /// A question takes at most this long, whatever servers do.
 const WITHIN: Duration = Duration::from_secs(5);
 /// Hosts of one SRV record that are used.
 const MAX_SERVICES: usize = 64;
 
+/// The system's own names of hosts, which are looked at before anybody is asked.
+#[cfg(feature = "dns")]
+const HOSTS: &str = "/etc/hosts";
 /// The system's settings.
 #[cfg(feature = "dns")]
 const SETTINGS: &str = "/etc/resolv.conf";
@@ -28,30 +33,28 @@ const AGAIN: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Resolver {
     #[cfg(feature = "dns")]
-    asks: Asks,
+    servers: Arc<[SocketAddr]>,
+    #[cfg(feature = "dns")]
+    made: Arc<Mutex<Made>>,
 }
 
+/// Made of files of the system as they were.
 #[cfg(feature = "dns")]
-#[derive(Clone)]
-enum Asks {
-    These(Box<hickory_resolver::TokioResolver>),
-    System(Arc<Mutex<System>>),
-}
-
-/// Made of the system's settings as they were.
-#[cfg(feature = "dns")]
-struct System {
-    of: Option<(SystemTime, u64)>,
+struct Made {
+    of: Vec<Written>,
     at: Instant,
     /// Or why there is none, which is said when it is asked for: a node may do without names.
     inner: Result<hickory_resolver::TokioResolver, String>,
 }
 
-/// When the settings were written, and how long they are; nothing if they are not there.
+/// When a file was written, and how long it is; nothing if it is not there.
 #[cfg(feature = "dns")]
-fn settings() -> Option<(SystemTime, u64)> {
-    let settings = std::fs::metadata(SETTINGS).ok()?;
-    Some((settings.modified().ok()?, settings.len()))
+type Written = Option<(SystemTime, u64)>;
+
+#[cfg(feature = "dns")]
+fn written(path: &str) -> Written {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.modified().ok()?, file.len()))
 }
 
 impl std::fmt::Debug for Resolver {
@@ -64,33 +67,42 @@ impl std::fmt::Debug for Resolver {
 impl Resolver {
     /// One that asks these servers; the system's if there are none. The text says what is wrong.
     pub(crate) fn new(servers: &[SocketAddr]) -> Result<Self, String> {
-        let asks = match servers {
-            [] => Asks::System(Arc::new(Mutex::new(System {
-                of: settings(),
-                at: Instant::now(),
-                inner: Self::inner(&[]),
-            }))),
-            _ => Asks::These(Box::new(Self::inner(servers)?)),
-        };
-        Ok(Self { asks })
+        let made = Made::now(servers);
+        // Those of the system may be mended.
+        if let (Err(problem), false) = (&made.inner, servers.is_empty()) {
+            return Err(problem.clone());
+        }
+        Ok(Self {
+            servers: servers.into(),
+            made: Arc::new(Mutex::new(made)),
+        })
     }
 
     /// Whom to ask now.
     fn current(&self) -> Result<hickory_resolver::TokioResolver, String> {
-        let system = match &self.asks {
-            Asks::These(inner) => return Ok((**inner).clone()),
-            Asks::System(system) => system,
-        };
-        let mut system = system.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = settings();
-        if of != system.of || system.inner.is_err() && system.at.elapsed() >= AGAIN {
-            *system = System {
-                of,
-                at: Instant::now(),
-                inner: Self::inner(&[]),
-            };
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = made.of != Made::files(&self.servers);
+        if is_old || made.inner.is_err() && made.at.elapsed() >= AGAIN {
+            *made = Made::now(&self.servers);
         }
-        system.inner.clone()
+        made.inner.clone()
+    }
+}
+
+#[cfg(feature = "dns")]
+impl Made {
+    fn now(servers: &[SocketAddr]) -> Self {
+        Self {
+            of: Self::files(servers),
+            at: Instant::now(),
+            inner: Self::inner(servers),
+        }
+    }
+
+    /// What it is made of, as that is now: the names of hosts, and the settings where servers are not given.
+    fn files(servers: &[SocketAddr]) -> Vec<Written> {
+        let settings = servers.is_empty().then_some(SETTINGS);
+        settings.into_iter().chain([HOSTS]).map(written).collect()
     }
 
     fn inner(servers: &[SocketAddr]) -> Result<hickory_resolver::TokioResolver, String> {
@@ -128,7 +140,10 @@ impl Resolver {
             .build()
             .map_err(|error| format!("cannot make a resolver: {error}"))
     }
+}
 
+#[cfg(feature = "dns")]
+impl Resolver {
     /// All addresses of a name, at least one.
     pub(crate) async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, String> {
         if let Ok(ip) = name.parse() {
@@ -139,7 +154,7 @@ impl Resolver {
         let found = match asked {
             Err(_) => return Err(no_answer(name)),
             Ok(Err(error)) => return Err(trouble(name, "address", &error)),
-            Ok(Ok(found)) => found.iter().collect::<Vec<_>>(),
+            Ok(Ok(found)) => bounded(found.iter().collect()),
         };
         if found.is_empty() {
             return Err(format!("{name} has no address"));
@@ -177,6 +192,14 @@ impl Resolver {
     }
 }
 
+/// Of one answer no more is used than of all sources together, and always the same, in whatever order servers give it.
+fn bounded(mut found: Vec<IpAddr>) -> Vec<IpAddr> {
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(MAX_HINTS);
+    found
+}
+
 #[cfg(feature = "dns")]
 fn no_answer(name: &str) -> String {
     format!("no DNS server answers for {name} within {} s", WITHIN.as_secs())
@@ -207,7 +230,7 @@ impl Resolver {
         let found: Vec<IpAddr> = match asked {
             Err(_) => return Err(format!("no answer for {name} within {} s", WITHIN.as_secs())),
             Ok(Err(error)) => return Err(format!("cannot resolve {name}: {error}")),
-            Ok(Ok(found)) => found.map(|addr| addr.ip()).collect(),
+            Ok(Ok(found)) => bounded(found.map(|addr| addr.ip()).collect()),
         };
         match found.as_slice() {
             [] => Err(format!("{name} has no address")),
@@ -220,5 +243,37 @@ impl Resolver {
         Err(format!(
             "SRV records such as {name} need the feature `dns` of the crate"
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_bounded_and_the_same_in_any_order() {
+        let many = (0..1000u32).map(|number| IpAddr::from((0x0a00_0000 + number).to_be_bytes()));
+        let some = bounded(many.clone().collect());
+        assert_eq!(some.len(), MAX_HINTS);
+        assert_eq!(bounded(many.rev().collect()), some);
+    }
+
+    #[cfg(feature = "dns")]
+    #[test]
+    fn it_is_made_anew_when_a_file_that_it_was_made_of_is_another() {
+        for servers in [&[][..], &["127.0.0.1:53".parse().unwrap()]] {
+            let resolver = Resolver::new(servers).unwrap();
+            let made = || resolver.made.lock().unwrap().at;
+            let first = made();
+            let _ = resolver.current();
+            assert_eq!(made(), first, "nothing has changed");
+            // As if the last file, the names of hosts, had been written before.
+            *resolver.made.lock().unwrap().of.last_mut().unwrap() = Some((SystemTime::UNIX_EPOCH, 1));
+            let _ = resolver.current();
+            assert!(made() > first);
+            let again = made();
+            let _ = resolver.current();
+            assert_eq!(made(), again);
+        }
     }
 }

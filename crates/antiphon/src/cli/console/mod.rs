@@ -191,11 +191,14 @@ fn print(text: &str) -> io::Result<()> {
 
 /// Runs a future on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failed::run(format!("cannot start: {error}")))?
-        .block_on(future)
+        .map_err(|error| Failed::run(format!("cannot start: {error}")))?;
+    let result = runtime.block_on(future);
+    // A name that is still looked up when nobody waits for it any more holds up nothing.
+    runtime.shutdown_background();
+    result
 }
 
 fn astray() -> Failed {

@@ -12,7 +12,8 @@
 //!
 //! # Steps
 //! Each is `ok`, `failed`, `warning` or `skipped`, with a word that programs can rely on, the cause and the remedy. What a failed step makes
-//! pointless is skipped and says so. Nothing waits longer than `--within` at a time, and seeds are asked at the same time.
+//! pointless is skipped and says so. Names are looked up at the same time, sources are looked at so, and seeds are asked so. Nothing waits longer than `--within`
+//! at a time, but sources, which have the six seconds that a node gives them.
 
 pub(crate) mod args;
 mod names;
@@ -23,6 +24,8 @@ mod seeds;
 mod sources;
 mod steps;
 mod verdict;
+
+use std::time::Duration;
 
 use super::args::NodeArgs;
 use super::console::block_on;
@@ -43,11 +46,11 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failed> {
 
 async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     let mut report = Report::new(args.node.json.unwrap_or(false));
-    let within = args.within.0.unwrap_or(std::time::Duration::from_secs(3600));
+    let within = args.within.0.unwrap_or(Duration::from_secs(3600));
     if !Settings::are_given(&args.node) {
         return without_settings(report, &args.node).await;
     }
-    let Some(settings) = settings(&mut report, args.node).await else {
+    let Some(settings) = settings(&mut report, args.node, within).await else {
         return report.finish(Exit::Usage);
     };
     let own = running::own(&mut report, &settings).await;
@@ -68,8 +71,8 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     report.finish(Exit::Failure)
 }
 
-/// Resolves names one by one, then checks the settings as `antiphon node` does.
-async fn settings(report: &mut Report, mut args: NodeArgs) -> Option<Settings> {
+/// Resolves names, each by itself, then checks the settings as `antiphon node` does.
+async fn settings(report: &mut Report, mut args: NodeArgs, within: Duration) -> Option<Settings> {
     let written = match Settings::written(&args) {
         Ok(written) => written,
         Err(failed) => {
@@ -84,7 +87,7 @@ async fn settings(report: &mut Report, mut args: NodeArgs) -> Option<Settings> {
         }
     };
     report.speak_json(written.json);
-    let usable = names::resolve(report, &written).await;
+    let usable = names::resolve(report, &written, within).await;
     // A seed that does not resolve must not hide what is wrong with the others.
     args.seeds = Some(usable.seeds);
     args.bind = Some(usable.bind).filter(|bind| !bind.is_empty());

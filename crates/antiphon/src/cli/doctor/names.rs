@@ -1,15 +1,18 @@
-//! Names of hosts, each looked up by itself.
+//! Names of hosts, each looked up by itself, all at the same time.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use antiphon::discovery::Source;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::report::{Report, Step};
 use crate::cli::settings::{DEFAULT_PORT, Written};
 
-/// How long one name may take: as long as resolvers try by default, and a little more.
-const RESOLVE_WITHIN: Duration = Duration::from_secs(12);
+/// What each name, with its port, stands for, and how long it took to find out.
+type Looked = BTreeMap<String, (Result<Vec<SocketAddr>, String>, Duration)>;
 
 /// What is left of the addresses: those that are addresses, or names that have one.
 #[derive(Debug, Default)]
@@ -19,9 +22,13 @@ pub(super) struct Usable {
     pub(super) seeds: Vec<String>,
 }
 
-/// Looks up every name and tells what it stands for.
-pub(super) async fn resolve(report: &mut Report, written: &Written) -> Usable {
+/// Looks up every name, within this time, and tells what it stands for.
+pub(super) async fn resolve(report: &mut Report, written: &Written, within: Duration) -> Usable {
     let mut usable = Usable::default();
+    let texts = written.bind.iter().chain(&written.advertise);
+    let written_out = written.seeds.iter().filter(|text| !Source::is_meant_by(text));
+    let parts = texts.chain(written_out).flat_map(|text| text.split('/'));
+    let looked = look_up(parts.filter_map(|part| name_of(part.trim())), within).await;
     for (field, texts, good) in [
         ("bind", &written.bind, &mut usable.bind),
         ("advertise", &written.advertise, &mut usable.advertise),
@@ -35,7 +42,7 @@ pub(super) async fn resolve(report: &mut Report, written: &Written) -> Usable {
             }
             let mut all = true;
             for part in text.split('/') {
-                all &= resolve_one(report, field, part.trim()).await;
+                all &= tell(report, field, part.trim(), &looked, within);
             }
             // What this node itself is called must resolve, or it cannot start: the check of the settings says so.
             if all || field != "seeds" {
@@ -46,21 +53,43 @@ pub(super) async fn resolve(report: &mut Report, written: &Written) -> Usable {
     usable
 }
 
-async fn resolve_one(report: &mut Report, field: &str, text: &str) -> bool {
+/// The name that is to be looked up, with its port; none if it is an address.
+fn name_of(text: &str) -> Option<String> {
     if text.parse::<SocketAddr>().is_ok() || text.parse::<IpAddr>().is_ok() {
-        return true;
+        return None;
     }
     let has_port = text
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let full = if has_port {
-        text.to_owned()
-    } else {
-        format!("{text}:{DEFAULT_PORT}")
-    };
+    Some(match has_port {
+        true => text.to_owned(),
+        false => format!("{text}:{DEFAULT_PORT}"),
+    })
+}
+
+async fn look_up(names: impl Iterator<Item = String>, within: Duration) -> Looked {
     let begun = Instant::now();
-    let found = tokio::time::timeout(RESOLVE_WITHIN, tokio::net::lookup_host(&full)).await;
-    let took = begun.elapsed().as_millis();
+    let mut lookups = JoinSet::new();
+    let names: BTreeSet<String> = names.collect();
+    for name in names {
+        lookups.spawn(async move {
+            let found = tokio::net::lookup_host(&name).await;
+            let found = found.map(Iterator::collect).map_err(|error| error.to_string());
+            (name, (found, begun.elapsed()))
+        });
+    }
+    let mut looked = Looked::new();
+    while let Ok(Some(found)) = timeout_at(begun + within, lookups.join_next()).await {
+        looked.extend(found.ok());
+    }
+    looked
+}
+
+/// Says what a name stands for. Whether it can be used.
+fn tell(report: &mut Report, field: &str, text: &str, looked: &Looked, within: Duration) -> bool {
+    let Some(name) = name_of(text) else {
+        return true;
+    };
     let failed = |cause: String| {
         Step::failed(
             "name",
@@ -70,11 +99,12 @@ async fn resolve_one(report: &mut Report, field: &str, text: &str) -> bool {
             "mend the name, or the resolver of this host (/etc/hosts, /etc/resolv.conf), or give an IP address",
         )
     };
-    let step = match found {
-        Err(_) => failed(format!("no answer within {} s", RESOLVE_WITHIN.as_secs())),
-        Ok(Err(error)) => failed(format!("it does not resolve: {error}")),
-        Ok(Ok(addrs)) => {
-            let mut addrs: Vec<String> = addrs.map(|addr| addr.to_string()).collect();
+    let step = match looked.get(&name) {
+        None => failed(format!("no answer within {} s", within.as_secs_f32())),
+        Some((Err(error), _)) => failed(format!("it does not resolve: {error}")),
+        Some((Ok(addrs), took)) => {
+            let took = took.as_millis();
+            let mut addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
             addrs.dedup();
             match addrs.as_slice() {
                 [] => failed("it has no address".to_owned()),
@@ -93,4 +123,33 @@ async fn resolve_one(report: &mut Report, field: &str, text: &str) -> bool {
     let good = !step.is_failed();
     report.add(step);
     good
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn many_names_take_as_long_as_one_and_none_longer_than_is_given() {
+        let names = (0..8).map(|number| format!("nowhere-{number}.invalid:1"));
+        let within = Duration::from_secs(1);
+        let begun = Instant::now();
+        let looked = look_up(names.chain(["localhost:7".to_owned()]), within).await;
+        assert!(begun.elapsed() < within * 3, "{:?}", begun.elapsed());
+        let (found, _) = &looked["localhost:7"];
+        assert!(found.as_ref().unwrap().iter().all(|addr| addr.port() == 7));
+        assert!(
+            looked
+                .iter()
+                .all(|(name, (found, _))| found.is_err() || name.starts_with("localhost"))
+        );
+    }
+
+    #[test]
+    fn addresses_are_no_names_and_names_have_a_port() {
+        assert_eq!(name_of("10.0.0.1"), None);
+        assert_eq!(name_of("[fd00::1]:1"), None);
+        assert_eq!(name_of("db.example").as_deref(), Some("db.example:7400"));
+        assert_eq!(name_of("db.example:1").as_deref(), Some("db.example:1"));
+    }
 }

@@ -22,26 +22,31 @@ pub(super) struct Found {
 /// loopback addresses alone.
 pub(super) async fn look(report: &mut Report, settings: &DiscoverySettings, confined: bool) -> Found {
     let mut found = Found::default();
-    for text in &settings.sources {
-        // Checked with the settings.
-        if let Ok(source) = text.parse::<Source>() {
-            let looked = look_once(&source, settings, confined).await;
-            found.nodes.extend(tell(report, text, looked));
-        }
+    // Checked with the settings.
+    let nodes = settings.sources.iter().filter_map(|text| {
+        let source = text.parse::<Source>().ok()?;
+        Some((text.clone(), false, source))
+    });
+    let locators = settings.locators.iter().filter_map(|text| {
+        let source = Source::locator(text).ok()?;
+        Some((format!("locator {text}"), true, source))
+    });
+    let mut looks = Vec::new();
+    for (subject, is_locator, source) in nodes.chain(locators) {
+        let servers = settings.dns_servers.clone();
+        let look = tokio::spawn(async move { Some(source.look(&servers).await?.admitted(confined)) });
+        looks.push((subject, is_locator, look));
     }
-    for text in &settings.locators {
-        if let Ok(source) = Source::locator(text) {
-            let looked = look_once(&source, settings, confined).await;
-            found
-                .locators
-                .extend(tell(report, &format!("locator {text}"), looked));
+    for (subject, is_locator, look) in looks {
+        // Fails only if the task panicked: a look has nothing to panic for.
+        let Ok(looked) = look.await else { continue };
+        let addrs = tell(report, &subject, looked);
+        match is_locator {
+            true => found.locators.extend(addrs),
+            false => found.nodes.extend(addrs),
         }
     }
     found
-}
-
-async fn look_once(source: &Source, settings: &DiscoverySettings, confined: bool) -> Option<Looked> {
-    Some(source.look(&settings.dns_servers).await?.admitted(confined))
 }
 
 fn tell(report: &mut Report, subject: &str, looked: Option<Looked>) -> Vec<SocketAddr> {
