@@ -225,6 +225,8 @@ bugs! {
     BeatOnLinkInUse,
     /// A majority counts as enough in the fast ballot (R1).
     FastQuorumIsMajority,
+    /// Two thirds count as enough in the fast ballot, with or without the most senior member (R1).
+    FastQuorumIsTwoThirds,
     /// A leader proposes any of the values cast in the fast ballot, whether or not it may have been decided (R1).
     RecoverAnyFastVote,
     /// A vote is cast in the fast ballot after a promise to a leader (R1).

@@ -185,8 +185,16 @@ pub(crate) fn has_votes(members: &[Member]) -> bool {
     members.iter().any(|member| member.weight > 0) || planted!(FoundWithoutVotes)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many views were looked through, whether they may follow another one.
+    pub(crate) static LOOKED_THROUGH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 /// Whether `next` may follow `view` in its lineage.
 pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
+    #[cfg(test)]
+    LOOKED_THROUGH.set(LOOKED_THROUGH.get() + 1);
     // Views may have thousands of members: each is looked up in an index.
     let rank_of: BTreeMap<Incarnation, usize> = view
         .members

@@ -94,14 +94,20 @@ impl Context {
         }
     }
 
-    pub(crate) fn trail(&mut self, slot: SlotId, ballot: Option<Ballot>, view: NodeView, step: BallotStep) {
+    pub(crate) fn trail(
+        &mut self,
+        slot: SlotId,
+        ballot: Option<Ballot>,
+        view: impl Into<Arc<NodeView>>,
+        step: BallotStep,
+    ) {
         let by = self.me;
         if let Some(trail) = &mut self.trail {
             trail.push_back(BallotNote {
                 by,
                 slot,
                 ballot,
-                view: Arc::new(view),
+                view: view.into(),
                 step,
             });
         }

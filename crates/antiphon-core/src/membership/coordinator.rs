@@ -15,6 +15,7 @@
 mod compose;
 mod holding;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use antiphon_wire::membership::{
     AcceptedValue, Ballot, Change, Proof, SlotMessage, VoteState, Voted, VotedIn,
 };
-use antiphon_wire::{Incarnation, NodeView};
+use antiphon_wire::{Incarnation, NodeView, ViewDigest};
 
 use holding::Deferred;
 
@@ -39,6 +40,8 @@ const CALM: u32 = 4;
 
 /// Objections, and that there are none, count for so many times the patience with a ballot.
 const ANSWERS_COUNT: u32 = 2;
+/// So many different values that others accepted are kept.
+const MAX_READ: usize = 64;
 
 /// How the votes given in a view show it, and the views voted for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +63,7 @@ impl Votes {
 pub(crate) struct Coordinator {
     me: Incarnation,
     view: Arc<NodeView>,
-    slot: Slot<Incarnation, NodeView>,
+    slot: Slot<Incarnation, Arc<NodeView>>,
     batch: Duration,
     patience: Duration,
     outbid_pause: Duration,
@@ -71,8 +74,10 @@ pub(crate) struct Coordinator {
     /// The ballot of the last value proposed.
     proposed: Option<Ballot>,
     /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has counted its own.
-    asked: Option<NodeView>,
+    asked: Option<Arc<NodeView>>,
     counted: bool,
+    /// Values that others accepted, as they were told: the same one comes from many.
+    read: BTreeMap<ViewDigest, Arc<NodeView>>,
     votes: Votes,
     /// Whether those who join are asked in the fast ballot: in a wide view nobody speaks to them before they are in.
     joiners_cast: bool,
@@ -90,7 +95,7 @@ pub(crate) struct Coordinator {
     /// A proposal to accept as soon as that may be (R7).
     deferred: Option<Deferred>,
     /// What is decided as soon as the dead may be left out of the count (R7).
-    late: Option<(Time, Ballot, NodeView)>,
+    late: Option<(Time, Ballot, Arc<NodeView>)>,
     /// Who accepted what this node proposed last.
     accepted_by: BTreeSet<Incarnation>,
     effects: VecDeque<EngineEffect>,
@@ -112,6 +117,7 @@ impl Coordinator {
             proposed: None,
             asked: None,
             counted: false,
+            read: BTreeMap::new(),
             votes: Votes::Whole,
             joiners_cast: true,
             announced: BTreeSet::new(),
@@ -145,17 +151,17 @@ impl Coordinator {
         }
     }
 
-    pub(crate) fn slot(&self) -> &Slot<Incarnation, NodeView> {
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, Arc<NodeView>> {
         &self.slot
     }
 
-    pub(crate) fn slot_mut(&mut self) -> &mut Slot<Incarnation, NodeView> {
+    pub(crate) fn slot_mut(&mut self) -> &mut Slot<Incarnation, Arc<NodeView>> {
         &mut self.slot
     }
 
     pub(crate) fn vote_state(&self) -> VoteState {
         let vote = self.slot.vote();
-        let brief = |accepted: &Acceptance<NodeView>| AcceptedValue {
+        let brief = |accepted: &Acceptance<Arc<NodeView>>| AcceptedValue {
             ballot: accepted.ballot,
             value: Voted::Change(Box::new(check::change_of(&self.view, &accepted.value))),
         };
@@ -200,7 +206,7 @@ impl Coordinator {
         // An acceptance that cannot be read is not none: such a proof is not used.
         let accepted = match &vote.accepted {
             Some(accepted) if vote.view.id() == self.view.primary_id() => {
-                let Some(accepted) = from_wire(&self.view, accepted) else {
+                let Some(accepted) = self.accepted_by_another(accepted) else {
                     return;
                 };
                 Some(accepted)
@@ -324,7 +330,7 @@ impl Coordinator {
     }
 
     /// Whether the fast ballot may still decide this.
-    fn may_ask(&self, around: &Surroundings<'_>, value: &NodeView) -> bool {
+    fn may_ask(&self, around: &Surroundings<'_>, value: &Arc<NodeView>) -> bool {
         self.slot.may_cast()
             && self
                 .slot
@@ -341,11 +347,11 @@ impl Coordinator {
     }
 
     /// Asks all for their votes in the fast ballot.
-    fn ask(&mut self, around: &mut Surroundings<'_>, value: NodeView) {
+    fn ask(&mut self, around: &mut Surroundings<'_>, value: Arc<NodeView>) {
         if self.cast(value.clone()) {
             self.retry = Some(around.now + self.patience + random_part(around, self.patience));
             let message = SlotMessage::Fast {
-                value: Box::new(value.clone()),
+                value: Box::new((*value).clone()),
             };
             self.broadcast(&value.joined, &message);
             self.asked = Some(value);
@@ -353,7 +359,7 @@ impl Coordinator {
     }
 
     /// Casts this node's vote in the fast ballot, and shows it before anything that follows. False if it may not.
-    pub(crate) fn cast(&mut self, value: NodeView) -> bool {
+    pub(crate) fn cast(&mut self, value: Arc<NodeView>) -> bool {
         let may = self.slot.cast(value.clone());
         if may {
             self.accepted(FAST, value);
@@ -374,7 +380,7 @@ impl Coordinator {
     }
 
     /// What this node has asked votes for since the last call.
-    pub(crate) fn newly_asked(&mut self) -> Option<NodeView> {
+    pub(crate) fn newly_asked(&mut self) -> Option<Arc<NodeView>> {
         if self.counted {
             return None;
         }
@@ -424,18 +430,17 @@ impl Coordinator {
     }
 
     /// The fast ballot decided.
-    pub(crate) fn decided_fast(&mut self, value: NodeView, announce: bool) {
+    pub(crate) fn decided_fast(&mut self, value: Arc<NodeView>, announce: bool) {
         self.decided(FAST, value, announce);
     }
 
-    fn decided(&mut self, ballot: Ballot, value: NodeView, announce: bool) {
+    fn decided(&mut self, ballot: Ballot, view: Arc<NodeView>, announce: bool) {
         self.retry = None;
         let certificates = self.slot.certificates().iter();
         let dead = certificates
             .filter(|(_, last)| last.promised <= Some(ballot))
             .map(|(dead, _)| *dead)
             .collect();
-        let view = Box::new(value);
         self.effects.push_back(EngineEffect::Decided {
             ballot,
             dead,
@@ -478,20 +483,20 @@ impl Coordinator {
                 value,
                 proofs,
             } if ballot.proposer == from => {
-                self.on_accept(around, ballot, *value, &used(&proofs));
-            }
-            SlotMessage::Promise { ballot, accepted } => {
-                let told = accepted.as_ref().map(|accepted| from_wire(&self.view, accepted));
-                // What cannot be a value of this slot is no answer.
-                if told.as_ref().is_none_or(Option::is_some) {
-                    let step = self.slot.on_promise(&from, ballot, told.flatten());
-                    self.perform(around, step);
+                if check::is_successor(&self.view, &value) {
+                    self.on_accept(around, ballot, Arc::new(*value), &used(&proofs));
                 }
             }
-            SlotMessage::Accepted { ballot } => {
-                let step = self.on_accepted(from, ballot);
-                self.perform(around, step);
+            SlotMessage::Promise { ballot, accepted } => {
+                let told = accepted
+                    .as_ref()
+                    .map(|accepted| self.accepted_by_another(accepted));
+                // What cannot be a value of this slot is no answer.
+                if told.as_ref().is_none_or(Option::is_some) {
+                    self.on_promises(around, &[from], ballot, told.flatten());
+                }
             }
+            SlotMessage::Accepted { ballot } => self.on_accepteds(around, &[from], ballot),
             SlotMessage::Nack {
                 ballot,
                 promised,
@@ -503,6 +508,50 @@ impl Coordinator {
             | SlotMessage::Fast { .. }
             | SlotMessage::Cast { .. } => {}
         }
+    }
+
+    /// Voters promised, and had accepted this.
+    pub(crate) fn on_promises(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        from: &[Incarnation],
+        ballot: Ballot,
+        accepted: Option<Acceptance<Arc<NodeView>>>,
+    ) {
+        let step = self.slot.on_promises(from, ballot, accepted);
+        self.perform(around, step);
+    }
+
+    /// Voters, or joiners of the value, accepted.
+    pub(crate) fn on_accepteds(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        from: &[Incarnation],
+        ballot: Ballot,
+    ) {
+        let step = self.accepted_by(from, ballot);
+        self.perform(around, step);
+    }
+
+    /// What another one accepted in this slot; `None` if it cannot have. To look through a view takes a while, and thousands accept the same
+    /// one.
+    fn accepted_by_another(&mut self, told: &AcceptedValue) -> Option<Acceptance<Arc<NodeView>>> {
+        let digest = match &told.value {
+            Voted::Whole(view) => view.digest(),
+            Voted::Change(change) => change.digest(),
+        };
+        let value = match self.read.get(&digest) {
+            Some(known) => known.clone(),
+            None => {
+                let value = Arc::new(check::voted(&self.view, &told.value)?);
+                if self.read.len() < MAX_READ {
+                    self.read.insert(digest, value.clone());
+                }
+                value
+            }
+        };
+        let ballot = told.ballot;
+        Some(Acceptance { ballot, value })
     }
 
     fn on_prepare(
@@ -547,12 +596,9 @@ impl Coordinator {
         &mut self,
         around: &Surroundings<'_>,
         ballot: Ballot,
-        value: NodeView,
+        value: Arc<NodeView>,
         used: &[Used<Incarnation>],
     ) {
-        if !check::is_successor(&self.view, &value) {
-            return;
-        }
         if self.slot.vote().promised <= Some(ballot) && self.defers(around, ballot, &value, used) {
             return;
         }
@@ -579,19 +625,17 @@ impl Coordinator {
         &mut self,
         around: &mut Surroundings<'_>,
         ballot: Ballot,
-        value: NodeView,
+        value: Arc<NodeView>,
         used: &[Used<Incarnation>],
     ) {
         if self.slot.on_accept(ballot, value.clone(), used).is_ok() {
             self.accepted(ballot, value);
             self.effects.push_back(EngineEffect::Voted);
-            let step = self.on_accepted(self.me, ballot);
-            self.perform(around, step);
+            self.on_accepteds(around, &[self.me], ballot);
         }
     }
 
-    fn accepted(&mut self, ballot: Ballot, value: NodeView) {
-        let view = Box::new(value);
+    fn accepted(&mut self, ballot: Ballot, view: Arc<NodeView>) {
         self.effects.push_back(EngineEffect::Accepted { ballot, view });
     }
 
@@ -635,7 +679,7 @@ impl Coordinator {
         }
     }
 
-    fn perform(&mut self, around: &mut Surroundings<'_>, step: Step<Incarnation, NodeView>) {
+    fn perform(&mut self, around: &mut Surroundings<'_>, step: Step<Incarnation, Arc<NodeView>>) {
         match step {
             Step::Wait => {}
             Step::Choose => self.choose(around),
@@ -653,8 +697,7 @@ impl Coordinator {
                             removing,
                         },
                     );
-                    let step = self.slot.on_promise(&self.me.clone(), ballot, accepted);
-                    self.perform(around, step);
+                    self.on_promises(around, &[self.me], ballot, accepted);
                 }
             }
             Step::Accept { ballot, value, used } => {
@@ -665,7 +708,7 @@ impl Coordinator {
                     self.propose(ballot);
                     let message = SlotMessage::Accept {
                         ballot,
-                        value: Box::new(value),
+                        value: Box::new((*value).clone()),
                         proofs: proofs(&used),
                     };
                     self.broadcast(&joiners, &message);
@@ -675,12 +718,11 @@ impl Coordinator {
                     self.effects.push_back(EngineEffect::Voted);
                     let message = SlotMessage::Accept {
                         ballot,
-                        value: Box::new(value),
+                        value: Box::new((*value).clone()),
                         proofs: proofs(&used),
                     };
                     self.broadcast(&joiners, &message);
-                    let step = self.on_accepted(self.me, ballot);
-                    self.perform(around, step);
+                    self.on_accepteds(around, &[self.me], ballot);
                 }
             }
             Step::Decided { value } => {
@@ -723,19 +765,11 @@ fn random_part(around: &mut Surroundings<'_>, bound: Duration) -> Duration {
     Duration::from_micros(around.random.below(micros))
 }
 
-pub(crate) fn to_wire(accepted: &Acceptance<NodeView>) -> AcceptedValue {
+pub(crate) fn to_wire(accepted: &Acceptance<impl Borrow<NodeView>>) -> AcceptedValue {
     AcceptedValue {
         ballot: accepted.ballot,
-        value: Voted::Whole(Box::new(accepted.value.clone())),
+        value: Voted::Whole(Box::new(accepted.value.borrow().clone())),
     }
-}
-
-/// What was accepted in the slot after `view`; `None` if it cannot have been.
-pub(crate) fn from_wire(view: &NodeView, accepted: &AcceptedValue) -> Option<Acceptance<NodeView>> {
-    Some(Acceptance {
-        ballot: accepted.ballot,
-        value: check::voted(view, &accepted.value)?,
-    })
 }
 
 pub(crate) fn used(proofs: &[Proof]) -> Vec<Used<Incarnation>> {

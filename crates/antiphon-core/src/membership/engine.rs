@@ -51,12 +51,12 @@ pub(crate) enum EngineEffect {
         message: SlotMessage,
     },
     /// This node accepted a value.
-    Accepted { ballot: Ballot, view: Box<NodeView> },
+    Accepted { ballot: Ballot, view: Arc<NodeView> },
     /// The next view is decided by this ballot, with these proven dead.
     Decided {
         ballot: Ballot,
         dead: Vec<Incarnation>,
-        view: Box<NodeView>,
+        view: Arc<NodeView>,
         /// Whether this node tells all others, because they cannot know or by its turn.
         announce: bool,
     },
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// The slot that is being decided.
-    pub(crate) fn slot(&self) -> &Slot<Incarnation, NodeView> {
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, Arc<NodeView>> {
         match self {
             Engine::Coordinator(coordinator) => coordinator.slot(),
             Engine::Cut(cut) => cut.slot(),
@@ -203,20 +203,20 @@ impl Engine {
     }
 
     /// The view with this digest, if votes may be for it.
-    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&NodeView> {
+    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&Arc<NodeView>> {
         match self {
             Engine::Coordinator(_) => None,
             Engine::Cut(cut) => cut.value(digest),
         }
     }
 
-    /// Voters said the same about the slot.
+    /// Voters said the same about the slot. What they accepted is a view that may follow this one.
     pub(crate) fn count(
         &mut self,
         around: &mut Surroundings<'_>,
         what: Ayes,
         voters: &[Incarnation],
-        accepted: Option<&NodeView>,
+        accepted: Option<&Arc<NodeView>>,
     ) {
         if let Engine::Cut(cut) = self {
             cut.count_all(around, what, voters, accepted);

@@ -8,6 +8,8 @@
 //! A certificate is kept for as long as the dead is a member, and used in each slot until then; of two about one death the one that
 //! shows the later vote is kept. If whoever holds it dies before it is told, others who watched the dead have their own.
 
+use std::sync::Arc;
+
 use antiphon_wire::membership::{
     AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, VoteState, Voted, VotedIn,
 };
@@ -102,14 +104,14 @@ impl Seat {
         }
         let next = check::next_id(self.view.primary_id());
         match shown {
-            VotedIn::Whole(view) => self.learn(cx, now, (**view).clone(), from),
+            VotedIn::Whole(view) => self.learn(cx, now, Arc::new((**view).clone()), from),
             VotedIn::Named {
                 id,
                 change: Some(change),
                 ..
             } if *id == next => {
                 if let Some(view) = check::apply(&self.view, (**change).clone()) {
-                    self.learn(cx, now, view, from);
+                    self.learn(cx, now, Arc::new(view), from);
                 }
             }
             VotedIn::Named { id, .. } if *id > self.view.primary_id() => {
@@ -161,8 +163,8 @@ impl Seat {
             next: check::next_id(voted_in),
         };
         let view = match &vote.view {
-            VotedIn::Whole(view) => (**view).clone(),
-            VotedIn::Named { .. } => (*self.view).clone(),
+            VotedIn::Whole(view) => Arc::new((**view).clone()),
+            VotedIn::Named { .. } => self.view.clone(),
         };
         cx.trail(slot, accepted, view, BallotStep::Certified { dead });
         cx.detector.accuse(now, dead, Evidence::ProofOfDeath);

@@ -422,7 +422,7 @@ impl Seat {
                 EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
                 EngineEffect::Accepted { ballot, view } => {
                     self.lease.vote(now, view.contains(cx.me));
-                    cx.trail(slot, Some(ballot), *view, BallotStep::Accepted);
+                    cx.trail(slot, Some(ballot), view, BallotStep::Accepted);
                 }
                 EngineEffect::Decided {
                     ballot,
@@ -430,11 +430,11 @@ impl Seat {
                     view,
                     announce,
                 } => {
-                    cx.trail(slot, Some(ballot), (*view).clone(), BallotStep::Decided { dead });
+                    cx.trail(slot, Some(ballot), view.clone(), BallotStep::Decided { dead });
                     if announce {
-                        self.announce(cx, now, *view);
+                        self.announce(cx, now, view);
                     } else {
-                        self.learn(cx, now, *view, None);
+                        self.learn(cx, now, view, None);
                     }
                     return;
                 }
@@ -443,7 +443,7 @@ impl Seat {
     }
 
     /// This node's proposal is decided: tell everyone of both views, and install it.
-    fn announce(&mut self, cx: &mut Context, now: Time, next: NodeView) {
+    fn announce(&mut self, cx: &mut Context, now: Time, next: Arc<NodeView>) {
         let old = self.view.members.iter().map(|member| member.incarnation);
         let new = next.joined.iter().copied();
         let certified = self.engine.certified();
@@ -456,14 +456,20 @@ impl Seat {
             .filter(|to| *to != cx.me && !certified.contains(to) && is_near(to))
             .collect();
         for to in to.iter().filter(|_| self.wide.is_none()) {
-            cx.send(*to, MembershipMessage::Decide(Box::new(next.clone())));
+            cx.send(*to, MembershipMessage::Decide(Box::new((*next).clone())));
         }
         self.depart_after(cx, now, &next, &to);
         self.learn(cx, now, next, None);
     }
 
     /// A decided view, from whatever source.
-    pub(crate) fn learn(&mut self, cx: &mut Context, now: Time, next: NodeView, from: Option<Incarnation>) {
+    pub(crate) fn learn(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        next: Arc<NodeView>,
+        from: Option<Incarnation>,
+    ) {
         if cx.fate.is_some()
             || next.lineage != self.view.lineage
             || next.primary_id() <= self.view.primary_id()
@@ -486,7 +492,7 @@ impl Seat {
         self.confirm_to_leavers(cx, &next);
         if next.contains(cx.me) {
             let base = check::change_of(&self.view, &next);
-            self.install(cx, now, Arc::new(next), Some(base));
+            self.install(cx, now, next, Some(base));
             self.evaluate(cx, now);
         } else {
             self.lose_seat(cx, &next);
@@ -594,7 +600,7 @@ impl Seat {
             {
                 let (lineage, id) = (view.lineage, view.primary_id());
                 cx.send(sender, MembershipMessage::Confirm { lineage, view: id });
-                self.learn(cx, now, *view, Some(sender));
+                self.learn(cx, now, Arc::new(*view), Some(sender));
             }
             MembershipMessage::Confirm { lineage, view } if lineage == self.view.lineage => {
                 self.leaving.confirmed(sender, view);

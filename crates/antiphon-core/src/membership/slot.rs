@@ -36,6 +36,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use antiphon_wire::membership::Ballot;
 use antiphon_wire::{Incarnation, NodeView};
@@ -91,7 +92,16 @@ impl<A: Ord + Clone> Voters<A> {
             .map(|(_, weight)| u64::from(*weight))
             .sum();
         let senior_voted = || voters().next().is_some_and(|(senior, _)| voted.contains(senior));
-        have * 4 > total * 3 || (total > 0 && have * 4 == total * 3 && senior_voted())
+        (planted!(FastQuorumIsTwoThirds) && total > 0 && have * 3 >= total * 2)
+            || have * 4 > total * 3
+            || (total > 0 && have * 4 == total * 3 && senior_voted())
+    }
+
+    /// Those of these that are voters, in one pass: they may be thousands.
+    fn among(&self, some: &[A]) -> BTreeSet<A> {
+        let some: BTreeSet<&A> = some.iter().collect();
+        let voters = self.members.iter().map(|(voter, _)| voter);
+        voters.filter(|voter| some.contains(voter)).cloned().collect()
     }
 
     /// Whether this is one of the voters.
@@ -110,6 +120,12 @@ pub const FAST: Ballot = Ballot {
 pub trait Value<A>: Clone + PartialEq + Debug {
     /// Who votes in the next slot once this is decided.
     fn voters(&self) -> Voters<A>;
+}
+
+impl<A, V: Value<A>> Value<A> for Arc<V> {
+    fn voters(&self) -> Voters<A> {
+        (**self).voters()
+    }
 }
 
 impl Value<Incarnation> for NodeView {
@@ -155,6 +171,9 @@ impl<V> Default for LastVote<V> {
 /// A certificate as a ballot uses it: who is dead, and its last promise in this slot.
 pub type Used<A> = (A, Option<Ballot>);
 
+/// The same answer to phase 1, and all who gave it: there are few different ones, however many answer.
+pub type Answer<A, V> = (Option<Acceptance<V>>, BTreeSet<A>);
+
 /// Where the node's own proposal stands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proposal<A, V> {
@@ -164,8 +183,8 @@ pub enum Proposal<A, V> {
     Preparing {
         /// The ballot.
         ballot: Ballot,
-        /// The answers: what each had accepted.
-        promises: BTreeMap<A, Option<Acceptance<V>>>,
+        /// The answers: what was accepted, and who said so.
+        promises: Vec<Answer<A, V>>,
     },
     /// Phase 1 is over and found no value: the proposer may choose.
     Choosing {
@@ -393,7 +412,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         };
         self.proposal = Proposal::Preparing {
             ballot,
-            promises: BTreeMap::new(),
+            promises: Vec::new(),
         };
         Step::Prepare {
             ballot,
@@ -426,27 +445,48 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     /// An acceptor promised.
     pub fn on_promise(&mut self, from: &A, ballot: Ballot, accepted: Option<Acceptance<V>>) -> Step<A, V> {
-        match &mut self.proposal {
-            Proposal::Preparing {
-                ballot: mine,
-                promises,
-            } if *mine == ballot && self.voters.contains(from) => {
-                promises.insert(from.clone(), accepted);
-                self.conclude()
-            }
-            _ => Step::Wait,
+        self.on_promises(std::slice::from_ref(from), ballot, accepted)
+    }
+
+    /// The same of several at once, who had accepted the same. What that comes to is weighed once.
+    pub fn on_promises(&mut self, from: &[A], ballot: Ballot, accepted: Option<Acceptance<V>>) -> Step<A, V> {
+        let Proposal::Preparing {
+            ballot: mine,
+            promises,
+        } = &mut self.proposal
+        else {
+            return Step::Wait;
+        };
+        if *mine != ballot {
+            return Step::Wait;
         }
+        // One answer each, however often it is told.
+        let mut new = self.voters.among(from);
+        new.retain(|voter| !promises.iter().any(|(_, voters)| voters.contains(voter)));
+        if new.is_empty() {
+            return Step::Wait;
+        }
+        match promises.iter_mut().find(|(known, _)| *known == accepted) {
+            Some((_, voters)) => voters.extend(new),
+            None => promises.push((accepted, new)),
+        }
+        self.conclude()
     }
 
     /// An acceptor, or a joiner of the value, accepted.
     pub fn on_accepted(&mut self, from: &A, ballot: Ballot) -> Step<A, V> {
+        self.on_accepteds(std::slice::from_ref(from), ballot)
+    }
+
+    /// The same of several at once.
+    pub fn on_accepteds(&mut self, from: &[A], ballot: Ballot) -> Step<A, V> {
         match &mut self.proposal {
             Proposal::Accepting {
                 ballot: mine,
                 accepted,
                 ..
             } if *mine == ballot => {
-                accepted.insert(from.clone());
+                accepted.extend(from.iter().cloned());
                 self.conclude()
             }
             _ => Step::Wait,
@@ -590,45 +630,49 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
     /// that they cast it, and all who did not answer, are a fast quorum; that can be true of one value at most, since any two
     /// fast quorums and the answers have a voter in common, and it answered with one value. If it is true of none, none was
     /// decided, and none will be: who has answered casts no vote any more.
-    fn forced(&self, ballot: Ballot, promises: &BTreeMap<A, Option<Acceptance<V>>>) -> Option<V> {
-        let mut answers: BTreeMap<&A, Option<&Acceptance<V>>> = promises
-            .iter()
-            .map(|(voter, accepted)| (voter, accepted.as_ref()))
-            .collect();
+    fn forced(&self, ballot: Ballot, promises: &[Answer<A, V>]) -> Option<V> {
+        // What was accepted at all, each once, and which of it each accepted: values may be large, and are compared once for each answer
+        // that is another one, not once for each voter.
+        let mut found: Vec<&Acceptance<V>> = Vec::new();
+        let mut answers: BTreeMap<&A, Option<usize>> = BTreeMap::new();
+        for (accepted, voters) in promises {
+            let place = accepted.as_ref().map(|accepted| place_of(accepted, &mut found));
+            answers.extend(voters.iter().map(|voter| (voter, place)));
+        }
         for (dead, last) in self.usable(ballot) {
             let answer = answers.entry(dead).or_default();
-            let later = |accepted: &Acceptance<V>| answer.is_none_or(|known| known.ballot <= accepted.ballot);
-            if let Some(accepted) = last.accepted.as_ref().filter(|accepted| later(accepted)) {
-                *answer = Some(accepted);
+            let later =
+                |accepted: &&Acceptance<V>| answer.is_none_or(|known| found[known].ballot <= accepted.ballot);
+            if let Some(accepted) = last.accepted.as_ref().filter(later) {
+                *answer = Some(place_of(accepted, &mut found));
             }
         }
-        let highest = answers
-            .values()
-            .flatten()
-            .max_by_key(|accepted| accepted.ballot)?;
+        let places: BTreeSet<usize> = answers.values().copied().flatten().collect();
+        let accepted = places.iter().map(|place| found[*place]);
+        let highest = accepted.max_by_key(|accepted| accepted.ballot)?;
         if highest.ballot != FAST || !self.leaderless || planted!(RecoverAnyFastVote) {
             return Some(highest.value.clone());
         }
-        let cast_or_silent = |value: &V| -> BTreeSet<A> {
+        let cast_or_silent = |place: usize| -> BTreeSet<A> {
             let voters = self.voters.members.iter().map(|(voter, _)| voter);
             voters
                 .filter(|voter| match answers.get(voter) {
-                    Some(answer) => answer.is_some_and(|accepted| accepted.value == *value),
+                    Some(answer) => *answer == Some(place),
                     None => true,
                 })
                 .cloned()
                 .collect()
         };
-        let mut cast = answers.values().flatten().map(|accepted| &accepted.value);
-        cast.find(|value| self.voters.is_fast_quorum(&cast_or_silent(value)))
-            .cloned()
+        let mut cast = places.into_iter();
+        let bound = cast.find(|place| self.voters.is_fast_quorum(&cast_or_silent(*place)))?;
+        Some(found[bound].value.clone())
     }
 
     fn conclude(&mut self) -> Step<A, V> {
         match &self.proposal {
             Proposal::Preparing { ballot, promises } => {
                 let ballot = *ballot;
-                let voted = promises.keys().cloned().collect();
+                let voted = promises.iter().flat_map(|(_, voters)| voters).cloned().collect();
                 if !self.is_quorum_of(&self.voters, &voted, ballot) {
                     return Step::Wait;
                 }
@@ -658,6 +702,15 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
             Proposal::Idle | Proposal::Choosing { .. } | Proposal::Decided { .. } => Step::Wait,
         }
     }
+}
+
+/// The place of this among what was found, at the end if it is new.
+fn place_of<'a, V: PartialEq>(accepted: &'a Acceptance<V>, found: &mut Vec<&'a Acceptance<V>>) -> usize {
+    let known = found.iter().position(|known| *known == accepted);
+    known.unwrap_or_else(|| {
+        found.push(accepted);
+        found.len() - 1
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! once more then.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use antiphon_wire::membership::Ballot;
 use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView};
@@ -22,7 +23,7 @@ use crate::membership::slot::{Step, Used, Value};
 pub(super) struct Deferred {
     pub(super) until: Time,
     ballot: Ballot,
-    value: NodeView,
+    value: Arc<NodeView>,
     used: Vec<Used<Incarnation>>,
 }
 
@@ -83,7 +84,7 @@ impl Coordinator {
         &self,
         around: &Surroundings<'_>,
         only: Option<&BTreeSet<Incarnation>>,
-    ) -> Option<(NodeView, BTreeSet<Incarnation>)> {
+    ) -> Option<(Arc<NodeView>, BTreeSet<Incarnation>)> {
         let (_, wish) = self.wish.as_ref()?;
         let mut remove = Vec::new();
         let mut announced = BTreeSet::new();
@@ -115,7 +116,7 @@ impl Coordinator {
         let value = compose(&self.view, remove, wish, self.votes.are_named());
         let unchanged =
             value.departed.is_empty() && value.joined.is_empty() && !wish.renew && !wish.unfinished;
-        (!unchanged && check::is_successor(&self.view, &value)).then_some((value, announced))
+        (!unchanged && check::is_successor(&self.view, &value)).then(|| (Arc::new(value), announced))
     }
 
     /// Whether nobody may object to this removal, or nobody did.
@@ -153,18 +154,22 @@ impl Coordinator {
         self.accepted_by.clear();
     }
 
-    /// A vote for what this node proposes.
-    pub(super) fn on_accepted(&mut self, from: Incarnation, ballot: Ballot) -> Step<Incarnation, NodeView> {
+    /// Votes for what this node proposes.
+    pub(super) fn accepted_by(
+        &mut self,
+        from: &[Incarnation],
+        ballot: Ballot,
+    ) -> Step<Incarnation, Arc<NodeView>> {
         if self.proposed == Some(ballot) {
-            self.accepted_by.insert(from);
+            self.accepted_by.extend(from);
         }
-        let whole = |(_, _, value): &mut (Time, Ballot, NodeView)| {
+        let whole = |(_, _, value): &mut (Time, Ballot, Arc<NodeView>)| {
             accepted_without_dead(&self.view, value, &self.accepted_by)
         };
         if let Some((_, ballot, value)) = self.late.take_if(whole) {
             self.decided(ballot, value, true);
         }
-        self.slot.on_accepted(&from, ballot)
+        self.slot.on_accepteds(from, ballot)
     }
 
     /// From when this may be called decided, if not now: the proof of a death that it counts on may be younger than an answer of the dead.
@@ -199,7 +204,7 @@ impl Coordinator {
         &mut self,
         around: &Surroundings<'_>,
         ballot: Ballot,
-        value: &NodeView,
+        value: &Arc<NodeView>,
         used: &[Used<Incarnation>],
     ) -> bool {
         let Some(until) = self.held(around, &value.departed, used) else {

@@ -102,7 +102,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{AcceptedValue, Ayes, SlotMessage, VoteState, Voted};
+use antiphon_wire::membership::{Ayes, SlotMessage, VoteState};
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewDigest};
 
 use self::detection::{Edge, Found};
@@ -112,7 +112,7 @@ pub(crate) use self::rings::Rings;
 use super::check;
 use super::coordinator::{Coordinator, Votes, compose};
 use super::engine::{EngineEffect, Surroundings, Wish};
-use super::slot::{Slot, Step};
+use super::slot::{Acceptance, Slot, Step};
 use crate::detector::MOST_PATIENCE;
 use crate::{Profile, Time};
 
@@ -135,7 +135,7 @@ pub(crate) struct Cut {
     /// Since when anyone is being lost, and since when the cut is what it is; `None` while all is calm.
     trouble: Option<Trouble>,
     /// Values that votes may be for.
-    values: BTreeMap<ViewDigest, NodeView>,
+    values: BTreeMap<ViewDigest, Arc<NodeView>>,
     /// The first vote of each member, also for values that are not known here.
     casts: BTreeMap<Incarnation, ViewDigest>,
     wake: Option<Time>,
@@ -206,7 +206,7 @@ impl Cut {
         self.classic.vote_state()
     }
 
-    pub(crate) fn slot(&self) -> &Slot<Incarnation, NodeView> {
+    pub(crate) fn slot(&self) -> &Slot<Incarnation, Arc<NodeView>> {
         self.classic.slot()
     }
 
@@ -250,7 +250,7 @@ impl Cut {
     }
 
     /// The view with this digest, if votes may be for it.
-    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&NodeView> {
+    pub(crate) fn value(&self, digest: ViewDigest) -> Option<&Arc<NodeView>> {
         self.values.get(&digest)
     }
 
@@ -302,7 +302,7 @@ impl Cut {
         if !self.found.unstable.is_empty() && !planted!(CutWithoutQuiet) {
             return (now < at_most).then_some(at_most);
         }
-        let value = self.compose();
+        let value = Arc::new(self.compose());
         if !check::is_successor(&self.view, &value)
             || !self.classic.slot().may_decide_fast(&value, around.reachable)
         {
@@ -416,7 +416,7 @@ impl Cut {
     }
 
     /// Casts this node's vote; tells the asker, or all.
-    fn cast(&mut self, around: &mut Surroundings<'_>, value: NodeView, asker: Option<Incarnation>) {
+    fn cast(&mut self, around: &mut Surroundings<'_>, value: Arc<NodeView>, asker: Option<Incarnation>) {
         let digest = value.digest();
         if !self.classic.cast(value.clone()) {
             return;
@@ -433,7 +433,11 @@ impl Cut {
 
     pub(crate) fn handle(&mut self, around: &mut Surroundings<'_>, from: Incarnation, message: SlotMessage) {
         match message {
-            SlotMessage::Fast { value } if self.view.contains(from) => self.on_fast(around, from, *value),
+            SlotMessage::Fast { value } if self.view.contains(from) => {
+                if check::is_successor(&self.view, &value) {
+                    self.on_fast(around, from, Arc::new(*value));
+                }
+            }
             SlotMessage::Cast { value } => self.on_cast(around, from, value),
             message => self.classic.handle(around, from, message),
         }
@@ -441,10 +445,7 @@ impl Cut {
     }
 
     /// A member asks for a vote. Who sees another cut, or hears one who would go, casts none for it.
-    fn on_fast(&mut self, around: &mut Surroundings<'_>, asker: Incarnation, value: NodeView) {
-        if !check::is_successor(&self.view, &value) {
-            return;
-        }
+    fn on_fast(&mut self, around: &mut Surroundings<'_>, asker: Incarnation, value: Arc<NodeView>) {
         self.look(around);
         let agrees = value.departed.iter().all(|departure| match departure.cause {
             Cause::Left | Cause::Superseded { .. } => true,
@@ -468,7 +469,7 @@ impl Cut {
     }
 
     /// Votes may be for this value.
-    fn know(&mut self, around: &mut Surroundings<'_>, digest: ViewDigest, value: NodeView) {
+    fn know(&mut self, around: &mut Surroundings<'_>, digest: ViewDigest, value: Arc<NodeView>) {
         if self.values.contains_key(&digest) || self.values.len() >= MAX_VALUES {
             return;
         }
@@ -484,7 +485,7 @@ impl Cut {
 
     fn on_cast(&mut self, around: &mut Surroundings<'_>, from: Incarnation, digest: ViewDigest) {
         // Joiners of some value are no members; of those there is no end, so only a value that is known may name them.
-        let joins = |value: &NodeView| value.joined.contains(&from);
+        let joins = |value: &Arc<NodeView>| value.joined.contains(&from);
         if !self.view.contains(from) && !self.values.get(&digest).is_some_and(joins) {
             return;
         }
@@ -492,25 +493,21 @@ impl Cut {
         self.count(around, &[from], first);
     }
 
-    /// Voters said the same; `accepted` is what they promised to have accepted, if they did.
+    /// Members said the same; `accepted` is what they promised to have accepted, if they did: a view that may follow this one. What all of
+    /// them say is weighed once.
     pub(crate) fn count_all(
         &mut self,
         around: &mut Surroundings<'_>,
         what: Ayes,
-        voters: &[Incarnation],
-        accepted: Option<&NodeView>,
+        members: &[Incarnation],
+        accepted: Option<&Arc<NodeView>>,
     ) {
-        let members: Vec<Incarnation> = voters
-            .iter()
-            .copied()
-            .filter(|voter| self.view.contains(*voter))
-            .collect();
         match what {
             Ayes::Cast { value } => {
                 let mut first = Vec::with_capacity(members.len());
                 for member in members {
-                    if *self.casts.entry(member).or_insert(value) == value {
-                        first.push(member);
+                    if *self.casts.entry(*member).or_insert(value) == value {
+                        first.push(*member);
                     }
                 }
                 self.count(around, &first, value);
@@ -520,19 +517,16 @@ impl Cut {
             Ayes::Promise {
                 ballot, accepted_in, ..
             } if ballot.proposer == self.me && accepted_in.is_some() == accepted.is_some() => {
-                let told = accepted_in.zip(accepted).map(|(ballot, value)| AcceptedValue {
+                let accepted = accepted_in.zip(accepted).map(|(ballot, value)| Acceptance {
                     ballot,
-                    value: Voted::Whole(Box::new(value.clone())),
+                    value: value.clone(),
                 });
-                for member in members {
-                    let accepted = told.clone();
-                    self.handle(around, member, SlotMessage::Promise { ballot, accepted });
-                }
+                self.classic.on_promises(around, members, ballot, accepted);
+                self.count_own(around);
             }
             Ayes::Accepted { ballot } if ballot.proposer == self.me => {
-                for member in members {
-                    self.handle(around, member, SlotMessage::Accepted { ballot });
-                }
+                self.classic.on_accepteds(around, members, ballot);
+                self.count_own(around);
             }
             Ayes::Promise { .. } | Ayes::Accepted { .. } => {}
         }

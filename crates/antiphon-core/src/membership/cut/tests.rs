@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use antiphon_wire::membership::Ballot;
 
 use super::*;
+use crate::membership::slot::FAST;
 use crate::membership::testing::{member, view_of};
 use crate::random::Random;
 
@@ -392,4 +393,61 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
         "twenty-one are half of the next view, with its most senior member"
     );
     assert!(!asks(4), "twenty cannot decide it, whatever joiners would say");
+}
+
+#[test]
+fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
+    let view = Arc::new(view_of(2000));
+    let mut bench = Bench::new(&view, 0);
+    let at = |rank: usize| view.members[rank].incarnation;
+    let me = at(0);
+    // So many are silent that the fast ballot cannot decide.
+    bench.report((1200..2000).map(|rank| (me, at(rank))));
+    let departure = |rank: usize| Departure {
+        member: view.members[rank].clone(),
+        cause: Cause::Crashed,
+        accusers: Vec::new(),
+    };
+    let wish = Wish {
+        remove: vec![departure(5)],
+        objectionable: BTreeSet::new(),
+        join: Vec::new(),
+        renew: false,
+        unfinished: false,
+        wire_level: 1,
+        number: 0,
+        origins: BTreeMap::new(),
+    };
+    bench.with(|cut, around| cut.classic.pursue(around, Some(wish.clone())));
+    bench.now = bench.now + LONG;
+    let effects = bench.with(|cut, around| cut.classic.pursue(around, Some(wish.clone())));
+    let ballot = effects.iter().find_map(|effect| match effect {
+        EngineEffect::Broadcast {
+            message: SlotMessage::Prepare { ballot, .. },
+            ..
+        } => Some(*ballot),
+        _ => None,
+    });
+    let ballot = ballot.unwrap_or_else(|| panic!("no ballot: {effects:?}"));
+    // What most of them have cast, as another member's rumour showed it.
+    let cast = Arc::new(compose(&view, vec![departure(5), departure(6)], &wish, true));
+    let others: Vec<Incarnation> = view.members[1..]
+        .iter()
+        .map(|member| member.incarnation)
+        .collect();
+    let before = check::LOOKED_THROUGH.get();
+    let promise = Ayes::Promise {
+        ballot,
+        accepted_in: Some(FAST),
+        accepted: Some(cast.digest()),
+    };
+    bench.with(|cut, around| cut.count_all(around, promise, &others, Some(&cast)));
+    let effects = bench.with(|cut, around| cut.count_all(around, Ayes::Accepted { ballot }, &others, None));
+    let decided = effects.iter().find_map(|effect| match effect {
+        EngineEffect::Decided { view, .. } => Some(view),
+        _ => None,
+    });
+    let decided = decided.unwrap_or_else(|| panic!("not decided: {effects:?}"));
+    assert!(Arc::ptr_eq(decided, &cast), "it was copied");
+    assert_eq!(check::LOOKED_THROUGH.get(), before);
 }

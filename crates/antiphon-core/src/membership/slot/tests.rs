@@ -301,3 +301,73 @@ fn who_is_bound_to_a_view_of_the_dead_can_decide_nothing() {
     assert_eq!(last.on_accepted(&3, ballot), Step::Wait);
     assert!(!last.could_decide(&BTreeSet::from([3])));
 }
+
+/// A view that counts how often it is copied and compared.
+#[derive(Debug)]
+struct Large(u16);
+
+thread_local! {
+    static HANDLED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+fn handled() {
+    HANDLED.set(HANDLED.get() + 1);
+}
+
+impl Clone for Large {
+    fn clone(&self) -> Self {
+        handled();
+        Large(self.0)
+    }
+}
+
+impl PartialEq for Large {
+    fn eq(&self, other: &Self) -> bool {
+        handled();
+        self.0 == other.0
+    }
+}
+
+impl Value<u16> for Large {
+    fn voters(&self) -> Voters<u16> {
+        handled();
+        Voters {
+            members: (0..2000).map(|id| (id, 1)).collect(),
+            senior_breaks_tie: true,
+        }
+    }
+}
+
+#[test]
+fn two_thousand_promises_and_acceptances_are_weighed_as_few() {
+    // Copied or compared for each voter, values of two thousand members each would keep the leader busy for seconds.
+    let mut slot: Slot<u16, Large> = Slot::leaderless(0, Large(0).voters());
+    let Step::Prepare { ballot, .. } = slot.prepare(inc(1)) else {
+        panic!()
+    };
+    let cast = |value| {
+        let value = Large(value);
+        Some(Acceptance { ballot: FAST, value })
+    };
+    HANDLED.set(0);
+    let part = |from: u16, to: u16| (from..to).collect::<Vec<u16>>();
+    assert_eq!(slot.on_promises(&part(0, 300), ballot, cast(1)), Step::Wait);
+    assert_eq!(slot.on_promises(&part(300, 600), ballot, cast(2)), Step::Wait);
+    assert_eq!(slot.on_promises(&part(600, 900), ballot, cast(3)), Step::Wait);
+    for dead in 900..1000 {
+        let last = LastVote {
+            promised: Some(FAST),
+            accepted: cast(2),
+        };
+        assert_eq!(slot.certify(dead, last), Step::Wait);
+    }
+    let step = slot.on_promises(&part(1000, 2000), ballot, cast(3));
+    assert!(matches!(step, Step::Choose), "{step:?}");
+    // One copy and at most three comparisons for each proof, and a few for each of the four answers.
+    assert!(HANDLED.get() < 500, "{}", HANDLED.get());
+    HANDLED.set(0);
+    assert!(matches!(slot.choose(Large(3)), Step::Accept { .. }));
+    let step = slot.on_accepteds(&part(0, 2000), ballot);
+    assert!(matches!(step, Step::Decided { .. }), "{step:?}");
+    assert!(HANDLED.get() < 10, "{}", HANDLED.get());
+}

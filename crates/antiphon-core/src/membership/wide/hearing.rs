@@ -1,5 +1,7 @@
 //! What a member of a wide view does with the rumours that it is told, and of whom it has word by them.
 
+use std::sync::Arc;
+
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Ayes, Rumour, SlotMessage, Suspicion};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
@@ -244,9 +246,8 @@ impl Seat {
     }
 
     /// The view with this digest, if votes may be for it.
-    fn known_value(&self, digest: ViewDigest) -> Option<NodeView> {
+    fn known_value(&self, digest: ViewDigest) -> Option<Arc<NodeView>> {
         let shown = self.wide.as_ref().and_then(|wide| wide.values.get(&digest));
-        let shown = shown.map(|next| &**next);
         shown.or_else(|| self.engine.value(digest)).cloned()
     }
 
@@ -289,7 +290,7 @@ impl Seat {
                 .collect();
             if !self.leaving.is_departing() {
                 self.with_engine(cx, now, |engine, around| {
-                    engine.count(around, what, &voters, accepted.as_deref());
+                    engine.count(around, what, &voters, accepted.as_ref());
                 });
             }
         }
