@@ -110,6 +110,9 @@ struct ExploreArguments {
     /// Only worlds of this many members.
     #[arg(long)]
     members: Option<u8>,
+    /// Only worlds whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
     /// The large worlds as well: minutes to an hour.
     #[arg(long)]
     full: bool,
@@ -413,10 +416,14 @@ fn explore(arguments: &ExploreArguments) -> ExitCode {
     let started = std::time::Instant::now();
     let mut worlds = Vec::new();
     let (mut states, mut failures) = (0, 0);
-    for study in studies
-        .iter()
-        .filter(|study| arguments.members.is_none_or(|members| members == study.members))
-    {
+    let is_meant = |study: &&study::Study| {
+        let named = arguments
+            .only
+            .as_ref()
+            .is_none_or(|only| study.name.contains(only));
+        named && arguments.members.is_none_or(|members| members == study.members)
+    };
+    for study in studies.iter().filter(is_meant) {
         let finding = study.run(arguments.limit);
         let outcome = &finding.outcome;
         failures += u32::from(!finding.as_expected);

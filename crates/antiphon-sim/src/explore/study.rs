@@ -151,63 +151,8 @@ pub fn slot(full: bool) -> Vec<Study> {
             },
         ),
     ];
-    let cut = |members| SlotModel {
-        leaderless: true,
-        values: Values::Two,
-        prepares: 1,
-        ..plain(members)
-    };
-    studies.extend([
-        free(
-            "two members, the fast ballot, every view",
-            SlotModel {
-                leaderless: true,
-                ..plain(2)
-            },
-        ),
-        free("three members, the fast ballot", cut(3)),
-        free(
-            "three members of weights 2, 1, 1, the fast ballot",
-            SlotModel {
-                weights: [2, 1, 1, 1, 1],
-                ..cut(3)
-            },
-        ),
-        free(
-            "four members, the fast ballot, nobody dies",
-            SlotModel { crashes: 0, ..cut(4) },
-        ),
-    ]);
+    studies.extend(fast(full));
     if full {
-        studies.extend([
-            free(
-                "three members, the fast ballot, two ballots after it",
-                SlotModel {
-                    prepares: 2,
-                    ..cut(3)
-                },
-            ),
-            free(
-                "three members, the fast ballot, every view, two die",
-                SlotModel {
-                    values: Values::All,
-                    crashes: 2,
-                    ..cut(3)
-                },
-            ),
-            free("four members, the fast ballot", cut(4)),
-            free(
-                "four members of weights 0, 1, 1, 1, the fast ballot",
-                SlotModel {
-                    weights: [0, 1, 1, 1, 1],
-                    ..cut(4)
-                },
-            ),
-            free(
-                "five members, the fast ballot, nobody dies",
-                SlotModel { crashes: 0, ..cut(5) },
-            ),
-        ]);
         studies.extend([
             free(
                 "three members, every view, two ballots after the elder's",
@@ -308,13 +253,193 @@ pub fn slot(full: bool) -> Vec<Study> {
                 },
             )
             .caught(Bug::VoteBeforeInstalling),
-            free("three members, a majority decides fast", cut(3)).caught(Bug::FastQuorumIsMajority),
-            free(
-                "four members, any fast vote is proposed again",
-                SlotModel { crashes: 0, ..cut(4) },
+            free("three members, a majority decides fast", fast_once(3)).caught(Bug::FastQuorumIsMajority),
+            free("three members, fast votes after a promise", fast_once(3)).caught(Bug::CastAfterPromise),
+            sorted("four members, a majority decides fast", fast_two(4)).caught(Bug::FastQuorumIsMajority),
+            sorted("four members, two thirds decide fast", fast_two(4)).caught(Bug::FastQuorumIsTwoThirds),
+            sorted("four members, any fast vote is proposed again", fast_two(4))
+                .caught(Bug::RecoverAnyFastVote),
+            sorted(
+                "three members and a joiner, the fast ballot, no quorum of the new view",
+                SlotModel {
+                    joiner: true,
+                    values: Values::Extremes,
+                    ..fast_two(3)
+                },
             )
-            .caught(Bug::RecoverAnyFastVote),
-            free("three members, fast votes after a promise", cut(3)).caught(Bug::CastAfterPromise),
+            .caught(Bug::SkipJointQuorum),
+        ]);
+    }
+    studies
+}
+
+/// A view whose slots begin with the fast ballot; members disagree on whether the most junior is to go.
+fn fast_two(members: u8) -> SlotModel {
+    SlotModel {
+        leaderless: true,
+        values: Values::Two,
+        ..SlotModel::plain(members)
+    }
+}
+
+/// The same with one ballot after the fast one.
+fn fast_once(members: u8) -> SlotModel {
+    SlotModel {
+        prepares: 1,
+        ..fast_two(members)
+    }
+}
+
+/// The worlds of the fast ballot and the classic ones after it.
+fn fast(full: bool) -> Vec<Study> {
+    let every_view = |members| SlotModel {
+        values: Values::All,
+        ..fast_two(members)
+    };
+    let few = |members| SlotModel {
+        values: Values::Extremes,
+        ..fast_two(members)
+    };
+    let mut studies = vec![
+        free(
+            "two members, the fast ballot, every view",
+            SlotModel {
+                leaderless: true,
+                ..SlotModel::plain(2)
+            },
+        ),
+        free("three members, the fast ballot", fast_once(3)),
+        free(
+            "three members of weights 2, 1, 1, the fast ballot",
+            SlotModel {
+                weights: [2, 1, 1, 1, 1],
+                ..fast_once(3)
+            },
+        ),
+        free(
+            "four members, the fast ballot, nobody dies",
+            SlotModel {
+                crashes: 0,
+                ..fast_once(4)
+            },
+        ),
+        sorted(
+            "two members and a joiner, the fast ballot, every view, two slots, one dies",
+            SlotModel {
+                joiner: true,
+                slots: 2,
+                ..every_view(2)
+            },
+        ),
+        sorted(
+            "three members, the fast ballot, every view, one dies",
+            every_view(3),
+        ),
+        sorted(
+            "three members and a joiner, the fast ballot, one dies",
+            SlotModel {
+                joiner: true,
+                ..few(3)
+            },
+        ),
+        sorted("four members, the fast ballot, one dies", fast_two(4)),
+        sorted(
+            "four members of weights 2, 1, 1, 1, the fast ballot, one dies",
+            SlotModel {
+                weights: [2, 1, 1, 1, 1],
+                ..fast_two(4)
+            },
+        ),
+        sorted(
+            "four members of weights 0, 1, 1, 1, the fast ballot, one dies",
+            SlotModel {
+                weights: [0, 1, 1, 1, 1],
+                ..fast_two(4)
+            },
+        ),
+    ];
+    if full {
+        studies.extend([
+            free(
+                "three members, the fast ballot, two ballots after it",
+                SlotModel {
+                    prepares: 2,
+                    ..fast_once(3)
+                },
+            ),
+            free(
+                "three members, the fast ballot, every view, two die",
+                SlotModel {
+                    values: Values::All,
+                    crashes: 2,
+                    ..fast_once(3)
+                },
+            ),
+            free("four members, the fast ballot", fast_once(4)),
+            free(
+                "four members of weights 0, 1, 1, 1, the fast ballot",
+                SlotModel {
+                    weights: [0, 1, 1, 1, 1],
+                    ..fast_once(4)
+                },
+            ),
+            free(
+                "five members, the fast ballot, nobody dies",
+                SlotModel {
+                    crashes: 0,
+                    ..fast_once(5)
+                },
+            ),
+            sorted(
+                "three members, the fast ballot, every view, two slots, one dies",
+                SlotModel {
+                    slots: 2,
+                    ..every_view(3)
+                },
+            ),
+            sorted(
+                "three members, the fast ballot, every view, two die",
+                SlotModel {
+                    crashes: 2,
+                    ..every_view(3)
+                },
+            ),
+            sorted(
+                "four members, the fast ballot, two slots, one dies",
+                SlotModel {
+                    slots: 2,
+                    ..fast_two(4)
+                },
+            ),
+            sorted(
+                "four members, the fast ballot, two die",
+                SlotModel {
+                    crashes: 2,
+                    ..fast_two(4)
+                },
+            ),
+            sorted(
+                "four members, the fast ballot, each alone or everyone, nobody dies",
+                SlotModel { crashes: 0, ..few(4) },
+            ),
+            sorted(
+                "four members, the fast ballot, each alone or everyone, one dies",
+                few(4),
+            ),
+            sorted(
+                "four members and a joiner, the fast ballot, one dies",
+                SlotModel {
+                    joiner: true,
+                    ..fast_two(4)
+                },
+            ),
+            sorted(
+                "five members, the fast ballot, nobody dies",
+                SlotModel {
+                    crashes: 0,
+                    ..fast_two(5)
+                },
+            ),
         ]);
     }
     studies
@@ -532,6 +657,23 @@ mod tests {
         for study in flush(false) {
             let finding = study.run(LIMIT);
             assert!(finding.as_expected, "{}: {:?}", study.name, finding.outcome);
+        }
+    }
+
+    #[cfg(feature = "planted")]
+    #[test]
+    fn four_members_show_what_each_rule_of_the_fast_ballot_is_for() {
+        use antiphon_core::planted::Bug;
+        for bug in [
+            Bug::FastQuorumIsMajority,
+            Bug::FastQuorumIsTwoThirds,
+            Bug::RecoverAnyFastVote,
+        ] {
+            let study = sorted("four members, the fast ballot, one dies", fast_two(4)).caught(bug);
+            let finding = study.run(2 * LIMIT);
+            let violation = finding.outcome.violation;
+            let violation = violation.unwrap_or_else(|| panic!("{bug:?} was not found"));
+            assert!(violation.what.starts_with("R1"), "{bug:?}: {violation:?}");
         }
     }
 

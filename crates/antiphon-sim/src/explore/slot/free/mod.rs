@@ -681,7 +681,7 @@ impl State {
 
 #[cfg(test)]
 impl State {
-    pub(super) fn summary(&self) -> super::Summary {
+    pub(super) fn summary(&self, leaderless: bool) -> super::Summary {
         use super::Standing;
         let vote = |vote: &LastVote<View>| {
             let accepted = vote.accepted.as_ref()?;
@@ -702,7 +702,7 @@ impl State {
             nodes: nodes.collect(),
             decided: self.decided[0].iter().map(|view| view.members).collect(),
         };
-        summary.rank();
+        summary.rank(leaderless);
         summary
     }
 }

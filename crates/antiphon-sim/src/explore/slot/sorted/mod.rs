@@ -28,9 +28,14 @@
 //! asked once: answers are kept by all that the slot was told. In phase 1 the values themselves are left out of
 //! that: slots compare the ballots of acceptances and hand the value on unseen.
 //!
+//! *The fast ballot* of a leaderless slot is the lowest. So all votes in it come first, one by one and in any order, and whoever has none
+//! once there is a vote in a higher one casts none any more. It has a rank even if nobody cast.
+//!
 //! *Phase 1.* Which value is forced depends on the highest acceptance among the answers alone. For each acceptance that
 //! exists, and for none, all are heard that accepted nothing higher, the highest first, until the slot goes on. More
-//! answers and more certificates never undo a quorum, so if these do not suffice, no choice among them does.
+//! answers and more certificates never undo a quorum, so if these do not suffice, no choice among them does. If nothing above the fast
+//! ballot is heard, it depends on all answers who else has cast what: every set of answers and certificates is heard that lets the
+//! slot go on with the last of them.
 //!
 //! *Phase 2.* Any set of those that would accept does, the dying among them: one whose vote reached some of its lifelines
 //! and nobody else. Then the slot is decided if the proposer could conclude so from these acknowledgements, with any
@@ -39,6 +44,7 @@
 //! *Death.* A member dies right after its last part in any ballot: nothing later concerns it, and its certificate serves
 //! from there on. That includes its own ballots, since a proposer is the first to promise.
 
+mod fast;
 mod show;
 mod state;
 
@@ -50,7 +56,7 @@ use antiphon_core::wire::Incarnation;
 use antiphon_core::wire::membership::Ballot;
 
 pub(super) use self::state::State;
-use self::state::{Broken, NOTHING, Node, Vote};
+use self::state::{Broken, FAST_RANK, NOTHING, Node, Vote};
 use super::{Id, MAX_IDS, SlotModel, View, ids};
 use crate::explore::search::Model;
 
@@ -58,21 +64,33 @@ use crate::explore::search::Model;
 pub struct Sorted {
     model: SlotModel,
     /// What phase 1 can lead to, by who asks and what there is to answer.
-    asked: RefCell<HashMap<[u16; MAX_IDS + 2], Vec<Way>>>,
+    asked: RefCell<HashMap<[u32; MAX_IDS + 2], Vec<Way>>>,
     /// What a proposer concludes of acknowledgements.
     concluded: RefCell<HashMap<[u8; 4], Conclusion>>,
+    /// What is concluded of votes in the fast ballot.
+    counted: RefCell<HashMap<[u8; 4], Conclusion>>,
 }
 
 /// A set of nodes.
 type Set = u8;
 
 /// How phase 1 can end.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
-    /// The rank of the acceptance whose value is forced; 0 if the proposer may choose.
-    forced: u8,
+    forced: Forced,
     /// Who would accept in its phase 2.
     acceptors: Set,
+}
+
+/// What phase 1 leaves to propose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forced {
+    /// Whatever the proposer chooses.
+    Nothing,
+    /// The value of this ballot, by its rank.
+    Ballot(u8),
+    /// This value of the fast ballot.
+    Fast(Set),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,6 +107,15 @@ pub enum Move {
     Die(Id),
     /// The members of the decided view go on to the next slot.
     GoOn(Set),
+    /// A member casts its vote in the fast ballot.
+    Cast {
+        /// Which.
+        who: Id,
+        /// For what.
+        view: Set,
+        /// Whether it was killed while it did, so that only some of its lifelines show it.
+        killed: bool,
+    },
     /// A ballot: who could have proposed it, what, who accepts, who dies while it accepts, who dies right after, and whether
     /// that decides the slot.
     Ballot {
@@ -107,13 +134,6 @@ pub enum Move {
     },
 }
 
-fn ballot(rank: u8) -> Ballot {
-    Ballot {
-        round: u32::from(rank),
-        proposer: Incarnation(0),
-    }
-}
-
 /// All subsets of a set.
 fn subsets(set: Set) -> impl Iterator<Item = Set> {
     (0..=set).filter(move |subset| subset & !set == 0)
@@ -126,12 +146,26 @@ impl Sorted {
             model,
             asked: RefCell::default(),
             concluded: RefCell::default(),
+            counted: RefCell::default(),
         }
+    }
+
+    /// The ballot of this rank. In a leaderless slot the first is the fast one.
+    fn ballot(&self, rank: u8) -> Ballot {
+        Ballot {
+            round: u32::from(rank - u8::from(self.model.leaderless)),
+            proposer: Incarnation(0),
+        }
+    }
+
+    /// The rank of the highest ballot that there was.
+    fn highest(&self, state: &State) -> u8 {
+        state.highest().max(u8::from(self.model.leaderless) * FAST_RANK)
     }
 
     fn last_vote(&self, vote: Vote) -> LastVote<View> {
         let accepted = (vote.rank > 0).then(|| Acceptance {
-            ballot: ballot(vote.rank),
+            ballot: self.ballot(vote.rank),
             value: self.model.view(vote.view),
         });
         LastVote {
@@ -143,9 +177,15 @@ impl Sorted {
     /// A member of this slot that has accepted this.
     fn member(&self, id: Id, before: Set, vote: Vote) -> Slot<Id, View> {
         let view = self.model.view(before);
-        let mut slot = Slot::new(id, view.voters(), Some(Incarnation(u128::from(view.elder()))));
-        if vote.rank > 0 {
-            let accepted = slot.on_accept(ballot(vote.rank), self.model.view(vote.view), &[]);
+        let mut slot = match self.model.leaderless {
+            true => Slot::leaderless(id, view.voters()),
+            false => Slot::new(id, view.voters(), Some(Incarnation(u128::from(view.elder())))),
+        };
+        if self.is_fast(vote) {
+            let cast = slot.cast(self.model.view(vote.view));
+            debug_assert!(cast, "nothing forbids a first vote");
+        } else if vote.rank > 0 {
+            let accepted = slot.on_accept(self.ballot(vote.rank), self.model.view(vote.view), &[]);
             debug_assert!(accepted.is_ok(), "nothing forbids a first vote");
         }
         slot
@@ -155,30 +195,40 @@ impl Sorted {
     fn phase_one(&self, state: &State, proposer: Id) -> Vec<Way> {
         let mut key = [0; MAX_IDS + 2];
         (key[0], key[1]) = (state.before.into(), proposer.into());
+        // Of the fast ballot, which has several values, each vote is told with its value.
+        let fast = |vote: Vote| match self.is_fast(vote) {
+            true => u32::from(vote.view),
+            false => 0,
+        };
         for (at, node) in key[2..].iter_mut().zip(&state.nodes) {
-            *at = match node {
+            *at = match *node {
                 Node::Absent | Node::Outside => 0,
                 Node::Behind => 0x4000,
-                Node::Alive(vote) => 1 + u16::from(vote.rank),
+                Node::Alive(vote) => (1 + u32::from(vote.rank)) | fast(vote) << 16,
                 Node::Dead { shown, hidden, open } => {
-                    let hidden = hidden.map_or(0, |vote| vote.rank);
-                    0x2000 | u16::from(shown.rank) | u16::from(hidden) << 6 | u16::from(*open) << 12
+                    let hidden = hidden.unwrap_or(NOTHING);
+                    let ranks = u32::from(shown.rank) | u32::from(hidden.rank) << 6;
+                    0x2000 | ranks | u32::from(open) << 12 | fast(shown) << 16 | fast(hidden) << 24
                 }
             };
         }
         if let Some(known) = self.asked.borrow().get(&key) {
             return known.clone();
         }
-        let ways: Vec<Way> = (0..=state.highest())
+        let lowest = if self.model.leaderless { FAST_RANK + 1 } else { 0 };
+        let mut ways: Vec<Way> = (lowest..=self.highest(state))
             .filter_map(|highest| self.ask(state, proposer, highest))
             .collect();
+        if self.model.leaderless {
+            ways.extend(self.ask_after_fast(state, proposer));
+        }
         self.asked.borrow_mut().insert(key, ways.clone());
         ways
     }
 
     /// Phase 1 of a ballot that hears of no acceptance above this one.
     fn ask(&self, state: &State, proposer: Id, highest: u8) -> Option<Way> {
-        let present = ballot(state.highest());
+        let present = self.ballot(self.highest(state));
         let mut slot = self.member(proposer, state.before, state.vote(proposer)?);
         slot.on_nack(Some(present));
         for dead in ids() {
@@ -212,7 +262,11 @@ impl Sorted {
             };
             // What forces a value is the highest acceptance, and one of those was heard first.
             return Some(Way {
-                forced: if forced { highest } else { 0 },
+                forced: if forced {
+                    Forced::Ballot(highest)
+                } else {
+                    Forced::Nothing
+                },
                 acceptors: self.acceptors(state, ballot, value, &used),
             });
         }
@@ -311,14 +365,16 @@ impl Sorted {
                 continue;
             }
             for way in self.phase_one(state, proposer) {
-                if way.forced > 0 {
-                    let view = state
-                        .value_of(way.forced)
-                        .expect("what was heard is in the state");
-                    offer(view, proposer, way.acceptors);
-                } else {
-                    for value in self.model.choices(proposer, before) {
-                        offer(value.members, proposer, way.acceptors);
+                match way.forced {
+                    Forced::Ballot(rank) => {
+                        let view = state.value_of(rank).expect("what was heard is in the state");
+                        offer(view, proposer, way.acceptors);
+                    }
+                    Forced::Fast(view) => offer(view, proposer, way.acceptors),
+                    Forced::Nothing => {
+                        for value in self.model.choices(proposer, before) {
+                            offer(value.members, proposer, way.acceptors);
+                        }
                     }
                 }
             }
@@ -327,7 +383,7 @@ impl Sorted {
     }
 
     fn ballots(&self, state: &State, into: &mut Vec<(Move, State)>) {
-        let rank = state.highest() + 1;
+        let rank = self.highest(state) + 1;
         let living = state.set_of(|node| matches!(node, Node::Alive(_)));
         let dead = state.set_of(|node| matches!(node, Node::Dead { .. }));
         for (view, proposers, acceptors) in self.offers(state) {
@@ -364,7 +420,7 @@ impl Sorted {
                         if let Some(conclusion) = decided {
                             next.decide(view, conclusion);
                         }
-                        next.rank();
+                        next.rank(self.model.leaderless);
                         let step = Move::Ballot {
                             proposers,
                             view,
@@ -416,6 +472,7 @@ impl Sorted {
         for id in ids().filter(|id| state.crashes_left > 0 && state.vote(*id).is_some()) {
             let mut next = *state;
             next.kill(id);
+            self.count_casts(&mut next);
             into.push((Move::Die(id), next));
         }
     }
@@ -489,6 +546,7 @@ impl Model for Sorted {
 
     fn successors(&self, state: &State, into: &mut Vec<(Move, State)>) {
         if state.broken.is_none() {
+            self.casts(state, into);
             self.ballots(state, into);
             self.deaths(state, into);
             self.next_slot(state, into);

@@ -22,6 +22,14 @@ impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (proposers, view, accepted, dying, dead, decides) = match *self {
             Self::Die(id) => return write!(f, "{id} dies"),
+            Self::Cast { who, view, killed } => {
+                let how = if killed {
+                    "was killed while it cast"
+                } else {
+                    "casts"
+                };
+                return write!(f, "{who} {how} {} in the fast ballot", Shown(view));
+            }
             Self::GoOn(view) => return write!(f, "{} go on to the next slot", Shown(view)),
             Self::Ballot {
                 proposers,

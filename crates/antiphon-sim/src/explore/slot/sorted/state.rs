@@ -47,6 +47,9 @@ pub(super) struct Vote {
 
 pub(super) const NOTHING: Vote = Vote { rank: 0, view: 0 };
 
+/// In a leaderless slot, the rank of the fast ballot, whether or not anyone has cast a vote in it.
+pub(super) const FAST_RANK: u8 = 1;
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Broken {
     /// R1.
@@ -134,9 +137,10 @@ impl State {
         }
     }
 
-    /// Forgets ballots that no vote is of any more.
-    pub(super) fn rank(&mut self) {
-        let used = self.votes().fold(0u32, |set, vote| set | 1 << vote.rank) & !1;
+    /// Forgets ballots that no vote is of any more, but for the fast one if there is one.
+    pub(super) fn rank(&mut self, leaderless: bool) {
+        let fast = u32::from(leaderless) << FAST_RANK;
+        let used = self.votes().fold(fast, |set, vote| set | 1 << vote.rank) & !1;
         let rank = |vote: &mut Vote| {
             if vote.rank > 0 {
                 vote.rank = (used & ((2 << vote.rank) - 1)).count_ones() as u8;
@@ -157,7 +161,7 @@ impl State {
 
 #[cfg(test)]
 impl State {
-    pub(in super::super) fn summary(&self) -> Summary {
+    pub(in super::super) fn summary(&self, leaderless: bool) -> Summary {
         let vote = |vote: Vote| (vote.rank > 0).then_some((u32::from(vote.rank), vote.view));
         let nodes = self.nodes.iter().map(|node| match *node {
             Node::Absent => Standing::Absent,
@@ -166,9 +170,11 @@ impl State {
             Node::Alive(last) => Standing::Alive(vote(last)),
             Node::Dead { shown, hidden, .. } => Standing::Dead(vote(shown), hidden.and_then(vote)),
         });
-        Summary {
+        let mut summary = Summary {
             nodes: nodes.collect(),
             decided: (self.decided != 0).then_some(self.decided).into_iter().collect(),
-        }
+        };
+        summary.rank(leaderless);
+        summary
     }
 }
