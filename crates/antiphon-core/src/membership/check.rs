@@ -113,12 +113,19 @@ fn member_is_sound(member: &Member) -> bool {
 
 /// Whether a node may have these addresses: not too many, and none twice.
 pub(crate) fn addresses_are_sound(first: SocketAddr, further: &[SocketAddr]) -> bool {
-    let different: BTreeSet<_> = further.iter().chain([&first]).collect();
-    different.len() == further.len() + 1 && different.len() <= MAX_ADDRESSES
+    let all = || further.iter().chain([&first]);
+    let is_new = |(at, addr)| all().take(at).all(|other| other != addr);
+    further.len() < MAX_ADDRESSES && all().enumerate().all(is_new)
 }
 
 /// Whether this can be a view at all: never empty, no one twice.
 pub(crate) fn view_is_sound(view: &NodeView) -> bool {
+    is_sound_with(view, |_| false)
+}
+
+/// The same, if some records are known to be sound.
+fn is_sound_with(view: &NodeView, is_known: impl Fn(&Member) -> bool) -> bool {
+    let is_sound = |member: &Member| is_known(member) || member_is_sound(member);
     let incarnations: BTreeSet<_> = view.members.iter().map(|member| member.incarnation).collect();
     let names: BTreeSet<_> = view.members.iter().map(|member| &member.name).collect();
     let joined: BTreeSet<_> = view.joined.iter().collect();
@@ -128,13 +135,13 @@ pub(crate) fn view_is_sound(view: &NodeView) -> bool {
         && incarnations.len() == view.members.len()
         && names.len() == view.members.len()
         && joined.len() == view.joined.len()
-        && view.members.iter().all(member_is_sound)
+        && view.members.iter().all(is_sound)
         && view
             .joined
             .iter()
             .all(|incarnation| incarnations.contains(incarnation))
         && view.departed.iter().all(|departure| {
-            !incarnations.contains(&departure.member.incarnation) && member_is_sound(&departure.member)
+            !incarnations.contains(&departure.member.incarnation) && is_sound(&departure.member)
         })
         && merged_is_sound(view)
 }
@@ -177,7 +184,11 @@ pub(crate) fn merged_of(
 /// Whether this is a sound primary view that its lineage could contain. One without votes could decide nothing, and so never be decided (R3):
 /// whoever accepted it would be bound to it for ever (R1).
 pub(crate) fn primary_is_sound(view: &NodeView) -> bool {
-    view_is_sound(view) && view.is_primary() && view.primary_id().counter > 0 && has_votes(&view.members)
+    view_is_sound(view) && could_be_primary(view)
+}
+
+fn could_be_primary(view: &NodeView) -> bool {
+    view.is_primary() && view.primary_id().counter > 0 && has_votes(&view.members)
 }
 
 /// Whether any of these has a vote.
@@ -191,7 +202,7 @@ thread_local! {
     pub(crate) static LOOKED_THROUGH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// Whether `next` may follow `view` in its lineage.
+/// Whether `next` may follow `view`, which is sound, in its lineage.
 pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
     #[cfg(test)]
     LOOKED_THROUGH.set(LOOKED_THROUGH.get() + 1);
@@ -215,7 +226,13 @@ pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
         .take(ranks.len())
         .all(|member| rank_of.contains_key(&member.incarnation))
         || planted!(ForgetSeniorityOrder);
-    primary_is_sound(next)
+    // Most records were in the view before, and were looked at then.
+    let is_known = |member: &Member| {
+        let rank = rank_of.get(&member.incarnation);
+        rank.is_some_and(|rank| view.members[*rank] == *member)
+    };
+    is_sound_with(next, is_known)
+        && could_be_primary(next)
         && next.lineage == view.lineage
         && next.id == NodeViewId::Primary { id: next_id(view.primary_id()) }
         && next.number > view.number

@@ -592,7 +592,7 @@ impl Coordinator {
         self.vote(ballot.proposer, message);
     }
 
-    fn on_accept(
+    pub(crate) fn on_accept(
         &mut self,
         around: &Surroundings<'_>,
         ballot: Ballot,

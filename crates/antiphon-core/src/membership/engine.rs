@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use antiphon_wire::membership::{Ayes, Ballot, Origin, SlotMessage, VoteState};
+use antiphon_wire::membership::{Ayes, Ballot, Origin, Proof, SlotMessage, VoteState};
 use antiphon_wire::{Accusation, Departure, Incarnation, Member, NodeView, ViewDigest};
 
 use super::coordinator::{Coordinator, Votes};
@@ -228,6 +228,26 @@ impl Engine {
         match self {
             Engine::Coordinator(_) => Vec::new(),
             Engine::Cut(cut) => cut.unstable().collect(),
+        }
+    }
+
+    /// A member asks all to vote for a view that may follow this one, as whoever hands it on has seen.
+    pub(crate) fn asked(&mut self, around: &mut Surroundings<'_>, by: Incarnation, value: Arc<NodeView>) {
+        if let Engine::Cut(cut) = self {
+            cut.asked(around, by, value);
+        }
+    }
+
+    /// The same in a higher ballot.
+    pub(crate) fn proposed(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        ballot: Ballot,
+        value: Arc<NodeView>,
+        proofs: &[Proof],
+    ) {
+        if let Engine::Cut(cut) = self {
+            cut.proposed(around, ballot, value, proofs);
         }
     }
 

@@ -434,7 +434,7 @@ impl Seat {
                     if announce {
                         self.announce(cx, now, view);
                     } else {
-                        self.learn(cx, now, view, None);
+                        self.follow(cx, now, view);
                     }
                     return;
                 }
@@ -459,7 +459,7 @@ impl Seat {
             cx.send(*to, MembershipMessage::Decide(Box::new((*next).clone())));
         }
         self.depart_after(cx, now, &next, &to);
-        self.learn(cx, now, next, None);
+        self.follow(cx, now, next);
     }
 
     /// A decided view, from whatever source.
@@ -485,7 +485,14 @@ impl Seat {
             }
             return;
         }
-        if !check::is_successor(&self.view, &next) {
+        if check::is_successor(&self.view, &next) {
+            self.follow(cx, now, next);
+        }
+    }
+
+    /// The view that follows this one is decided, and was looked through already.
+    pub(crate) fn follow(&mut self, cx: &mut Context, now: Time, next: Arc<NodeView>) {
+        if cx.fate.is_some() {
             return;
         }
         self.tell_decision(cx, now, &next);

@@ -140,9 +140,9 @@ impl Wide {
         self.neighbours.contains(&member)
     }
 
-    fn learn_value(&mut self, value: NodeView) -> ViewDigest {
+    fn learn_value(&mut self, value: Arc<NodeView>) -> ViewDigest {
         let digest = value.digest();
-        if self.values.insert(digest, Arc::new(value)).is_none() {
+        if self.values.insert(digest, value).is_none() {
             self.known.push_back(digest);
         }
         if self.known.len() > MAX_VALUES
@@ -217,7 +217,7 @@ impl Seat {
         let rumour = match message {
             SlotMessage::Fast { value } => {
                 let change = Box::new(check::change_of(&self.view, &value));
-                let digest = wide.learn_value(*value);
+                let digest = wide.learn_value(Arc::new(*value));
                 wide.rumours.take(now, None, Rumour::Ask { by: me, change });
                 self.vote(now, me, Ayes::Cast { value: digest });
                 return;
@@ -244,7 +244,7 @@ impl Seat {
                     }
                 }
                 let change = Box::new(check::change_of(&self.view, &value));
-                wide.learn_value(*value);
+                wide.learn_value(Arc::new(*value));
                 Rumour::Accept {
                     ballot,
                     change,
@@ -288,7 +288,7 @@ impl Seat {
                     };
                     let change = check::change_of(&self.view, &value);
                     wide.rumours.take(now, None, Rumour::Value(Box::new(change)));
-                    shown = Some(wide.learn_value(value));
+                    shown = Some(wide.learn_value(Arc::new(value)));
                 }
                 Some(Ayes::Promise {
                     ballot: *ballot,

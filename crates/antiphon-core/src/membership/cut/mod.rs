@@ -102,7 +102,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{Ayes, SlotMessage, VoteState};
+use antiphon_wire::membership::{Ayes, Ballot, Proof, SlotMessage, VoteState};
 use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewDigest};
 
 use self::detection::{Edge, Found};
@@ -110,7 +110,7 @@ use self::detection::{Edge, Found};
 use self::rings::RINGS;
 pub(crate) use self::rings::Rings;
 use super::check;
-use super::coordinator::{Coordinator, Votes, compose};
+use super::coordinator::{Coordinator, Votes, compose, used};
 use super::engine::{EngineEffect, Surroundings, Wish};
 use super::slot::{Acceptance, Slot, Step};
 use crate::detector::MOST_PATIENCE;
@@ -441,6 +441,24 @@ impl Cut {
             SlotMessage::Cast { value } => self.on_cast(around, from, value),
             message => self.classic.handle(around, from, message),
         }
+        self.count_own(around);
+    }
+
+    /// A member asks all for their votes for this, which may follow this view.
+    pub(crate) fn asked(&mut self, around: &mut Surroundings<'_>, by: Incarnation, value: Arc<NodeView>) {
+        self.on_fast(around, by, value);
+        self.count_own(around);
+    }
+
+    /// The same in a higher ballot.
+    pub(crate) fn proposed(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        ballot: Ballot,
+        value: Arc<NodeView>,
+        proofs: &[Proof],
+    ) {
+        self.classic.on_accept(around, ballot, value, &used(proofs));
         self.count_own(around);
     }
 

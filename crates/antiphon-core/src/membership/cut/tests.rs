@@ -3,8 +3,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use antiphon_wire::membership::Ballot;
-
 use super::*;
 use crate::membership::slot::FAST;
 use crate::membership::testing::{member, view_of};

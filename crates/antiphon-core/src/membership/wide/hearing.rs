@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{Ayes, Rumour, SlotMessage, Suspicion};
+use antiphon_wire::membership::{Ayes, Change, Rumour, SlotMessage, Suspicion};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
 
 use super::Early;
@@ -11,6 +11,7 @@ use crate::Time;
 use crate::membership::check;
 use crate::membership::context::Context;
 use crate::membership::cut::ranks::Ranks;
+use crate::membership::engine::{Engine, Surroundings};
 use crate::membership::seat::{Report, Seat};
 
 /// Votes about so many views that are not known here wait for them.
@@ -181,10 +182,8 @@ impl Seat {
                     ..
                 } => self.heard_of(cx, now, of, (primary, leaving, wire_level), &suspicions),
                 Rumour::Ask { by, change } => {
-                    if let Some(value) = check::apply(&self.view, *change) {
-                        self.know_value(value.clone());
-                        let value = Box::new(value);
-                        self.hand(cx, now, by, SlotMessage::Fast { value });
+                    if let Some(value) = self.know_value(*change) {
+                        self.hand(cx, now, by, |engine, around| engine.asked(around, by, value));
                     }
                 }
                 Rumour::Accept {
@@ -192,15 +191,10 @@ impl Seat {
                     change,
                     proofs,
                 } => {
-                    if let Some(value) = check::apply(&self.view, *change) {
-                        self.know_value(value.clone());
-                        let value = Box::new(value);
-                        let message = SlotMessage::Accept {
-                            ballot,
-                            value,
-                            proofs,
-                        };
-                        self.hand(cx, now, ballot.proposer, message);
+                    if let Some(value) = self.know_value(*change) {
+                        self.hand(cx, now, ballot.proposer, |engine, around| {
+                            engine.proposed(around, ballot, value, &proofs);
+                        });
                     }
                 }
                 Rumour::Prepare {
@@ -213,19 +207,19 @@ impl Seat {
                         proofs,
                         removing,
                     };
-                    self.hand(cx, now, ballot.proposer, message);
+                    self.hand(cx, now, ballot.proposer, |engine, around| {
+                        engine.handle(around, ballot.proposer, message);
+                    });
                 }
                 Rumour::Value(change) => {
-                    if let Some(value) = check::apply(&self.view, *change) {
-                        self.know_value(value);
-                    }
+                    self.know_value(*change);
                 }
                 Rumour::Certificate(certificate) => {
                     self.certify(cx, now, certificate.dead, certificate.vote, false);
                 }
                 Rumour::Decided { value } => {
                     if let Some(next) = self.known_value(value) {
-                        self.learn(cx, now, next, Some(sender));
+                        self.follow(cx, now, next);
                     }
                 }
             }
@@ -239,9 +233,15 @@ impl Seat {
         self.view.primary_id() != view || cx.fate.is_some()
     }
 
-    fn hand(&mut self, cx: &mut Context, now: Time, from: Incarnation, message: SlotMessage) {
+    fn hand(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        from: Incarnation,
+        action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
+    ) {
         if self.view.contains(from) && from != cx.me && !self.leaving.is_departing() {
-            self.with_engine(cx, now, |engine, around| engine.handle(around, from, message));
+            self.with_engine(cx, now, action);
         }
     }
 
@@ -251,10 +251,13 @@ impl Seat {
         shown.or_else(|| self.engine.value(digest)).cloned()
     }
 
-    fn know_value(&mut self, value: NodeView) {
+    /// Notes a view that votes may be about; `None` if it cannot follow this one. What is known by its digest was looked through here.
+    fn know_value(&mut self, change: Change) -> Option<Arc<NodeView>> {
+        let value = Arc::new(check::apply(&self.view, change)?);
         if let Some(wide) = &mut self.wide {
-            wide.learn_value(value);
+            wide.learn_value(value.clone());
         }
+        Some(value)
     }
 
     /// Counts votes; those about a view that is not known here wait for it.
