@@ -94,11 +94,12 @@ impl Context {
         }
     }
 
+    /// Notes a step towards a view, which is made or copied only if somebody wants to know.
     pub(crate) fn trail(
         &mut self,
         slot: SlotId,
         ballot: Option<Ballot>,
-        view: impl Into<Arc<NodeView>>,
+        view: impl FnOnce() -> Arc<NodeView>,
         step: BallotStep,
     ) {
         let by = self.me;
@@ -107,7 +108,7 @@ impl Context {
                 by,
                 slot,
                 ballot,
-                view: view.into(),
+                view: view(),
                 step,
             });
         }

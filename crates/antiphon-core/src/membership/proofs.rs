@@ -162,7 +162,7 @@ impl Seat {
             lineage: self.view.lineage,
             next: check::next_id(voted_in),
         };
-        let view = match &vote.view {
+        let view = || match &vote.view {
             VotedIn::Whole(view) => Arc::new((**view).clone()),
             VotedIn::Named { .. } => self.view.clone(),
         };

@@ -422,7 +422,7 @@ impl Seat {
                 EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
                 EngineEffect::Accepted { ballot, view } => {
                     self.lease.vote(now, view.contains(cx.me));
-                    cx.trail(slot, Some(ballot), view, BallotStep::Accepted);
+                    cx.trail(slot, Some(ballot), || view, BallotStep::Accepted);
                 }
                 EngineEffect::Decided {
                     ballot,
@@ -430,7 +430,7 @@ impl Seat {
                     view,
                     announce,
                 } => {
-                    cx.trail(slot, Some(ballot), view.clone(), BallotStep::Decided { dead });
+                    cx.trail(slot, Some(ballot), || view.clone(), BallotStep::Decided { dead });
                     if announce {
                         self.announce(cx, now, view);
                     } else {

@@ -17,6 +17,7 @@ mod voting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::enquiry::{Ask, Objection};
@@ -677,7 +678,7 @@ impl Seeking {
             }
                 // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that admits it.
                 if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
-                    cx.trail(slot, Some(ballot), *value, BallotStep::Accepted);
+                    cx.trail(slot, Some(ballot), || Arc::new(*value), BallotStep::Accepted);
                     let message = SlotMessage::Accepted { ballot };
                     cx.send(sender, MembershipMessage::Slot { slot, message });
                 }
@@ -687,7 +688,7 @@ impl Seeking {
                 message: SlotMessage::Fast { value },
             } if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
                 let message = SlotMessage::Cast { value: value.digest() };
-                cx.trail(slot, Some(FAST), *value, BallotStep::Accepted);
+                cx.trail(slot, Some(FAST), || Arc::new(*value), BallotStep::Accepted);
                 cx.send(sender, MembershipMessage::Slot { slot, message });
             }
             MembershipMessage::Decide(view) => self.decided(cx, sender, view),

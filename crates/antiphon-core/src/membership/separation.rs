@@ -132,7 +132,7 @@ pub(super) fn acknowledged(cx: &mut Context, view: &NodeView) {
         lineage: view.lineage,
         next: view.primary_id(),
     };
-    cx.trail(slot, None, view.clone(), BallotStep::Accepted);
+    cx.trail(slot, None, || Arc::new(view.clone()), BallotStep::Accepted);
 }
 
 impl Seat {
