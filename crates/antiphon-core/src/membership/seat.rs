@@ -222,7 +222,13 @@ impl Seat {
             // In the view before not all need have heard of it.
             self.spread_certificate(now, dead, &vote);
         }
-        self.next_heartbeat = now;
+        if was_wide && self.wide.is_some() {
+            // Heartbeats say nothing there that rumours do not, and if all sent one at once whenever somebody comes or goes, they would be most of
+            // what that costs.
+            self.opine(cx, now);
+        } else {
+            self.next_heartbeat = now;
+        }
         self.hear_early(cx, now);
     }
 
