@@ -12,9 +12,14 @@
 //! once, as long as the view lasts. So a change among members that are well costs a few messages for each member, and any
 //! other one some for each neighbour.
 //!
-//! A proposal, and what was decided, is told at once, with what else there is. Votes are told when no more of them have come for half an
-//! interval, or for two intervals since the first: where all answer one question, most of what a neighbour is to hear is here by then, and
-//! costs one message instead of one for each few votes. Anything else is told an interval after the last time at the latest.
+//! A proposal, and what was decided, is told at once, with what else there is, votes apart. Anything else is told an interval after the last time
+//! at the latest. Where all answer one question, their votes cross each edge of the tree once in each direction, and wait for nothing else:
+//! ```text
+//!   to a neighbour on the tree:  when this member has voted, and votes have come from all others of these ──► what is here
+//! ```
+//! So the leaves tell theirs at once, a member behind which there are leaves when it has heard them, the eldest when all have come, and then
+//! the same downwards. Where that does not come to be, since somebody is silent or votes otherwise, votes are told when no more of them have
+//! come for half an interval, or for two intervals since the first.
 //!
 //! The neighbours of a member are its observers and its subjects, about twenty, however large the view is. What is told is a state
 //! that only grows: opinions with versions, proposals, proofs, and votes. Those who vote alike are one set of ranks, and sets are
@@ -108,6 +113,12 @@ struct Single {
 struct Tally {
     by: Ranks,
     had_by: Vec<Ranks>,
+    /// Whether this member's own is among them.
+    own: bool,
+    /// The places of those from whom some came.
+    heard: BTreeSet<usize>,
+    /// The places of those who were told as soon as the others were heard: once, or each vote that comes late would be told at once.
+    hastened: BTreeSet<usize>,
 }
 
 /// All rumours of one view.
@@ -117,6 +128,8 @@ pub(crate) struct Rumours {
     /// Those on the rings, and then others that are spoken to.
     neighbours: Vec<Incarnation>,
     on_rings: usize,
+    /// The places of those on the tree.
+    branches: BTreeSet<usize>,
     /// The places of those who are told at once.
     near: BTreeSet<usize>,
     /// The places of those who are to be told everything at once.
@@ -132,6 +145,11 @@ pub(crate) struct Rumours {
     /// What some neighbour that is told at once may lack, and what another may.
     fresh: BTreeSet<Key>,
     late: BTreeSet<Key>,
+    /// Votes that some neighbour that is told at once may lack.
+    votes: BTreeSet<Key>,
+    /// Votes that these have waited for long enough, and since when.
+    hastened: BTreeSet<(usize, Key)>,
+    hastened_since: Option<Time>,
     interval: Duration,
     /// When what is new is to be told, votes apart.
     due: Option<Time>,
@@ -154,9 +172,11 @@ impl Rumours {
         now: Time,
     ) -> Self {
         let is_branch = |(at, member): (usize, &Incarnation)| branches.contains(member).then_some(at);
+        let branches: BTreeSet<usize> = neighbours.iter().enumerate().filter_map(is_branch).collect();
         Self {
             members,
-            near: neighbours.iter().enumerate().filter_map(is_branch).collect(),
+            near: branches.clone(),
+            branches,
             lacking: BTreeSet::new(),
             differs: vec![None; neighbours.len()],
             on_rings: neighbours.len(),
@@ -167,6 +187,9 @@ impl Rumours {
             ballots: BTreeSet::new(),
             fresh: BTreeSet::new(),
             late: BTreeSet::new(),
+            votes: BTreeSet::new(),
+            hastened: BTreeSet::new(),
+            hastened_since: None,
             interval,
             due: None,
             votes_due: None,
@@ -223,7 +246,11 @@ impl Rumours {
     pub(crate) fn take(&mut self, now: Time, from: Option<Incarnation>, rumour: Rumour) -> Option<Rumour> {
         let from = from.and_then(|from| self.neighbours.iter().position(|neighbour| *neighbour == from));
         let news = match rumour {
-            Rumour::Tally { what, by } => self.merge(from, what, Ranks::from_wire(by)),
+            Rumour::Tally { what, by } => {
+                let news = self.merge(from, what, Ranks::from_wire(by));
+                self.hasten(now, what);
+                news
+            }
             rumour => self.keep(from, rumour),
         }?;
         self.changed = now;
@@ -233,19 +260,27 @@ impl Rumours {
             self.late_due = None;
         }
         let key = key_of(&news).0;
-        self.fresh.insert(key);
+        match key {
+            // What came to a leaf of the tree.
+            Key::Tally(_) if !self.near.iter().any(|at| self.is_new_to(*at, &key)) => {}
+            Key::Tally(_) => {
+                self.votes.insert(key);
+                let since = self.votes_due.map_or(now, |(_, since)| since);
+                let at = (now + self.interval / 2).min(since + self.interval * 2);
+                self.votes_due = Some((at, since));
+            }
+            _ => {
+                self.fresh.insert(key);
+                if key.is_urgent() {
+                    self.due = Some(now);
+                } else {
+                    self.tell_by((self.told + self.interval).max(now));
+                }
+            }
+        }
         if (0..self.on_rings).any(|at| !self.near.contains(&at)) {
             self.late.insert(key);
             self.late_due.get_or_insert(now + self.interval * LATE_INTERVALS);
-        }
-        if let Key::Tally(_) = key {
-            let since = self.votes_due.map_or(now, |(_, since)| since);
-            let at = (now + self.interval / 2).min(since + self.interval * 2);
-            self.votes_due = Some((at, since));
-        } else if key.is_urgent() {
-            self.due = Some(now);
-        } else {
-            self.tell_by((self.told + self.interval).max(now));
         }
         Some(news)
     }
@@ -258,9 +293,16 @@ impl Rumours {
         let tally = self.tallies.entry(what).or_insert_with(|| Tally {
             by: Ranks::default(),
             had_by: vec![Ranks::default(); neighbours],
+            own: false,
+            heard: BTreeSet::new(),
+            hastened: BTreeSet::new(),
         });
-        if let Some(from) = from {
-            tally.had_by[from].merge(&by);
+        match from {
+            Some(from) => {
+                tally.had_by[from].merge(&by);
+                tally.heard.insert(from);
+            }
+            None => tally.own = true,
         }
         let new = by.without(&tally.by);
         if new.is_empty() {
@@ -272,6 +314,23 @@ impl Rumours {
         }
         let by = new.into_wire();
         Some(Rumour::Tally { what, by })
+    }
+
+    /// Who on the tree waits for nobody any more is told what there is, as long as it is told by the tree alone.
+    fn hasten(&mut self, now: Time, what: Ayes) {
+        let Some(tally) = self.tallies.get_mut(&what).filter(|tally| tally.own) else {
+            return;
+        };
+        if self.near != self.branches {
+            return;
+        }
+        for branch in &self.branches {
+            let mut others = self.branches.iter().filter(|other| *other != branch);
+            if others.all(|other| tally.heard.contains(other)) && tally.hastened.insert(*branch) {
+                self.hastened.insert((*branch, Key::Tally(what)));
+                self.hastened_since.get_or_insert(now);
+            }
+        }
     }
 
     fn keep(&mut self, from: Option<usize>, rumour: Rumour) -> Option<Rumour> {
@@ -352,9 +411,10 @@ impl Rumours {
             }
             stays
         });
-        for keys in [&mut self.fresh, &mut self.late] {
+        for keys in [&mut self.fresh, &mut self.late, &mut self.votes] {
             keys.retain(|key| key.ballot() != Some(ballot));
         }
+        self.hastened.retain(|(_, key)| key.ballot() != Some(ballot));
     }
 
     /// A neighbour in the same view has this sum. If both have been at rest for a while, one of them lacks something; and where
@@ -395,6 +455,7 @@ impl Rumours {
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let votes = self.votes_due.map(|(at, _)| at);
+        let votes = votes.into_iter().chain(self.hastened_since);
         self.due.into_iter().chain(votes).chain(self.late_due).min()
     }
 
@@ -410,8 +471,18 @@ impl Rumours {
         if !hurry && !is_due(self.next_deadline()) {
             return Vec::new();
         }
-        (self.due, self.votes_due, self.told) = (None, None, now);
-        let fresh = std::mem::take(&mut self.fresh);
+        let votes_are_due = hurry || is_due(self.votes_due.map(|(at, _)| at));
+        let mut fresh = BTreeSet::new();
+        if votes_are_due || is_due(self.due) || is_due(self.late_due) {
+            (self.due, self.told) = (None, now);
+            fresh = std::mem::take(&mut self.fresh);
+        }
+        if votes_are_due {
+            self.votes_due = None;
+            fresh.append(&mut self.votes);
+        }
+        self.hastened_since = None;
+        let hastened = std::mem::take(&mut self.hastened);
         let mut late = BTreeSet::new();
         if is_due(self.late_due) {
             self.late_due = None;
@@ -433,10 +504,30 @@ impl Rumours {
                 (false, true) => &fresh,
                 (false, false) => &late,
             };
+            let votes = hastened.iter().filter(|(who, _)| *who == at).map(|(_, key)| *key);
+            let votes: BTreeSet<Key> = votes.filter(|key| !keys.contains(key)).collect();
             let is_crowded = crowded.contains(&self.neighbours[at]);
-            self.tell(now, at, keys, is_crowded, &mut parcels);
+            if votes.is_empty() {
+                self.tell(now, at, keys, is_crowded, &mut parcels);
+            } else {
+                let keys = votes.union(keys).copied().collect();
+                self.tell(now, at, &keys, is_crowded, &mut parcels);
+            }
+        }
+        if !hastened.is_empty() {
+            self.forget_told_votes();
         }
         parcels
+    }
+
+    /// Votes that all who are told at once have by now need no time of their own.
+    fn forget_told_votes(&mut self) {
+        let mut votes = std::mem::take(&mut self.votes);
+        votes.retain(|key| self.near.iter().any(|at| self.is_new_to(*at, key)));
+        if votes.is_empty() {
+            self.votes_due = None;
+        }
+        self.votes = votes;
     }
 
     /// Tells one neighbour as much as it takes now, and keeps the rest.

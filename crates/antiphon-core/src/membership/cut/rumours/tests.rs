@@ -88,6 +88,64 @@ fn a_hundred_votes_reach_all_in_few_messages() {
     assert!(world.crossed < 12_000, "{}", world.crossed);
 }
 
+/// Members on a tree, each but the first with the one of half its number above it.
+fn on_a_tree(count: usize) -> World {
+    let now = Time::from_micros(1_000_000);
+    let near = |at: usize| {
+        let above = at.checked_sub(1).map(|at| at / 2);
+        let below = [2 * at + 1, 2 * at + 2];
+        let below = below.into_iter().filter(|other| *other < count);
+        above.into_iter().chain(below).map(who).collect()
+    };
+    World {
+        now,
+        nodes: (0..count).map(|at| knowing(count, near(at), now)).collect(),
+        crossed: 0,
+    }
+}
+
+impl World {
+    /// All that is told without any time going by.
+    fn at_once(&mut self) {
+        for _ in 0..50 {
+            self.now = self.now - STEP;
+            self.run(1);
+        }
+    }
+}
+
+#[test]
+fn where_all_vote_alike_votes_cross_each_edge_of_the_tree_once_and_wait_for_nothing() {
+    let mut world = on_a_tree(60);
+    // The eldest last: what came from below waits for it.
+    for rank in (0..60).rev() {
+        let now = world.now;
+        world.nodes[rank].take(now, None, vote(rank));
+        world.at_once();
+    }
+    assert_eq!(world.sums().len(), 1, "all know the same");
+    assert_eq!(world.crossed, 2 * 59);
+    let due: Vec<Time> = world.nodes.iter().filter_map(Rumours::next_deadline).collect();
+    assert_eq!(due, [], "nothing is left to be told");
+}
+
+#[test]
+fn votes_do_not_wait_for_whoever_votes_otherwise_or_not_at_all() {
+    let mut world = on_a_tree(60);
+    for rank in (0..60).filter(|rank| ![4, 40, 59].contains(rank)) {
+        let now = world.now;
+        world.nodes[rank].take(now, None, vote(rank));
+    }
+    let now = world.now;
+    let what = Ayes::Cast { value: ViewDigest(8) };
+    let by = Ranks::of(4).into_wire();
+    world.nodes[4].take(now, None, Rumour::Tally { what, by });
+    world.at_once();
+    assert!(world.sums().len() > 1);
+    world.run(30);
+    assert_eq!(world.sums().len(), 1, "all know the same");
+}
+
 #[test]
 fn neighbours_that_are_not_on_the_tree_are_told_late_what_they_do_not_have_then() {
     let branches = BTreeSet::from([who(1)]);
