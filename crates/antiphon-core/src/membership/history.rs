@@ -4,8 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use antiphon_wire::codec::encode_to_vec;
+use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, ViewId};
 
+use super::context::Context;
+use super::seat::Seat;
 use crate::{Time, WhyEntry};
 
 /// How many primary views are kept in full.
@@ -116,5 +119,39 @@ impl History {
             .iter()
             .map(|(_, view)| view)
             .filter(move |view| view.lineage == lineage)
+    }
+}
+
+impl Seat {
+    /// Asks a member for the views that are missing here.
+    pub(crate) fn pull(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
+        if now >= self.next_pull {
+            self.next_pull = now + cx.config.profile.retransmit / 2;
+            let (lineage, after) = (self.view.lineage, self.view.primary_id());
+            cx.send(from, MembershipMessage::Pull { lineage, after });
+        }
+    }
+
+    /// Answers a pull. One from each peer within a moment: four answers are as much as its link holds.
+    pub(super) fn show_views(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        to: Incarnation,
+        (lineage, after): (Lineage, ViewId),
+    ) {
+        let lately = cx.config.profile.retransmit;
+        self.pulled.retain(|_, at| now.since(*at) < lately);
+        let Some(views) = cx.history.after(lineage, after) else {
+            // Too far behind to follow view by view: only a fresh incarnation gets in again.
+            return self.tell_removed(cx, now, to);
+        };
+        if views.is_empty() || self.pulled.contains_key(&to) {
+            return;
+        }
+        self.pulled.insert(to, now);
+        for view in views {
+            cx.send(to, MembershipMessage::Decide(Box::new((*view).clone())));
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use antiphon_wire::membership::{
     Change, LifelineRecord, MembershipMessage, Origin, SlotId, SlotMessage, VoteState,
 };
-use antiphon_wire::{Cause, Incarnation, Lineage, NodeView, ViewId};
+use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
 
 use super::Effect;
 use super::beyond::Beyond;
@@ -63,12 +63,12 @@ pub(crate) struct Seat {
     pub(crate) certificates: BTreeMap<Incarnation, VoteState>,
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
-    next_pull: Time,
+    pub(super) next_pull: Time,
     /// When to pull from a member that has a later view, unless it is installed by then.
     pub(crate) pull_at: Option<(Time, Incarnation)>,
     pub(crate) told: BTreeMap<Incarnation, Time>,
     /// Whose pulls were answered, and when: those of a moment ago.
-    pulled: BTreeMap<Incarnation, Time>,
+    pub(super) pulled: BTreeMap<Incarnation, Time>,
     pub(crate) rings: Arc<Rings>,
     /// Whether votes name what changes in the view.
     pub(crate) named: bool,
@@ -563,38 +563,6 @@ impl Seat {
         self.view
             .member(incarnation)
             .map_or_else(|| incarnation.short(), |member| member.name.clone())
-    }
-
-    /// Asks a member for the views that are missing here.
-    pub(crate) fn pull(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
-        if now >= self.next_pull {
-            self.next_pull = now + cx.config.profile.retransmit / 2;
-            let (lineage, after) = (self.view.lineage, self.view.primary_id());
-            cx.send(from, MembershipMessage::Pull { lineage, after });
-        }
-    }
-
-    /// Answers a pull. One from each peer within a moment: four answers are as much as its link holds.
-    fn show_views(
-        &mut self,
-        cx: &mut Context,
-        now: Time,
-        to: Incarnation,
-        (lineage, after): (Lineage, ViewId),
-    ) {
-        let lately = cx.config.profile.retransmit;
-        self.pulled.retain(|_, at| now.since(*at) < lately);
-        let Some(views) = cx.history.after(lineage, after) else {
-            // Too far behind to follow view by view: only a fresh incarnation gets in again.
-            return self.tell_removed(cx, now, to);
-        };
-        if views.is_empty() || self.pulled.contains_key(&to) {
-            return;
-        }
-        self.pulled.insert(to, now);
-        for view in views {
-            cx.send(to, MembershipMessage::Decide(Box::new((*view).clone())));
-        }
     }
 
     pub(crate) fn handle_message(
