@@ -3,18 +3,23 @@
 //! ```text
 //!   leave() ──► Wanted: told to all by heartbeat, to the coordinator by Leave
 //!     another node proposes the view without me ──► Decide ──► Goodbye, Left
+//!     the same in a wide view ──► Decided ──► Goodbye, Departing: until the neighbours confirmed, or a short bound ──► Left
 //!     I propose it myself ──► Departing: until the others confirmed, or a short bound ──► Left
 //!   deadline, no primary, or alone ──► Left at once
 //! ```
 //!
+//! In a wide view it is the members that tell each other. If all leave at once and each went as soon as it knows, whoever was to hear from one
+//! that did not get through to it would find nobody left to ask.
+//!
 //! Who dies meanwhile does not matter: the next coordinator hears of the wish by heartbeat, and the deadline bounds it
 //! all. Without a decision no Goodbye is said, so that the end of the process still proves itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, NodeView, ViewId};
 
+use super::check;
 use super::context::{Context, Fate};
 use super::seat::Seat;
 use crate::Time;
@@ -28,8 +33,10 @@ pub(crate) enum Leaving {
     Wanted {
         deadline: Time,
         asked: Option<Incarnation>,
+        /// Members that installed this view, or are out of it: some know sooner than this node.
+        knows: BTreeMap<Incarnation, ViewId>,
     },
-    /// It decided that view itself and waits until the others know it.
+    /// It decided that view itself, or knows of it in a wide one, and waits until the others know it.
     Departing {
         view: ViewId,
         waiting: BTreeSet<Incarnation>,
@@ -46,12 +53,23 @@ impl Leaving {
         matches!(self, Leaving::Departing { .. })
     }
 
+    /// Whether this node stays for that member to confirm that it knows.
+    pub(crate) fn waits_for(&self, member: Incarnation) -> bool {
+        matches!(self, Leaving::Departing { waiting, .. } if waiting.contains(&member))
+    }
+
     /// The member has installed this view, or knows that it is out of it.
     pub(crate) fn confirmed(&mut self, member: Incarnation, installed: ViewId) {
-        if let Leaving::Departing { view, waiting, .. } = self
-            && installed >= *view
-        {
-            waiting.remove(&member);
+        match self {
+            Leaving::No => {}
+            Leaving::Wanted { knows, .. } => {
+                knows.insert(member, installed);
+            }
+            Leaving::Departing { view, waiting, .. } => {
+                if installed >= *view {
+                    waiting.remove(&member);
+                }
+            }
         }
     }
 
@@ -72,6 +90,7 @@ impl Seat {
         self.leaving = Leaving::Wanted {
             deadline: now + cx.config.profile.leave_within,
             asked: None,
+            knows: BTreeMap::new(),
         };
         self.beat(cx, now);
         self.evaluate(cx, now);
@@ -118,13 +137,42 @@ impl Seat {
     ) {
         let alone = next.members.iter().all(|member| member.incarnation == cx.me);
         if self.leaving.is_wanted() && (alone || !next.contains(cx.me)) {
-            cx.say_goodbye();
-            let until = now + cx.config.profile.heartbeat * 5;
-            self.leaving = Leaving::Departing {
-                view: next.primary_id(),
-                waiting: told.clone(),
-                until,
-            };
+            self.depart(cx, now, next, told.clone());
+        }
+    }
+
+    /// This node has left, and stays until these know.
+    fn depart(&mut self, cx: &mut Context, now: Time, next: &NodeView, mut waiting: BTreeSet<Incarnation>) {
+        let view = next.primary_id();
+        if let Leaving::Wanted { knows, .. } = &self.leaving {
+            waiting.retain(|member| knows.get(member).is_none_or(|installed| *installed < view));
+        }
+        cx.say_goodbye();
+        self.leaving = Leaving::Departing {
+            view,
+            waiting,
+            until: now + cx.config.profile.heartbeat * 5,
+        };
+    }
+
+    /// The view that follows is without this node, as it wanted. In a wide view its neighbours may hear of that from nobody else.
+    pub(crate) fn gone_from(&mut self, cx: &mut Context, now: Time, next: &NodeView) {
+        if self.leaving.is_departing() {
+            return;
+        }
+        let follows = next.primary_id() == check::next_id(self.view.primary_id());
+        match self.wide.as_ref().filter(|_| follows) {
+            Some(wide) => {
+                let neighbours = wide.neighbours();
+                let waiting = neighbours
+                    .filter(|member| !self.engine.is_certified(*member))
+                    .collect();
+                self.depart(cx, now, next, waiting);
+            }
+            None => {
+                cx.say_goodbye();
+                cx.fate = Some(Fate::Left);
+            }
         }
     }
 }

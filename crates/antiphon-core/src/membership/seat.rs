@@ -182,7 +182,7 @@ impl Seat {
         for member in view.members.iter().filter(|member| is_near(member.incarnation)) {
             cx.know_peer(member.incarnation, member.addr);
         }
-        let joiners = &self.joiners;
+        let (joiners, leaving) = (&self.joiners, &self.leaving);
         let is_wide = wide.is_some();
         cx.keep_peers(|peer| {
             let stays = if is_wide {
@@ -190,7 +190,7 @@ impl Seat {
             } else {
                 view.contains(peer)
             };
-            stays || joiners.contains(peer)
+            stays || joiners.contains(peer) || leaving.waits_for(peer)
         });
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
@@ -485,7 +485,7 @@ impl Seat {
         if next.primary_id() != check::next_id(self.view.primary_id()) {
             // R2: a later view without this incarnation: it was removed somewhere in between.
             if !next.contains(cx.me) {
-                self.lose_seat(cx, &next);
+                self.lose_seat(cx, now, &next);
             } else if let Some(from) = from {
                 self.pull(cx, now, from);
             }
@@ -508,23 +508,19 @@ impl Seat {
             self.install(cx, now, next, Some(base));
             self.evaluate(cx, now);
         } else {
-            self.lose_seat(cx, &next);
+            self.lose_seat(cx, now, &next);
         }
     }
 
     /// This incarnation is not in the view that follows.
-    fn lose_seat(&mut self, cx: &mut Context, next: &NodeView) {
+    fn lose_seat(&mut self, cx: &mut Context, now: Time, next: &NodeView) {
         let departure = next
             .departed
             .iter()
             .find(|departure| departure.member.incarnation == cx.me);
         let cause = departure.map_or(&Cause::Crashed, |departure| &departure.cause);
         if *cause == Cause::Left && self.leaving.is_wanted() {
-            if !self.leaving.is_departing() {
-                cx.say_goodbye();
-                cx.fate = Some(Fate::Left);
-            }
-            return;
+            return self.gone_from(cx, now, next);
         }
         let accusers: Vec<String> = departure
             .iter()

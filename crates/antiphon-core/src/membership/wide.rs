@@ -136,6 +136,10 @@ impl Wide {
         now.since(self.began) >= suspect_after * PATIENCE_WITH_LATE && !planted!(WaitForWhoIsBehind)
     }
 
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Incarnation> {
+        self.neighbours.iter().copied()
+    }
+
     pub(crate) fn is_neighbour(&self, member: Incarnation) -> bool {
         self.neighbours.contains(&member)
     }

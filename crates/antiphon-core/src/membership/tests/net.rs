@@ -15,6 +15,8 @@ use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
 use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use bytes::Bytes;
 
+use super::super::seat::Seat;
+use super::super::wide::Wide;
 use super::super::{Effect, Membership, Phase, check};
 use crate::random::Random;
 use crate::{
@@ -431,13 +433,24 @@ impl Net {
 
     /// Whom a member observes.
     pub(super) fn subjects(&self, node: usize) -> Vec<usize> {
+        self.members(node, |seat, me| seat.subjects(me))
+    }
+
+    /// Its neighbours in a wide view.
+    pub(super) fn neighbours(&self, node: usize) -> Vec<usize> {
+        self.members(node, |seat, _| {
+            seat.wide.iter().flat_map(Wide::neighbours).collect()
+        })
+    }
+
+    fn members(&self, node: usize, which: impl Fn(&Seat, Incarnation) -> Vec<Incarnation>) -> Vec<usize> {
         let host = self.host(node);
         let Phase::Seated(seat) = &host.membership.phase else {
             return Vec::new();
         };
-        let subjects = seat.subjects(host.me).into_iter();
-        subjects
-            .filter_map(|subject| Some(index(seat.view.member(subject)?.addr)))
+        let members = which(seat, host.me).into_iter();
+        members
+            .filter_map(|member| Some(index(seat.view.member(member)?.addr)))
             .collect()
     }
 

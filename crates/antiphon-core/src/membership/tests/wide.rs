@@ -302,6 +302,35 @@ fn all_but_two_leave_at_once_and_none_waits_for_those_that_are_gone() {
     net.assert_one_view(&[10, 11]);
 }
 
+/// Until all have left that want to, in milliseconds.
+fn all_leave(net: &mut Net, count: usize) -> u64 {
+    for node in 0..count {
+        // In another order than that of seniority, and not at the same moment.
+        net.leave((node * 7) % count);
+        net.run_micros(300);
+    }
+    let left = |net: &Net| (0..count).all(|node| net.host(node).events.contains(&Event::Left));
+    net.run_while_ms(8000, |net| !left(net))
+}
+
+#[test]
+fn all_of_a_wide_view_leave_at_once_and_the_last_waits_for_no_bound() {
+    let mut net = formed_by(3, 60);
+    let ms = all_leave(&mut net, 60);
+    assert!(ms < 300, "{ms} ms");
+}
+
+#[test]
+fn who_hears_nothing_from_one_neighbour_is_told_by_another_that_it_has_left_with_all() {
+    let members = formed_by(3, 30);
+    for from in members.neighbours(17) {
+        let mut net = formed_by(3, 30);
+        net.cut_one_way(from, 17);
+        let ms = all_leave(&mut net, 30);
+        assert!(ms < 1300, "{ms} ms without n{from}: {:?}", net.summary());
+    }
+}
+
 #[test]
 fn who_holds_up_the_groups_of_members_that_do_not_observe_it_goes() {
     let mut net = formed(12);
