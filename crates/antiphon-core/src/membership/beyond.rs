@@ -9,7 +9,9 @@
 //!   looks: in no primary view; or asked     any member of the same view
 //!          by one that is in none, and no
 //!          next view for suspect_after; or
-//!          somebody is doubted for unreachable_after
+//!          somebody is heard by nobody of
+//!          whom it has word, for
+//!          unreachable_after
 //!   Seek ──► some members, by turns ──────► has heard it: speaks to it as to a neighbour
 //!   has heard it both ways           ◄───── Seek, a reply
 //!   everybody was asked and had the time to answer: whoever answered is reachable, and nobody else
@@ -29,8 +31,9 @@
 //!
 //! - Only who is heard changes, who is told, and whom a leader asks to remove. What counts as a quorum, who votes for what, and who is in the cut
 //!   do not.
-//! - A member of a primary view goes by the rings as long as nobody in none asks it, nor would gather without a quorum, and no doubt in it
-//!   gets old. A view in which all are well has no such member.
+//! - A member of a primary view goes by the rings as long as nobody in none asks it, nor would gather without a quorum, and all others are
+//!   heard by somebody of whom it has word. A view in which all are well has no such member, whatever paths in it do not work: a doubt alone
+//!   is one path, and if it made all members look, each of them would ask all others for as long as it does not work.
 //! - Who is counted has answered a question of this node in a view of these members: both directions work. It lapses without an answer for as long
 //!   as asking everybody takes, and then what makes a silent member suspected. Subjects of this node count while it hears them.
 //! - Only a view of the same members goes on with what was found in the one before: whoever leads may decide one as soon as the rings give a quorum,
@@ -70,8 +73,8 @@ pub(crate) struct Beyond {
     contacts: BTreeMap<Incarnation, Contact>,
     /// When somebody in no primary view asked first, and last.
     called: Option<(Time, Time)>,
-    /// Since when somebody doubts somebody all the time.
-    doubts_since: Option<Time>,
+    /// Since when there has been somebody all the time who is heard by nobody of whom this node has word.
+    missing_since: Option<Time>,
     /// Since when this node looks, and when it did last.
     since: Option<(Time, Time)>,
     /// Who answered, or is heard by the rings, as of the last time that everything was weighed.
@@ -143,10 +146,10 @@ impl Seat {
         // Where each component goes on there are no views without a primary that would show it.
         let bereft = cx.any() && !self.quorum;
         // Whose votes never come, or who should lead, may be one that only the dead observe. Nobody is removed whose observers are mostly
-        // cut off with it, nor missed by one that observes only members on its own side.
-        let doubts_since = self.beyond.doubts_since.filter(|_| self.wide.is_some());
+        // cut off with it, nor missed by one that observes only members on its own side. Either way the rings do not lead there.
+        let missing_since = self.beyond.missing_since.filter(|_| self.wide.is_some());
         let is_old = |since| now.since(since) >= cx.config.profile.unreachable_after;
-        let in_vain = doubts_since.is_some_and(is_old);
+        let in_vain = missing_since.is_some_and(is_old);
         !self.is_primary() || bereft || in_vain || called.is_some_and(is_called)
     }
 
@@ -231,9 +234,9 @@ impl Seat {
     pub(crate) fn look_beyond(&mut self, cx: &mut Context, now: Time) {
         self.beyond.counted.clear();
         self.beyond.complete = false;
-        match self.heard_of.is_none() {
-            true => self.beyond.doubts_since = None,
-            false => _ = self.beyond.doubts_since.get_or_insert(now),
+        match self.heard_of.as_ref().is_some_and(|word| word.misses) {
+            false => self.beyond.missing_since = None,
+            true => _ = self.beyond.missing_since.get_or_insert(now),
         }
         let looks = self.looks(cx, now) && !planted!(NothingBeyondTheRings);
         // Nearly always.

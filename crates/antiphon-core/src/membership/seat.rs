@@ -31,7 +31,7 @@ use super::lifeline;
 use super::merging::Merging;
 use super::nonprimary::Nonprimary;
 use super::slot;
-use super::wide::{Early, Wide};
+use super::wide::{Early, Wide, Word, are_named, rings_of};
 use crate::{BallotStep, EngineKind, Event, Time};
 
 /// What a member said of itself in its last heartbeat.
@@ -81,8 +81,8 @@ pub(crate) struct Seat {
     /// When everything was weighed last, in a wide view, and when to do it again.
     weighed: Time,
     weigh: Option<Time>,
-    /// Of whom there was word then, by rank; `None` if nobody doubted anybody.
-    pub(super) heard_of: Option<Vec<bool>>,
+    /// Of whom there was word then; `None` if nobody doubted anybody.
+    pub(super) heard_of: Option<Word>,
 }
 
 impl Seat {
@@ -236,7 +236,7 @@ impl Seat {
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let certified = self.engine.certified();
         let is_reachable = |(rank, member): (usize, Incarnation)| {
-            let by_rings = || self.heard_of.as_ref().is_none_or(|heard_of| heard_of[rank]);
+            let by_rings = || self.heard_of.as_ref().is_none_or(|word| word.of[rank]);
             let known = self.beyond.answers(member).unwrap_or_else(by_rings);
             let heard = !cx.detector.suspects(member) && !certified.contains(&member);
             (heard && known) || member == cx.me
@@ -730,21 +730,6 @@ impl Seat {
         let weights = self.view.members.iter().map(|member| u32::from(member.weight));
         weights.sum()
     }
-}
-
-/// Who observes whom; nobody in particular with the coordinator.
-fn rings_of(cx: &Context, view: &NodeView) -> Arc<Rings> {
-    Arc::new(match cx.config.engine {
-        EngineKind::Cut => Rings::new(view, cx.config.rings.max(1)),
-        EngineKind::Coordinator => Rings::default(),
-    })
-}
-
-/// Whether votes in this view name what changes instead of carrying whole views: where two of these do not fit one record of a
-/// lifeline, or not all members are neighbours.
-fn are_named(cx: &Context, view: &NodeView, rings: &Rings) -> bool {
-    let is_large = || check::records_bytes(view) > check::MAX_RECORDS_BYTES;
-    cx.config.engine == EngineKind::Cut && (rings.are_wide(view.members.len()) || is_large())
 }
 
 /// The view as the layers above see it.

@@ -55,7 +55,9 @@ use super::cut::ranks::Ranks;
 use super::cut::rumours::Rumours;
 use super::seat::Seat;
 use super::slot::FAST;
-use crate::Time;
+use crate::{EngineKind, Time};
+
+pub(crate) use self::hearing::Word;
 
 /// A member that is in an earlier view after so many times the silence after which it would be suspected does not hear enough.
 const PATIENCE_WITH_LATE: u32 = 3;
@@ -156,6 +158,21 @@ impl Wide {
         }
         digest
     }
+}
+
+/// Who observes whom; nobody in particular with the coordinator.
+pub(super) fn rings_of(cx: &Context, view: &NodeView) -> Arc<Rings> {
+    Arc::new(match cx.config.engine {
+        EngineKind::Cut => Rings::new(view, cx.config.rings.max(1)),
+        EngineKind::Coordinator => Rings::default(),
+    })
+}
+
+/// Whether votes in this view name what changes instead of carrying whole views: where two of these do not fit one record of a
+/// lifeline, or not all members are neighbours.
+pub(super) fn are_named(cx: &Context, view: &NodeView, rings: &Rings) -> bool {
+    let is_large = || check::records_bytes(view) > check::MAX_RECORDS_BYTES;
+    cx.config.engine == EngineKind::Cut && (rings.are_wide(view.members.len()) || is_large())
 }
 
 impl Seat {

@@ -105,6 +105,10 @@ pub(super) struct Net {
     /// Of heartbeats and discovery from one to another, one of so many arrives; and how many were sent.
     thinned: BTreeMap<(usize, usize), (u32, u32)>,
     paused: BTreeSet<usize>,
+    /// Who said anything to whom, and whether it sought it.
+    pub(super) spoken: BTreeSet<(usize, usize, bool)>,
+    /// One node, and the bytes of all that it sent by its links from when it was set, but for rumours.
+    pub(super) weighed: Option<(usize, usize)>,
     /// Every primary view that anyone installed.
     pub(super) primaries: BTreeMap<(Lineage, ViewId), Arc<NodeView>>,
     seed: u64,
@@ -139,6 +143,8 @@ impl Net {
             cut: BTreeSet::new(),
             thinned: BTreeMap::new(),
             paused: BTreeSet::new(),
+            spoken: BTreeSet::new(),
+            weighed: None,
             primaries: BTreeMap::new(),
             seed,
         }
@@ -699,6 +705,12 @@ impl Net {
                 let Some(addr) = host.peers.get(&to).copied() else {
                     panic!("no peer {to}")
                 };
+                self.spoken.insert((node, index(addr), false));
+                if let Some((_, bytes)) = self.weighed.as_mut().filter(|(of, _)| *of == node)
+                    && !matches!(message, MembershipMessage::Rumours { .. })
+                {
+                    *bytes += encode_to_vec(&message).len();
+                }
                 self.links.entry((me, to)).or_default().push(message);
                 self.post(
                     self.latency,
@@ -712,10 +724,12 @@ impl Net {
             // Nobody here has a witness.
             Effect::Testament(_) => unreachable!("no witness was configured"),
             Effect::Discovery { to, message } => {
+                self.spoken.insert((node, index(to), true));
                 self.post(LATENCY, node, me, index(to), None, Parcel::Discovery(message));
             }
             Effect::Heartbeat { to, heartbeat } => {
                 let addr = host.peers[&to];
+                self.spoken.insert((node, index(addr), false));
                 self.post(
                     self.latency,
                     node,

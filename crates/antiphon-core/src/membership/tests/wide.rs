@@ -272,6 +272,19 @@ fn a_half_whose_leader_misses_nobody_goes_on_without_the_other_half() {
     assert!(halves > 0);
 }
 
+/// Nobody doubts the one that should lead: whoever could is dead. And those that are left are too few to decide without it.
+#[test]
+fn a_leader_whom_only_the_dead_observe_is_found_to_be_gone() {
+    for seed in 23..31 {
+        let mut net = formed_by(seed, 13);
+        let mut gone: Vec<usize> = (1..13).filter(|node| net.subjects(*node).contains(&0)).collect();
+        gone.insert(0, 0);
+        gone.iter().for_each(|node| net.power_off(*node));
+        net.run_ms(20_000);
+        net.assert_one_view(&all_but(13, &gone));
+    }
+}
+
 /// All others, a few at a time.
 #[test]
 fn who_looks_beyond_the_rings_asks_a_few_at_a_time() {
@@ -287,6 +300,23 @@ fn who_looks_beyond_the_rings_asks_a_few_at_a_time() {
         asked.extend(turn);
     }
     assert_eq!(asked, others.iter().map(|node| addr(*node)).collect());
+}
+
+/// One edge of ten is nobody's fault, and removes nobody however long it is down.
+#[test]
+fn a_path_that_is_dead_for_long_makes_no_member_ask_others_than_its_neighbours() {
+    let mut net = Net::formed(40, EngineKind::Cut);
+    let (observer, subject) = (30, net.subjects(30)[0]);
+    net.cut_one_way(subject, observer);
+    net.run_ms(3000);
+    net.spoken.clear();
+    net.run_ms(12_000);
+    net.assert_one_view(&all(40));
+    assert!(net.host(17).membership.cx.detector.has_doubts(), "all know of it");
+    for (from, to, seeks) in &net.spoken {
+        let near = net.subjects(*from).contains(to) || net.subjects(*to).contains(from);
+        assert!(near && !seeks, "n{from} to n{to}, seeks: {seeks}");
+    }
 }
 
 #[test]

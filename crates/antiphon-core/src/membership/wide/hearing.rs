@@ -23,6 +23,16 @@ const EARLY_MESSAGE_BYTES: usize = 64;
 /// More edges than this no member has.
 const MAX_EDGES: usize = 256;
 
+/// What a member of a wide view in which somebody doubts somebody knows of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// Of whom there is word, by rank, or would be if it were not for those lost.
+    pub(crate) of: Vec<bool>,
+    /// Whether there are members that nobody hears of whom there is word. A path that does not work makes none: a member whom one of ten does
+    /// not hear is heard by the others.
+    pub(crate) misses: bool,
+}
+
 impl Seat {
     /// Rumours from a member.
     pub(crate) fn handle_rumours(
@@ -349,7 +359,7 @@ impl Seat {
         self.wide.is_none() && cx.detector.told(now, sender, suspicions)
     }
 
-    /// Of whom this node has word, by rank; `None` while nobody doubts anybody, or in a narrow view. It hears its subjects, or doubts
+    /// Of whom this node has word; `None` while nobody doubts anybody, or in a narrow view. It hears its subjects, or doubts
     /// them; of these it knows what they hear, and so on. Cut off, alone or with a part of the view, it hears nothing of what the others
     /// have found, and without this it would believe for ever that the view goes on as it was.
     ///
@@ -357,8 +367,9 @@ impl Seat {
     /// so on. All who are connected so find the same, and gather with nobody who does not hear them.
     ///
     /// Of one whose observers are all lost nobody has word, and that is not its fault. Nor is a node cut off whose own losses are those that the
-    /// others have found as well: it would not know of that. It needs no word of those of whom nobody has said anything.
-    pub(crate) fn hear_of_others(&self, cx: &Context) -> Option<Vec<bool>> {
+    /// others have found as well: it would not know of that. It needs no word of those of whom nobody has said anything. But all these are
+    /// not heard for that ([`Word::misses`]).
+    pub(crate) fn hear_of_others(&self, cx: &Context) -> Option<Word> {
         if self.wide.is_none() || !cx.detector.has_doubts() || planted!(CutOffBelieves) {
             return None;
         }
@@ -380,26 +391,22 @@ impl Seat {
         {
             lost[rank] = true;
         }
+        let mut heard_of = vec![false; members.len()];
+        heard_of[me] = true;
+        self.walk(&mut heard_of, vec![me], hears);
+        let is_proven = |rank: usize| self.engine.is_certified(members[rank].incarnation);
+        let misses = (0..members.len()).any(|rank| !heard_of[rank] || is_proven(rank));
         if down.iter().all(|(by, subject)| *by != me || lost[*subject]) {
             let is_heard = |rank: usize| {
                 let mut observers = self.rings.observers(rank).iter().map(|by| usize::from(*by));
                 observers.any(|by| !lost[by] && hears(by, rank))
             };
             let stays = |rank: usize| rank == me || !lost[rank] || is_heard(rank);
-            return Some((0..members.len()).map(stays).collect());
+            let of = (0..members.len()).map(stays).collect();
+            return Some(Word { of, misses });
         }
-        let mut heard_of = vec![false; members.len()];
-        heard_of[me] = true;
-        let mut ask = vec![me];
-        while !ask.is_empty() {
-            while let Some(by) = ask.pop() {
-                for subject in self.rings.subjects(by) {
-                    if !heard_of[subject] && hears(by, subject) {
-                        heard_of[subject] = true;
-                        ask.push(subject);
-                    }
-                }
-            }
+        loop {
+            let mut ask = Vec::new();
             for rank in 0..members.len() {
                 let is_gone = |rank: usize| !heard_of[rank] && lost[rank];
                 let mut observers = self.rings.observers(rank).iter();
@@ -409,13 +416,18 @@ impl Seat {
                     ask.push(rank);
                 }
             }
+            if ask.is_empty() {
+                break;
+            }
+            self.walk(&mut heard_of, ask, hears);
         }
         let heard = members.iter().zip(&heard_of).filter(|(_, heard_of)| **heard_of);
         if self
             .engine
             .could_decide(&heard.map(|(member, _)| member.incarnation).collect())
         {
-            return Some(heard_of);
+            let of = heard_of;
+            return Some(Word { of, misses });
         }
         let mut connected = vec![false; members.len()];
         connected[me] = true;
@@ -428,6 +440,19 @@ impl Seat {
                 }
             }
         }
-        Some(connected)
+        let of = connected;
+        Some(Word { of, misses })
+    }
+
+    /// Goes from these to all whom they hear, whom those hear, and so on.
+    fn walk(&self, heard_of: &mut [bool], mut from: Vec<usize>, hears: impl Fn(usize, usize) -> bool) {
+        while let Some(by) = from.pop() {
+            for subject in self.rings.subjects(by) {
+                if !heard_of[subject] && hears(by, subject) {
+                    heard_of[subject] = true;
+                    from.push(subject);
+                }
+            }
+        }
     }
 }
