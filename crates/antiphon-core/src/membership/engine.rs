@@ -106,6 +106,13 @@ impl Engine {
         }
     }
 
+    /// Takes over from the engine of the view before what is known of members and not of a slot.
+    pub(crate) fn follow(&mut self, before: Self) {
+        if let (Engine::Cut(cut), Engine::Cut(before)) = (self, before) {
+            cut.follow(*before);
+        }
+    }
+
     /// All votes of this node since it installed the view.
     pub(crate) fn vote_state(&self) -> VoteState {
         match self {

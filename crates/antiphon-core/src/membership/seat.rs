@@ -204,7 +204,7 @@ impl Seat {
         } else {
             Votes::Whole
         };
-        self.engine = Engine::new(
+        let engine = Engine::new(
             cx.config.engine,
             cx.me,
             view.clone(),
@@ -212,6 +212,8 @@ impl Seat {
             votes,
             &cx.config.profile,
         );
+        let before = std::mem::replace(&mut self.engine, engine);
+        self.engine.follow(before);
         self.leave_testament(cx);
         if follows && was_wide {
             self.receive_joiners(cx, &view, &rings);

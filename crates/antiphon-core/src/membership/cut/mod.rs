@@ -73,6 +73,8 @@
 //!   that all who see the same cut cast the same bytes. Its accusers are the observers by the rings, with [`Evidence::Observed`].
 //! - Nothing is cast without being asked while anyone is unstable; nor before nothing has changed for a quiet, or three of them have
 //!   passed since the first of the cut came to be in it: losses come in bursts.
+//! - As long as somebody is unstable a leader removes nobody, but three quiets at most, counted over all views. Who comes or leaves
+//!   does not wait for that; it waits as long as somebody is in the cut.
 //! - Nobody casts for its own removal, asked or not, unless it leaves.
 //! - A proof, a fast vote and a promise count once for each voter, by its incarnation.
 //! - A decision is a whole view with all records. Whoever misses it pulls it by its id: heartbeats tell which one is installed.
@@ -118,6 +120,8 @@ use crate::{Profile, Time};
 
 /// More different values of one fast ballot than this are not counted.
 const MAX_VALUES: usize = 64;
+/// So many quiets the cut is waited for at most.
+const MOST_QUIETS: u32 = 3;
 /// A departure names this many of its observers.
 const MAX_ACCUSERS: usize = 8;
 
@@ -134,6 +138,8 @@ pub(crate) struct Cut {
     found: Found,
     /// Since when anyone is being lost, and since when the cut is what it is; `None` while all is calm.
     trouble: Option<Trouble>,
+    /// Who is in the cut or about to be, or was a moment ago: since when, and when last. Goes from view to view.
+    restless: BTreeMap<Incarnation, (Time, Time)>,
     /// Values that votes may be for.
     values: BTreeMap<ViewDigest, Arc<NodeView>>,
     /// The first vote of each member, also for values that are not known here.
@@ -187,6 +193,7 @@ impl Cut {
             view,
             found: Found::default(),
             trouble: None,
+            restless: BTreeMap::new(),
             values: BTreeMap::new(),
             casts: BTreeMap::new(),
             wake: None,
@@ -200,6 +207,13 @@ impl Cut {
             quiet: profile.heartbeat * 5 / 4,
             most_patient: profile.suspect_after * MOST_PATIENCE,
         }
+    }
+
+    /// Goes on from the engine of the view before. Edges that are down are told again in each view; but a member that is between noise and the
+    /// cut for long, by bad paths, would hold up every view anew if it were not known from the one before.
+    pub(crate) fn follow(&mut self, before: Self) {
+        self.restless = before.restless;
+        self.restless.retain(|member, _| self.view.contains(*member));
     }
 
     pub(crate) fn vote_state(&self) -> VoteState {
@@ -261,15 +275,22 @@ impl Cut {
     }
 
     pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
-        self.wake = None;
-        match self.observe(around) {
-            Some(until) if self.classic.is_at_rest() => {
-                self.wake = Some(until);
-                self.classic.pursue(around, None);
-            }
-            _ => self.classic.pursue(around, wish),
-        }
+        let until = self.observe(around);
+        self.wake = until.filter(|_| self.classic.is_at_rest());
+        let waits = |wish: &Wish| self.wake.is_some() && !self.goes_before(wish);
+        let wish = wish.filter(|wish| !waits(wish));
+        self.classic.pursue(around, wish);
         self.count_own(around);
+    }
+
+    /// Whether a wish need not wait for those that may be about to be lost: it only lets in who comes, and lets go who leaves. If somebody is
+    /// lost, it waits: each view begins the cut anew, and who comes all the time would keep the lost in.
+    fn goes_before(&self, wish: &Wish) -> bool {
+        let of_itself = |cause: &Cause| matches!(cause, Cause::Left | Cause::Superseded { .. });
+        self.found.stable.is_empty()
+            && !wish.renew
+            && !wish.unfinished
+            && wish.remove.iter().all(|departure| of_itself(&departure.cause))
     }
 
     /// What the leader's part asked votes for has this node's.
@@ -287,7 +308,10 @@ impl Cut {
         let now = around.now;
         let trouble = self.trouble.as_ref()?;
         let lost = self.found.stable.iter().filter_map(|rank| trouble.lost.get(rank));
-        let since = lost.min().copied().unwrap_or(trouble.since);
+        let since = lost
+            .min()
+            .copied()
+            .unwrap_or_else(|| self.restless_since(trouble));
         let changed = trouble.changed;
         if !around.primary || self.has_lost(self.me) || !self.classic.slot().may_cast() {
             return None;
@@ -298,7 +322,7 @@ impl Cut {
             .iter()
             .all(|rank| self.is_certified(self.view.members[*rank].incarnation));
         let quiet = if all_proven { self.quiet_proven } else { self.quiet };
-        let at_most = since + quiet * 3;
+        let at_most = since + quiet * MOST_QUIETS;
         if !self.found.unstable.is_empty() && !planted!(CutWithoutQuiet) {
             return (now < at_most).then_some(at_most);
         }
@@ -340,7 +364,20 @@ impl Cut {
                 trouble.lost.entry(*rank).or_insert(now);
             }
         }
+        for rank in found.stable.union(&found.unstable) {
+            let member = self.view.members[*rank].incarnation;
+            self.restless.entry(member).or_insert((now, now)).1 = now;
+        }
+        let lately = self.quiet * MOST_QUIETS;
+        self.restless.retain(|_, (_, last)| now.since(*last) < lately);
         self.found = found;
+    }
+
+    /// Since when those who are about to be lost, perhaps, have been so, and in the views before.
+    fn restless_since(&self, trouble: &Trouble) -> Time {
+        let known = self.unstable().filter_map(|member| self.restless.get(&member));
+        let known = known.map(|(since, _)| *since).min();
+        known.map_or(trouble.since, |since| since.min(trouble.since))
     }
 
     /// Whether a member is in the cut.

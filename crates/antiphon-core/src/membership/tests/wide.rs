@@ -65,6 +65,44 @@ fn who_joins_at_rest_waits_for_no_others_and_who_joins_after_somebody_does() {
     assert!(again < at_once - 30, "{at_once} ms, {again} ms");
 }
 
+/// Four of ten observers do not hear it: too many for noise, too few to remove it, and nothing changes in that.
+#[test]
+fn a_member_between_noise_and_the_cut_holds_up_nobody_who_joins_or_leaves() {
+    let mut net = Net::formed(40, EngineKind::Cut);
+    let between = 25;
+    let observing = |net: &Net| -> Vec<usize> {
+        let observers = (0..40).filter(|node| net.subjects(*node).contains(&between));
+        observers.collect()
+    };
+    let deaf: Vec<usize> = observing(&net).into_iter().rev().take(4).collect();
+    deaf.iter().for_each(|by| net.cut_one_way(between, *by));
+    let unstable = |net: &Net| {
+        let down = observing(net).into_iter().filter(|by| deaf.contains(by));
+        (3..9).contains(&down.count())
+    };
+    for (rest, node) in [(1500, 40), (0, 41), (0, 42), (400, 43), (1500, 44)] {
+        net.run_ms(rest);
+        net.start(node, config(node, 40));
+        let ms = net.run_while_ms(4000, |net| {
+            !(0..=node).all(|at| net.view(at).is_some_and(|view| view.members.len() == node + 1))
+        });
+        assert!(unstable(&net));
+        assert!(ms < 150, "n{node} after {ms} ms");
+    }
+    net.leave(44);
+    let ms = net.run_while_ms(4000, |net| net.names(0).len() == 45);
+    assert!(ms < 150, "{ms} ms");
+    // What removes somebody waits for it once, and not in each view again.
+    for dead in [30, 31] {
+        net.run_ms(500);
+        net.kill(dead);
+        let ms = net.run_while_ms(4000, |net| net.names(0).contains(&format!("n{dead}")));
+        assert!(ms < 600, "{ms} ms");
+    }
+    net.run_ms(500);
+    net.assert_one_view(&all_but(44, &[30, 31]));
+}
+
 #[test]
 fn a_leader_that_dies_with_rumours_on_the_way_is_followed_by_the_next() {
     for step in 0..24 {
