@@ -208,6 +208,7 @@ mod tests {
                 primary,
                 engine: 0,
                 policy: 0,
+                overrides: None,
             }),
             members: 1,
             coordinator: None,
