@@ -155,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn every_member_has_as_many_different_observers_as_there_can_be() {
-        // Fault 11 of Rapid: thresholds over ring numbers count one observer several times.
+    fn fault_11_every_member_has_as_many_different_observers_as_there_can_be() {
+        // Thresholds over ring numbers count one observer of Rapid several times.
         for count in 1..40 {
             let rings = Rings::new(&view_of(count), RINGS);
             for rank in 0..count {
@@ -233,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn members_with_equal_keys_are_all_on_the_ring() {
-        // Fault 3 of Rapid: an equal hash loses a member.
+    fn fault_3_members_with_equal_keys_are_all_on_the_ring() {
+        // An equal hash loses a member of Rapid.
         for count in 2..30 {
             let view = view_of(count);
             let rings = Rings::by(&view, RINGS, |_, _| 7);
