@@ -68,6 +68,10 @@ fn wrong_settings_end_with_two_and_say_what_is_wrong() {
         (format!("node --config {path}"), "seed"),
         ("node --cluster c --name n --bind 10.1.2.3".to_owned(), "loopback"),
         ("node --cluster c --name n --order causal".to_owned(), "causal"),
+        (
+            "node --cluster c --name n --engine cut".to_owned(),
+            "membership engines are chosen with `--membership`",
+        ),
         ("node --cluster c --name n --bnid 1".to_owned(), "--bind"),
         ("demo --nodes 2".to_owned(), "3..=9"),
         (String::new(), "Usage"),

@@ -1,8 +1,11 @@
 //! The command line. Every setting of `node` is an `Option` here: what is not given falls back to the configuration
 //! file, then to the default (see `settings`). clap reads the environment, below flags and above the file.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::BenchArgs;
@@ -136,7 +139,7 @@ pub(crate) struct NodeArgs {
 
     /// What makes the order of `total` groups, the same at each member: `sequencer` the first member numbers the messages,
     /// `rotation` members take turns by rule, `token` each numbers its own when it has the token [default: sequencer]
-    #[arg(long, env = "ANTIPHON_ENGINE", value_enum, value_name = "ENGINE")]
+    #[arg(long, env = "ANTIPHON_ENGINE", value_parser = EngineParser, value_name = "ENGINE")]
     pub(crate) engine: Option<EngineName>,
 
     /// The way of the groups' messages, the same at each member: `direct` from the sender to each, `chain` from member to
@@ -333,6 +336,38 @@ impl EngineName {
             EngineName::Rotation => antiphon::TotalEngine::Rotation,
             EngineName::Token => antiphon::TotalEngine::Token,
         }
+    }
+}
+
+/// Reads `--engine`. Who means an engine of the other kind is told where that goes.
+#[derive(Debug, Clone, Copy)]
+struct EngineParser;
+
+impl TypedValueParser for EngineParser {
+    type Value = EngineName;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<EngineName, clap::Error> {
+        let read = EnumValueParser::<EngineName>::new().parse_ref(command, arg, value);
+        read.map_err(|mut error| {
+            if value
+                .to_str()
+                .is_some_and(|name| MembershipName::from_str(name, false).is_ok())
+            {
+                let tip = "membership engines are chosen with `--membership`".into();
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+            }
+            error
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = EngineName::value_variants().iter();
+        Some(Box::new(names.filter_map(ValueEnum::to_possible_value)))
     }
 }
 
