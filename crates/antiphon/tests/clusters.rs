@@ -4,15 +4,22 @@ use std::time::Duration;
 
 use antiphon::memory::MemoryNetwork;
 use antiphon::{
-    Builder, Cluster, ClusterEvent, ClusterKey, Event, Fault, Group, Message, Order, Outcome, Phase, Profile,
-    SendError, Transport, View,
+    Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Event, Fault, Group, Message, Order, Outcome,
+    Phase, Profile, SendError, Transport, View,
 };
 
 /// Long enough for a loaded machine; no test waits for it unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What the nodes of a test have in common.
 #[derive(Clone)]
-enum Net {
+struct Net {
+    way: Way,
+    membership: EngineKind,
+}
+
+#[derive(Clone)]
+enum Way {
     Tcp(&'static str),
     /// Keyed, in datagrams of the usual size.
     Udp(&'static str),
@@ -20,25 +27,53 @@ enum Net {
 }
 
 impl Net {
+    fn tcp(bind: &'static str) -> Self {
+        Way::Tcp(bind).into()
+    }
+
+    fn udp(bind: &'static str) -> Self {
+        Way::Udp(bind).into()
+    }
+
     fn memory() -> Self {
-        Net::Memory(MemoryNetwork::new())
+        Way::Memory(MemoryNetwork::new()).into()
+    }
+
+    fn on(self, membership: EngineKind) -> Self {
+        Net { membership, ..self }
     }
 
     fn builder(&self, name: &str) -> Builder {
         let builder = Cluster::builder("test")
             .name(name)
             .profile(Profile::local())
-            .allow_faults();
-        match self {
-            Net::Tcp(bind) => builder.bind(bind),
-            Net::Udp(bind) => builder
+            .allow_faults()
+            .membership(self.membership);
+        match &self.way {
+            Way::Tcp(bind) => builder.bind(bind),
+            Way::Udp(bind) => builder
                 .bind(bind)
                 .transport(Transport::Udp)
                 .max_datagram(1400)
                 .key(ClusterKey::from_bytes([7; 32])),
-            Net::Memory(network) => builder.bind("10.0.0.1:0").memory(network),
+            Way::Memory(network) => builder.bind("10.0.0.1:0").memory(network),
         }
     }
+}
+
+impl From<Way> for Net {
+    fn from(way: Way) -> Self {
+        Net {
+            way,
+            membership: EngineKind::Coordinator,
+        }
+    }
+}
+
+/// Over TCP and in memory, on each engine.
+fn over_tcp_and_in_memory() -> impl Iterator<Item = Net> {
+    let on = |engine| [Net::tcp("127.0.0.1:0").on(engine), Net::memory().on(engine)];
+    EngineKind::ALL.into_iter().flat_map(on)
 }
 
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -179,23 +214,29 @@ async fn all_members_deliver_the_same_sequence(net: Net) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_members_deliver_the_same_sequence_over_ipv4() {
-    all_members_deliver_the_same_sequence(Net::Tcp("127.0.0.1:0")).await;
+    for engine in EngineKind::ALL {
+        all_members_deliver_the_same_sequence(Net::tcp("127.0.0.1:0").on(engine)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_members_deliver_the_same_sequence_over_ipv6() {
-    all_members_deliver_the_same_sequence(Net::Tcp("[::1]:0")).await;
+    for engine in EngineKind::ALL {
+        all_members_deliver_the_same_sequence(Net::tcp("[::1]:0").on(engine)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_members_deliver_the_same_sequence_by_udp_with_a_key_over_both_families() {
-    all_members_deliver_the_same_sequence(Net::Udp("127.0.0.1:0")).await;
-    all_members_deliver_the_same_sequence(Net::Udp("[::1]:0")).await;
+    for engine in EngineKind::ALL {
+        all_members_deliver_the_same_sequence(Net::udp("127.0.0.1:0").on(engine)).await;
+        all_members_deliver_the_same_sequence(Net::udp("[::1]:0").on(engine)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_udp_large_messages_arrive_in_order_though_a_fifth_of_the_frames_is_lost() {
-    let nodes = cluster(&Net::Udp("127.0.0.1:0"), &["a", "b"]).await;
+    let nodes = cluster(&Net::udp("127.0.0.1:0"), &["a", "b"]).await;
     let mut groups = groups(&nodes, Order::Fifo).await;
     in_time("UDP is used", async {
         while nodes[0]
@@ -244,7 +285,9 @@ async fn by_udp_large_messages_arrive_in_order_though_a_fifth_of_the_frames_is_l
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_members_deliver_the_same_sequence_in_memory() {
-    all_members_deliver_the_same_sequence(Net::memory()).await;
+    for engine in EngineKind::ALL {
+        all_members_deliver_the_same_sequence(Net::memory().on(engine)).await;
+    }
 }
 
 async fn a_dropped_node_is_removed_and_the_rest_go_on(net: Net) {
@@ -274,22 +317,28 @@ async fn a_dropped_node_is_removed_and_the_rest_go_on(net: Net) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_elder_is_removed_and_the_rest_go_on_over_tcp() {
-    a_dropped_node_is_removed_and_the_rest_go_on(Net::Tcp("127.0.0.1:0")).await;
+    for engine in EngineKind::ALL {
+        a_dropped_node_is_removed_and_the_rest_go_on(Net::tcp("127.0.0.1:0").on(engine)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_elder_is_removed_and_the_rest_go_on_by_udp() {
-    a_dropped_node_is_removed_and_the_rest_go_on(Net::Udp("127.0.0.1:0")).await;
+    for engine in EngineKind::ALL {
+        a_dropped_node_is_removed_and_the_rest_go_on(Net::udp("127.0.0.1:0").on(engine)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_elder_is_removed_and_the_rest_go_on_in_memory() {
-    a_dropped_node_is_removed_and_the_rest_go_on(Net::memory()).await;
+    for engine in EngineKind::ALL {
+        a_dropped_node_is_removed_and_the_rest_go_on(Net::memory().on(engine)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_leaving_node_sent_is_delivered_and_the_view_says_left() {
-    for net in [Net::Tcp("127.0.0.1:0"), Net::memory()] {
+    for net in over_tcp_and_in_memory() {
         let nodes = cluster(&net, &["a", "b"]).await;
         let mut groups = groups(&nodes, Order::Total).await;
         for i in 0..50 {
@@ -307,7 +356,7 @@ async fn what_a_leaving_node_sent_is_delivered_and_the_view_says_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_off_minority_refuses_to_send_and_resyncs_after_the_heal() {
-    for net in [Net::Tcp("127.0.0.1:0"), Net::memory()] {
+    for net in over_tcp_and_in_memory() {
         let nodes = cluster(&net, &["a", "b", "c"]).await;
         let mut groups = groups(&nodes, Order::Total).await;
         nodes[2].block(["a", "b"]).await.expect("allowed");
@@ -359,6 +408,12 @@ async fn a_cut_off_minority_refuses_to_send_and_resyncs_after_the_heal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_nodes_started_at_once_form_one_cluster() {
+    for engine in EngineKind::ALL {
+        five_nodes_form_one_cluster(engine).await;
+    }
+}
+
+async fn five_nodes_form_one_cluster(engine: EngineKind) {
     let network = MemoryNetwork::new();
     let seeds: Vec<String> = (1..=5).map(|port| format!("10.0.0.1:{port}")).collect();
     let starts = seeds.iter().map(|addr| {
@@ -366,6 +421,7 @@ async fn five_nodes_started_at_once_form_one_cluster() {
             .name(addr)
             .profile(Profile::local())
             .bind(addr)
+            .membership(engine)
             .seeds(&seeds);
         tokio::spawn(builder.memory(&network).join())
     });
@@ -471,7 +527,7 @@ async fn settings_that_cannot_work_say_what_to_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_an_abort_every_handle_says_closed() {
-    let net = Net::Tcp("127.0.0.1:0");
+    let net = Net::tcp("127.0.0.1:0");
     let nodes = cluster(&net, &["a"]).await;
     let mut group = groups(&nodes, Order::Fifo).await.remove(0);
     let receipt = group.send("words").await.expect("accepted");

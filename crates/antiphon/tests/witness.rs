@@ -11,6 +11,9 @@ use common::{Bench, Node, free_addrs, key, list, spoken_to};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+/// How node views are agreed on.
+const ENGINES: [&str; 2] = ["coordinator", "cut"];
+
 /// The process of the node that this one is the witness of.
 fn child_of(witness: &Node) -> Pid {
     let pid = witness.child.id();
@@ -256,8 +259,14 @@ fn behind_proxies(bench: &Bench, more: &str) -> Vec<Node> {
 
 #[test]
 fn the_last_of_three_behind_proxies_is_primary_when_witnesses_prove_the_deaths_of_the_others() {
+    ENGINES
+        .into_iter()
+        .for_each(is_primary_when_witnesses_prove_the_deaths);
+}
+
+fn is_primary_when_witnesses_prove_the_deaths(engine: &str) {
     let bench = Bench::new();
-    let mut nodes = behind_proxies(&bench, "--witness");
+    let mut nodes = behind_proxies(&bench, &format!("--witness --membership {engine}"));
     for node in &nodes[..2] {
         kill_process(child_of(node), Signal::KILL).unwrap();
     }
@@ -273,8 +282,14 @@ fn the_last_of_three_behind_proxies_is_primary_when_witnesses_prove_the_deaths_o
 
 #[test]
 fn the_last_of_three_behind_proxies_is_not_primary_when_the_others_die_unseen() {
+    ENGINES
+        .into_iter()
+        .for_each(is_not_primary_when_the_others_die_unseen);
+}
+
+fn is_not_primary_when_the_others_die_unseen(engine: &str) {
     let bench = Bench::new();
-    let mut nodes = behind_proxies(&bench, "");
+    let mut nodes = behind_proxies(&bench, &format!("--membership {engine}"));
     for node in &mut nodes[..2] {
         node.kill();
     }

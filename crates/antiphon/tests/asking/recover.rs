@@ -4,12 +4,15 @@ use super::common::{Bench, Node, free_addrs, list};
 use serde_json::{Value, json};
 
 /// Three nodes, the last of which is cut off from the others and knows it.
-fn cut_off(bench: &Bench) -> Vec<Node> {
+fn cut_off(bench: &Bench, engine: &str) -> Vec<Node> {
     let addrs = free_addrs(3);
     let mut nodes: Vec<Node> = addrs
         .iter()
         .zip(["a", "b", "c"])
-        .map(|(addr, name)| bench.node(name, *addr, &format!("--seeds {} --allow-faults", list(&addrs))))
+        .map(|(addr, name)| {
+            let settings = format!("--seeds {} --allow-faults --membership {engine}", list(&addrs));
+            bench.node(name, *addr, &settings)
+        })
         .collect();
     for node in &nodes {
         node.view_of(3);
@@ -58,7 +61,7 @@ fn a_member_of_a_primary_view_is_refused_and_so_is_a_node_that_is_not_here() {
 #[test]
 fn nothing_happens_without_somebodys_word() {
     let bench = Bench::new();
-    let _nodes = cut_off(&bench);
+    let _nodes = cut_off(&bench, "coordinator");
     let output = bench.run("recover --from c");
     assert_eq!(output.status.code(), Some(2));
     let (shown, error) = (
@@ -83,8 +86,14 @@ fn nothing_happens_without_somebodys_word() {
 
 #[test]
 fn a_survivor_goes_on_alone_and_says_so_and_gives_way_to_a_majority_that_lived_after_all() {
+    for engine in ["coordinator", "cut"] {
+        a_survivor_goes_on_alone_and_gives_way(engine);
+    }
+}
+
+fn a_survivor_goes_on_alone_and_gives_way(engine: &str) {
     let bench = Bench::new();
-    let mut nodes = cut_off(&bench);
+    let mut nodes = cut_off(&bench, engine);
     let before = bench.json("members --node c");
     let text = bench.text("recover --from c --yes --json");
     let lines: Vec<Value> = text
