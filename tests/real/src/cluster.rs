@@ -30,6 +30,8 @@ pub struct Options {
     pub keyed: bool,
     /// `tcp` or `udp`.
     pub transport: &'static str,
+    /// How node views are agreed on: `coordinator` or `cut`.
+    pub membership: String,
     /// What the judge allows.
     pub rules: Rules,
 }
@@ -41,6 +43,8 @@ impl Default for Options {
             profile: "lan",
             keyed: false,
             transport: "tcp",
+            membership: std::env::var("ANTIPHON_REAL_MEMBERSHIP")
+                .unwrap_or_else(|_| "coordinator".to_owned()),
             rules: Rules::default(),
         }
     }
@@ -197,6 +201,7 @@ impl Cluster {
         command.args(["--group", GROUP]);
         command.args(["--order", self.options.order, "--profile", self.options.profile]);
         command.env("ANTIPHON_TRANSPORT", self.options.transport);
+        command.args(["--membership", &self.options.membership]);
         // Which way messages take is in the log alone: nobody should have to care.
         command.env("ANTIPHON_LOG", "warn,antiphon::net=info");
         // What a killed node leaves goes with the story.

@@ -16,7 +16,7 @@
 //! Stories on loopback need no rights. Those in network namespaces need root, `ip` and `nft`, and say `SKIPPED` without.
 //!
 //! Environment: `ANTIPHON_BIN` is the program under test (otherwise it is built), `ANTIPHON_REAL_RUNS` how often stories
-//! that are about chance are repeated.
+//! that are about chance are repeated, `ANTIPHON_REAL_MEMBERSHIP` the membership engine of stories that are not told on both.
 
 mod cluster;
 pub mod dns;

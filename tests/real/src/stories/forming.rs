@@ -10,7 +10,7 @@ fn ten_nodes_started_at_the_same_instant_form_one_cluster() {
     let mut took: Vec<Duration> = Vec::new();
     for run in 0..runs(2) {
         // By turns all ten are seeds, or three of them, of whom the others learn the rest.
-        let mut cluster = Cluster::on_loopback(if run % 2 == 0 { 10 } else { 3 }, Options::default());
+        let mut cluster = Cluster::on_loopback(if run % 2 == 0 { 10 } else { 3 }, told_in(module_path!()));
         let names = all(&names);
         cluster.start(&names);
         took.push(cluster.until_together(&names, Duration::from_secs(20)));
@@ -37,7 +37,7 @@ fn five_nodes_form_sealed_with_a_key_and_in_fifo_order() {
         Options {
             keyed: true,
             order: "fifo",
-            ..Options::default()
+            ..told_in(module_path!())
         },
     );
     cluster.start(&names);
@@ -50,7 +50,7 @@ fn five_nodes_form_sealed_with_a_key_and_in_fifo_order() {
 #[test]
 fn a_node_alone_among_three_seeds_founds_nothing_and_says_whom_it_misses() {
     let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(3, Options::default());
+    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
     cluster.start(&["n1"]);
     let missing = [
         cluster.address("n2").to_string(),
@@ -75,7 +75,7 @@ fn a_node_alone_among_three_seeds_founds_nothing_and_says_whom_it_misses() {
 #[test]
 fn who_leaves_is_said_to_have_left_and_its_last_words_are_heard() {
     let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(3, Options::default());
+    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
     cluster.start(&["n1", "n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);
     let elder = cluster.look(|trace| {
@@ -114,7 +114,7 @@ fn who_leaves_is_said_to_have_left_and_its_last_words_are_heard() {
 #[test]
 fn every_view_shows_the_metadata_of_its_members() {
     let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(3, Options::default());
+    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
     cluster.start_with("n1", &["--metadata", "role=db", "--metadata", "zone=a"]);
     cluster.start(&["n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);

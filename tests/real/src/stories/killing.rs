@@ -26,18 +26,19 @@ fn seniority(cluster: &Cluster, witness: &str) -> Vec<String> {
 #[test]
 fn any_member_may_be_killed_under_load_and_come_back_the_elder_included() {
     let _turn = Turn::take();
-    for (order, transport) in [
+    let ways = [
         ("total", "tcp"),
-        ("fifo", "tcp"),
         ("unordered", "udp"),
+        ("fifo", "tcp"),
         ("scoped", "udp"),
-    ] {
+    ];
+    for (order, transport) in some_on_cut(module_path!(), &ways) {
         let (mut cluster, names) = started(
             5,
             Options {
                 order,
                 transport,
-                ..Options::default()
+                ..told_in(module_path!())
             },
         );
         let load = cluster.load(Duration::from_millis(5));
@@ -72,8 +73,8 @@ fn any_member_may_be_killed_under_load_and_come_back_the_elder_included() {
 #[test]
 fn two_members_killed_in_quick_succession_leave_a_cluster_of_three() {
     let _turn = Turn::take();
-    for ranks in [[0, 1], [1, 0], [0, 4], [3, 4]] {
-        let (mut cluster, names) = started(5, Options::default());
+    for ranks in some_on_cut(module_path!(), &[[0, 1], [3, 4], [1, 0], [0, 4]]) {
+        let (mut cluster, names) = started(5, told_in(module_path!()));
         let load = cluster.load(Duration::from_millis(5));
         let order = seniority(&cluster, "n1");
         let victims = ranks.map(|rank| order[rank].clone());
@@ -93,7 +94,7 @@ fn two_members_killed_in_quick_succession_leave_a_cluster_of_three() {
 #[test]
 fn a_member_killed_while_another_kill_is_being_agreed_on_is_removed_too() {
     let _turn = Turn::take();
-    let (mut cluster, names) = started(5, Options::default());
+    let (mut cluster, names) = started(5, told_in(module_path!()));
     let order = seniority(&cluster, "n1");
     let rest: Vec<&str> = names
         .iter()
@@ -121,7 +122,7 @@ fn a_member_killed_while_another_kill_is_being_agreed_on_is_removed_too() {
 #[test]
 fn a_pause_below_the_bound_changes_nothing() {
     let _turn = Turn::take();
-    let (mut cluster, names) = started(5, Options::default());
+    let (mut cluster, names) = started(5, told_in(module_path!()));
     let load = cluster.load(Duration::from_millis(10));
     let view = cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()));
     for victim in [seniority(&cluster, "n1")[0].clone(), "n3".to_owned()] {
@@ -144,7 +145,7 @@ fn a_pause_below_the_bound_changes_nothing() {
 fn a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_back() {
     let _turn = Turn::take();
     for rank in [0, 2] {
-        let (mut cluster, names) = started(5, Options::default());
+        let (mut cluster, names) = started(5, told_in(module_path!()));
         let load = cluster.load(Duration::from_millis(10));
         let victim = seniority(&cluster, "n1")[rank].clone();
         let rest: Vec<&str> = names
@@ -179,7 +180,7 @@ fn a_pause_beyond_the_bound_removes_the_member_which_then_learns_it_and_comes_ba
 fn a_node_restarted_at_once_at_the_same_address_is_a_new_member() {
     let _turn = Turn::take();
     for rank in [0, 2] {
-        let (mut cluster, names) = started(3, Options::default());
+        let (mut cluster, names) = started(3, told_in(module_path!()));
         let victim = seniority(&cluster, "n1")[rank].clone();
         let rest: Vec<&str> = names
             .iter()
@@ -213,7 +214,7 @@ fn three_killed_down_to_one_on_one_host_stay_primary() {
     let _turn = Turn::take();
     // The elder first each time, so that it is the proof and not the tie-break that decides; then the other way.
     for elder_first in [true, false] {
-        let (mut cluster, _) = started(3, Options::default());
+        let (mut cluster, _) = started(3, told_in(module_path!()));
         let mut order = seniority(&cluster, "n1");
         let load = cluster.load(Duration::from_millis(5));
         while order.len() > 1 {
@@ -235,7 +236,7 @@ fn three_killed_down_to_one_on_one_host_stay_primary() {
 #[test]
 fn a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third() {
     let _turn = Turn::take();
-    let (mut cluster, names) = started(3, Options::default());
+    let (mut cluster, names) = started(3, told_in(module_path!()));
     let order = seniority(&cluster, "n1");
     // Two frozen at once are silent, not dead: the third must not go on, whoever it is.
     cluster.freeze(&order[0]);

@@ -13,7 +13,7 @@ fn options() -> Options {
             any: true,
             ..Rules::default()
         },
-        ..Options::default()
+        ..told_in(module_path!())
     }
 }
 

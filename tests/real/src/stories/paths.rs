@@ -17,7 +17,7 @@ fn hosts(count: usize, transport: &'static str, keyed: bool) -> Option<Cluster> 
     let options = Options {
         transport,
         keyed,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     Cluster::on_hosts(count, options)
 }
@@ -112,7 +112,7 @@ fn two_halves_joined_by_one_host_stay_one_cluster() {
 #[test]
 fn on_loopback_a_cut_between_two_removes_nobody() {
     let _turn = Turn::take();
-    let cluster = Cluster::on_loopback(4, Options::default());
+    let cluster = Cluster::on_loopback(4, told_in(module_path!()));
     cut_and_mended(
         cluster,
         4,

@@ -5,8 +5,8 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::*;
+use crate::Cluster;
 use crate::program::program;
-use crate::{Cluster, Options};
 
 /// Runs a command that asks a node at its socket: what it printed, as JSON lines, and its exit code.
 fn ask(socket: &str, arguments: &[&str]) -> (Vec<Value>, Option<i32>) {
@@ -25,11 +25,10 @@ fn ask(socket: &str, arguments: &[&str]) -> (Vec<Value>, Option<i32>) {
 #[test]
 fn when_two_of_three_hosts_are_lost_for_good_the_third_goes_on_by_an_operators_word_and_new_ones_join() {
     let _turn = Turn::take();
-    let Some(mut cluster) = Cluster::on_hosts(5, Options::default()) else {
+    let Some(mut cluster) = Cluster::on_hosts(5, told_in(module_path!())) else {
         return;
     };
-    let socket = std::env::temp_dir().join(format!("antiphon-r11-{}", std::process::id()));
-    let socket = socket.to_string_lossy().into_owned();
+    let socket = cluster.folder().join("socket").to_string_lossy().into_owned();
     cluster.start(&["n1", "n2"]);
     cluster.start_with("n3", &["--socket", &socket]);
     let three = ["n1", "n2", "n3"];

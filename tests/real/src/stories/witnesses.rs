@@ -9,7 +9,7 @@ const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 fn two_of_three_killed_behind_cut_cables(witness: bool) -> Option<(Cluster, String)> {
     let options = Options {
         keyed: true,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     let mut cluster = Cluster::on_hosts(3, options)?;
     for name in NAMES {
