@@ -5,8 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use antiphon_core::EngineKind;
+
 use crate::check::Violation;
-use crate::plan::named;
+use crate::plan::{named_on, runs_on};
 use crate::run::run;
 
 /// What to run.
@@ -20,6 +22,8 @@ pub struct Campaign {
     pub seeds: u64,
     /// How many nodes; the plan's own number without.
     pub nodes: Option<usize>,
+    /// The membership engine; each seed draws one without.
+    pub membership: Option<EngineKind>,
     /// Threads.
     pub jobs: usize,
     /// Stop at the first failure.
@@ -33,6 +37,8 @@ pub struct Campaign {
 pub struct Summary {
     /// Seeds run.
     pub seeds: u64,
+    /// How many of them on each membership engine, by its name.
+    pub engines: BTreeMap<&'static str, u64>,
     /// The failing ones, in order.
     pub failures: Vec<Failure>,
     /// Virtual time of all of them, in microseconds.
@@ -49,11 +55,28 @@ pub struct Summary {
     pub forks: u64,
 }
 
+impl Campaign {
+    /// Engines that some seed should have drawn and none did: of so many, one in half a million draws only one of the two.
+    pub fn never_drawn(&self, summary: &Summary) -> Vec<EngineKind> {
+        const ENOUGH: u64 = 20;
+        let due = |engine: &EngineKind| match self.membership {
+            Some(only) => only == *engine,
+            None => runs_on(&self.plan, *engine) && summary.seeds >= ENOUGH,
+        };
+        let engines = EngineKind::ALL.into_iter().filter(due);
+        engines
+            .filter(|engine| !summary.engines.contains_key(engine.name()))
+            .collect()
+    }
+}
+
 /// A failing seed.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// Which.
     pub seed: u64,
+    /// Its membership engine.
+    pub membership: EngineKind,
     /// What it broke.
     pub violations: Vec<Violation>,
 }
@@ -74,7 +97,8 @@ pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + 
                         break;
                     }
                     let seed = campaign.from + number;
-                    let Some(plan) = named(&campaign.plan, seed, campaign.nodes) else {
+                    let drawn = named_on(&campaign.plan, seed, campaign.nodes, campaign.membership);
+                    let Some(plan) = drawn else {
                         break;
                     };
                     let outcome = run(&plan, seed);
@@ -85,6 +109,7 @@ pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + 
                     // A poisoned lock only says that another thread panicked; the sums are whole.
                     let mut summary = summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     summary.seeds += 1;
+                    *summary.engines.entry(plan.membership.name()).or_default() += 1;
                     summary.simulated += u128::from(outcome.simulated);
                     summary.liveness += u64::from(outcome.liveness);
                     summary.forks += outcome.report.forks;
@@ -97,6 +122,7 @@ pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + 
                     if failed {
                         summary.failures.push(Failure {
                             seed,
+                            membership: plan.membership,
                             violations: outcome.report.violations,
                         });
                     }

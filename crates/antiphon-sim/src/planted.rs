@@ -1,136 +1,281 @@
-//! Do the checkers bite? Each planted mistake of the core is armed, and plans are run until a checker fails.
+//! Do the checkers bite? Each planted mistake of the core is armed, on each membership engine that can make it, until a checker fails.
 //!
+//! ```text
+//!   planted.txt ──► the catch that is known: plan, seed ──► still fails ──────────────────► caught
+//!                                                       └─► does not: stale ──► search ──► caught, or missed
+//! ```
 //! A failure counts only if the same seed passes with the mistake disarmed. The mistakes for which a small world is
-//! searched exhaustively (R26) are caught there; the same worlds without a mistake must be sound, which `explore` shows.
+//! searched exhaustively (R26) may be caught there; the same worlds without a mistake must be sound, which `explore` shows.
+//!
+//! What is known goes by the protocol's code to the letter: almost any change of it gives other runs. Then the search,
+//! bounded in time, must catch again, and `antiphon-sim planted --write` notes where.
 
+mod table;
+
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use antiphon_core::EngineKind;
 use antiphon_core::planted::{Bug, arm};
+
+pub use table::{Entry, Table};
 
 use crate::check::Violation;
 use crate::explore::study;
-use crate::plan::{NAMES, Plan, named};
+use crate::plan::{NAMES, Plan, named_on, runs_on};
 use crate::run::run;
 
-/// How a mistake was caught.
+/// What stands for a plan where a small world was searched whole.
+pub const EXPLORED: &str = "explore";
+
+/// Where a mistake was noticed, and by what.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The plan, or [`EXPLORED`].
+    pub plan: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// What it broke.
+    pub violation: Violation,
+}
+
+/// How a mistake was caught on one engine.
 #[derive(Debug, Clone)]
 pub struct Catch {
     /// Which.
     pub bug: Bug,
-    /// By which plan and seed, and what it broke; `None` if it was not.
-    pub by: Option<(&'static str, u64, Violation)>,
-    /// Runs it took.
+    /// The engine that made it.
+    pub engine: EngineKind,
+    /// Where; `None` if it was not caught.
+    pub by: Option<Found>,
+    /// Whether that is what the table says.
+    pub known: bool,
+    /// Runs it took, with the mistake armed.
     pub runs: u64,
 }
 
-/// Tries to catch all mistakes, each within a bounded time.
-pub fn catch_all(jobs: usize, each: Duration, tell: impl Fn(&Catch) + Sync) -> Vec<Catch> {
+/// For how long to search for what the table does not know, or knows no more.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Threads.
+    pub jobs: usize,
+    /// For each mistake on each engine.
+    pub each: Duration,
+    /// For all of them together.
+    pub all: Duration,
+}
+
+/// Tries to catch these mistakes on these engines, where they can be made. What is known is tried first, everywhere; then comes the search:
+/// for a short time each, as most are easy, and for the rest of the time what is left.
+pub fn catch(
+    bugs: &[Bug],
+    engines: &[EngineKind],
+    table: &Table,
+    bounds: Bounds,
+    tell: impl Fn(&Catch) + Sync,
+) -> Vec<Catch> {
+    let until = Instant::now() + bounds.all;
+    let due = bugs
+        .iter()
+        .flat_map(|bug| engines.iter().map(move |engine| (*bug, *engine)))
+        .filter(|(bug, engine)| table.is_due(*bug, *engine));
+    let mut left: Vec<Hunt> = due.map(|(bug, engine)| Hunt::new(bug, engine)).collect();
+    let mut caught = Vec::new();
+    let disarmed = Disarmed::default();
+    for round in [None, Some(bounds.each / 6), Some(bounds.each - bounds.each / 6)] {
+        let tried = at_once(bounds.jobs, left, |hunt| {
+            let by = match round {
+                None => hunt.known(table, &disarmed),
+                Some(within) => hunt.search(until.min(Instant::now() + within), &disarmed),
+            };
+            if by.is_some() {
+                tell(&hunt.catch(by.clone(), round.is_none()));
+            }
+            by
+        });
+        left = Vec::new();
+        for (hunt, by) in tried {
+            match by {
+                Some(by) => caught.push(hunt.catch(Some(by), round.is_none())),
+                None => left.push(hunt),
+            }
+        }
+    }
+    for hunt in left {
+        let missed = hunt.catch(None, false);
+        tell(&missed);
+        caught.push(missed);
+    }
+    caught.sort_by_key(|catch| (catch.bug, catch.engine));
+    caught
+}
+
+/// Does something with each of them, on so many threads; they come back in any order.
+fn at_once<T: Send, R: Send>(jobs: usize, all: Vec<T>, act: impl Fn(&mut T) -> R + Sync) -> Vec<(T, R)> {
     let next = AtomicUsize::new(0);
-    let caught = Mutex::new(Vec::new());
+    let all: Vec<Mutex<Option<T>>> = all.into_iter().map(|one| Mutex::new(Some(one))).collect();
+    let done = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
-                while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let catch = catch_one(*bug, each);
-                    tell(&catch);
-                    caught
-                        .lock()
-                        .unwrap_or_else(|poisoned| poisoned.into_inner())
-                        .push(catch);
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // Poisoned locks only say that another thread panicked; what is in them is whole.
+                    let taken = one.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+                    let Some(mut taken) = taken else { continue };
+                    let result = act(&mut taken);
+                    let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    done.push((taken, result));
                 }
             });
         }
     });
-    let mut caught = caught
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    caught.sort_by_key(|catch: &Catch| catch.bug);
-    caught
+    done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Tries to catch one mistake.
-pub fn catch_one(bug: Bug, within: Duration) -> Catch {
-    let deadline = Instant::now() + within;
-    let mut runs = 0;
-    let mut attempt = |name: &'static str, seed: u64| {
-        runs += 1;
-        let plan = named(name, seed, None)?;
-        fails_armed(bug, &plan, seed).map(|violation| (name, seed, violation))
-    };
-    if let Some(by) = found_by_exploration(bug) {
-        return Catch {
-            bug,
-            by: Some(by),
-            runs: 1,
-        };
+/// Runs without a mistake: one is enough for all that the same plan and seed catch on the same engine.
+#[derive(Default)]
+struct Disarmed {
+    passed: Mutex<BTreeMap<(&'static str, u64, EngineKind), bool>>,
+}
+
+impl Disarmed {
+    fn passes(&self, plan: &Plan, seed: u64) -> bool {
+        let key = (plan.name, seed, plan.membership);
+        // Poisoned locks only say that another thread panicked; what is in them is whole. Two threads may make the same run: no harm.
+        let passed = self
+            .passed
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = passed.get(&key).copied();
+        drop(passed);
+        before.unwrap_or_else(|| {
+            let passes = run(plan, seed).report.is_ok();
+            let mut passed = self
+                .passed
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            passed.insert(key, passes);
+            passes
+        })
     }
-    // The plans made for it get most of the time; the others may know better.
-    let (likely, others) = plans_for(bug);
-    for round in 0..u64::MAX {
-        let tries = likely
-            .iter()
-            .flat_map(|name| (0..LIKELY_SEEDS).map(move |seed| (*name, round * LIKELY_SEEDS + seed)));
-        for (name, seed) in tries.chain(others.iter().map(|name| (*name, round))) {
-            if Instant::now() > deadline {
-                return Catch { bug, by: None, runs };
-            }
-            if let Some(by) = attempt(name, seed) {
-                return Catch {
-                    bug,
-                    by: Some(by),
-                    runs,
-                };
-            }
+}
+
+/// The search for one mistake on one engine. It goes on where it stopped.
+struct Hunt {
+    bug: Bug,
+    engine: EngineKind,
+    /// Plans and seeds not yet tried.
+    tries: Box<dyn Iterator<Item = (&'static str, u64)> + Send>,
+    explored: bool,
+    runs: u64,
+}
+
+impl Hunt {
+    fn new(bug: Bug, engine: EngineKind) -> Self {
+        Self {
+            bug,
+            engine,
+            tries: tries(bug, engine),
+            explored: false,
+            runs: 0,
         }
     }
-    Catch { bug, by: None, runs }
-}
 
-/// Some mistakes need a schedule that chance rarely draws: where a small world is made for one, it is searched whole.
-fn found_by_exploration(bug: Bug) -> Option<(&'static str, u64, Violation)> {
-    const STATES: u64 = 3_000_000;
-    let studies = study::slot(false).into_iter().chain(study::flush(false));
-    studies
-        .filter(|study| study.armed() == Some(bug))
-        .find_map(|study| {
-            let found = study.run(STATES).outcome.violation?;
-            let violation = Violation {
-                guarantee: "exploration",
-                at: 0,
-                what: format!("{}: {}", study.name, found.what),
-            };
-            Some(("explore", 0, violation))
+    fn catch(&self, by: Option<Found>, known: bool) -> Catch {
+        Catch {
+            bug: self.bug,
+            engine: self.engine,
+            by,
+            known,
+            runs: self.runs,
+        }
+    }
+
+    /// Tries what the table says.
+    fn known(&mut self, table: &Table, disarmed: &Disarmed) -> Option<Found> {
+        match table.caught(self.bug, self.engine)? {
+            (EXPLORED, _) => self.explore(),
+            (plan, seed) => self.attempt(plan, seed, disarmed),
+        }
+    }
+
+    /// Tries plans until then, and the exhaustive search if none of them does it.
+    fn search(&mut self, until: Instant, disarmed: &Disarmed) -> Option<Found> {
+        while Instant::now() < until {
+            let (plan, seed) = self.tries.next()?;
+            if let Some(found) = self.attempt(plan, seed, disarmed) {
+                return Some(found);
+            }
+        }
+        match self.explored {
+            true => None,
+            false => self.explore(),
+        }
+    }
+
+    fn attempt(&mut self, plan: &'static str, seed: u64, disarmed: &Disarmed) -> Option<Found> {
+        self.runs += 1;
+        let drawn = named_on(plan, seed, None, Some(self.engine))?;
+        arm(Some(self.bug));
+        let armed = run(&drawn, seed);
+        arm(None);
+        let violation = armed.report.violations.into_iter().next()?;
+        // What also fails without the mistake says nothing about it.
+        disarmed.passes(&drawn, seed).then_some(Found {
+            plan,
+            seed,
+            violation,
         })
+    }
+
+    /// Some mistakes need a schedule that chance rarely draws: where a small world is made for one, it is searched whole. The slot and the
+    /// flush are the same on both engines.
+    fn explore(&mut self) -> Option<Found> {
+        const STATES: u64 = 3_000_000;
+        self.explored = true;
+        let studies = study::slot(false).into_iter().chain(study::flush(false));
+        studies
+            .filter(|study| study.armed() == Some(self.bug))
+            .find_map(|study| {
+                self.runs += 1;
+                let found = study.run(STATES).outcome.violation?;
+                let violation = Violation {
+                    guarantee: "exploration",
+                    at: 0,
+                    what: format!("{}: {}", study.name, found.what),
+                };
+                Some(Found {
+                    plan: EXPLORED,
+                    seed: 0,
+                    violation,
+                })
+            })
+    }
 }
 
-/// Seeds of each likely plan before all others get one.
-const LIKELY_SEEDS: u64 = 20;
-
-fn fails_armed(bug: Bug, plan: &Plan, seed: u64) -> Option<Violation> {
-    arm(Some(bug));
-    let armed = run(plan, seed);
-    arm(None);
-    let violation = armed.report.violations.into_iter().next()?;
-    // What also fails without the mistake says nothing about it.
-    run(plan, seed).report.is_ok().then_some(violation)
-}
-
-/// The plans that most likely show a mistake, and all others.
-fn plans_for(bug: Bug) -> (Vec<&'static str>, Vec<&'static str>) {
+/// What to try, without end: the plans made for a mistake get most of the seeds; the others may know better.
+fn tries(bug: Bug, engine: EngineKind) -> Box<dyn Iterator<Item = (&'static str, u64)> + Send> {
+    /// Seeds of each likely plan before all others get one.
+    const LIKELY_SEEDS: u64 = 20;
     let name = format!("{bug:?}");
-    let likely: Vec<&'static str> = LIKELY
+    let (likely, others): (Vec<&'static str>, Vec<&'static str>) = NAMES
         .iter()
-        .filter(|(word, _)| name.contains(word))
-        .map(|(_, plan)| *plan)
-        .collect();
-    let others = NAMES
-        .iter()
-        .copied()
-        .filter(|plan| !likely.contains(plan))
-        .collect();
-    (likely, others)
+        .filter(|plan| runs_on(plan, engine))
+        .partition(|plan| {
+            LIKELY
+                .iter()
+                .any(|(word, made)| made == *plan && name.contains(word))
+        });
+    Box::new((0..u64::MAX / LIKELY_SEEDS).flat_map(move |round| {
+        let seeds = round * LIKELY_SEEDS..(round + 1) * LIKELY_SEEDS;
+        let first = likely
+            .iter()
+            .flat_map(|plan| seeds.clone().map(|seed| (*plan, seed)));
+        let then = others.iter().map(|plan| (*plan, round));
+        first.chain(then).collect::<Vec<_>>()
+    }))
 }
 
 /// Words in the names of mistakes, and the plans made for what they mean.

@@ -19,7 +19,9 @@ mod tokens;
 mod ways;
 mod witnesses;
 
-use antiphon_core::{Dissemination, GroupOptions, Order, Policy};
+use antiphon_core::{Dissemination, EngineKind, GroupOptions, Order, Policy};
+
+pub use cuts::runs_on;
 
 use super::swarm::{draw, pair, quiet, split, start_all};
 use super::{Action, GroupPlan, Liveness, Plan, Step, Transport, Who};
@@ -109,11 +111,22 @@ pub const NAMES: &[&str] = &[
 /// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
 /// have their own unless it is given.
 pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
+    named_on(name, seed, nodes, None)
+}
+
+/// The same on this membership engine, whichever the seed draws, and nothing else differs. `None` too if it has no such plan.
+pub fn named_on(name: &str, seed: u64, nodes: Option<usize>, engine: Option<EngineKind>) -> Option<Plan> {
     let name = NAMES.iter().copied().find(|known| *known == name)?;
+    if engine.is_some_and(|engine| !runs_on(name, engine)) {
+        return None;
+    }
     let mut plan = drawn(name, seed, nodes);
     draws::draw_orders(seed, &mut plan);
     draws::draw_engines(seed, &mut plan);
     cuts::draw_membership(seed, &mut plan);
+    if let Some(engine) = engine {
+        plan.membership = engine;
+    }
     Some(plan)
 }
 

@@ -11,7 +11,7 @@ use antiphon_core::{EngineKind, GroupOptions, Policy, Profile};
 use crate::agenda::Micros;
 use crate::trace::Slot;
 
-pub use library::{NAMES, named};
+pub use library::{NAMES, named, named_on, runs_on};
 
 /// A run.
 #[derive(Debug, Clone)]

@@ -11,10 +11,15 @@ use crate::trace::Slot;
 /// When a cluster of some size has formed.
 const FORMED: u64 = 6 * SECONDS;
 
+/// Whether a plan is run on this engine. What plans called `cut-` demand, such as one view for all that fail at once, only that engine gives.
+pub fn runs_on(plan: &str, engine: EngineKind) -> bool {
+    engine == EngineKind::Cut || !plan.starts_with("cut-")
+}
+
 /// How node views are decided, in all plans that are not about one way; drawn apart from all else.
 pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"membership", 0));
-    plan.membership = if plan.name.starts_with("cut-") || random.percent(50) {
+    plan.membership = if !runs_on(plan.name, EngineKind::Coordinator) || random.percent(50) {
         EngineKind::Cut
     } else {
         EngineKind::Coordinator
