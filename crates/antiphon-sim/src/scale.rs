@@ -1,8 +1,8 @@
 //! A large cluster in virtual time: how it forms, what it costs at rest, and how it loses a few.
 //!
 //! ```text
-//!   all nodes start within a second ──► formed ──► at rest, measured ──► some join, one after the other ──► some fail at one instant
-//!                                                                                                             ──► gone everywhere
+//!   all nodes start within a second ──► formed ──► at rest, measured ──► some join, one after the other ──► some leave at once
+//!                                                          gone everywhere ◄── some fail at one instant ◄── gone everywhere ──┘
 //! ```
 //! The guarantees are for `run`; this measures. The network is a quiet one (0.1 to 0.3 ms, no loss), and there are
 //! no groups. Bytes are those of frames: what TCP and IP add is not in them.
@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use antiphon_core::wire::Cause;
 use antiphon_core::{EngineKind, Profile};
 
 use crate::agenda::{MILLIS, Micros, SECONDS};
@@ -21,6 +22,12 @@ use crate::world::{Traffic, World};
 
 /// Until a node that joins a cluster at rest is in it at all others, in virtual time.
 const JOINS_WITHIN: Micros = 60 * SECONDS;
+
+/// Until those who leave at once have ended and are in no view.
+const LEFT_WITHIN: Micros = 60 * SECONDS;
+
+/// Observers of each node, of the cut engine.
+const RINGS: usize = 10;
 
 /// What becomes of those that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +80,8 @@ pub struct Scale {
     pub seeds: usize,
     /// How many join once the cluster has formed and rested, each a second after the one before is there.
     pub joins: usize,
+    /// How many leave in order then, all at one instant.
+    pub leave: usize,
     /// How many fail then.
     pub faulty: usize,
     /// How.
@@ -83,6 +92,8 @@ pub struct Scale {
     pub rest: Duration,
     /// The membership engine.
     pub engine: EngineKind,
+    /// How many different sizes of views may be seen until all have formed; any number without.
+    pub most_sizes: Option<usize>,
     /// What chance decides.
     pub seed: u64,
 }
@@ -104,6 +115,12 @@ pub struct Figures {
     pub peers: (f64, usize),
     /// From the start of each node that joined later until it reported all, and until all reported it, if that came.
     pub joined_s: Vec<Option<(f64, f64)>>,
+    /// From the word to leave until all leavers had ended, and all others, and nobody else, were in one view at each of them, if that came.
+    pub left_s: Option<f64>,
+    /// Views that this took.
+    pub leave_views: usize,
+    /// Leavers that a view does not say to have left.
+    pub left_unsaid: usize,
     /// From the faults until all others, and nobody else, were in one view at each of them, if that came.
     pub removed_s: Option<f64>,
     /// Views that this took.
@@ -128,6 +145,9 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
         received: (0.0, 0.0),
         peers: (0.0, 0),
         joined_s: Vec::new(),
+        left_s: None,
+        leave_views: 0,
+        left_unsaid: 0,
         removed_s: None,
         removal_views: 0,
         healthy_lost: 0,
@@ -154,18 +174,67 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
         traffic.peers.truncate(scale.nodes);
         figures.at_rest(&traffic, seconds(world.now() - from));
         figures.join(scale, &mut world, &mut tell);
-        figures.fail(scale, &mut world, &mut tell);
+        let stayed = figures.leave(scale, &mut world, &mut tell);
+        figures.fail(scale, stayed, &mut world, &mut tell);
     }
     figures.wall = started.elapsed();
     figures
 }
 
 impl Figures {
-    /// Whether all that was to come to pass did, and nobody was lost by mistake.
+    /// Whether all that was to come to pass did, within its bounds, and nobody was lost by mistake.
     pub fn are_sound(&self, scale: &Scale) -> bool {
-        let removed = scale.faulty == 0 || self.removed_s.is_some();
-        let joined = self.joined_s.iter().all(Option::is_some);
-        self.formed_s.is_some() && joined && removed && self.healthy_lost == 0
+        self.complaints(scale).is_empty()
+    }
+
+    /// What did not come to pass, or took more than it may.
+    pub fn complaints(&self, scale: &Scale) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let mut complain = |broken: bool, what: String| {
+            if broken {
+                complaints.push(what);
+            }
+        };
+        complain(self.formed_s.is_none(), "not formed".to_owned());
+        let joined = self.joined_s.iter().filter(|joined| joined.is_some()).count();
+        complain(joined < self.joined_s.len(), "not all joined".to_owned());
+        complain(
+            scale.leave > 0 && self.left_s.is_none(),
+            "not all left".to_owned(),
+        );
+        complain(
+            self.left_unsaid > 0,
+            format!("{} left, and no view says so", self.left_unsaid),
+        );
+        complain(
+            scale.faulty > 0 && self.removed_s.is_none(),
+            "not all that failed are gone".to_owned(),
+        );
+        complain(
+            self.healthy_lost > 0,
+            format!("{} lost by mistake", self.healthy_lost),
+        );
+        if let Some(most) = scale.most_sizes {
+            let sizes = self.sizes.len();
+            complain(
+                sizes > most,
+                format!("{sizes} different sizes seen, and not {most} at most"),
+            );
+        }
+        if scale.engine == EngineKind::Cut {
+            // What fails at one instant and for good goes in one view, and who observes and is observed by ten speaks to no more.
+            let views = self.removal_views;
+            complain(
+                !scale.fault.leaves_alive() && views > 1,
+                format!("gone in {views} views, and not in one"),
+            );
+            let peers = self.peers.1;
+            complain(
+                peers > 2 * RINGS,
+                format!("{peers} peers at rest, and not {} at most", 2 * RINGS),
+            );
+        }
+        complaints
     }
 
     fn at_rest(&mut self, traffic: &Traffic, seconds: f64) {
@@ -203,12 +272,51 @@ impl Figures {
         }
     }
 
-    fn fail(&mut self, scale: &Scale, world: &mut World, tell: &mut impl FnMut(f64, usize, usize)) {
+    /// Some leave; the others are returned.
+    fn leave(
+        &mut self,
+        scale: &Scale,
+        world: &mut World,
+        tell: &mut impl FnMut(f64, usize, usize),
+    ) -> Vec<Slot> {
+        let mut slots: Vec<Slot> = (0..scale.nodes + scale.joins).collect();
+        if scale.leave == 0 {
+            return slots;
+        }
+        Random::new(scale.seed ^ 0x4c45_4156_4553).shuffle(&mut slots);
+        let leavers = slots.split_off(slots.len() - scale.leave.min(slots.len() - 1));
+        let (lines, from) = (world.trace().lines.len(), world.now());
+        for leaver in &leavers {
+            world.act(&Action::Leave(Who::Slot(*leaver)));
+        }
+        let until = from + LEFT_WITHIN;
+        let mut gone = advance(world, until, &slots, tell);
+        while gone.is_some() && leavers.iter().any(|slot| world.process_at(*slot).is_some()) {
+            world.run_until(world.now() + 20 * MILLIS);
+            gone = (world.now() < until).then(|| world.now());
+        }
+        self.left_s = gone.map(|gone| seconds(gone - from));
+        let settled = world.now() + 5 * SECONDS;
+        pass(world, settled, &slots, tell);
+        let views = Views::of(world, lines);
+        self.leave_views = views.decided;
+        let names = names(&leavers);
+        self.left_unsaid = names.difference(&views.left).count();
+        self.healthy_lost += views.departed.difference(&names).count();
+        slots
+    }
+
+    fn fail(
+        &mut self,
+        scale: &Scale,
+        mut slots: Vec<Slot>,
+        world: &mut World,
+        tell: &mut impl FnMut(f64, usize, usize),
+    ) {
         if scale.faulty == 0 {
             return;
         }
         let mut random = Random::new(scale.seed ^ 0x0043_5241_5348);
-        let mut slots: Vec<Slot> = (0..scale.nodes + scale.joins).collect();
         random.shuffle(&mut slots);
         let faulty = slots.split_off(slots.len() - scale.faulty.min(slots.len() - 1));
         let lines = world.trace().lines.len();
@@ -249,9 +357,12 @@ impl Figures {
         pass(world, until, &slots, tell);
         let views = Views::of(world, lines);
         self.removal_views = views.decided;
-        let names: BTreeSet<String> = faulty.iter().map(|slot| format!("n{slot}")).collect();
-        self.healthy_lost = views.departed.difference(&names).count();
+        self.healthy_lost += views.departed.difference(&names(&faulty)).count();
     }
+}
+
+fn names(slots: &[Slot]) -> BTreeSet<String> {
+    slots.iter().map(|slot| format!("n{slot}")).collect()
 }
 
 /// The views that nodes saw from some line of the trace on.
@@ -259,6 +370,8 @@ struct Views {
     sizes: BTreeSet<usize>,
     decided: usize,
     departed: BTreeSet<String>,
+    /// Of those, the ones that are said to have left in order.
+    left: BTreeSet<String>,
 }
 
 impl Views {
@@ -268,6 +381,7 @@ impl Views {
             sizes: BTreeSet::new(),
             decided: 0,
             departed: BTreeSet::new(),
+            left: BTreeSet::new(),
         };
         for line in &world.trace().lines[from..] {
             if let Seen::NodeView(view) = &line.what
@@ -275,9 +389,12 @@ impl Views {
                 && ids.insert((view.lineage, view.id))
             {
                 views.sizes.insert(view.members.len());
-                views
-                    .departed
-                    .extend(view.departed.iter().map(|gone| gone.member.name.clone()));
+                for gone in &view.departed {
+                    views.departed.insert(gone.member.name.clone());
+                    if gone.cause == Cause::Left {
+                        views.left.insert(gone.member.name.clone());
+                    }
+                }
             }
         }
         views.decided = ids.len();
@@ -361,7 +478,7 @@ fn plan(scale: &Scale) -> Plan {
         silent: Vec::new(),
         prompt: None,
         membership: scale.engine,
-        rings: 10,
+        rings: RINGS,
         drift_ppm: 200,
         policy: antiphon_core::Policy::Majority,
         witness: None,

@@ -56,6 +56,24 @@ fn nodes_of_two_processes_form_one_cluster_take_one_more_in_and_leave() {
 }
 
 #[test]
+fn forty_nodes_on_the_cut_engine_form_in_a_few_steps_hold_few_connections_and_leave_at_once() {
+    let output = swarm("--nodes 40 --membership cut --seconds 2 --profile lan --json")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let summary = summary(&output);
+    assert_eq!(summary["nodes"], 40);
+    assert_eq!(summary["removed"], serde_json::json!([]), "{summary}");
+    assert!(summary["sizes_seen"].as_u64().unwrap() <= 8, "{summary}");
+    // Some twenty neighbours, a connection each way, and what a node has for itself; to all others it would be more than a hundred.
+    let descriptors = summary["rest"]["descriptors_per_node"].as_f64().unwrap();
+    assert!(descriptors <= 64.0, "{summary}");
+    // Who finds nobody to confirm its leave goes after five seconds: nobody had to.
+    let left_ms = summary["left_ms"].as_f64().unwrap();
+    assert!(left_ms < 5_000.0, "{summary}");
+}
+
+#[test]
 fn a_signal_makes_all_nodes_leave_and_nothing_stays_behind() {
     let mut child = swarm("--nodes 4 --seconds 600 --profile local --json")
         .stdout(Stdio::piped())

@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// How many more join once the cluster has formed and rested, a second after each other.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1000))]
     joins: u16,
+    /// How many leave in order, all at one instant, before some fail.
+    #[arg(long, default_value_t = 0)]
+    leave: u16,
     /// How many fail, all at one instant.
     #[arg(long, default_value_t = 10)]
     faulty: u16,
@@ -36,8 +39,11 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     rest_s: u64,
     /// The membership engine: `cut` or `coordinator`.
-    #[arg(long, default_value = "cut")]
-    membership: String,
+    #[arg(long, default_value = "cut", value_parser = crate::membership)]
+    membership: EngineKind,
+    /// How many different sizes of views may be seen until all have formed; 8 if not given, and any number on `coordinator`.
+    #[arg(long)]
+    sizes: Option<u16>,
     /// What chance decides; of several runs, the first one's.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -53,13 +59,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let engine = EngineKind::ALL
-        .into_iter()
-        .find(|engine| engine.name() == arguments.membership);
-    let Some(engine) = engine else {
-        eprintln!("there is no membership engine {:?}", arguments.membership);
-        return ExitCode::from(2);
-    };
+    let engine = arguments.membership;
     let fault = Fault::ALL
         .into_iter()
         .find(|fault| fault.name() == arguments.fault);
@@ -72,11 +72,16 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         nodes: usize::from(arguments.nodes),
         seeds: usize::from(arguments.seeds),
         joins: usize::from(arguments.joins),
+        leave: usize::from(arguments.leave),
         faulty: usize::from(arguments.faulty),
         fault,
         detect: Duration::from_millis(arguments.detect_ms),
         rest: Duration::from_secs(arguments.rest_s),
         engine,
+        most_sizes: arguments
+            .sizes
+            .map(usize::from)
+            .or((engine == EngineKind::Cut).then_some(8)),
         seed: arguments.seed,
     };
     let jobs = arguments.jobs.unwrap_or_else(|| crate::cores(None)).max(1);
@@ -129,6 +134,14 @@ fn one(arguments: &Arguments, scale: &Scale) -> Figures {
             None if scale.joins == 0 => String::new(),
             None => format!("; none of {} joined", scale.joins),
         };
+        let left = match scale.leave {
+            0 => String::new(),
+            leave => format!(
+                "; {leave} left at once, gone {} in {} views",
+                said(figures.left_s),
+                figures.leave_views
+            ),
+        };
         let faulty = match scale.faulty {
             0 => String::new(),
             faulty => format!(
@@ -140,7 +153,7 @@ fn one(arguments: &Arguments, scale: &Scale) -> Figures {
             ),
         };
         let line = format!(
-            "seed {}: {} nodes formed {} of virtual time, sizes {:?}; at rest each sent {:.0} B/s to {:.1} others{joins}{faulty}",
+            "seed {}: {} nodes formed {} of virtual time, sizes {:?}; at rest each sent {:.0} B/s to {:.1} others{joins}{left}{faulty}",
             scale.seed,
             scale.nodes,
             said(figures.formed_s),
@@ -155,11 +168,16 @@ fn one(arguments: &Arguments, scale: &Scale) -> Figures {
         }
     }
     if !figures.are_sound(scale) {
+        eprintln!("seed {}: {}", scale.seed, figures.complaints(scale).join("; "));
+        let sizes = scale
+            .most_sizes
+            .map_or(String::new(), |sizes| format!(" --sizes {sizes}"));
         eprintln!(
-            "reproduce: antiphon-sim scale --nodes {} --seeds {} --joins {} --faulty {} --fault {} --detect-ms {} --rest-s {} --membership {} --seed {}",
+            "reproduce: antiphon-sim scale --nodes {} --seeds {} --joins {} --leave {} --faulty {} --fault {} --detect-ms {} --rest-s {} --membership {}{sizes} --seed {}",
             scale.nodes,
             scale.seeds,
             scale.joins,
+            scale.leave,
             scale.faulty,
             scale.fault.name(),
             scale.detect.as_millis(),
@@ -212,9 +230,13 @@ fn summary(scale: &Scale, runs: &[Figures]) -> Value {
         "rest_sent_bytes_per_s_of_the_busiest": over(&|figures| Some(figures.sent.1)),
         "rest_received_bytes_per_s": over(&|figures| Some(figures.received.0)),
         "rest_peers": over(&|figures| Some(figures.peers.0)),
+        "rest_peers_of_the_busiest": over(&|figures| Some(figures.peers.1 as f64)),
         "joins": scale.joins,
         "joiner_sees_all_s": joins(&|(itself, _)| *itself),
         "all_see_the_joiner_s": joins(&|(_, all)| *all),
+        "leave": scale.leave,
+        "left_s": over(&|figures| figures.left_s),
+        "leave_views": over(&|figures| Some(figures.leave_views as f64)),
         "faulty": scale.faulty,
         "fault": scale.fault.name(),
         "removed_s": over(&|figures| figures.removed_s),
