@@ -527,7 +527,8 @@ pub enum Happening {
     },
     /// The node has founded a cluster of itself alone.
     FoundedAlone {
-        /// `told` (`--found`, `--expect 1`) or `nobody-else` (no other seeds, no sources, no `--expect`).
+        /// `told` (`--found`, `--expect 1`), `nobody-else` (no other seeds, no sources, no `--expect`) or `nobody-left` (policy `any`:
+        /// it was a member and hears of nobody who is).
         reason: String,
     },
     /// A source of addresses, or a locator's name, found others than before, or cannot find any, or can again.
