@@ -133,7 +133,7 @@ public class Members {
             while (!now.stream().allMatch(size -> size == members)) {
                 long left = (deadline - System.nanoTime()) / 1_000_000;
                 if (left <= 0) {
-                    System.out.println("failed waited in vain for all to report " + members + ": " + now);
+                    System.out.println("failed did not have all report " + members + " within " + PATIENCE_NS / 1_000_000_000 + " s: " + now);
                     System.exit(1);
                 }
                 now.wait(left);

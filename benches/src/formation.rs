@@ -3,13 +3,15 @@
 use clap::Args;
 
 use crate::report::Case;
-use crate::swarm::{Systems, members};
+use crate::swarm::{Story, Systems, members};
 use crate::{Common, Failure};
 
 /// With `--smoke`.
 const FEW: usize = 5;
 /// Sizes with `--smoke` are few, and joins too.
 const SMOKE_JOINS: u16 = 2;
+/// Ours is looked at for so long when all have formed and nothing is left to do.
+const REST_S: u32 = 2;
 
 #[derive(Debug, Args)]
 pub(crate) struct FormationArgs {
@@ -25,7 +27,7 @@ pub(crate) struct FormationArgs {
     )]
     nodes: Vec<usize>,
     /// How many of ours without the peers, as well
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = size)]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "200", value_parser = size)]
     alone: Vec<usize>,
     /// Further options for `antiphon swarm`, as one word
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, default_value = "")]
@@ -40,6 +42,17 @@ fn size(text: &str) -> Result<usize, String> {
     }
 }
 
+/// How many members, and whether the peers are measured with so many, too.
+fn sizes(common: &Common, with_peers: &[usize], alone: &[usize]) -> Vec<(usize, bool)> {
+    if common.smoke {
+        return vec![(FEW, true)];
+    }
+    let with_peers = with_peers.iter().map(|nodes| (*nodes, true));
+    with_peers
+        .chain(alone.iter().map(|nodes| (*nodes, false)))
+        .collect()
+}
+
 /// All members at once, until each reports all.
 pub(crate) fn formation(args: &FormationArgs) -> Result<(), Failure> {
     let common = &args.common;
@@ -49,28 +62,34 @@ pub(crate) fn formation(args: &FormationArgs) -> Result<(), Failure> {
         "until each of so many members on one machine reports all, and how many numbers of members were seen",
     );
     let more: Vec<&str> = args.ours.split_whitespace().collect();
-    let with_peers = args.nodes.iter().map(|nodes| (*nodes, true));
-    let alone = args.alone.iter().map(|nodes| (*nodes, false));
-    let sizes: Vec<(usize, bool)> = match common.smoke {
-        true => vec![(FEW, true)],
-        false => with_peers.chain(alone).collect(),
+    let story = Story {
+        rest_s: REST_S,
+        more: &more,
+        ..Story::default()
     };
-    for (nodes, peers) in sizes {
+    for (nodes, peers) in sizes(common, &args.nodes, &args.alone) {
+        let of = |what: &str| format!("{}: {what}", members(nodes));
         let mut formed = Case::new(members(nodes));
-        let mut seen = Case::of(format!("{}: sizes seen", members(nodes)), "sizes");
-        let mut descriptors = Case::of(format!("{}: open files of each", members(nodes)), "files");
+        let mut seen = Case::of(of("sizes seen"), "sizes");
+        let mut forming = Case::of(of("open files of each while forming"), "files");
+        let mut at_rest = Case::of(of("open files of each at rest"), "files");
         for _ in 0..common.runs() {
             for system in systems.of(nodes, peers)? {
-                if let Some(told) = system.run(nodes, 0, &more, &mut formed) {
-                    formed.add(system.series(), told.formed);
-                    seen.add(system.series(), told.sizes);
-                    if let Some(files) = told.descriptors {
-                        descriptors.add(system.series(), files);
-                    }
+                let Some(told) = system.run(nodes, story, &mut formed) else {
+                    continue;
+                };
+                let series = system.series(nodes);
+                formed.add(&series, told.formed);
+                seen.add(&series, told.sizes);
+                if let Some(files) = told.descriptors_forming {
+                    forming.add(&series, files);
+                }
+                if let Some(files) = told.descriptors_at_rest {
+                    at_rest.add(&series, files);
                 }
             }
         }
-        report.cases.extend([formed, seen, descriptors]);
+        report.cases.extend([formed, seen, forming, at_rest]);
     }
     report.tell(&systems.ours.version(), common)
 }
@@ -103,15 +122,20 @@ pub(crate) fn join(args: &JoinArgs) -> Result<(), Failure> {
         true => (vec![FEW], SMOKE_JOINS),
         false => (args.nodes.clone(), args.joins),
     };
+    let story = Story {
+        joins: joins.into(),
+        more: &more,
+        ..Story::default()
+    };
     for nodes in sizes {
         let mut own = Case::new(format!("into {}, until the joiner sees all", members(nodes)));
         let mut everywhere = Case::new(format!("into {}, until all see the joiner", members(nodes)));
         for _ in 0..common.runs() {
             for system in systems.of(nodes, true)? {
-                let told = system.run(nodes, joins.into(), &more, &mut own);
+                let told = system.run(nodes, story, &mut own);
                 for (until_own, until_all) in told.into_iter().flat_map(|told| told.joins) {
-                    own.add(system.series(), until_own);
-                    everywhere.add(system.series(), until_all);
+                    own.add(&system.series(nodes), until_own);
+                    everywhere.add(&system.series(nodes), until_all);
                 }
             }
         }
@@ -127,6 +151,9 @@ pub(crate) struct ShutdownArgs {
     /// How many members
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,50,100", value_parser = size)]
     nodes: Vec<usize>,
+    /// How many of ours without the peers, as well
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "200", value_parser = size)]
+    alone: Vec<usize>,
     /// Further options for `antiphon swarm`, as one word
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, default_value = "")]
     ours: String,
@@ -141,17 +168,16 @@ pub(crate) fn shutdown(args: &ShutdownArgs) -> Result<(), Failure> {
         "until the last of so many members on one machine that leave at once has left",
     );
     let more: Vec<&str> = args.ours.split_whitespace().collect();
-    let sizes = if common.smoke {
-        vec![FEW]
-    } else {
-        args.nodes.clone()
+    let story = Story {
+        more: &more,
+        ..Story::default()
     };
-    for nodes in sizes {
+    for (nodes, peers) in sizes(common, &args.nodes, &args.alone) {
         let mut left = Case::new(members(nodes));
         for _ in 0..common.runs() {
-            for system in systems.of(nodes, true)? {
-                if let Some(told) = system.run(nodes, 0, &more, &mut left) {
-                    left.add(system.series(), told.left);
+            for system in systems.of(nodes, peers)? {
+                if let Some(told) = system.run(nodes, story, &mut left) {
+                    left.add(&system.series(nodes), told.left);
                 }
             }
         }

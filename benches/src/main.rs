@@ -9,7 +9,7 @@
 //! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`tools`]: what has to be installed.
 //! - [`ours`], [`jgroups`], [`memberlist`], [`corosync`], [`raw`]: one measurement of each; [`swarm`]: many members in a process.
 //! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`], [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
-//! - [`report`], [`plot`]: what is told.
+//! - [`report`], [`table`], [`plot`]: what is told.
 //!
 //! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours alone.
 
@@ -30,6 +30,7 @@ mod plot;
 mod raw;
 mod report;
 mod swarm;
+mod table;
 mod tools;
 
 use std::path::PathBuf;
@@ -74,6 +75,12 @@ enum Bench {
     Detect(detect::DetectArgs),
     /// What TCP and UDP give on this machine without any protocol
     Limits(limits::LimitsArgs),
+    /// Put the rows of benchmarks.md in order and draw the plots from them again
+    Plots {
+        /// Folder of benchmarks.md [default: docs]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// One process of a raw measurement
     #[command(hide = true)]
     Raw(raw::RawArgs),
@@ -138,8 +145,8 @@ impl Common {
 
 fn main() -> ExitCode {
     let bench = Cli::parse().bench;
-    if let Bench::Raw(args) = bench {
-        return told(raw::member(&args));
+    if matches!(bench, Bench::Plots { .. } | Bench::Raw(_)) {
+        return told(run(bench));
     }
     if !rustix::process::geteuid().is_root() {
         eprintln!(
@@ -152,7 +159,11 @@ fn main() -> ExitCode {
         Err(failure) => return told(Err(failure)),
     };
     lab::remove_at_signals();
-    told(match bench {
+    told(run(bench))
+}
+
+fn run(bench: Bench) -> Result<(), Failure> {
+    match bench {
         Bench::Mperf(args) => mperf::run(&args),
         Bench::Cpg(args) => cpg::run(&args),
         Bench::Chain(args) => chain::run(&args),
@@ -163,8 +174,9 @@ fn main() -> ExitCode {
         Bench::Shutdown(args) => formation::shutdown(&args),
         Bench::Detect(args) => detect::run(&args),
         Bench::Limits(args) => limits::run(&args),
+        Bench::Plots { out } => report::draw(&out.unwrap_or_else(|| tools::root().join("docs")), None),
         Bench::Raw(args) => raw::member(&args),
-    })
+    }
 }
 
 fn told(result: Result<(), Failure>) -> ExitCode {

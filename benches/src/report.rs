@@ -1,10 +1,11 @@
-//! What a benchmark tells: a table, one JSON object, a plot, and rows in `benchmarks.md`.
+//! What a benchmark tells: figures for whoever waits, one JSON object, rows in `benchmarks.md` ([`table`]), and the plot of these.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::plot::{self, Chart};
+use crate::plot;
+use crate::table::{self, Figure, Row, Table, short};
 use crate::tools;
 use crate::{Common, Failure};
 
@@ -59,7 +60,7 @@ impl Case {
         }
     }
 
-    /// It could not be measured; what else there is goes on.
+    /// It could not be measured; what else there is goes on. The first line of the reason is all that the table says of it.
     pub(crate) fn fail(&mut self, series: &str, is_ours: bool, why: &Failure) {
         eprintln!("  {}: {series}: FAILED: {why}", self.name);
         match self.failures.iter_mut().find(|failed| failed.series == series) {
@@ -68,7 +69,7 @@ impl Case {
                 series: series.to_owned(),
                 is_ours,
                 times: 1,
-                why: brief(why),
+                why: why.clone(),
             }),
         }
     }
@@ -136,8 +137,8 @@ impl Report {
             (None, false) => tools::root().join("docs"),
         };
         self.print();
-        self.plot(&folder)?;
         self.record(&folder, version)?;
+        draw(&folder, Some(&self.bench))?;
         if common.json {
             println!("{}", self.json(version, common));
         }
@@ -198,7 +199,7 @@ impl Report {
                     "  {:<24} failed {}: {}",
                     failed.series,
                     times(failed.times),
-                    failed.why
+                    failed.why.lines().next().unwrap_or_default()
                 );
             }
             if let Some(ratio) = self.peer_ratio(case) {
@@ -263,114 +264,81 @@ impl Report {
         object
     }
 
-    fn plot(&self, folder: &Path) -> Result<(), Failure> {
-        let cases: Vec<&Case> = self.cases.iter().filter(|case| case.unit.is_none()).collect();
-        let mut names: Vec<String> = Vec::new();
-        for (name, _) in cases.iter().flat_map(|case| &case.series) {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
-        let chart = Chart {
-            title: format!("{}: {}", self.bench, self.title),
-            unit: self.unit.clone(),
-            groups: cases.iter().map(|case| case.name.clone()).collect(),
-            bars: names
-                .iter()
-                .map(|name| {
-                    let bars = cases.iter().map(|case| {
-                        case.samples(name)
-                            .map(|samples| (median(samples), least(samples), most(samples)))
-                    });
-                    (name.clone(), bars.collect())
-                })
-                .collect(),
-        };
-        let folder = folder.join("benchmarks");
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let path = |ending: &str| folder.join(format!("{}.{ending}", self.bench));
-        write(&path("svg"), plot::svg(&chart).as_bytes())?;
-        write(&path("png"), &plot::png(&chart)?)
+    /// One row per case, in the place of those of former days.
+    fn record(&self, folder: &Path, version: &str) -> Result<(), Failure> {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let path = document(folder);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|_| PREFACE.to_owned());
+        let mut table = Table::read(&text);
+        let rows = self.cases.iter().map(|case| self.row(case, version)).collect();
+        table.add(&self.bench, &capital(&self.title), &self.unit, rows);
+        write(&path, table.write().as_bytes())
     }
 
-    /// One row per case, below those of former days.
-    fn record(&self, folder: &Path, version: &str) -> Result<(), Failure> {
-        let path: PathBuf = folder.join("benchmarks.md");
-        let mut text = std::fs::read_to_string(&path).unwrap_or_else(|_| PREFACE.to_owned());
-        let heading = format!("## {}\n", self.bench);
-        if !text.contains(&heading) {
-            text.push_str(&format!(
-                "\n{heading}\n{}, in {}.\n\n![{}](benchmarks/{}.svg)\n\n\
-                 | date | case | figures: median (least to most) | ratio | limit ratio | versions | machine | command |\n\
-                 |---|---|---|---|---|---|---|---|\n",
-                capital(&self.title), self.unit, self.bench, self.bench
-            ));
-        }
-        let (date, command) = (today(), command());
-        let number = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-        let rows: String = self
-            .cases
+    fn row(&self, case: &Case, version: &str) -> Row {
+        let figures: Vec<Figure> = case
+            .series
             .iter()
-            .map(|case| {
-                let mut figures: Vec<String> = case
-                    .series
-                    .iter()
-                    .map(|(name, samples)| {
-                        format!(
-                            "{name} {} ({} to {})",
-                            short(median(samples)),
-                            short(least(samples)),
-                            short(most(samples))
-                        )
-                    })
-                    .collect();
-                figures.extend(case.failures.iter().map(|failed| {
-                    // A bar would end the cell.
-                    let why = failed.why.replace('|', " ");
-                    format!("{} FAILED {}: {why}", failed.series, times(failed.times))
-                }));
-                format!(
-                    "| {date} | {} | {} | {} | {} | {version}; {} | {} | `{command}` |\n",
-                    case.name,
-                    figures.join("<br>"),
-                    number(self.peer_ratio(case)),
-                    number(case_limit(self, case)),
-                    self.peer_version.as_deref().unwrap_or("no peer"),
-                    machine(),
-                )
+            .map(|(name, samples)| Figure {
+                series: name.clone(),
+                bar: (median(samples), least(samples), most(samples)),
+                unit: case.unit.clone(),
             })
             .collect();
-        let section = text.find(&heading).unwrap_or(0) + heading.len();
-        let end = text[section..]
-            .find("\n## ")
-            .map_or(text.len(), |at| section + at);
-        text.insert_str(end, &rows);
-        write(&path, text.as_bytes())
+        let failures: Vec<String> = case
+            .failures
+            .iter()
+            .map(|failed| {
+                let runs = failed.times + case.samples(&failed.series).map_or(0, <[f64]>::len);
+                table::in_a_cell(&failed.series, failed.times, runs, &failed.why)
+            })
+            .collect();
+        let number = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let peer = self.peer_version.as_deref().unwrap_or("no peer");
+        Row::new([
+            today(),
+            case.name.clone(),
+            table::cell(&figures, &failures),
+            number(self.peer_ratio(case)),
+            number(case_limit(self, case)),
+            format!("{version}; {peer}"),
+            machine(),
+            format!("`{}`", command()),
+        ])
     }
 }
 
-/// Of each end of a failure's reason.
-const MAX_WHY_CHARS: usize = 300;
+/// Puts the rows of `benchmarks.md` in this folder in order and draws the plots of them all, or of one benchmark.
+pub(crate) fn draw(folder: &Path, only: Option<&str>) -> Result<(), Failure> {
+    let path = document(folder);
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let table = Table::read(&text);
+    write(&path, table.write().as_bytes())?;
+    let folder = folder.join("benchmarks");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for (bench, chart) in table
+        .charts()
+        .filter(|(bench, _)| only.is_none_or(|only| only == *bench))
+    {
+        let path = |ending: &str| folder.join(format!("{bench}.{ending}"));
+        write(&path("svg"), plot::svg(&chart).as_bytes())?;
+        write(&path("png"), &plot::png(&chart)?)?;
+    }
+    Ok(())
+}
+
+fn document(folder: &Path) -> PathBuf {
+    folder.join("benchmarks.md")
+}
 
 const PREFACE: &str = "\
 # Benchmarks
 
-Written by `cargo run --release -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one machine. `ratio` says how many
-times better Antiphon's median is than the best peer's that it is compared with, `limit ratio` how much of the raw limit it reaches.
+Written by `cargo run --release -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one
+machine. `ratio` says how many times better Antiphon's median is than that of the best peer it is compared with, `limit
+ratio` how much of the raw limit it reaches. The newest row of each case is shown, and plotted; those that it replaced
+are folded below.
 ";
-
-/// What fits into a table: of a whole log how it begins and its last line.
-fn brief(why: &str) -> String {
-    let cut = |line: &str| match line.char_indices().nth(MAX_WHY_CHARS) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line.to_owned(),
-    };
-    let mut lines = why.lines().filter(|line| !line.trim().is_empty());
-    match (lines.next(), lines.next_back()) {
-        (Some(first), Some(last)) => format!("{} … {}", cut(first), cut(last)),
-        (first, _) => cut(first.unwrap_or_default()),
-    }
-}
 
 /// How much of the limit ours reaches.
 fn case_limit(report: &Report, case: &Case) -> Option<f64> {
@@ -440,28 +408,6 @@ fn most(samples: &[f64]) -> f64 {
     samples.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Three or four digits that matter, with spaces between thousands.
-pub(crate) fn short(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    if value.abs() < 1.0 {
-        return format!("{value:.4}");
-    }
-    if value.abs() < 1000.0 {
-        return format!("{value:.1}");
-    }
-    let digits = format!("{value:.0}");
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(' ');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -511,14 +457,11 @@ mod tests {
             json: false,
         };
         let mut report = report();
-        report.cases[0].fail("peer", false, &"waited | in vain\nmuch\nin the end".to_owned());
+        report.cases[0].fail("peer", false, &"did not | form\nmuch\nin the end".to_owned());
         report.cases[0].fail("peer", false, &"again".to_owned());
         assert_eq!(report.tell("v1", &common), Ok(()));
         let text = std::fs::read_to_string(folder.join("benchmarks.md")).unwrap();
-        assert!(
-            text.contains("<br>peer FAILED 2 times: waited   in vain … in the end |"),
-            "{text}"
-        );
+        assert!(text.contains("<br>peer: 2 of 3 runs did not   form |"), "{text}");
         assert_eq!(
             report.json("v1", &common)["cases"][0]["failures"]["peer"]["times"],
             2
@@ -530,19 +473,27 @@ mod tests {
     }
 
     #[test]
-    fn a_row_goes_below_the_former_rows_of_its_own_benchmark() {
+    fn a_second_report_takes_the_place_of_the_first_and_both_are_in_the_plot_with_other_cases() {
         let folder = std::env::temp_dir().join(format!("antiphon-bench-report-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
         let mut other = report();
-        other.bench = "cpg".to_owned();
+        other.cases[0].name = "6 members".to_owned();
         for report in [&report(), &other, &report()] {
             report.record(&folder, "v1").unwrap();
+            draw(&folder, Some("mperf")).unwrap();
         }
         let text = std::fs::read_to_string(folder.join("benchmarks.md")).unwrap();
+        let plot = std::fs::read_to_string(folder.join("benchmarks/mperf.svg")).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        let (mperf, cpg) = text.split_once("## cpg").unwrap();
-        assert_eq!(mperf.matches("4 members").count(), 2);
-        assert_eq!(cpg.matches("4 members").count(), 1);
-        assert!(mperf.contains("fifo 2 000 (1 000 to 3 000)"), "{mperf}");
+        assert!(text.contains("fifo: 2 000 (1 000 to 3 000)"), "{text}");
+        assert_eq!(text.matches("| 4 members |").count(), 2, "{text}");
+        let (shown, older) = text.split_once("<details>").unwrap();
+        assert!(
+            shown.contains("| 6 members |") && !older.contains("| 6 members |"),
+            "{text}"
+        );
+        assert!(
+            plot.contains(">4 members<") && plot.contains(">6 members<"),
+            "{plot}"
+        );
     }
 }

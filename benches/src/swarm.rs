@@ -1,5 +1,5 @@
-//! Many members of one system on one machine: ours with `antiphon swarm`, in as few processes as their files allow, the peers in one
-//! process with clients of ours that do the same.
+//! Many members of one system on one machine: ours with `antiphon swarm`, the peers with clients of ours that do the same. All in one
+//! process; where members of ours may need more files than a process gets, in as few as it takes, and their series says so.
 //!
 //! ```text
 //!  formation ┐                ┌─ antiphon swarm --nodes N --joins J --json
@@ -29,21 +29,43 @@ const OURS: [Engine; 2] = [
         name: "coordinator",
         options: &["--membership", "coordinator"],
         most: 100,
+        // A connection each way with every other, and lifelines.
+        files_of_each: |nodes| 2 * nodes + 24,
     },
     Engine {
         name: "cut",
         options: &["--membership", "cut"],
         most: 200,
+        // Some 80 while it forms, however many there are.
+        files_of_each: |nodes| (2 * nodes + 24).min(100),
     },
 ];
-/// Connections of ours in a process that may have 20,000 files: members that all hear of each other have two for each pair and
-/// end, and where that is more, they are spread over several processes.
-const CONNECTIONS_OF_A_PROCESS: usize = 16_000;
+/// What many systems allow a process; where ours may need more, its members are spread over several.
+const FILES_OF_A_PROCESS: usize = 20_000;
 
-struct Engine {
+pub(crate) struct Engine {
     name: &'static str,
     options: &'static [&'static str],
     most: usize,
+    /// Open files of a member at most, of so many.
+    files_of_each: fn(usize) -> usize,
+}
+
+impl Engine {
+    /// In how many processes so many are.
+    fn processes(&self, nodes: usize) -> usize {
+        (nodes * (self.files_of_each)(nodes)).div_ceil(FILES_OF_A_PROCESS)
+    }
+}
+
+/// What a swarm does besides forming and leaving.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Story<'a> {
+    pub(crate) joins: usize,
+    /// How long ours are looked at when they have nothing to do.
+    pub(crate) rest_s: u32,
+    /// Further options for `antiphon swarm`.
+    pub(crate) more: &'a [&'a str],
 }
 
 /// What a swarm told; times in milliseconds.
@@ -55,8 +77,9 @@ pub(crate) struct Told {
     /// For each join: until the joiner saw all, and until all saw it.
     pub(crate) joins: Vec<(f64, f64)>,
     pub(crate) left: f64,
-    /// Open files of a node once formed, the mean; only ours tells.
-    pub(crate) descriptors: Option<f64>,
+    /// Open files of a node, the mean: the most while they formed, and at rest. Only ours tells.
+    pub(crate) descriptors_forming: Option<f64>,
+    pub(crate) descriptors_at_rest: Option<f64>,
 }
 
 /// All that can be had.
@@ -68,7 +91,7 @@ pub(crate) struct Systems {
 
 /// One of them.
 pub(crate) enum System<'a> {
-    Ours(&'a Ours, &'static str, &'static [&'static str]),
+    Ours(&'a Ours, &'static Engine),
     JGroups(&'a JGroups),
     Memberlist(&'a Memberlist),
 }
@@ -91,7 +114,7 @@ impl Systems {
         let ours = OURS
             .iter()
             .filter(|engine| nodes <= engine.most)
-            .map(|engine| System::Ours(&self.ours, engine.name, engine.options));
+            .map(|engine| System::Ours(&self.ours, engine));
         let jgroups = self.jgroups.iter().map(System::JGroups);
         let memberlist = self.memberlist.iter().map(System::Memberlist);
         let peers_too = jgroups.chain(memberlist).filter(|_| peers);
@@ -124,63 +147,50 @@ impl Systems {
     }
 }
 
-/// In how many processes so many of ours are.
-fn processes(nodes: usize) -> usize {
-    (2 * nodes * (nodes - 1)).div_ceil(CONNECTIONS_OF_A_PROCESS)
-}
-
 /// So many members, as a case's name.
 pub(crate) fn members(nodes: usize) -> String {
-    match processes(nodes) {
-        1 => format!("{nodes} members"),
-        processes => format!("{nodes} members (ours in {processes} processes)"),
-    }
+    format!("{nodes} members")
 }
 
 const JGROUPS: &str = "JGroups tcp.xml";
 const MEMBERLIST: &str = "memberlist";
 
 impl System<'_> {
-    /// As it is told.
-    pub(crate) fn series(&self) -> &'static str {
+    /// As so many of it are told.
+    pub(crate) fn series(&self, nodes: usize) -> String {
         match self {
-            System::Ours(_, name, _) => name,
-            System::JGroups(_) => JGROUPS,
-            System::Memberlist(_) => MEMBERLIST,
+            System::Ours(_, engine) => match engine.processes(nodes) {
+                1 => engine.name.to_owned(),
+                processes => format!("{} in {processes} processes", engine.name),
+            },
+            System::JGroups(_) => JGROUPS.to_owned(),
+            System::Memberlist(_) => MEMBERLIST.to_owned(),
         }
     }
 
     /// So many members form, so many more join and leave one after the other, then all leave. If they cannot, the case says so;
     /// and it is not tried again, for that takes minutes each time.
-    pub(crate) fn run(&self, nodes: usize, joins: usize, more: &[&str], case: &mut Case) -> Option<Told> {
-        if case.has_failed(self.series()) {
+    pub(crate) fn run(&self, nodes: usize, story: Story<'_>, case: &mut Case) -> Option<Told> {
+        let series = self.series(nodes);
+        if case.has_failed(&series) {
             return None;
         }
         let is_ours = matches!(self, System::Ours(..));
-        self.try_run(nodes, joins, more)
-            .map_err(|why| case.fail(self.series(), is_ours, &why))
+        self.try_run(nodes, story)
+            .map_err(|why| case.fail(&series, is_ours, &why))
             .ok()
     }
 
-    fn try_run(&self, nodes: usize, joins: usize, more: &[&str]) -> Result<Told, Failure> {
-        eprintln!("{}: {nodes} members, {joins} joins", self.series());
-        let (count, joins) = (nodes.to_string(), joins.to_string());
+    fn try_run(&self, nodes: usize, story: Story<'_>) -> Result<Told, Failure> {
+        eprintln!("{}: {nodes} members, {} joins", self.series(nodes), story.joins);
+        let (count, joins) = (nodes.to_string(), story.joins.to_string());
         match self {
-            System::Ours(ours, _, options) => {
-                let processes = processes(nodes).to_string();
-                let mut args = vec![
-                    "swarm",
-                    "--nodes",
-                    &count,
-                    "--joins",
-                    &joins,
-                    "--seconds",
-                    "0",
-                    "--json",
-                ];
-                args.extend(["--processes", &processes]);
-                args.extend(options.iter().chain(more));
-                ours_told(&ours.printed(&args)?)
+            System::Ours(ours, engine) => {
+                let (processes, seconds) = (engine.processes(nodes).to_string(), story.rest_s.to_string());
+                let mut args = vec!["swarm", "--nodes", &count, "--joins", &joins, "--json"];
+                args.extend(["--seconds", &seconds, "--processes", &processes]);
+                args.extend(engine.options.iter().chain(story.more));
+                ours_told(&ours.printed(&args).map_err(|log| in_short(&log))?)
             }
             System::JGroups(jgroups) => peer_told(jgroups.swarm(&count, &joins)?),
             System::Memberlist(client) => {
@@ -190,6 +200,20 @@ impl System<'_> {
             }
         }
     }
+}
+
+/// What a swarm of ours ended with, before its whole log: `antiphon: forming: after 120 s 0 of 100 nodes report all; …` is its last line.
+fn in_short(log: &str) -> Failure {
+    let last = log.lines().next_back().unwrap_or_default();
+    let last = last.strip_prefix("antiphon: ").unwrap_or(last);
+    let short = match last.split_once(": after ") {
+        Some((doing @ ("forming" | "parting"), rest)) => {
+            let seconds = rest.split(' ').next().unwrap_or_default();
+            format!("did not finish {doing} within {seconds} s")
+        }
+        _ => last.split(';').next().unwrap_or_default().to_owned(),
+    };
+    format!("{short}\n{log}")
 }
 
 /// The summary of `antiphon swarm --json`.
@@ -211,7 +235,8 @@ fn ours_told(lines: &[Value]) -> Result<Told, Failure> {
             .filter_map(|join| Some((join["own_ms"].as_f64()?, join["everywhere_ms"].as_f64()?)))
             .collect(),
         left: number("left_ms")?,
-        descriptors: Some(number("descriptors_per_node")?),
+        descriptors_forming: Some(number("most_descriptors_per_node")?),
+        descriptors_at_rest: summary["rest"]["descriptors_per_node"].as_f64(),
     })
 }
 
@@ -225,11 +250,16 @@ fn peer_told(mut command: Command) -> Result<Told, Failure> {
         .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
     let lines = Lines::of(child.stdout.take().expect("stdout is a pipe"));
     let mut told = Told::default();
-    let result = lines.find(PATIENCE, "the members of a peer", |line| told.learn(line));
+    let mut formed = false;
+    let result = lines.find(PATIENCE, "the members of a peer", |line| {
+        formed |= line.starts_with("formed ");
+        told.learn(line)
+    });
     // It has ended by itself if all went well.
     let _ = child.kill();
     let _ = child.wait();
-    result??;
+    let doing = if formed { "join and leave" } else { "form" };
+    result.map_err(|why| format!("did not {doing} within {} s\n{why}", PATIENCE.as_secs()))??;
     Ok(told)
 }
 
@@ -245,7 +275,10 @@ impl Told {
                 self.left = *left;
                 return Some(Ok(()));
             }
-            ("failed", _) => return Some(Err(format!("the members of a peer: {rest}"))),
+            ("failed", _) => {
+                let (short, detail) = rest.split_once(": ").unwrap_or((rest, ""));
+                return Some(Err(format!("{short}\n{detail}")));
+            }
             _ => {}
         }
         None
@@ -270,6 +303,30 @@ mod tests {
         assert_eq!(told.learn("left 3000.5"), Some(Ok(())));
         assert_eq!((told.formed, told.sizes, told.left), (412.5, 4.0, 3000.5));
         assert_eq!(told.joins, [(12.0, 80.25), (14.0, 90.0)]);
-        assert!(told.learn("failed no port").unwrap().is_err());
+        let failed = told.learn("failed did not have all report 3 within 180 s: [1, 1, 2]");
+        assert_eq!(
+            failed,
+            Some(Err("did not have all report 3 within 180 s\n[1, 1, 2]".to_owned()))
+        );
+    }
+
+    #[test]
+    fn of_a_log_the_end_is_told_first() {
+        let log = "antiphon swarm --nodes 9: WARN no direct path\nantiphon: forming: after 120 s 0 of 9 nodes report all; their views have";
+        let why = in_short(log);
+        assert_eq!(why.lines().next(), Some("did not finish forming within 120 s"));
+        assert!(why.ends_with(log), "{why}");
+        let refused = in_short("antiphon: this takes up to 9000 open files; nothing was started");
+        assert!(
+            refused.starts_with("this takes up to 9000 open files\n"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn only_members_that_all_hear_each_other_need_more_processes_when_they_are_many() {
+        let [coordinator, cut] = &OURS;
+        assert_eq!((coordinator.processes(71), coordinator.processes(100)), (1, 2));
+        assert_eq!((cut.processes(100), cut.processes(200)), (1, 1));
     }
 }

@@ -127,7 +127,7 @@ impl Lines {
                     }
                     last = line;
                 }
-                Err(_) => return Err(format!("waited in vain for {what}; the last line was {last:?}")),
+                Err(_) => return Err(format!("waited in vain for {what}\nthe last line was {last:?}")),
             }
         }
     }

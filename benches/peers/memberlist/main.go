@@ -139,7 +139,7 @@ func (s *swarm) expect(members int, what string) error {
 	case <-done:
 		return nil
 	case <-time.After(patience):
-		return fmt.Errorf("waited in vain for %s", what)
+		return fmt.Errorf("did not get %s within %.0f s", what, patience.Seconds())
 	}
 }
 
@@ -228,7 +228,7 @@ func join(all *swarm, first *memberlist.Memberlist, run int) error {
 	select {
 	case <-own:
 	case <-time.After(patience):
-		return fmt.Errorf("the joiner waited in vain for all")
+		return fmt.Errorf("did not get the joiner to report all within %.0f s", patience.Seconds())
 	}
 	ownMs := milliseconds(begun)
 	if err := all.expect(count+1, "all to report the joiner"); err != nil {

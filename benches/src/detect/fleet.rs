@@ -26,6 +26,8 @@ const SEEDS: usize = 3;
 pub(super) enum Kind<'a> {
     /// With this transport.
     Ours(&'a Ours, &'static str),
+    /// With this membership engine, by TCP.
+    Engine(&'a Ours, &'static str),
     /// With this stack.
     JGroups(&'a JGroups, &'static str),
     Memberlist(&'a Memberlist),
@@ -36,6 +38,8 @@ impl Kind<'_> {
         match self {
             Kind::Ours(_, "udp") => "antiphon udp",
             Kind::Ours(..) => "antiphon tcp",
+            Kind::Engine(_, "cut") => "antiphon cut",
+            Kind::Engine(..) => "antiphon coordinator",
             Kind::JGroups(_, "udp.xml") => "JGroups udp.xml",
             Kind::JGroups(..) => "JGroups tcp.xml",
             Kind::Memberlist(_) => "memberlist",
@@ -43,7 +47,7 @@ impl Kind<'_> {
     }
 
     pub(super) fn is_ours(&self) -> bool {
-        matches!(self, Kind::Ours(..))
+        matches!(self, Kind::Ours(..) | Kind::Engine(..))
     }
 
     pub(super) fn is_udp(&self) -> bool {
@@ -109,7 +113,7 @@ impl<'a> Fleet<'a> {
         for node in 1..=nodes {
             fleet.start_one(node)?;
             if kind.is_shy() {
-                fleet.wait(START_WITHIN, "a member to join", |members| {
+                fleet.wait(START_WITHIN, "let a member join", |members| {
                     members
                         .get(&node)
                         .is_some_and(|member| member.members.len() == node)
@@ -124,7 +128,11 @@ impl<'a> Fleet<'a> {
         let (lab, nodes) = (self.lab, self.nodes);
         let own = name(node);
         let mut command = match self.kind {
-            Kind::Ours(ours, transport) => {
+            Kind::Ours(ours, how) | Kind::Engine(ours, how) => {
+                let option = match self.kind {
+                    Kind::Engine(..) => "--membership",
+                    _ => "--transport",
+                };
                 let seeds: Vec<String> = (1..=nodes.min(SEEDS)).map(|seed| lab.ip(seed)).collect();
                 let mut command = lab.command(node, ours.program());
                 command
@@ -143,7 +151,7 @@ impl<'a> Fleet<'a> {
                         "--seeds",
                         &seeds.join(","),
                     ])
-                    .args(["--transport", transport]);
+                    .args([option, *how]);
                 command
             }
             Kind::JGroups(jgroups, stack) => jgroups.teller(lab, nodes, node, stack)?,
@@ -196,7 +204,7 @@ impl<'a> Fleet<'a> {
 
     fn wait_for_all(&mut self) -> Result<(), Failure> {
         let all: BTreeSet<String> = (1..=self.nodes).map(name).collect();
-        self.wait(START_WITHIN, "all members to report all", |members| {
+        self.wait(START_WITHIN, "have all members report all", |members| {
             members.values().all(|member| member.members == all)
         })
         .map(drop)
@@ -207,7 +215,7 @@ impl<'a> Fleet<'a> {
         let name = name(gone);
         self.wait(
             within,
-            "all others to be without the one that is gone",
+            "have all others without the one that was gone",
             |members| {
                 let mut others = members.iter().filter(|(node, _)| **node != gone);
                 others.all(|(_, member)| !member.members.contains(&name))
@@ -278,8 +286,8 @@ impl<'a> Fleet<'a> {
                     .map(|(node, member)| format!("{} reports {}", name(*node), member.members.len()))
                     .collect();
                 return Err(format!(
-                    "{}: waited in vain for {what}: {}",
-                    self.kind.series(),
+                    "did not {what} within {} s\n{}",
+                    within.as_secs(),
                     seen.join(", ")
                 ));
             }
@@ -306,10 +314,7 @@ impl<'a> Fleet<'a> {
         }
         let Some(members) = report.members else {
             let name = name(report.node);
-            return Err(format!(
-                "{}: the member {name} has ended by itself",
-                self.kind.series()
-            ));
+            return Err(format!("the member {name} has ended by itself"));
         };
         for gone in member.members.difference(&members) {
             *self.removals.entry(gone.clone()).or_default() += 1;

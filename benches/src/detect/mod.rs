@@ -102,6 +102,12 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
         let wanted = move |kind: &Kind<'_>| udp || !kind.is_udp();
         of_both.filter(wanted).chain(memberlist).collect::<Vec<_>>()
     };
+    let engines = || {
+        let both = ["coordinator", "cut"].into_iter();
+        let both = both.map(|engine| Kind::Engine(&ours, engine));
+        both.chain(kinds(false).into_iter().filter(|kind| !kind.is_ours()))
+            .collect::<Vec<_>>()
+    };
     let mut report = Report::new(
         "detect",
         "until all others know that a member is gone, and members removed though alive",
@@ -113,7 +119,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
     for nodes in &nodes {
         for fault in gone.iter().copied().filter(|fault| args.faults.contains(fault)) {
             let mut case = Case::new(format!("{nodes} members, {}", fault.name()));
-            for kind in kinds(false) {
+            for kind in engines() {
                 if let Err(why) = measure(&lab, &kind, *nodes, fault, common, &mut case) {
                     case.fail(kind.series(), kind.is_ours(), &why);
                 }
@@ -129,7 +135,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
         {
             let name = format!("{nodes} members, each with {SHARE} % of a core: removed though alive");
             let mut case = Case::of(name, "members");
-            for kind in kinds(false) {
+            for kind in engines() {
                 match starved(&lab, &kind, nodes, time) {
                     Ok(removed) => case.add(kind.series(), removed),
                     Err(why) => case.fail(kind.series(), kind.is_ours(), &why),
@@ -156,7 +162,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
     }
     report.lower_is_better = true;
     report.headline = Headline {
-        ours: Kind::Ours(&ours, "tcp").series().to_owned(),
+        ours: Kind::Engine(&ours, "coordinator").series().to_owned(),
         peers: vec!["memberlist".to_owned(), "JGroups tcp.xml".to_owned()],
         limit: None,
     };

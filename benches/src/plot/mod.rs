@@ -7,7 +7,7 @@
 mod raster;
 
 use crate::Failure;
-use crate::report::short;
+use crate::table::short;
 
 /// What is shown.
 pub(crate) struct Chart {
@@ -210,9 +210,17 @@ fn step_for(high: f64) -> f64 {
 
 fn draw(chart: &Chart) -> (f64, Vec<Shape>) {
     let scale = Scale::of(chart);
-    let series = chart.bars.len().max(1) as f64;
+    // Bars of a group stand side by side, also where series between them have none there.
+    let bars_in = |group: usize| {
+        chart
+            .bars
+            .iter()
+            .filter(|(_, bars)| bars[group].is_some())
+            .count()
+    };
+    let widest = (0..chart.groups.len()).map(bars_in).max().unwrap_or(0).max(1) as f64;
     let label = chart.groups.iter().map(String::len).max().unwrap_or(0) as f64 * LETTER + 12.0;
-    let group_width = (series * 24.0 + 24.0).max(label);
+    let group_width = (widest * 24.0 + 24.0).max(label);
     let legend: f64 = chart.bars.iter().map(|(name, _)| legend_width(name)).sum();
     let title = chart.title.len().max(chart.unit.len() + 20) as f64 * LETTER;
     let plot_width = (group_width * chart.groups.len() as f64)
@@ -253,6 +261,8 @@ fn draw(chart: &Chart) -> (f64, Vec<Shape>) {
             text: short(tick),
         });
     }
+    let bar_width = ((group_width - 24.0) / widest).min(48.0);
+    let mut drawn = vec![0.0; chart.groups.len()];
     let mut legend_x = LEFT;
     for (index, (name, bars)) in chart.bars.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
@@ -270,11 +280,11 @@ fn draw(chart: &Chart) -> (f64, Vec<Shape>) {
             text: name.clone(),
         });
         legend_x += legend_width(name);
-        let bar_width = ((group_width - 24.0) / series).min(48.0);
         for (group, bar) in bars.iter().enumerate() {
             let Some((value, least, most)) = bar else { continue };
             let middle = LEFT + group_width * (group as f64 + 0.5);
-            let x = middle + bar_width * (index as f64 - series / 2.0);
+            let x = middle + bar_width * (drawn[group] - bars_in(group) as f64 / 2.0);
+            drawn[group] += 1.0;
             let (top, bottom) = (scale.y(*value), HEIGHT - BOTTOM);
             shapes.push(Shape::Rectangle {
                 x,
@@ -336,6 +346,45 @@ mod tests {
         let height = |value| HEIGHT - BOTTOM - scale.y(value);
         assert!((height(100.0) - 2.0 * height(50.0)).abs() < 1e-9);
         assert!(scale.y(100.0) >= TOP);
+    }
+
+    #[test]
+    fn bars_of_a_group_stand_side_by_side_in_its_middle_whatever_has_none_there() {
+        let bar = |value| Some((value, value, value));
+        let bars = [
+            vec![bar(1.0), bar(1.0)],
+            vec![bar(2.0), None],
+            vec![bar(3.0), bar(3.0)],
+        ];
+        let named = bars
+            .into_iter()
+            .enumerate()
+            .map(|(at, bars)| (at.to_string(), bars));
+        let (_, shapes) = draw(&Chart {
+            groups: vec!["10".to_owned(), "100".to_owned()],
+            bars: named.collect(),
+            ..chart([1.0, 1.0])
+        });
+        let left_of = |shape: &Shape| match shape {
+            Shape::Rectangle { x, width, height, .. } if *height != 12.0 => Some((*x, x + width)),
+            _ => None,
+        };
+        // One series after the other.
+        let bars: Vec<(f64, f64)> = shapes.iter().filter_map(left_of).collect();
+        let [first, second, _, third, fourth] = bars.as_slice() else {
+            panic!("{bars:?}")
+        };
+        assert!(first.1 < third.0, "two bars and another between them");
+        assert!(
+            (fourth.0 - second.1 - 2.0).abs() < 1e-9,
+            "nothing between them: {bars:?}"
+        );
+        let middle = |shape: &Shape| match shape {
+            Shape::Text { x, text, .. } if text == "100" => Some(*x),
+            _ => None,
+        };
+        let middle = shapes.iter().find_map(middle).unwrap();
+        assert!((second.1 + 2.0 - middle).abs() < 1e-9);
     }
 
     #[test]
