@@ -74,6 +74,23 @@ fn forty_nodes_on_the_cut_engine_form_in_a_few_steps_hold_few_connections_and_le
 }
 
 #[test]
+fn a_person_is_told_the_engine_and_the_files_while_forming_and_at_rest() {
+    let arguments = "--nodes 3 --membership cut --profile local --seconds 0.3 --joins 1";
+    let output = swarm(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line_of = |word: &str| {
+        let line = text.lines().find(|line| line.starts_with(word));
+        line.unwrap_or_else(|| panic!("no {word}: {text}"))
+    };
+    assert!(line_of("swarm ").contains("3 nodes in one process; membership cut, profile local, tcp"));
+    assert!(line_of("formed ").contains("sizes seen"));
+    assert!(line_of("at rest ").contains("open files of each"));
+    assert_eq!(text.matches("open files of each").count(), 2, "{text}");
+    assert!(!line_of("joined ").is_empty() && !line_of("left ").is_empty());
+}
+
+#[test]
 fn a_signal_makes_all_nodes_leave_and_nothing_stays_behind() {
     let mut child = swarm("--nodes 4 --seconds 600 --profile local --json")
         .stdout(Stdio::piped())

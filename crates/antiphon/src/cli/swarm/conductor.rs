@@ -156,6 +156,7 @@ impl<'a> Conductor<'a> {
             matches!(say, Say::Ready).then_some(())
         })?;
         let mut summary = Summary::new(args);
+        report::begun(args)?;
 
         let begun = Instant::now();
         self.ask_all(&Ask::Start)?;

@@ -254,6 +254,8 @@ struct Stand {
 struct Watch {
     state: Mutex<State>,
     group: bool,
+    /// Of the process before its first node.
+    descriptors_before: u64,
 }
 
 #[derive(Debug, Default)]
@@ -277,6 +279,7 @@ impl Watch {
         Self {
             state: Mutex::new(state),
             group,
+            descriptors_before: descriptors(),
         }
     }
 
@@ -362,7 +365,8 @@ impl Watch {
     /// Tells what was seen if there is news.
     fn tell(&self) {
         let mut state = self.lock();
-        state.seen.most_descriptors = state.seen.most_descriptors.max(descriptors());
+        let taken = descriptors().saturating_sub(self.descriptors_before);
+        state.seen.most_descriptors = state.seen.most_descriptors.max(taken);
         if state.seen != state.told && !state.leaving {
             state.told = state.seen.clone();
             say(&Say::Seen {

@@ -116,6 +116,31 @@ pub(super) fn milliseconds(time: Duration) -> f64 {
     round(time.as_secs_f64() * 1000.0)
 }
 
+/// Before the first node starts.
+pub(super) fn begun(args: &SwarmArgs) -> Result<(), Failed> {
+    if args.json {
+        return Ok(());
+    }
+    say!("swarm      {}", setting(args))
+}
+
+/// What is run, in words.
+fn setting(args: &SwarmArgs) -> String {
+    let processes = match args.processes {
+        1 => "one process".to_owned(),
+        processes => format!("{processes} processes"),
+    };
+    format!(
+        "{} nodes in {processes}; membership {}, profile {}, {}, {}{}",
+        args.nodes,
+        args.membership.as_str(),
+        args.profile.as_str(),
+        args.transport.as_str(),
+        if args.keyed { "keyed" } else { "no key" },
+        if args.group { ", one group of all" } else { "" },
+    )
+}
+
 /// Once all nodes report all.
 pub(super) fn formed(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed> {
     let formed = summary.formed_json();
@@ -124,15 +149,14 @@ pub(super) fn formed(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed> 
     }
     let sizes: Vec<String> = summary.sizes.iter().map(usize::to_string).collect();
     say!(
-        "formed     {:>9.1} ms   {} nodes; {} sizes seen ({}), {} views",
+        "formed     {:>9.1} ms   {} views, {} sizes seen: {}",
         summary.formed_ms,
-        args.nodes,
+        summary.views,
         sizes.len(),
         sizes.join(" "),
-        summary.views
     )?;
     say!(
-        "           {:>9} descriptors per node (most {}), {} per node",
+        "           {:>9} open files of each once formed, most on the way {}; {} of memory of each",
         formed["descriptors_per_node"],
         formed["most_descriptors_per_node"],
         size(&formed["memory_bytes_per_node"])
@@ -146,17 +170,17 @@ pub(super) fn rested(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed> 
         return line("rest", rest.clone());
     }
     say!(
-        "at rest    {:>9} bytes/s sent and {} received per node, {} millionths of a core",
-        rest["bytes_sent_per_node_per_s"],
-        rest["bytes_received_per_node_per_s"],
-        rest["cpu_millionths_of_a_core_per_node"]
-    )?;
-    say!(
-        "           {:>9} descriptors per node, {} per node; {} view changes in {} s",
+        "at rest    {:>9} open files of each, {} of memory; {} view changes in {} s",
         rest["descriptors_per_node"],
         size(&rest["memory_bytes_per_node"]),
         rest["view_changes"],
         rest["seconds"]
+    )?;
+    say!(
+        "           {:>9} bytes/s sent by each, {} received; {} millionths of a core each",
+        rest["bytes_sent_per_node_per_s"],
+        rest["bytes_received_per_node_per_s"],
+        rest["cpu_millionths_of_a_core_per_node"]
     )
 }
 

@@ -81,7 +81,7 @@ pub(super) struct Seen {
     pub(super) views: Vec<u32>,
     /// Members that were removed although they had not left.
     pub(super) removed: Vec<String>,
-    /// Open files, the most so far.
+    /// Open files beyond those of the process before its first node, the most so far.
     pub(super) most_descriptors: u64,
     /// What the cluster refused nodes for, the last of it.
     pub(super) refused: Option<String>,
