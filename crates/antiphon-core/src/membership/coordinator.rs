@@ -84,6 +84,8 @@ pub(crate) struct Coordinator {
     /// Whom the current ballot said it would remove against possible objections, and until when the answers to that count.
     announced: BTreeSet<Incarnation>,
     announced_until: Time,
+    /// Who has promised in that ballot, also after there were enough.
+    promised_by: BTreeSet<Incarnation>,
     /// Members that someone hears well: left out of the wish until then.
     objections: BTreeMap<Incarnation, Time>,
     /// Whom nobody objected to when asked, and who may believe in its view for a while yet (R7): until when the answers count.
@@ -122,6 +124,7 @@ impl Coordinator {
             joiners_cast: true,
             announced: BTreeSet::new(),
             announced_until: Time::ZERO,
+            promised_by: BTreeSet::new(),
             objections: BTreeMap::new(),
             unopposed: BTreeMap::new(),
             retry: None,
@@ -456,11 +459,17 @@ impl Coordinator {
         if around.now >= self.announced_until {
             self.announced.clear();
         }
+        // An objection may be on its way. If no word of theirs comes, they stay, and are asked about anew.
+        let unheard = self.not_vouched_for(around);
+        if !unheard.is_empty() && around.now + self.patience < self.announced_until {
+            return;
+        }
         self.note_unopposed(around);
-        if let Some((value, _)) = self.desired(around, Some(&self.announced)) {
+        let announced: BTreeSet<Incarnation> = self.announced.difference(&unheard).copied().collect();
+        if let Some((value, _)) = self.desired(around, Some(&announced)) {
             let step = self.slot.choose(value);
             self.perform(around, step);
-        } else if self.desired(around, None).is_some() {
+        } else if unheard.is_empty() && self.desired(around, None).is_some() {
             // What is wished for now was not announced to the acceptors in phase 1.
             self.start(around);
         }
@@ -518,6 +527,7 @@ impl Coordinator {
         ballot: Ballot,
         accepted: Option<Acceptance<Arc<NodeView>>>,
     ) {
+        from.iter().for_each(|from| self.note_promise(*from, ballot));
         let step = self.slot.on_promises(from, ballot, accepted);
         self.perform(around, step);
     }
@@ -688,6 +698,7 @@ impl Coordinator {
                 if let Ok(accepted) = self.slot.on_prepare(ballot, &used) {
                     self.effects.push_back(EngineEffect::Voted);
                     self.announced_until = around.now + self.patience * ANSWERS_COUNT;
+                    self.promised_by = BTreeSet::from([self.me]);
                     let removing = self.announced.iter().copied().collect();
                     self.broadcast(
                         &[],

@@ -74,6 +74,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) suspects: &'a BTreeSet<Incarnation>,
     /// Since when an observer has lost its subject, if it has as far as this node knows.
     pub(crate) edge_down_since: &'a dyn Fn(Incarnation, Incarnation) -> Option<Time>,
+    /// Who observes a member, where not all hear all; nobody elsewhere.
+    pub(crate) observers: &'a dyn Fn(Incarnation) -> Vec<Incarnation>,
     /// Until when this node may not vote against a member that is not proven dead, if it may not (R7).
     pub(crate) held: &'a dyn Fn(Incarnation) -> Option<Time>,
     /// Until when a decision to remove such a member may not be counted without the dead, if it may not (R7).

@@ -397,7 +397,9 @@ impl Seat {
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
         let suspects = detector.lost_to_anyone();
         let edge_down_since = |observer, subject| detector.edge_down_since(observer, subject);
-        let lease = &self.lease;
+        let (lease, rings, view) = (&self.lease, &self.rings, &self.view);
+        let wide = self.wide.is_some();
+        let observers = |member| rings.observers_in(view, member).filter(|_| wide).collect();
         let held = |member| lease.holds(now, member);
         let counts_dead_from = lease.counts_dead_from().filter(|from| now < *from);
         action(
@@ -409,6 +411,7 @@ impl Seat {
                 reachable: &reachable,
                 suspects: &suspects,
                 edge_down_since: &edge_down_since,
+                observers: &observers,
                 held: &held,
                 counts_dead_from,
                 primary,

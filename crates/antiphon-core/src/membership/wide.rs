@@ -341,12 +341,7 @@ impl Seat {
 
     /// Who observes a member.
     pub(crate) fn observers(&self, member: Incarnation) -> Vec<Incarnation> {
-        let rank = self.view.rank(member).unwrap_or(usize::MAX);
-        let members = &self.view.members;
-        let observers = self.rings.observers(rank).iter();
-        observers
-            .filter_map(|by| Some(members.get(usize::from(*by))?.incarnation))
-            .collect()
+        self.rings.observers_in(&self.view, member).collect()
     }
 
     /// Whether one member observes another.

@@ -5,6 +5,9 @@
 //!
 //! Whom others may object to is asked about first, held back or not. If nobody does, it is answered no more until it may go, and asked about
 //! once more then.
+//!
+//! In a wide view the quorum that answers first need not have one of the few who could object: whoever proposes waits for these
+//! ([`Coordinator::not_vouched_for`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use super::{ANSWERS_COUNT, Coordinator, compose};
 use crate::Time;
 use crate::membership::check;
 use crate::membership::engine::{EngineEffect, Surroundings, Wish};
-use crate::membership::slot::{Step, Used, Value};
+use crate::membership::slot::{Proposal, Step, Used, Value};
 
 /// A proposal that removes a member who may believe in its view for a while yet.
 #[derive(Debug)]
@@ -146,6 +149,31 @@ impl Coordinator {
                 self.unopposed.insert(departure.member.incarnation, until);
             }
         }
+    }
+
+    /// A member has promised, perhaps after there were enough.
+    pub(super) fn note_promise(&mut self, from: Incarnation, ballot: Ballot) {
+        if let Proposal::Preparing { ballot: mine, .. } | Proposal::Choosing { ballot: mine } =
+            self.slot.proposal()
+            && *mine == ballot
+        {
+            self.promised_by.insert(from);
+        }
+    }
+
+    /// Of those announced, the ones that might have an objection on its way. In a wide view a few observers hear a member, and any quorum has
+    /// none: its promises may all be there before the first objection. So more than half of the observers that are
+    /// reachable have to be among those who have promised. Whom only those observe that go as well nobody can vouch for.
+    pub(super) fn not_vouched_for(&self, around: &Surroundings<'_>) -> BTreeSet<Incarnation> {
+        let is_vouched_for = |member: Incarnation| {
+            let mut observers = (around.observers)(member);
+            observers.retain(|by| around.reachable.contains(by) && !self.announced.contains(by));
+            let promised = observers.iter().filter(|by| self.promised_by.contains(by));
+            observers.is_empty() || promised.count() * 2 > observers.len()
+        };
+        let announced = self.announced.iter().copied();
+        let open = announced.filter(|member| !self.objections.contains_key(member));
+        open.filter(|member| !is_vouched_for(*member)).collect()
     }
 
     /// Begins to propose in this ballot.

@@ -88,6 +88,16 @@ impl Rings {
         self.observers.get(start..end).unwrap_or(&[])
     }
 
+    /// Who observes a member of the view whose rings these are.
+    pub(crate) fn observers_in<'a>(
+        &'a self,
+        view: &'a NodeView,
+        member: Incarnation,
+    ) -> impl Iterator<Item = Incarnation> + 'a {
+        let observers = self.observers(view.rank(member).unwrap_or(usize::MAX)).iter();
+        observers.filter_map(|by| Some(view.members.get(usize::from(*by))?.incarnation))
+    }
+
     /// Whether some members are no neighbours of others.
     pub(crate) fn are_wide(&self, members: usize) -> bool {
         self.per_member > 0 && members > self.per_member + 1

@@ -55,6 +55,8 @@ impl Bench {
             .filter(|member| !self.down.contains_key(&(self.cut.me, *member)))
             .collect();
         let down = &self.down;
+        let (rings, view) = (self.cut.rings.clone(), self.cut.view.clone());
+        let wide = rings.are_wide(view.members.len());
         let mut random = self.random.borrow_mut();
         let mut around = Surroundings {
             now: self.now,
@@ -62,6 +64,7 @@ impl Bench {
             objects: &|_| false,
             reachable: &reachable,
             suspects: &suspects,
+            observers: &|member| rings.observers_in(&view, member).filter(|_| wide).collect(),
             edge_down_since: &|observer, subject| down.get(&(observer, subject)).copied(),
             held: &|_| None,
             counts_dead_from: None,
@@ -86,6 +89,25 @@ fn casts(effects: &[EngineEffect]) -> usize {
         matches!(message, SlotMessage::Cast { .. })
     };
     effects.iter().filter(is_cast).count()
+}
+
+/// A leader's wish to remove one whom it does not hear, against possible objections.
+fn removal(view: &NodeView, rank: usize) -> Wish {
+    let member = view.members[rank].clone();
+    Wish {
+        objectionable: BTreeSet::from([member.incarnation]),
+        remove: vec![Departure {
+            member,
+            cause: Cause::Crashed,
+            accusers: Vec::new(),
+        }],
+        join: Vec::new(),
+        renew: false,
+        unfinished: false,
+        wire_level: view.wire_level,
+        number: 0,
+        origins: BTreeMap::new(),
+    }
 }
 
 const LONG: Duration = Duration::from_secs(2);
@@ -448,4 +470,107 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
     let decided = decided.unwrap_or_else(|| panic!("not decided: {effects:?}"));
     assert!(Arc::ptr_eq(decided, &cast), "it was copied");
     assert_eq!(check::LOOKED_THROUGH.get(), before);
+}
+
+/// In a wide view no quorum needs to have an observer of a member in it, and its promises may be there before their objections.
+#[test]
+fn nobody_is_removed_before_its_observers_had_their_say() {
+    let view = Arc::new(view_of(30));
+    let at = |rank: usize| view.members[rank].incarnation;
+    let who = at(20);
+    for objects in [true, false] {
+        let mut bench = Bench::new(&view, 0);
+        let observers: Vec<Incarnation> = bench.cut.rings.observers_in(&view, who).collect();
+        let wish = || removal(&view, 20);
+        bench.with(|cut, around| cut.pursue(around, Some(wish())));
+        bench.now = bench.now + Duration::from_millis(300);
+        let effects = bench.with(|cut, around| cut.pursue(around, Some(wish())));
+        let asked = effects.iter().find_map(|effect| match effect {
+            EngineEffect::Broadcast {
+                message: SlotMessage::Prepare { ballot, removing, .. },
+                ..
+            } if *removing == [who] => Some(*ballot),
+            _ => None,
+        });
+        let ballot = asked.expect("it asks about it");
+        let proposes = |effects: &[EngineEffect]| {
+            let is_accept = |effect: &EngineEffect| {
+                matches!(
+                    effect,
+                    EngineEffect::Broadcast {
+                        message: SlotMessage::Accept { .. },
+                        ..
+                    }
+                )
+            };
+            effects.iter().any(is_accept)
+        };
+        let promise = || SlotMessage::Promise {
+            ballot,
+            accepted: None,
+        };
+        let others = (1..30)
+            .map(at)
+            .filter(|other| *other != who && !observers.contains(other));
+        let others: Vec<Incarnation> = others.collect();
+        assert!(others.len() > 15, "a quorum without any of them");
+        for other in others {
+            let effects = bench.with(|cut, around| cut.handle(around, other, promise()));
+            assert!(!proposes(&effects));
+        }
+        for (heard, by) in observers.iter().filter(|by| **by != at(0)).enumerate() {
+            let answer = if objects {
+                SlotMessage::Nack {
+                    ballot,
+                    promised: None,
+                    hears: vec![who],
+                }
+            } else {
+                promise()
+            };
+            let mut effects = bench.with(|cut, around| cut.handle(around, *by, answer));
+            effects.extend(bench.with(|cut, around| cut.pursue(around, Some(wish()))));
+            let voices = 1 + heard + usize::from(observers.contains(&at(0)));
+            if proposes(&effects) {
+                assert!(!objects && voices * 2 > observers.len(), "after {voices}");
+                break;
+            }
+            assert!(objects || voices * 2 <= observers.len(), "after {voices}");
+        }
+    }
+}
+
+#[test]
+fn a_member_whose_observers_do_not_answer_is_asked_about_again_and_stays() {
+    let view = Arc::new(view_of(30));
+    let at = |rank: usize| view.members[rank].incarnation;
+    let mut bench = Bench::new(&view, 0);
+    let observers: Vec<Incarnation> = bench.cut.rings.observers_in(&view, at(20)).collect();
+    let wish = || removal(&view, 20);
+    let mut ballots = BTreeSet::new();
+    for _ in 0..400 {
+        bench.now = bench.now + Duration::from_millis(10);
+        for effect in bench.with(|cut, around| cut.pursue(around, Some(wish()))) {
+            let EngineEffect::Broadcast { message, .. } = effect else {
+                continue;
+            };
+            let SlotMessage::Prepare { ballot, .. } = message else {
+                panic!("{message:?}");
+            };
+            ballots.insert(ballot);
+            for other in (1..30).map(at).filter(|other| !observers.contains(other)) {
+                let promise = SlotMessage::Promise {
+                    ballot,
+                    accepted: None,
+                };
+                let effects = bench.with(|cut, around| cut.handle(around, other, promise));
+                assert_eq!(effects, []);
+            }
+        }
+    }
+    assert!(
+        (5..40).contains(&ballots.len()),
+        "{} ballots in four seconds",
+        ballots.len()
+    );
 }

@@ -51,6 +51,7 @@ impl Leader {
             reachable: &all,
             suspects: &BTreeSet::new(),
             edge_down_since: &|_, _| None,
+            observers: &|_| Vec::new(),
             held: &|_| None,
             counts_dead_from: None,
             primary: true,
