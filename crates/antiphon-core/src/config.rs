@@ -56,6 +56,8 @@ pub struct Config {
     pub key: Option<ClusterKey>,
     /// Whether a witness keeps what this node voted ([`Output::Testament`](crate::Output::Testament)). Only with a key.
     pub witness: bool,
+    /// Whether the driver sends and takes probes ([`Output::Probe`](crate::Output::Probe)): signs of life beside what else carries frames.
+    pub udp_probes: bool,
     /// Whether the driver can send by IP multicast. Without, groups of [`Dissemination::Multicast`] are sent to directly.
     pub multicast: bool,
     /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive.
@@ -86,6 +88,7 @@ impl Config {
             profile: Profile::lan(),
             key: None,
             witness: false,
+            udp_probes: true,
             multicast: false,
             rejoin: true,
             unix_time_s: 0,

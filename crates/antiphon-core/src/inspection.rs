@@ -75,6 +75,8 @@ pub struct MemberSeen {
     pub incarnation: Incarnation,
     /// How long ago it was last heard; none of this node itself.
     pub last_heard: Option<Duration>,
+    /// Whether probes alone show that it lives: nothing else of it came for three heartbeats.
+    pub by_probes: bool,
     /// Since when the network reports trouble on the way to it, with nothing heard since.
     pub trouble: Option<Duration>,
     /// Whether its process is proven to have ended.

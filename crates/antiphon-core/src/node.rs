@@ -24,6 +24,7 @@ mod incoming;
 mod operator;
 mod outgoing;
 mod passing;
+mod probes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -110,6 +111,12 @@ pub struct Counters {
     pub frames_passed_on: u64,
     /// Frames that it was asked to pass on and did not: from or for somebody in no view of its own, or for their own sender.
     pub frames_not_passed_on: u64,
+    /// Heartbeats that went also as probes, since by the usual way they come late, or may.
+    pub probes_sent: u64,
+    /// Probes that came of members.
+    pub probes_received: u64,
+    /// Datagrams that came as probes and were none of a member's to this node: dropped, most of them unopened.
+    pub probes_refused: u64,
     /// Proofs of death by a witness that were not taken: this cluster has no key.
     pub witnesses_refused: u64,
     /// Links given up because the peer acknowledged nothing for too long.
@@ -182,6 +189,11 @@ impl Node {
     /// that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
         self.unused = false;
+        // Who could send a probe on a connection needs none, and it would pass for more than it shows.
+        if matches!(frame::peek(&frame), Ok((Kind::Probe, _))) {
+            self.counters.frames_refused += 1;
+            return Err(OpenError::NotAFrame);
+        }
         self.handle_sealed(now, from, frame, None)
             .inspect_err(|_| self.counters.frames_refused += 1)?;
         if self.phase != Phase::Stopped {
@@ -610,6 +622,7 @@ impl Node {
                 }
                 None => self.counters.messages_dropped += 1,
             },
+            membership::Effect::Probe { to, asks, heartbeat } => self.send_probe(to, asks, heartbeat),
             membership::Effect::Lifeline(command) => self.perform_lifeline(now, command),
             membership::Effect::Testament(record) => {
                 // A vote that cannot be left whole must not seem to be: nothing is left.

@@ -24,6 +24,14 @@ pub enum Output {
         /// The sealed frame.
         frame: Frame,
     },
+    /// Try to bring a frame to an address in one datagram, from the port that the node listens on, at once: where there is no room for it, it
+    /// is lost. Only with [`Config::udp_probes`](crate::Config::udp_probes).
+    Probe {
+        /// An address of the peer, as for frames.
+        to: SocketAddr,
+        /// The sealed frame, of at most [`MAX_PROBE_BYTES`](antiphon_wire::frame::MAX_PROBE_BYTES).
+        frame: Bytes,
+    },
     /// Something about a lifeline on which this node is the watched side.
     Lifeline(LifelineCommand),
     /// R10: leave this to the witness, in place of all that was left before; `None` is nothing. Only with [`Config::witness`](crate::Config::witness). Must

@@ -265,6 +265,10 @@ bugs! {
     CutOffSaidLossy,
     /// A member that was removed tells the next leader that it is gone, and not why (G7).
     ForgetRemoval,
+    /// Heartbeats that may be late do not go as probes (R21).
+    NeverProbe,
+    /// Whoever is heard by probes alone is never doubted for it (R20).
+    ProbesCountForEver,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
 }

@@ -38,6 +38,11 @@ pub trait Transport: Send + fmt::Debug {
         drop(frame);
     }
 
+    /// Sends a probe to an advertised address: one datagram, now or never. Lost where there is no socket for it.
+    fn probe(&mut self, to: SocketAddr, frame: Bytes) {
+        drop((to, frame));
+    }
+
     /// Does something to an outbound lifeline, at once. What fails at once is returned; what takes time comes as input.
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent>;
 
@@ -93,6 +98,12 @@ pub struct TransportCounters {
     pub segments_repaired: u64,
     /// UDP: parts of frames that were received, each counted once.
     pub segments_received: u64,
+    /// Probes that were sent, and did not fail at once.
+    pub probes_sent: u64,
+    /// Datagrams that look like probes and were handed to the driver.
+    pub probes_received: u64,
+    /// Probes lost here: no room in the socket, or too many for the driver.
+    pub probes_dropped: u64,
     /// UDP: datagrams refused: not ours, without a session, or more than their sender was granted.
     pub datagrams_refused: u64,
     /// UDP: frames that began to arrive, or whose successors did, and were given up.
@@ -110,6 +121,11 @@ pub enum Input {
         connection: Connection,
         /// The frames, slices of the receive buffer.
         frames: Vec<Bytes>,
+    },
+    /// A datagram that looks like a probe, from wherever.
+    Probe {
+        /// The frame, for [`Node::handle_probe`](antiphon_core::Node::handle_probe).
+        frame: Bytes,
     },
     /// The path to an advertised address is in trouble.
     PathTrouble {
@@ -131,6 +147,7 @@ impl Input {
     fn bytes(&self) -> usize {
         match self {
             Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
+            Input::Probe { frame } => frame.len(),
             Input::PathTrouble { .. } | Input::Lifeline { .. } => 0,
         }
     }
@@ -273,10 +290,12 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// What happened on the network, urgent things first: control frames, troubles and lifelines never wait behind messages.
+/// What happened on the network, urgent things first: control frames, troubles and lifelines never wait behind messages, and probes, which
+/// anybody may send, hold up neither.
 #[derive(Debug)]
 pub struct Inputs {
     urgent: mpsc::Receiver<Input>,
+    probes: mpsc::Receiver<Input>,
     bulk: mpsc::Receiver<Input>,
 }
 
@@ -284,10 +303,12 @@ impl Inputs {
     pub(crate) fn channel() -> (InputSenders, Inputs) {
         let (urgent, urgent_receiver) = mpsc::channel(URGENT_INPUTS);
         let (bulk, bulk_receiver) = mpsc::channel(BULK_INPUTS);
+        let (probes, probe_receiver) = mpsc::channel(PROBE_INPUTS);
         (
-            InputSenders { urgent, bulk },
+            InputSenders { urgent, probes, bulk },
             Inputs {
                 urgent: urgent_receiver,
+                probes: probe_receiver,
                 bulk: bulk_receiver,
             },
         )
@@ -302,12 +323,19 @@ impl Inputs {
         let first = tokio::select! {
             biased;
             Some(input) = self.urgent.recv() => input,
+            Some(input) = self.probes.recv() => input,
             Some(input) = self.bulk.recv() => input,
             else => return 0,
         };
         let mut bytes = first.bytes();
         into.push(first);
         let mut received = 1;
+        // A sign of life that waits is none; but whoever floods the port with what looks like it takes a small part of each turn.
+        for _ in 0..PROBES_AT_A_TIME.min(limit - 1) {
+            let Ok(probe) = self.probes.try_recv() else { break };
+            into.push(probe);
+            received += 1;
+        }
         while received < limit
             && bytes < BYTES_AT_A_TIME
             && let Ok(input) = self.urgent.try_recv().or_else(|_| self.bulk.try_recv())
@@ -324,12 +352,17 @@ impl Inputs {
 const URGENT_INPUTS: usize = 1024;
 /// What a driver takes at a time: a part of a core's second-level cache.
 const BYTES_AT_A_TIME: usize = 256 << 10;
+/// Probes that may wait for the driver: of all members of a large view at once. More are dropped.
+const PROBE_INPUTS: usize = 256;
+/// And so many of them it takes at a time.
+const PROBES_AT_A_TIME: usize = 16;
 /// Batches of messages that may wait for the driver; behind them TCP holds the sender back.
 const BULK_INPUTS: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct InputSenders {
     pub(crate) urgent: mpsc::Sender<Input>,
+    pub(crate) probes: mpsc::Sender<Input>,
     pub(crate) bulk: mpsc::Sender<Input>,
 }
 

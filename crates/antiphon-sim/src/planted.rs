@@ -375,6 +375,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("PassOn", "r20-black-holes"),
     ("Relay", "r20-relays-die"),
     ("Relay", "r20-black-holes"),
+    ("NeverProbe", "r21-lossy-host"),
+    ("ProbesCount", "r21-only-udp-passes"),
     ("Link", "links-fail"),
     ("FailBack", "links-fail"),
 ];

@@ -53,6 +53,14 @@ wire_enum! {
         /// A proof of death, of a witness that saw the process end (R10). Taken only where frames are sealed with a key;
         /// idempotent.
         Witnessed = 10 (Box<Certificate>),
+        /// The sender lives; the first record of a frame of kind probe, and nowhere else. What may follow there is one
+        /// [`Record::Heartbeat`] and then one [`Record::Paths`], each if it fits.
+        Probe = 11 {
+            /// The incarnation this is for; any other drops the frame.
+            to: Incarnation,
+            /// The sender hears little of `to`, and wants probes in turn.
+            asks: bool,
+        },
         /// What a node would say to another, and what it says; idempotent.
         Enquiry = 16 (Enquiry),
     }

@@ -216,12 +216,13 @@ fn damaged_vectors_never_panic_and_what_still_decodes_has_that_one_encoding() {
     }
 }
 
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 6] = [
     ("control", Kind::Control),
     ("bulk", Kind::Bulk),
     ("lifeline", Kind::Lifeline),
     ("chain", Kind::Chain),
     ("cast", Kind::Cast),
+    ("probe", Kind::Probe),
 ];
 
 #[test]

@@ -15,6 +15,9 @@
 //! comes and goes is suspected once, and not at each turn; whoever never paused is suspected as soon as the profile says. So is whoever was
 //! silent for more than half of that time: one frame now and then does not keep a host in the cluster that holds it up.
 //!
+//! A member may also be heard by [`probing`] alone, since TCP is silent for seconds where a third of all packets is lost. That shows that it
+//! lives, and nothing of the ways to it: so it counts for as long only as such a silence lasts.
+//!
 //! Invariants: a node that was itself not running, or served its timers late, accuses nobody for it (the time it missed is given to
 //! every peer, see [`attention`]);
 //! a proven death is never withdrawn; what a peer's heartbeat does not list any more is withdrawn.
@@ -23,6 +26,7 @@
 
 pub(crate) mod attention;
 mod edge;
+pub(crate) mod probing;
 #[cfg(test)]
 mod tests;
 
@@ -34,15 +38,20 @@ use antiphon_wire::{Accusation, Evidence, Incarnation};
 
 use self::attention::Attention;
 use self::edge::Edge;
+use self::probing::{Answering, Asking};
 use crate::{EngineKind, Profile, Time, inspection};
 
 /// What this node knows of one member's life.
 #[derive(Debug, Clone)]
 struct Watch {
     last_heard: Time,
+    /// The same without probes.
+    heard_otherwise: Time,
+    /// Whether probes of it are asked for.
+    asking: Asking,
     /// A connection was lost or refused then, and nothing was heard since.
     trouble: Option<Time>,
-    /// What was heard last came through another member.
+    /// What was heard last came through another member, or was a probe.
     through: bool,
     suspected: Option<Doubt>,
     /// Since when it says that it does not hear this node, if the engine asks for that.
@@ -114,6 +123,16 @@ impl Watch {
     }
 }
 
+/// How something of a member came here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Came {
+    Directly,
+    /// Another member passed it on.
+    Through,
+    /// As a probe.
+    Probe,
+}
+
 /// An opinion and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doubt {
@@ -161,6 +180,8 @@ pub(crate) struct Detector {
     missed: Duration,
     /// Whether lossy edges are looked for: only the engine whose observers decide together knows what to do with them.
     judges_edges: bool,
+    /// Members that asked for probes.
+    answering: BTreeMap<Incarnation, Answering>,
 }
 
 impl Detector {
@@ -180,6 +201,7 @@ impl Detector {
             attention: Attention::new(profile.heartbeat),
             missed: Duration::ZERO,
             judges_edges: engine == EngineKind::Cut,
+            answering: BTreeMap::new(),
         }
     }
 
@@ -199,6 +221,7 @@ impl Detector {
             .retain(|member, _| members.contains(member) && !heard.contains(member));
         self.told.retain(|accuser, _| members.contains(accuser));
         self.apart.retain(|member| members.contains(member));
+        self.answering.retain(|member, _| members.contains(member));
         for doubts in self.told.values_mut() {
             doubts.retain(|accused, _| members.contains(accused));
         }
@@ -211,6 +234,8 @@ impl Detector {
             if member != self.me {
                 self.watches.entry(member).or_insert(Watch {
                     last_heard: now,
+                    heard_otherwise: now,
+                    asking: Asking::new(now),
                     trouble: None,
                     through: false,
                     suspected: None,
@@ -254,6 +279,8 @@ impl Detector {
         }
         for watch in self.watches.values_mut() {
             watch.last_heard = (watch.last_heard + missed).min(now);
+            watch.heard_otherwise = (watch.heard_otherwise + missed).min(now);
+            watch.asking.forgive(now, missed);
             watch.trouble = watch.trouble.map(|at| (at + missed).min(now));
             if let Some(doubt) = &mut watch.suspected {
                 doubt.since = (doubt.since + missed).min(now);
@@ -274,6 +301,15 @@ impl Detector {
         withdrawn
     }
 
+    /// Something of that member came. True if a suspicion was withdrawn by it.
+    pub(crate) fn heard_as(&mut self, now: Time, peer: Incarnation, came: Came) -> bool {
+        match came {
+            Came::Directly => self.heard(now, peer),
+            Came::Through => self.heard_through(now, peer),
+            Came::Probe => self.heard_by_probe(now, peer),
+        }
+    }
+
     /// A heartbeat came by the direct path; how many were lost before it is seen by its number. True if the path is judged otherwise now.
     pub(crate) fn beat_came(&mut self, peer: Incarnation, round: u64, now: Time) -> bool {
         let watch = self.watches.get_mut(&peer).filter(|_| self.judges_edges);
@@ -288,6 +324,16 @@ impl Detector {
     /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it sends must not look
     /// well because others repeat it. True if a suspicion was withdrawn by it.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation) -> bool {
+        let withdrawn = self.lives(now, peer);
+        let apart = self.apart.contains(&peer);
+        if let Some(watch) = self.watches.get_mut(&peer).filter(|_| !apart) {
+            watch.heard_otherwise = now;
+        }
+        withdrawn
+    }
+
+    /// The member showed that it lives, and nothing of the ways to it. True if a suspicion was withdrawn by it.
+    fn lives(&mut self, now: Time, peer: Incarnation) -> bool {
         let usual = self.suspect_after;
         let Some(watch) = self
             .watches

@@ -7,6 +7,7 @@ use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
 use super::Effect;
 use super::context::Context;
 use super::seat::{Report, Seat};
+use crate::detector::Came;
 use crate::{EngineKind, Time};
 
 impl Seat {
@@ -16,7 +17,7 @@ impl Seat {
         now: Time,
         sender: Incarnation,
         heartbeat: Heartbeat,
-        directly: bool,
+        came: Came,
     ) {
         if heartbeat.lineage != self.view.lineage {
             self.hear_elsewhere(cx, now, sender, heartbeat.lineage);
@@ -24,7 +25,7 @@ impl Seat {
         }
         if cx.detector.is_apart(sender) {
             cx.detector.set_apart(sender, false);
-            cx.detector.heard(now, sender);
+            cx.detector.heard_as(now, sender, came);
         }
         if !self.view.contains(sender) {
             if heartbeat.view <= self.view.primary_id() {
@@ -33,7 +34,10 @@ impl Seat {
             return;
         }
         // The heartbeat's number alone tells what was lost, also of one that was overtaken.
-        let mut news = directly && cx.detector.beat_came(sender, heartbeat.round, now);
+        let mut news = came == Came::Directly && cx.detector.beat_came(sender, heartbeat.round, now);
+        if came != Came::Probe {
+            cx.detector.beat_heard(now, sender);
+        }
         if news {
             self.next_heartbeat = now;
         }
@@ -141,6 +145,20 @@ impl Seat {
             heartbeat,
         };
         cx.effects.push_back(effect);
+    }
+
+    /// The same as probes, to members that hear or are heard little ([`crate::detector::probing`]).
+    pub(crate) fn probe(&mut self, cx: &mut Context, now: Time) {
+        if !cx.config.udp_probes {
+            return;
+        }
+        for (to, asks) in cx.detector.take_probes(now) {
+            if !self.engine.is_certified(to) {
+                let mut heartbeat = self.heartbeat(cx, now);
+                heartbeat.lease.answers = self.lease.answer_to(to, self.view.primary_id());
+                cx.effects.push_back(Effect::Probe { to, asks, heartbeat });
+            }
+        }
     }
 
     /// What this node says of itself to everybody.

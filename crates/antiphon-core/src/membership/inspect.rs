@@ -113,6 +113,7 @@ impl Seat {
             MemberSeen {
                 incarnation,
                 last_heard: cx.detector.last_heard(incarnation).map(|at| now.since(at)),
+                by_probes: cx.detector.lives_by_probes(now, incarnation),
                 trouble: cx.detector.trouble_since(incarnation).map(|at| now.since(at)),
                 dead: self.engine.is_certified(incarnation),
                 said: self.reports.get(&incarnation).map(|report| Said {

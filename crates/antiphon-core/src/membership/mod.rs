@@ -61,7 +61,7 @@ use self::lifeline::Lifelines;
 use self::refusals::Refusals;
 use self::seat::Seat;
 use self::seeking::Seeking;
-use crate::detector::Detector;
+use crate::detector::{Came, Detector};
 use crate::random::Random;
 use crate::replies::Replies;
 use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
@@ -127,6 +127,12 @@ pub(crate) enum Effect {
     Discovery { to: SocketAddr, message: Discovery },
     /// Unreliable, control class.
     Heartbeat { to: Incarnation, heartbeat: Heartbeat },
+    /// Unreliable, in a datagram of its own. `asks`: for probes in turn.
+    Probe {
+        to: Incarnation,
+        asks: bool,
+        heartbeat: Heartbeat,
+    },
     /// Lifelines. Records in `Write` are plaintext here; the node seals them.
     Lifeline(LifelineCommand),
     /// What is left to the witness from here on, in plaintext, in place of what was before; `None` is nothing.
@@ -221,11 +227,11 @@ impl Membership {
         now: Time,
         sender: Incarnation,
         heartbeat: Heartbeat,
-        directly: bool,
+        came: Came,
     ) {
         self.cx.detector.awake(now);
         if let Phase::Seated(seat) = &mut self.phase {
-            seat.handle_heartbeat(&mut self.cx, now, sender, heartbeat, directly);
+            seat.handle_heartbeat(&mut self.cx, now, sender, heartbeat, came);
         }
         self.settle(now);
     }
@@ -249,26 +255,28 @@ impl Membership {
         self.cx.crowded = crowded;
     }
 
-    /// Any authentic frame of that incarnation arrived directly.
-    pub(crate) fn heard(&mut self, now: Time, sender: Incarnation) {
+    /// Any authentic frame of that incarnation came.
+    pub(crate) fn heard(&mut self, now: Time, sender: Incarnation, came: Came) {
         self.cx.detector.awake(now);
-        let withdrawn = self.cx.detector.heard(now, sender);
-        self.after_hearing(now, withdrawn);
-    }
-
-    /// The same, but another member passed it on.
-    pub(crate) fn heard_through(&mut self, now: Time, sender: Incarnation) {
-        self.cx.detector.awake(now);
-        let withdrawn = self.cx.detector.heard_through(now, sender);
-        self.after_hearing(now, withdrawn);
-    }
-
-    fn after_hearing(&mut self, now: Time, withdrawn: bool) {
+        let withdrawn = self.cx.detector.heard_as(now, sender, came);
         if let (Phase::Seated(seat), true) = (&mut self.phase, withdrawn) {
             seat.beat(&mut self.cx, now);
             seat.evaluate(&mut self.cx, now);
             self.settle(now);
         }
+    }
+
+    /// A member hears little of this node.
+    pub(crate) fn asked_for_probes(&mut self, now: Time, sender: Incarnation) {
+        self.cx.detector.asked_for_probes(now, sender);
+        if let Phase::Seated(seat) = &mut self.phase {
+            seat.probe(&mut self.cx, now);
+        }
+    }
+
+    /// Whether this is another member of the last primary view.
+    pub(crate) fn is_member(&self, peer: Incarnation) -> bool {
+        matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.view.contains(peer))
     }
 
     /// The transport noticed something about the path to an address.

@@ -690,6 +690,7 @@ impl Seat {
             // An accusation is told at once: others need it to agree.
             self.beat(cx, now);
         }
+        self.probe(cx, now);
         self.pull_late(cx, now);
         self.seek_others(cx, now);
         self.register(cx, now);
@@ -709,6 +710,7 @@ impl Seat {
         };
         [
             cx.detector.next_deadline(),
+            cx.config.udp_probes.then(|| cx.detector.next_probe()).flatten(),
             cx.lifelines.next_deadline(),
             self.engine
                 .next_deadline()

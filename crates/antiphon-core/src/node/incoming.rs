@@ -12,6 +12,7 @@ use antiphon_wire::{Incarnation, Reader, Wire};
 use bytes::Bytes;
 
 use super::{Node, Phase, holdback};
+use crate::detector::Came;
 use crate::link::LinkBroken;
 use crate::{Class, Time};
 
@@ -28,7 +29,7 @@ pub(super) struct Origin {
 impl Origin {
     pub(super) fn class(&self) -> Class {
         match self.kind {
-            Kind::Control | Kind::Lifeline => Class::Control,
+            Kind::Control | Kind::Lifeline | Kind::Probe => Class::Control,
             Kind::Bulk | Kind::Chain | Kind::Cast => Class::Bulk,
         }
     }
@@ -63,7 +64,7 @@ impl Node {
             via,
         };
         match opened.kind {
-            Kind::Lifeline => self.membership.heard(now, opened.sender),
+            Kind::Lifeline => self.membership.heard(now, opened.sender, Came::Directly),
             Kind::Control | Kind::Bulk => {
                 self.note_life(now, &origin);
                 self.handle_records(now, &origin, opened.records, None);
@@ -72,6 +73,8 @@ impl Node {
             Kind::Chain => self.handle_records(now, &origin, opened.records, sealed),
             // Nor does what comes by multicast, on its own path.
             Kind::Cast => self.handle_cast(now, opened.sender, opened.records),
+            // It comes another way ([`Node::handle_probe`]).
+            Kind::Probe => self.counters.frames_malformed += 1,
         }
         Ok(())
     }
@@ -82,11 +85,11 @@ impl Node {
             Some(_) if planted!(RelayedIsNoLife) => {}
             // That says nothing of the path: how much is lost on it is counted by what comes on it.
             Some(via) => {
-                self.membership.heard_through(now, origin.sender);
+                self.membership.heard(now, origin.sender, Came::Through);
                 self.relay.heard_through(now, origin.sender, via);
             }
             None => {
-                self.membership.heard(now, origin.sender);
+                self.membership.heard(now, origin.sender, Came::Directly);
                 // Messages have connections of their own, or are datagrams: that they come does not show that votes and heartbeats do.
                 if origin.kind == Kind::Control {
                     self.relay.heard(now, origin.sender);
@@ -160,11 +163,14 @@ impl Node {
                 self.membership.handle_discovery(now, from, sender, message);
             }
             Record::Heartbeat(heartbeat) => {
-                let directly = origin.via.is_none();
-                self.membership.handle_heartbeat(now, sender, heartbeat, directly);
+                let came = match origin.via {
+                    Some(_) => Came::Through,
+                    None => Came::Directly,
+                };
+                self.membership.handle_heartbeat(now, sender, heartbeat, came);
             }
             Record::Group(data) => self.groups.handle_data(now, sender, data),
-            Record::Call { .. } => self.counters.frames_malformed += 1,
+            Record::Call { .. } | Record::Probe { .. } => self.counters.frames_malformed += 1,
             Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,
             Record::Heard { round, .. } => self.air.answered(sender, round),
             // R10: without a key anybody could say so; and a witness speaks to nodes alone, as control.

@@ -83,15 +83,15 @@ impl Node {
         let may_be_asked_for = match kind {
             Kind::Control | Kind::Bulk | Kind::Cast => sealer == origin.sender,
             Kind::Chain => sealer == self.me || self.relay.knows(sealer),
-            Kind::Lifeline => false,
+            Kind::Lifeline | Kind::Probe => false,
         };
         may_be_asked_for.then_some(sealer)
     }
 
     /// A frame that the sender of this one was asked to pass on to here.
     pub(super) fn handle_passed_on(&mut self, now: Time, origin: &Origin, frame: Bytes) {
-        let is_lifeline = matches!(frame::peek(&frame), Ok((Kind::Lifeline, _)));
-        if !origin.shows_path() || is_lifeline || !self.relay.knows(origin.sender) {
+        let goes_alone = matches!(frame::peek(&frame), Ok((Kind::Lifeline | Kind::Probe, _)));
+        if !origin.shows_path() || goes_alone || !self.relay.knows(origin.sender) {
             self.counters.frames_refused += 1;
             return;
         }
@@ -196,6 +196,7 @@ mod tests {
             "another's words"
         );
         assert_eq!(comes_of(&asks, &[FAR], &sealed(Kind::Lifeline, NEAR)), 0);
+        assert_eq!(comes_of(&asks, &[FAR], &sealed(Kind::Probe, NEAR)), 0);
         assert_eq!(comes_of(&asks, &[FAR], &Bytes::from_static(b"no frame")), 0);
         // A chain hands on what others sealed, as far as they are members.
         assert_eq!(comes_of(&asks, &[FAR], &sealed(Kind::Chain, OTHER)), 1);

@@ -58,7 +58,8 @@
 //!   at most 32, each target once, and a frame that asks says nothing else.
 //! - A relay keeps nothing, and its queue to the target is its transport's, which is bounded and drops: who sends too much is held
 //!   back by credit, end to end, as on a direct path.
-//! - What came through another is no sign that the direct path works: only that its sender lives.
+//! - What came through another is no sign that the direct path works: only that its sender lives. Nor is what came as a probe
+//!   ([`crate::detector::probing`]); only what the sender reports in it counts, since that is about what it hears otherwise.
 //! - State is bounded by the members of the view: a report is read as far as it speaks of them.
 //!
 //! In views in which not all members are neighbours, there is nobody to watch: not all tell all what they hear.
@@ -336,6 +337,11 @@ impl Relay {
             // That all is well is as short as that all is as it was.
             paths: paths.clone().filter(|paths| !said || paths.is_empty()),
         }
+    }
+
+    /// What was reported last, in full: for those that may have missed it.
+    pub(crate) fn last_report(&self) -> Option<Paths> {
+        self.told_at.map(|_| self.told.clone())
     }
 
     fn bad_paths(&self, now: Time) -> Vec<Path> {

@@ -29,6 +29,8 @@ pub(crate) struct Cluster {
     thin: BTreeSet<(usize, usize)>,
     connections: u64,
     configure: fn(usize, &mut Config),
+    /// Whether probes pass, whatever is cut; else none does.
+    pub(crate) probes_pass: bool,
     /// Frames to addresses that no host ever had.
     pub(crate) strays: Vec<(SocketAddr, Bytes)>,
 }
@@ -51,6 +53,7 @@ pub(crate) struct Log {
 
 enum Arrival {
     Frame(SocketAddr, Bytes),
+    Probe(Bytes),
     Lifeline(LifelineEvent),
     Trouble(SocketAddr, PathTrouble),
 }
@@ -76,6 +79,7 @@ impl Cluster {
             thin: BTreeSet::new(),
             connections: 0,
             configure,
+            probes_pass: false,
             strays: Vec::new(),
         };
         let seeds: Vec<usize> = (1..=hosts).collect();
@@ -113,6 +117,10 @@ impl Cluster {
     pub(crate) fn inspect(&self, host: usize) -> Inspection {
         let node = self.hosts[&host].node.as_ref().expect("the host runs");
         node.inspect(self.now)
+    }
+
+    pub(crate) fn node(&self, host: usize) -> &Node {
+        self.hosts[&host].node.as_ref().expect("the host runs")
     }
 
     pub(crate) fn why(&self, host: usize, name: &str) -> WhyReport {
@@ -259,7 +267,7 @@ impl Cluster {
         true
     }
 
-    fn node_mut(&mut self, host: usize) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, host: usize) -> &mut Node {
         self.hosts
             .get_mut(&host)
             .and_then(|entry| entry.node.as_mut())
@@ -273,6 +281,8 @@ impl Cluster {
         };
         match arrival {
             Arrival::Frame(from, frame) => node.handle_frame(now, from, frame).expect("our own frame"),
+            // One that is on its way while a view changes may come from a stranger.
+            Arrival::Probe(frame) => drop(node.handle_probe(now, frame)),
             Arrival::Lifeline(event) => node.handle_lifeline(now, event).expect("our own record"),
             Arrival::Trouble(to, trouble) => node.handle_path_trouble(now, to, trouble),
         }
@@ -280,7 +290,7 @@ impl Cluster {
     }
 
     fn carry(&mut self, from: usize, to: usize, arrival: Arrival) {
-        if self.cut.contains(&(from, to)) {
+        if self.cut.contains(&(from, to)) && !matches!(arrival, Arrival::Probe(_)) {
             if matches!(arrival, Arrival::Lifeline(_)) {
                 self.waiting.push((from, to, arrival));
             }
@@ -351,8 +361,11 @@ impl Cluster {
             Output::Testament { sealed } => {
                 self.hosts.get_mut(&host).expect("a host").testament = sealed.unwrap_or_default();
             }
+            Output::Probe { to, frame } if self.probes_pass => {
+                self.carry(host, host_of(to), Arrival::Probe(frame));
+            }
             // Nobody here has a network with multicast.
-            Output::Cast { .. } => {}
+            Output::Cast { .. } | Output::Probe { .. } => {}
             Output::Lifeline(LifelineCommand::Open {
                 dial, addr: watcher, ..
             }) => {

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod enquiries;
+mod probes;
 mod witness;
 
 use std::time::Duration;

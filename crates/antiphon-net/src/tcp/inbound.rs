@@ -16,7 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use antiphon_core::Class;
-use antiphon_wire::frame::{self, Kind};
+use antiphon_wire::frame::{self, Kind, OpenError};
 use antiphon_wire::stream::StreamDecoder;
 use bytes::{Buf, Bytes};
 use tokio::net::{TcpListener, TcpStream};
@@ -205,6 +205,7 @@ impl Inbound {
             Ok((Kind::Lifeline, _)) => lifeline::watch(self, first).await,
             Ok((Kind::Control, _)) => self.pass_frames(Class::Control, first).await,
             Ok((Kind::Bulk | Kind::Chain | Kind::Cast, _)) => self.pass_frames(Class::Bulk, first).await,
+            Ok((Kind::Probe, _)) => self.connection.refused(OpenError::NotAFrame),
             Err(error) => self.connection.refused(error),
         }
     }

@@ -12,6 +12,8 @@
 //! of its first frame. Nobody writes on an inbound connection, unless its dialler asked for a notice ([`enquire`]): a byte or an end
 //! towards the dialler is trouble.
 //!
+//! Probes ([`antiphon_core::Output::Probe`]) go by a UDP socket on the same port number, if one was given.
+//!
 //! Costs: a frame is written from the one buffer it was sealed into, up to 64 frames a system call; received frames
 //! are slices of the read buffer.
 //!
@@ -50,7 +52,7 @@ use tokio::task::JoinHandle;
 
 use crate::faults::{FaultTable, is_lost};
 use crate::transport::InputSenders;
-use crate::udp::{Caster, MulticastConfig};
+use crate::udp::{Caster, MulticastConfig, Prober};
 use crate::{Closing, Faults, Inputs, PathStatus, Transport, TransportCounters};
 use inbound::InboundLimits;
 use lifeline::OutboundLifeline;
@@ -127,6 +129,10 @@ pub(crate) struct AtomicCounters {
     frames_dropped: AtomicU64,
     frames_faulted: AtomicU64,
     connections: AtomicU64,
+    probes_sent: AtomicU64,
+    probes_received: AtomicU64,
+    probes_dropped: AtomicU64,
+    datagrams_refused: AtomicU64,
 }
 
 /// A connection that is counted while this is held.
@@ -164,6 +170,29 @@ impl AtomicCounters {
         self.frames_dropped.fetch_add(frames, Ordering::Relaxed);
     }
 
+    pub(crate) fn probe_sent(&self, sent: bool) {
+        let counter = if sent {
+            &self.probes_sent
+        } else {
+            &self.probes_dropped
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A datagram came that is no probe, where nothing else is taken.
+    pub(crate) fn datagram_refused(&self) {
+        self.datagrams_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn probe_received(&self, taken: bool) {
+        let counter = if taken {
+            &self.probes_received
+        } else {
+            &self.probes_dropped
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn faulted(&self, frames: u64) {
         self.frames_faulted.fetch_add(frames, Ordering::Relaxed);
     }
@@ -181,6 +210,7 @@ pub struct TcpTransport {
     /// One for each address.
     acceptors: Vec<AbortOnDrop>,
     caster: Option<Caster>,
+    prober: Option<Prober>,
 }
 
 /// Connections that the driver writes to itself at the end of a turn: beyond it tasks write, which may do so while it goes on.
@@ -232,6 +262,7 @@ impl TcpTransport {
             lifelines: BTreeMap::new(),
             acceptors,
             caster: None,
+            prober: None,
         };
         Ok((transport, inputs))
     }
@@ -242,6 +273,15 @@ impl TcpTransport {
     /// What the system says: the interface does not exist, or does not do it.
     pub fn join_multicast(&mut self, config: &MulticastConfig) -> io::Result<()> {
         self.caster = Some(Caster::start(self.common.clone(), config)?);
+        Ok(())
+    }
+
+    /// Sends and takes probes by these sockets, made by [`listen_for_probes`](crate::udp::listen_for_probes).
+    ///
+    /// # Errors
+    /// What the system says about the sockets.
+    pub fn with_probes(&mut self, sockets: Vec<std::net::UdpSocket>) -> io::Result<()> {
+        self.prober = Some(Prober::start(self.common.clone(), sockets)?);
         Ok(())
     }
 
@@ -328,6 +368,13 @@ impl Transport for TcpTransport {
         }
     }
 
+    fn probe(&mut self, to: SocketAddr, frame: Bytes) {
+        match &self.prober {
+            Some(prober) => prober.send(to, &frame),
+            None => self.common.counters.probe_sent(false),
+        }
+    }
+
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent> {
         match command {
             LifelineCommand::Open { dial, addr, .. } => {
@@ -370,6 +417,10 @@ impl Transport for TcpTransport {
             frames_faulted: counters.frames_faulted.load(Ordering::Relaxed),
             connections_refused: self.common.refusals.count(),
             connections: counters.connections.load(Ordering::Relaxed),
+            probes_sent: counters.probes_sent.load(Ordering::Relaxed),
+            probes_received: counters.probes_received.load(Ordering::Relaxed),
+            datagrams_refused: counters.datagrams_refused.load(Ordering::Relaxed),
+            probes_dropped: counters.probes_dropped.load(Ordering::Relaxed),
             ..TransportCounters::default()
         }
     }
@@ -388,6 +439,7 @@ impl Transport for TcpTransport {
 
     fn close(mut self: Box<Self>, within: Duration) -> Closing {
         let outbound = std::mem::take(&mut self.outbound);
+        let prober = self.prober.take();
         Box::pin(async move {
             let tasks: Vec<AbortOnDrop> = outbound.into_values().map(Outbound::finish).collect();
             let finished = async {
@@ -399,6 +451,9 @@ impl Transport for TcpTransport {
             // What has not left by then is lost; the others find out as they would from a crash.
             let _ = tokio::time::timeout(within, finished).await;
             // Only then are the ports free again.
+            if let Some(prober) = prober {
+                prober.close().await;
+            }
             for mut acceptor in std::mem::take(&mut self.acceptors) {
                 acceptor.0.abort();
                 let _ = (&mut acceptor.0).await;

@@ -12,6 +12,8 @@
 //! | control | TCP | little and small, each frame waited for by somebody: the kernel repeats it, and notices a refused or broken path at once |
 //! | bulk, chain, cast to those that do not hear it | UDP once a hello was answered, TCP until then | much, and repaired by the core: one lost datagram must not hold back megabytes behind it |
 //!
+//! Probes travel bare, on the same socket: they begin as frames do and not as datagrams do, and nothing answers them (the module `probes`).
+//!
 //! **Every node with this transport sends and takes UDP; nobody has to be told who does.** A hello as large as the path allows is
 //! answered, or messages go on by TCP: to a node without UDP, through a firewall that drops it, over a path that has become
 //! smaller. What goes to all at once is sent by multicast beside either transport (the module `multicast`). The module `flow` says how, `window` how much may be on its way, `sessions` what happens at the receiver, and
@@ -51,6 +53,7 @@ mod enquiry;
 mod flow;
 mod memory;
 mod multicast;
+mod probes;
 mod sessions;
 mod socket;
 mod window;
@@ -64,6 +67,7 @@ use std::time::{Duration, Instant};
 
 use antiphon_core::{Class, LifelineCommand, LifelineEvent};
 use antiphon_wire::frame::Frame;
+use bytes::Bytes;
 
 use crate::faults::is_lost;
 use crate::tcp::{AbortOnDrop, Common, TcpConfig, TcpTransport};
@@ -75,6 +79,8 @@ use socket::Datagrams;
 pub use enquiry::{Greeted, greet};
 pub(crate) use multicast::Caster;
 pub use multicast::{MulticastConfig, MulticastSockets, sockets as multicast_sockets};
+pub(crate) use probes::Prober;
+pub use probes::listen_for_probes;
 pub use socket::{SMALLEST_DATAGRAM, listen};
 
 /// Settings of a UDP transport. Made with [`UdpConfig::new`], then changed field by field.
@@ -159,20 +165,7 @@ struct Ports {
 impl Ports {
     /// The socket to send from to an address: the one bound to what the system would send from, or else one that can.
     fn towards(&self, to: SocketAddr) -> &Arc<Shared> {
-        let source = if self.all.len() > 1 {
-            socket::source_towards(to)
-        } else {
-            None
-        };
-        let bound = |port: &&Arc<Shared>| source.is_some_and(|source| port.socket.local.ip() == source);
-        let any = |port: &&Arc<Shared>| port.socket.local.ip().is_unspecified() && port.socket.reaches(to);
-        let able = |port: &&Arc<Shared>| port.socket.reaches(to);
-        let all = || self.all.iter();
-        let chosen = all()
-            .find(bound)
-            .or_else(|| all().find(any))
-            .or_else(|| all().find(able));
-        chosen.unwrap_or(&self.all[0])
+        socket::towards(&self.all, |port| port.socket.local, to).unwrap_or(&self.all[0])
     }
 }
 
@@ -291,6 +284,15 @@ impl Transport for UdpTransport {
 
     fn cast(&mut self, frame: Frame) {
         self.tcp.cast(frame);
+    }
+
+    /// By the socket of the flows: whoever answers those takes it there.
+    fn probe(&mut self, to: SocketAddr, frame: Bytes) {
+        let port = self.ports.towards(to);
+        if probes::may_send(&self.common, to) {
+            let sent = port.socket.send_or_forget(to, &frame);
+            self.common.counters.probe_sent(sent.is_ok());
+        }
     }
 
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent> {

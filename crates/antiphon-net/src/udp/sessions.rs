@@ -30,6 +30,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::Shared;
 use super::flow::Answer;
 use super::memory::Memory;
+use super::probes;
 use crate::tcp::canonical;
 use crate::{Connection, Input};
 
@@ -175,6 +176,10 @@ impl Receiver {
     /// Datagrams that came together from one address.
     fn datagrams(&mut self, now: Instant, remote: SocketAddr, mut datagrams: Chunks<'_, u8>) {
         while let Some(bytes) = datagrams.next() {
+            if probes::is_one(bytes) {
+                probes::hand_over(&self.shared.tcp, bytes);
+                continue;
+            }
             match decode(bytes) {
                 Ok(Datagram::Segment(segment)) => self.segments(now, remote, segment, &mut datagrams),
                 Ok(Datagram::Report(report)) => self.shared.flows.pass(report.flow, Answer::Report(report)),
@@ -494,6 +499,6 @@ impl Shared {
 fn bytes_of(input: &Input) -> usize {
     match input {
         Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
-        Input::PathTrouble { .. } | Input::Lifeline { .. } => 0,
+        Input::Probe { .. } | Input::PathTrouble { .. } | Input::Lifeline { .. } => 0,
     }
 }

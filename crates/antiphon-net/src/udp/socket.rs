@@ -19,7 +19,7 @@ const SEND_BYTES: usize = 2 << 20;
 /// Bytes of one send, headers included: what the kernel segments must be one datagram's worth.
 const MAX_SEND_BYTES: usize = 65_000;
 /// Listening anew if the port that TCP was given is taken for UDP.
-const PORTS_TRIED: usize = 16;
+pub(super) const PORTS_TRIED: usize = 16;
 
 /// Both listeners of a node, on one port, for [`UdpTransport::start`](super::UdpTransport::start). An unspecified IPv6
 /// address takes IPv4 as well.
@@ -38,14 +38,19 @@ pub fn listen(addr: SocketAddr) -> io::Result<(std::net::TcpListener, std::net::
 
 fn listen_once(addr: SocketAddr) -> io::Result<(std::net::TcpListener, std::net::UdpSocket)> {
     let listener = tcp::listen(addr)?;
-    let addr = listener.local_addr()?;
+    let socket = bind(listener.local_addr()?)?;
+    Ok((listener, socket))
+}
+
+/// A UDP socket on an address that TCP was given.
+pub(super) fn bind(addr: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
     if addr.is_ipv6() {
         socket.set_only_v6(!addr.ip().is_unspecified())?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
-    Ok((listener, socket.into()))
+    Ok(socket.into())
 }
 
 #[derive(Debug)]
@@ -54,7 +59,6 @@ pub(super) struct Datagrams {
     state: UdpSocketState,
     /// What it is bound to.
     pub(super) local: SocketAddr,
-    is_ipv6: bool,
     /// Cleared when the path turns out not to do it.
     segments_in_kernel: AtomicBool,
     /// What the kernel holds until it is read, as it counts: with its overhead.
@@ -64,7 +68,6 @@ pub(super) struct Datagrams {
 impl Datagrams {
     pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let is_ipv6 = local.is_ipv6();
         let state = UdpSocketState::new((&socket).into())?;
         let receive_bytes = enlarge_buffers(&socket)?;
         Ok(Self {
@@ -72,7 +75,6 @@ impl Datagrams {
             segments_in_kernel: AtomicBool::new(state.max_gso_segments() > 1),
             state,
             local,
-            is_ipv6,
             receive_bytes,
         })
     }
@@ -139,17 +141,9 @@ impl Datagrams {
         unable
     }
 
-    /// Whether its family allows to send there. An unspecified IPv6 address takes IPv4 as well.
-    pub(super) fn reaches(&self, to: SocketAddr) -> bool {
-        self.is_ipv6 == to.is_ipv6() || self.is_ipv6 && self.local.ip().is_unspecified()
-    }
-
     /// The address as this socket wants it.
     pub(super) fn destination(&self, to: SocketAddr) -> SocketAddr {
-        match (to, self.is_ipv6) {
-            (SocketAddr::V4(v4), true) => SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port()),
-            _ => to,
-        }
+        destination(self.local, to)
     }
 
     pub(super) async fn readable(&self) -> io::Result<()> {
@@ -166,6 +160,31 @@ impl Datagrams {
             self.state.recv((&self.socket).into(), into, meta)
         })
     }
+}
+
+/// Whether a socket bound there may send to this address by its family. An unspecified IPv6 address takes IPv4 as well.
+fn reaches(local: SocketAddr, to: SocketAddr) -> bool {
+    local.is_ipv6() == to.is_ipv6() || local.is_ipv6() && local.ip().is_unspecified()
+}
+
+/// The address as a socket bound there wants it.
+pub(super) fn destination(local: SocketAddr, to: SocketAddr) -> SocketAddr {
+    match (to, local.is_ipv6()) {
+        (SocketAddr::V4(v4), true) => SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port()),
+        _ => to,
+    }
+}
+
+/// The socket to send from to an address: the one bound to what the system would send from, or else one that can.
+pub(super) fn towards<T>(all: &[T], local: impl Fn(&T) -> SocketAddr, to: SocketAddr) -> Option<&T> {
+    let source = if all.len() > 1 { source_towards(to) } else { None };
+    let bound = |socket: &&T| source.is_some_and(|source| local(socket).ip() == source);
+    let any = |socket: &&T| local(socket).ip().is_unspecified() && reaches(local(socket), to);
+    let able = |socket: &&T| reaches(local(socket), to);
+    let found = all.iter().find(bound);
+    found
+        .or_else(|| all.iter().find(any))
+        .or_else(|| all.iter().find(able))
 }
 
 /// Asks for large buffers; gives what the kernel granted for receiving.

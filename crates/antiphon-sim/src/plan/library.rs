@@ -75,6 +75,8 @@ pub const NAMES: &[&str] = &[
     "r20-relays-die",
     "starved-observers",
     "r21-stalled-applications",
+    "r21-lossy-host",
+    "r21-only-udp-passes",
     "chain-is-torn",
     "r22-large-messages",
     "multicast-fails",
@@ -146,6 +148,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         let weighed = if name == "default-weights" { 100 } else { 12 };
         draws::draw_weights(&mut plan, seed, weighed);
         draws::draw_unleased(&mut plan, seed);
+        draws::draw_probes(&mut plan, seed);
         draws::draw_levels(&mut plan, seed);
         links::draw_links(&mut plan, seed);
         bulk::draw_objects(&mut plan, seed);
@@ -170,6 +173,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "r7-cut-off" => random.range(3, 6) as usize,
         "r6-minority-settles" => random.range(5, 7) as usize,
         "r7-behind" => random.range(4, 5) as usize,
+        "r21-lossy-host" | "r21-only-udp-passes" => random.range(3, 7) as usize,
         "any-islands" => random.range(2, 6) as usize,
         "any-partition" | "any-three-ways" | "any-flap" => random.range(3, 7) as usize,
         "r4-locators-and-nodes-restart" | "r4-members-named-late" => random.range(3, 6) as usize,
@@ -307,6 +311,8 @@ impl Story<'_> {
             "r20-relays-die" => self.relays_die(),
             "starved-observers" => self.starved_observers(),
             "r21-stalled-applications" => self.stalled_applications(),
+            "r21-lossy-host" => self.lossy_host(),
+            "r21-only-udp-passes" => self.only_udp_passes(),
             "chain-is-torn" => self.chain_is_torn(),
             "r22-large-messages" => self.large_messages(),
             "r22-bulk" => self.bulk(),

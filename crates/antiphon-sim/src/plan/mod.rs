@@ -152,7 +152,7 @@ pub struct Network {
     pub latency: Micros,
     /// And up to this much more.
     pub jitter: Micros,
-    /// Datagram: lost.
+    /// A packet is lost: a datagram for good, what carries a stream until it is sent again.
     pub loss_ppm: u32,
     /// Datagram: arrives twice.
     pub duplicate_ppm: u32,
@@ -186,6 +186,18 @@ pub struct Network {
     pub proxy_percent: u32,
     /// A datagram to a dead process is answered with ICMP with this chance.
     pub icmp_percent: u32,
+}
+
+/// Whether probes pass on a path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Probes {
+    /// If anything does.
+    #[default]
+    AsFrames,
+    /// Whatever else does: a firewall drops TCP, and passes UDP.
+    Pass,
+    /// Whatever else does: a firewall drops UDP.
+    Blocked,
 }
 
 /// A path that loses so much is one that nobody may count on, nor on one that leads over it: of a thousand heartbeats one is missed three
@@ -323,8 +335,10 @@ pub enum Action {
     Partition(Vec<Vec<Slot>>),
     /// Nothing from the first list reaches the second.
     OneWay(Vec<Slot>, Vec<Slot>),
-    /// Of what the first list sends to the second, so many of a million datagrams are lost.
+    /// Of what the first list sends to the second, so many of a million packets are lost.
     Lossy(Vec<Slot>, Vec<Slot>, u32),
+    /// Whether probes of the first list pass to the second.
+    Probes(Vec<Slot>, Vec<Slot>, Probes),
     /// Cuts one pair.
     CutPair(Slot, Slot),
     /// Cuts one pair as a firewall does that answers with resets.
@@ -385,6 +399,7 @@ impl Action {
             Action::Partition(_) => "partition",
             Action::OneWay(..) => "one_way",
             Action::Lossy(..) => "lossy",
+            Action::Probes(..) => "probes",
             Action::CutPair(..) => "cut_pair",
             Action::Reject(..) => "reject",
             Action::CutLink(..) => "cut_link",

@@ -1,4 +1,4 @@
-//! Frames that travel alone: each may be lost, doubled, late, damaged, or come again much later.
+//! Frames that travel alone: each may be lost, doubled, late, damaged, or come again much later. So do probes, whatever carries the others.
 
 use std::net::SocketAddr;
 
@@ -8,9 +8,29 @@ use bytes::Bytes;
 
 use super::process::Input;
 use super::{Door, Happening, World, addr_of};
-use crate::trace::ProcessId;
+use crate::plan::Probes;
+use crate::trace::{ProcessId, Slot};
 
 impl World {
+    /// A probe goes its own way: it may pass where nothing else does, and the other way round. What the network says of it nobody hears.
+    pub(super) fn send_probe(&mut self, from: ProcessId, to: Door, bytes: Bytes) {
+        let sender = self.processes[from].slot;
+        self.traffic.note(sender, to.slot, bytes.len());
+        if self.passes_probes(sender, to) {
+            self.put_on_the_way(from, to, bytes);
+        } else {
+            self.count("probe_blocked");
+        }
+    }
+
+    fn passes_probes(&self, from: Slot, to: Door) -> bool {
+        match self.path(from, to).probes {
+            Probes::AsFrames => !self.is_blocked(from, to),
+            Probes::Pass => self.hosts[to.slot].powered,
+            Probes::Blocked => false,
+        }
+    }
+
     pub(super) fn send_datagram(&mut self, from: ProcessId, to: Door, bytes: Bytes) {
         let sender = self.processes[from].slot;
         if self.is_blocked(sender, to) {
@@ -20,6 +40,11 @@ impl World {
             }
             return;
         }
+        self.put_on_the_way(from, to, bytes);
+    }
+
+    fn put_on_the_way(&mut self, from: ProcessId, to: Door, bytes: Bytes) {
+        let sender = self.processes[from].slot;
         let network = self.network.clone();
         let sent = self.line_done(sender, to, bytes.len());
         if network.bytes_per_s > 0
@@ -105,14 +130,20 @@ impl World {
 
     pub(super) fn datagram_arrived(&mut self, to: Door, from: SocketAddr, bytes: Bytes) {
         let sender = super::door_of(from, &self.plan).map(|door| door.slot);
-        if sender.is_some_and(|sender| self.is_blocked(sender, to)) {
+        let is_probe = matches!(peek(&bytes), Ok((Kind::Probe, _)));
+        let passes = |sender| match is_probe {
+            true => self.passes_probes(sender, to),
+            false => !self.is_blocked(sender, to),
+        };
+        if !sender.is_none_or(passes) {
             return;
         }
         match self.hosts[to.slot].process {
             Some(process) => self.accept(process, Input::Frame { from, bytes }),
             // The dead process's kernel may say so; the sender takes it for what it is: a hint.
             None => {
-                if let Some(sender) = sender.and_then(|slot| self.hosts[slot].process)
+                if !is_probe
+                    && let Some(sender) = sender.and_then(|slot| self.hosts[slot].process)
                     && self.random.percent(self.network.icmp_percent)
                 {
                     let at = self.now + self.network.latency;
@@ -126,6 +157,9 @@ impl World {
 /// Hands a frame to a node. Of datagrams nobody can tell here whether they went to one or to all: every other one that may have gone to
 /// all is taken so.
 pub(super) fn receive(node: &mut Node, now: Time, from: SocketAddr, bytes: Bytes) -> Result<(), OpenError> {
+    if matches!(peek(&bytes), Ok((Kind::Probe, _))) {
+        return node.handle_probe(now, bytes);
+    }
     let may_be_cast = matches!(peek(&bytes), Ok((Kind::Cast, _)));
     if may_be_cast && bytes[HEADER_BYTES - 8].is_multiple_of(2) {
         return node.handle_multicast(now, from, bytes);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::process::Input;
 use super::{Door, Happening, World, addr_of};
 use crate::agenda::Micros;
-use crate::plan::{Action, HARDLY_A_PATH_PPM, Network, Step, Who};
+use crate::plan::{Action, HARDLY_A_PATH_PPM, Network, Probes, Step, Who};
 use crate::trace::{Ending, ProcessId, Seen, Slot};
 
 impl World {
@@ -95,6 +95,15 @@ impl World {
                         self.path_mut(a, door).loss_ppm = *ppm;
                     }
                     self.note_path(a, b);
+                }
+                true
+            }
+            Action::Probes(from, to, probes) => {
+                self.fault_note(action);
+                for (a, b) in from.iter().flat_map(|a| to.iter().map(move |b| (*a, *b))) {
+                    for door in self.doors(b) {
+                        self.path_mut(a, door).probes = *probes;
+                    }
                 }
                 true
             }
@@ -386,7 +395,9 @@ impl World {
         for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
             let mut lost = false;
             for door in self.doors(to) {
-                lost |= std::mem::take(&mut self.path_mut(from, door).loss_ppm) > 0;
+                let path = self.path_mut(from, door);
+                lost |= std::mem::take(&mut path.loss_ppm) > 0;
+                path.probes = Probes::AsFrames;
             }
             if lost {
                 self.note_path(from, to);

@@ -35,7 +35,7 @@ use antiphon_core::{EngineKind, GroupView, PathTrouble, Policy};
 use bytes::Bytes;
 
 use crate::agenda::{Agenda, Micros, SECONDS};
-use crate::plan::{Network, Plan, Who};
+use crate::plan::{Network, Plan, Probes, Who};
 use crate::random::Random;
 use crate::trace::{Ending, GroupIndex, ProcessId, Seen, Slot, Trace};
 
@@ -132,8 +132,10 @@ struct Path {
     /// While blocked, answers are resets instead of silence.
     rejecting: bool,
     clogged_until: Micros,
-    /// Datagrams lost on this path, of a million.
+    /// Packets lost on this path, of a million: datagrams, or what carries a stream.
     loss_ppm: u32,
+    /// Whether probes pass.
+    probes: Probes,
     /// When the line has sent what it was given.
     free_at: Micros,
 }
@@ -182,6 +184,10 @@ enum Happening {
     StreamReady(u64),
     StreamGone(u64),
     StreamTimeout {
+        id: u64,
+        since: Micros,
+    },
+    StreamUnanswered {
         id: u64,
         since: Micros,
     },
@@ -456,6 +462,7 @@ impl World {
             Happening::StreamReady(id) => self.stream_ready(id),
             Happening::StreamGone(id) => self.stream_gone(id),
             Happening::StreamTimeout { id, since } => self.stream_timeout(id, since),
+            Happening::StreamUnanswered { id, since } => self.stream_unanswered(id, since),
             Happening::LifelineDial { id, attempt } => self.lifeline_dial(id, attempt),
             Happening::LifelineReady(id) => self.lifeline_ready(id),
             Happening::SupervisorWakes(process) => self.supervisor_wakes(process),

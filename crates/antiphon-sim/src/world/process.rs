@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use antiphon_core::wire::frame::MAX_FRAME_BYTES;
+use antiphon_core::wire::frame::{MAX_FRAME_BYTES, MAX_PROBE_BYTES};
 use antiphon_core::wire::{Block, Incarnation, Member, NodeView};
 use antiphon_core::{
     Alone, Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, Hints, LifelineEvent, Memory,
@@ -515,6 +515,15 @@ impl World {
                 let bytes = frame.to_bytes();
                 self.digest = hash(&bytes, self.digest.rotate_left(5) ^ self.now);
                 self.cast(id, &bytes);
+            }
+            Output::Probe { to, frame } => {
+                self.digest = hash(&frame, self.digest.rotate_left(5) ^ self.now);
+                if frame.len() > MAX_PROBE_BYTES {
+                    self.note(id, Seen::Contract(format!("a probe of {} bytes", frame.len())));
+                }
+                if let Some(door) = door_of(to, &self.plan) {
+                    self.send_probe(id, door, frame);
+                }
             }
             Output::Testament { sealed } => self.leave_testament(id, sealed),
             Output::Lifeline(command) => {

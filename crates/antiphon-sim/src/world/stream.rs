@@ -6,6 +6,9 @@
 //! connection has timed out on one side and is half open on the other. A stopped process's kernel goes on taking
 //! bytes until the buffers are full. Connections of one process progress independently: those of a dead one may still
 //! bring data after its lifeline has proved its death.
+//!
+//! Where packets are lost nothing is, but all waits for what was: the first packet of a burst is sent again after 200 ms, and each time after
+//! twice as long, until it was acknowledged, and what was written meanwhile goes after it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,6 +26,8 @@ const KERNEL_BYTES: usize = 128 << 10;
 const REDIAL: Micros = 100 * MILLIS;
 /// An idle half-open connection is noticed after this long.
 pub const KEEPALIVE: Micros = 15 * SECONDS;
+/// What is not acknowledged is sent again after this for the first time.
+const FIRST_RETRY: Micros = 200 * MILLIS;
 /// A kernel that has waited for long tries again after this at the latest.
 pub const LONGEST_RETRY: Micros = 1_500 * MILLIS;
 
@@ -45,6 +50,8 @@ struct Stream {
     queue: VecDeque<(Micros, Bytes)>,
     bytes: usize,
     last_arrival: Micros,
+    /// Until then what was lost is sent again, and nothing else.
+    repairs_until: Micros,
     /// The sender is gone: a FIN follows the queue.
     closing: bool,
     scheduled: bool,
@@ -73,6 +80,7 @@ impl World {
         }
         let done = self.line_done(from_slot, to, bytes.len());
         let latency = self.latency(from_slot, to.slot);
+        let repair = self.repair(id, from_slot, to);
         let (now, limit) = (self.now, self.network.buffer_bytes.max(2 * KERNEL_BYTES));
         let Some(stream) = self.streams.all.get_mut(&id) else {
             return;
@@ -82,14 +90,63 @@ impl World {
             return;
         }
         stream.bytes += bytes.len();
-        stream.last_arrival = stream.last_arrival.max(done.max(now) + latency);
+        let (arrives, repaired) = repair.unwrap_or((now, now));
+        stream.repairs_until = stream.repairs_until.max(repaired);
+        stream.last_arrival = stream.last_arrival.max(done.max(now).max(arrives) + latency);
+        let gives_up = repaired - now > self.network.user_timeout;
         stream.queue.push_back((stream.last_arrival, bytes));
         let at = stream.last_arrival;
         if stream.to.is_some() && !stream.scheduled && stream.stalled.is_none() && !stream.announced {
             stream.scheduled = true;
             self.agenda.add(at, Happening::StreamReady(id));
         }
+        if gives_up {
+            let since = now;
+            self.agenda.add(
+                now + self.network.user_timeout,
+                Happening::StreamUnanswered { id, since },
+            );
+        }
         self.take_line(from_slot, to, done);
+    }
+
+    /// When what is written to a stream now leaves for good, and when its kernel knows that it came; `None` if at once.
+    fn repair(&mut self, id: u64, from: Slot, to: Door) -> Option<(Micros, Micros)> {
+        let until = self.streams.all.get(&id)?.repairs_until;
+        if until > self.now {
+            return Some((until, until));
+        }
+        let there = self.network.loss_ppm.max(self.path(from, to).loss_ppm);
+        let back = self.path(to.slot, to.facing(from)).loss_ppm;
+        let back = self.network.loss_ppm.max(back);
+        if there == 0 && back == 0 {
+            return None;
+        }
+        let (mut at, mut wait, mut arrives) = (self.now, FIRST_RETRY, None);
+        loop {
+            let (lost, unanswered) = (self.random.ppm(there), self.random.ppm(back));
+            if !lost {
+                arrives.get_or_insert(at);
+            }
+            let over = at - self.now > self.network.user_timeout;
+            if !lost && !unanswered || over {
+                return Some((arrives.unwrap_or(at), at));
+            }
+            self.count("stream_loss");
+            at += wait;
+            wait = (wait * 2).min(LONGEST_RETRY);
+        }
+    }
+
+    /// A kernel whose packets were not acknowledged for too long gives the connection up.
+    pub(super) fn stream_unanswered(&mut self, id: u64, since: Micros) {
+        let waits = |stream: &Stream| stream.repairs_until > self.now && stream.stalled.is_none();
+        if self.streams.all.get(&id).is_some_and(waits) {
+            if let Some(stream) = self.streams.all.get_mut(&id) {
+                stream.stalled = Some(since);
+            }
+            self.stream_timeout(id, since);
+        }
     }
 
     fn dial_stream(&mut self, key: (ProcessId, Door, Class)) -> u64 {
@@ -108,6 +165,7 @@ impl World {
                 queue: VecDeque::new(),
                 bytes: 0,
                 last_arrival: 0,
+                repairs_until: 0,
                 closing: false,
                 scheduled: false,
                 announced: false,
@@ -128,7 +186,8 @@ impl World {
         if self.path(from_slot, door).rejecting {
             return self.dial_failed(id, PathTrouble::Refused);
         }
-        if self.is_blocked(from_slot, door) || self.is_blocked(door.slot, door.facing(from_slot)) {
+        let blocked = self.is_blocked(from_slot, door) || self.is_blocked(door.slot, door.facing(from_slot));
+        if blocked || self.loses_a_packet(from_slot, door) {
             // A SYN is sent again after 1 s, then 2 s.
             return match attempt {
                 0 | 1 => {
@@ -159,6 +218,16 @@ impl World {
         stream.last_arrival = stream.last_arrival.max(now + latency);
         stream.scheduled = true;
         self.agenda.add(now + latency, Happening::StreamReady(id));
+    }
+
+    /// Whether a packet or what answers it is lost now.
+    fn loses_a_packet(&mut self, from: Slot, to: Door) -> bool {
+        let back = to.facing(from);
+        let ppm = [self.path(from, to).loss_ppm, self.path(to.slot, back).loss_ppm];
+        let all = self.network.loss_ppm;
+        ppm.into_iter()
+            .map(|ppm| ppm.max(all))
+            .any(|ppm| ppm > 0 && self.random.ppm(ppm))
     }
 
     fn dial_failed(&mut self, id: u64, trouble: PathTrouble) {

@@ -58,6 +58,10 @@ pub const MAX_RELAYED_TO: usize = 32;
 pub const MAX_RELAYED_BYTES: usize = MAX_CONTENT_BYTES - ENVELOPE_BYTES;
 /// The most bytes of records that are put into a frame: one that has to be passed on fits into another then.
 pub const MAX_RECORDS_BYTES: usize = MAX_RELAYED_BYTES - HEADER_BYTES - TAG_BYTES;
+/// The largest frame of kind [`Kind::Probe`]: a datagram of it passes everywhere in one piece, tunnels included.
+pub const MAX_PROBE_BYTES: usize = 1200;
+/// The most bytes of records that a probe has room for.
+pub const MAX_PROBE_RECORDS_BYTES: usize = MAX_PROBE_BYTES - HEADER_BYTES - TAG_BYTES;
 /// A block below this is copied into its frame: a part of its own would cost more.
 const WORTH_SHARING: usize = 2048;
 
@@ -75,13 +79,22 @@ pub enum Kind {
     Chain,
     /// Messages that go to all at once by IP multicast. It travels among the bulk frames to those whom that does not reach.
     Cast,
+    /// A sign of life that goes alone in one datagram, beside what else carries frames, and never on a stream.
+    Probe,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 impl Kind {
-    const ALL: [Kind; KINDS] = [Kind::Control, Kind::Bulk, Kind::Lifeline, Kind::Chain, Kind::Cast];
+    const ALL: [Kind; KINDS] = [
+        Kind::Control,
+        Kind::Bulk,
+        Kind::Lifeline,
+        Kind::Chain,
+        Kind::Cast,
+        Kind::Probe,
+    ];
 
     /// The kind's byte in the header. Zero is no kind, so that an empty buffer is no frame.
     const fn to_byte(self) -> u8 {
@@ -91,6 +104,7 @@ impl Kind {
             Kind::Lifeline => 3,
             Kind::Chain => 4,
             Kind::Cast => 5,
+            Kind::Probe => 6,
         }
     }
 
@@ -101,6 +115,7 @@ impl Kind {
             3 => Some(Kind::Lifeline),
             4 => Some(Kind::Chain),
             5 => Some(Kind::Cast),
+            6 => Some(Kind::Probe),
             _ => None,
         }
     }

@@ -202,6 +202,13 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
             },
         ),
         (
+            "sign of life that asks for one",
+            Record::Probe {
+                to: incarnation(2),
+                asks: true,
+            },
+        ),
+        (
             "all paths are well",
             Record::Paths(Paths {
                 round: 1,

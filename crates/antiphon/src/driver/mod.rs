@@ -252,6 +252,7 @@ impl Driver {
             match output {
                 Output::Frame { to, class, frame } => transport.send(to, class, frame),
                 Output::Cast { frame } => transport.cast(frame),
+                Output::Probe { to, frame } => transport.probe(to, frame),
                 Output::Lifeline(command) => {
                     if let Some(event) = transport.lifeline(command) {
                         tell_lifeline(&mut self.node, self.clock.now(), event);
@@ -573,6 +574,10 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
                     Err(error) => connection.refused(error),
                 }
             }
+        }
+        // Anybody may have sent it, so nobody is told; the node counts it.
+        Input::Probe { frame } => {
+            let _ = node.handle_probe(now, frame);
         }
         Input::PathTrouble { to, trouble } => node.handle_path_trouble(now, to, trouble),
         Input::Lifeline {

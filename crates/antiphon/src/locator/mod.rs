@@ -308,7 +308,7 @@ impl Task {
                 }
             }
             // Nobody is watched here, and who cannot be reached asks again.
-            Input::Lifeline { .. } | Input::PathTrouble { .. } => {}
+            Input::Probe { .. } | Input::Lifeline { .. } | Input::PathTrouble { .. } => {}
         }
     }
 

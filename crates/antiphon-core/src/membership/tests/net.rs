@@ -18,6 +18,7 @@ use bytes::Bytes;
 use super::super::seat::Seat;
 use super::super::wide::Wide;
 use super::super::{Effect, Membership, Phase, check};
+use crate::detector::Came;
 use crate::random::Random;
 use crate::{
     Config, DialId, EngineKind, Event, Hints, LifelineEnd, LifelineEvent, PathTrouble, Recovery,
@@ -356,7 +357,7 @@ impl Net {
     pub(super) fn beat(&mut self, node: usize, to: usize, heartbeat: Heartbeat) {
         let (now, sender) = (self.now, self.host(node).me);
         let membership = &mut self.hosts[to].as_mut().unwrap().membership;
-        membership.handle_heartbeat(now, sender, heartbeat, true);
+        membership.handle_heartbeat(now, sender, heartbeat, Came::Directly);
     }
 
     /// The bytes of the largest message that is on its way.
@@ -603,12 +604,13 @@ impl Net {
         }
         match delivery.parcel {
             Parcel::Discovery(message) => {
-                host.membership.heard(now, sender);
+                host.membership.heard(now, sender, Came::Directly);
                 host.membership.handle_discovery(now, addr(from), sender, message);
             }
             Parcel::Heartbeat(heartbeat) => {
-                host.membership.heard(now, sender);
-                host.membership.handle_heartbeat(now, sender, heartbeat, true);
+                host.membership.heard(now, sender, Came::Directly);
+                host.membership
+                    .handle_heartbeat(now, sender, heartbeat, Came::Directly);
             }
             Parcel::Message { link } => {
                 if host.me != link.1 {
@@ -630,7 +632,7 @@ impl Net {
                 let messages = self.links.get_mut(&link).map(std::mem::take).unwrap_or_default();
                 for message in messages {
                     let host = self.hosts[to].as_mut().unwrap();
-                    host.membership.heard(now, sender);
+                    host.membership.heard(now, sender, Came::Directly);
                     host.membership.handle_message(now, sender, message);
                     self.drain(to);
                 }
@@ -739,6 +741,8 @@ impl Net {
                     Parcel::Heartbeat(heartbeat),
                 );
             }
+            // None passes here: all is as without.
+            Effect::Probe { .. } => {}
             Effect::Lifeline(command) => self.lifeline(node, me, process, command),
             Effect::Installed(view) => {
                 check_succession(host.views.iter().rev().find(|view| view.is_primary()), &view);

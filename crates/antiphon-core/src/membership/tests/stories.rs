@@ -4,6 +4,7 @@ use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Cause, Evidence};
 
 use super::net::{Net, addr, config};
+use crate::detector::Came;
 use crate::inspection::State;
 use crate::{Awaits, Config, EngineKind, Event, PathTrouble, WhyEntry};
 
@@ -118,7 +119,7 @@ fn a_heartbeat_that_was_overtaken_is_void() {
     let now = net.now;
     let membership = &mut net.hosts[0].as_mut().unwrap().membership;
     let mut tell = |heartbeat| {
-        membership.handle_heartbeat(now, sender, heartbeat, true);
+        membership.handle_heartbeat(now, sender, heartbeat, Came::Directly);
         let inspection = membership.inspect(now);
         let State::Seated(seated) = inspection.state else {
             panic!("it is a member");

@@ -2,6 +2,7 @@
 
 use antiphon_core::{Order, TotalEngine};
 
+use super::super::{Action, Probes, Step, Transport};
 use super::{Liveness, Plan};
 use crate::random::Random;
 
@@ -30,6 +31,32 @@ pub(super) fn draw_engines(seed: u64, plan: &mut Plan) {
         };
         group.options = group.options.engine(engine);
     }
+}
+
+/// Whether probes pass, and how well: on some paths they do not, and on some they do where nothing else does; drawn apart from all else.
+pub(super) fn draw_probes(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"probes", 0));
+    if plan.transport == Transport::Stream && random.percent(50) {
+        // Of these networks, nothing but probes can be hit by that.
+        plan.network.duplicate_ppm = 30_000;
+        plan.network.reorder_ppm = 100_000;
+        plan.network.replay_ppm = 10_000;
+        plan.network.corrupt_ppm = 10_000;
+    }
+    if plan.transport == Transport::Stream && random.percent(25) {
+        plan.network.loss_ppm = random.range(1_000, 20_000) as u32;
+    }
+    for _ in 0..random.below(4) {
+        let some = |random: &mut Random| (0..plan.slots).filter(|_| random.percent(40)).collect();
+        let (from, to) = (some(&mut random), some(&mut random));
+        let passing = *random.pick(&[Probes::Blocked, Probes::Blocked, Probes::Pass]);
+        let at = random.range(0, plan.duration);
+        plan.steps.push(Step {
+            at,
+            action: Action::Probes(from, to, passing),
+        });
+    }
+    plan.steps.sort_by_key(|step| step.at);
 }
 
 /// How many votes each node has; drawn apart from all else. Some of the seeds have some, or nobody could ever found.

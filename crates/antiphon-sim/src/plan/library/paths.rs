@@ -3,7 +3,7 @@
 use antiphon_core::Profile;
 
 use super::super::swarm::pair;
-use super::super::{Action, Who};
+use super::super::{Action, Faulty, Liveness, Probes, Transport, Who};
 use super::Story;
 use crate::agenda::{MILLIS, SECONDS};
 use crate::trace::Slot;
@@ -109,6 +109,63 @@ impl Story<'_> {
             }
         }
         self.plan.duration = 34 * SECONDS;
+    }
+
+    /// R21: TCP of one host loses three of ten packets, both ways, and is silent for seconds. It lives, and stays.
+    pub(super) fn lossy_host(&mut self) {
+        self.plan.transport = Transport::Stream;
+        self.plan.profile = Profile::lan();
+        self.plan.seeds = self.nodes;
+        self.plan.load.every = 200 * MILLIS;
+        self.plan.network.user_timeout = 20 * SECONDS;
+        self.begin();
+        let lossy = self.slot();
+        let others: Vec<Slot> = (0..self.nodes).filter(|slot| *slot != lossy).collect();
+        let at = self.ms(6_000, 8_000);
+        let mut ways = vec![(vec![lossy], others.clone()), (others, vec![lossy])];
+        // What is acknowledged on a way that loses is late too.
+        if self.random.percent(30) {
+            ways.swap_remove(self.random.index(2));
+        }
+        for (from, to) in ways {
+            self.at(at, Action::Lossy(from, to, 300_000));
+        }
+        self.plan.faulty = Some(Faulty {
+            slots: vec![lossy],
+            removed: false,
+            views: 0,
+            cut_off: false,
+        });
+        self.plan.duration = at + 20 * SECONDS;
+    }
+
+    /// R20: a firewall drops TCP and passes UDP. Between two, others pass their frames on; around one host, it must go although all hear its probes.
+    pub(super) fn only_udp_passes(&mut self) {
+        self.plan.transport = Transport::Stream;
+        self.plan.profile = Profile::lan();
+        self.plan.seeds = self.nodes;
+        self.begin();
+        let all: Vec<Slot> = (0..self.nodes).collect();
+        self.at(0, Action::Probes(all.clone(), all.clone(), Probes::Pass));
+        let at = self.ms(6_000, 8_000);
+        let alone = self.slot();
+        self.plan.duration = at + 25 * SECONDS;
+        if self.random.percent(40) {
+            let other = (alone + 1) % self.nodes;
+            self.plan.bridged = true;
+            self.at(at, Action::CutPair(alone, other));
+            return;
+        }
+        let others = all.into_iter().filter(|slot| *slot != alone).collect();
+        self.at(at, Action::Partition(vec![vec![alone], others]));
+        self.plan.rejoin = false;
+        self.plan.liveness = Liveness::None;
+        self.plan.faulty = Some(Faulty {
+            slots: vec![alone],
+            removed: true,
+            views: 1,
+            cut_off: true,
+        });
     }
 
     /// A host that gives a process little of its time: so that its timers are late, or also so that it hears nothing for several heartbeats.

@@ -1,0 +1,356 @@
+//! Probes: signs of life in datagrams of their own, where the usual way is slow (R21, G43).
+//!
+//! Where a third of all packets is lost, TCP is silent for seconds: it waits twice as long after each loss, and what is lost holds up all that
+//! follows. A host behind such a path lives, and its heartbeats are late by more than anybody waits. So a heartbeat that may be late goes
+//! also as a *probe*: alone in a datagram, that is lost or arrives at once.
+//!
+//! ```text
+//!   a                                                  b
+//!   │ ◄───────────── heartbeat (TCP) ───────────────── │
+//!   │ ◄─ ─ ─ ─ x                                       │   TCP waits for what was lost
+//!   │ 1.5 heartbeats without one: a *asks*             │
+//!   │ ──────── probe{asks}, each half heartbeat ─────► │   each has a's heartbeat in it
+//!   │ ◄─────── probe, each half heartbeat ──────────── │   *answers*: as long as a asked within 3 heartbeats
+//!   │ ◄───────────── heartbeat (TCP) ───────────────── │
+//!   │ 5 heartbeats without a gap: a asks no more       │
+//! ```
+//! An idle cluster whose paths are well sends none. Half a heartbeat between two of them is what makes chance losses not add up: within the
+//! `suspect_after` of the profile `lan` ten are sent after the first gap, and to lose all ten at 30 % happens six times in a million.
+//!
+//! # What a probe says
+//! What a heartbeat says, and to the same: suspicions, answers for the lease, the view. It has the number of the last heartbeat, so that nobody
+//! counts it as one that others missed. And that its sender lives, exactly as a frame that was passed on by another member does (R20): *it says
+//! nothing of the path*. Relays, links, routes and edges know nothing of probes: a member that is heard by nothing else is sent to through
+//! others, and its connections are made anew, as if it were silent.
+//!
+//! # Why a life by probes alone ends
+//! A firewall may drop TCP for ever and pass UDP. Then nothing but heartbeats comes through, and a flush or a view that needs the member waits
+//! for as long as nobody doubts it. Where others can pass frames on it is heard through them. Where nobody can, probes count for
+//! [`ALONE`] × `suspect_after` after it was heard otherwise: longer than TCP is silent at 30 % loss in all but one of a thousand times, since on
+//! control connections it tries six times before it waits twice as long. From then on it is silent for the detector, whatever it probes,
+//! and all follows that follows from silence: a pair loses its junior, with the cause `unreachable from`, and a wide view cuts it.
+//!
+//! # When…
+//! - *only one direction loses*: who hears little asks, the other answers; who hears well asks for nothing;
+//! - *the peer dies*: it is asked until it was silent for [`ALONE`] × `suspect_after`, or is removed before. It is doubted as soon as ever;
+//! - *UDP does not pass, or the driver has no socket for it*: the probes are lost, and all is as without;
+//! - *both ask*: each probe asks and answers;
+//! - *this node was stopped itself*: what it missed is given to everybody, as in the rest of the detector, and nobody is asked for it.
+//!
+//! # Invariants
+//! - A probe is taken from members of the installed view only, and answered at the address by which the view knows them, never where it came from.
+//! - Who answers does not ask by that: two that hear each other fall silent, whoever asked first.
+//! - At most one probe to each member each half heartbeat, and one at once to a member that begins to ask.
+
+use std::time::Duration;
+
+use antiphon_wire::Incarnation;
+
+use super::Detector;
+use crate::Time;
+
+/// Heartbeats missed for so many halves of one make a member be asked for probes. One is due within two halves.
+const ASK_HALVES: u32 = 3;
+/// And it is asked until its heartbeats came for so many without such a gap.
+const STEADY_BEATS: u32 = 5;
+/// A member that asked is answered for so many heartbeats: so many of its probes may be lost, and twice.
+const ANSWER_BEATS: u32 = 3;
+/// For so many times `suspect_after` since a member was heard otherwise do its probes show that it lives.
+pub(crate) const ALONE: u32 = 6;
+
+/// Whether a member is asked for probes.
+#[derive(Debug, Clone)]
+pub(super) struct Asking {
+    /// When its last heartbeat came that was no probe.
+    heartbeat: Time,
+    state: State,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// Its heartbeats come.
+    Heard,
+    Asked {
+        /// Since when they come without a gap.
+        since: Time,
+        /// When it is asked next.
+        next: Time,
+    },
+    /// It was asked for as long as it is of any use.
+    GivenUp,
+}
+
+/// A member that wants probes.
+#[derive(Debug)]
+pub(super) struct Answering {
+    until: Time,
+    next: Time,
+}
+
+impl Asking {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            heartbeat: now,
+            state: State::Heard,
+        }
+    }
+
+    fn heard(&mut self, now: Time, heartbeat: Duration) {
+        let gap = now.since(self.heartbeat) > heartbeat * ASK_HALVES / 2;
+        self.heartbeat = now;
+        match &mut self.state {
+            State::Heard => {}
+            State::Asked { since, .. } if gap => *since = now,
+            State::Asked { since, .. } if now.since(*since) < heartbeat * STEADY_BEATS => {}
+            State::Asked { .. } | State::GivenUp => self.state = State::Heard,
+        }
+    }
+
+    /// Whether a probe is due that asks it.
+    fn is_due(&mut self, now: Time, heartbeat: Duration, useless: bool) -> bool {
+        let silent = now.since(self.heartbeat);
+        match &mut self.state {
+            State::GivenUp => false,
+            _ if useless => {
+                self.state = State::GivenUp;
+                false
+            }
+            State::Heard if silent < heartbeat * ASK_HALVES / 2 => false,
+            State::Heard => {
+                self.state = State::Asked {
+                    since: now,
+                    next: now + heartbeat / 2,
+                };
+                true
+            }
+            State::Asked { next, .. } => {
+                let due = *next <= now;
+                if due {
+                    *next = now + heartbeat / 2;
+                }
+                due
+            }
+        }
+    }
+
+    fn deadline(&self, heartbeat: Duration) -> Option<Time> {
+        match self.state {
+            State::Heard => Some(self.heartbeat + heartbeat * ASK_HALVES / 2),
+            State::Asked { next, .. } => Some(next),
+            State::GivenUp => None,
+        }
+    }
+
+    pub(super) fn forgive(&mut self, now: Time, missed: Duration) {
+        self.heartbeat = (self.heartbeat + missed).min(now);
+    }
+}
+
+impl Detector {
+    /// A probe of that member came: it lives. True if a suspicion was withdrawn by it.
+    pub(crate) fn heard_by_probe(&mut self, now: Time, peer: Incarnation) -> bool {
+        let alone = self.suspect_after * ALONE;
+        let counts =
+            |watch: &super::Watch| now.since(watch.heard_otherwise) < alone || planted!(ProbesCountForEver);
+        self.watches.get(&peer).is_some_and(counts) && self.lives(now, peer)
+    }
+
+    /// A heartbeat of that member came, and not as a probe.
+    pub(crate) fn beat_heard(&mut self, now: Time, peer: Incarnation) {
+        let heartbeat = self.heartbeat;
+        if let Some(watch) = self.watches.get_mut(&peer) {
+            watch.asking.heard(now, heartbeat);
+        }
+    }
+
+    /// A member asks for probes.
+    pub(crate) fn asked_for_probes(&mut self, now: Time, peer: Incarnation) {
+        if self.members.contains(&peer) {
+            let until = now + self.heartbeat * ANSWER_BEATS;
+            let answering = self.answering.entry(peer);
+            answering.or_insert(Answering { until, next: now }).until = until;
+        }
+    }
+
+    /// To whom probes are to go now, and whether they ask for any.
+    pub(crate) fn take_probes(&mut self, now: Time) -> Vec<(Incarnation, bool)> {
+        let (heartbeat, alone) = (self.heartbeat, self.suspect_after * ALONE);
+        let mut due: Vec<(Incarnation, bool)> = Vec::new();
+        for (peer, watch) in &mut self.watches {
+            let useless = now.since(watch.heard_otherwise) >= alone && !planted!(ProbesCountForEver);
+            if watch.asking.is_due(now, heartbeat, useless) {
+                due.push((*peer, true));
+            }
+        }
+        self.answering.retain(|_, answering| now < answering.until);
+        for (peer, answering) in &mut self.answering {
+            if answering.next <= now {
+                answering.next = now + heartbeat / 2;
+                // Whoever is asked is answered by that.
+                let asked = self.watches.get(peer).map(|watch| &watch.asking.state);
+                if !matches!(asked, Some(State::Asked { .. })) {
+                    due.push((*peer, false));
+                }
+            }
+        }
+        if planted!(NeverProbe) {
+            due.clear();
+        }
+        due
+    }
+
+    /// When [`Detector::take_probes`] may find somebody.
+    pub(crate) fn next_probe(&self) -> Option<Time> {
+        let asking = self.watches.values();
+        let asking = asking.filter_map(|watch| watch.asking.deadline(self.heartbeat));
+        let answering = self.answering.values().map(|answering| answering.next);
+        asking.chain(answering).min()
+    }
+
+    /// Whether probes alone show that this member lives: nothing else of it came for three heartbeats.
+    pub(crate) fn lives_by_probes(&self, now: Time, member: Incarnation) -> bool {
+        self.watches.get(&member).is_some_and(|watch| {
+            let otherwise = now.since(watch.heard_otherwise);
+            otherwise > self.heartbeat * 3 && now.since(watch.last_heard) < otherwise
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineKind, Profile};
+    use antiphon_wire::Evidence;
+
+    const ME: Incarnation = Incarnation(1);
+    const PEER: Incarnation = Incarnation(2);
+
+    fn at(ms: u64) -> Time {
+        Time::from_micros(1_000_000 + ms * 1000)
+    }
+
+    /// Heartbeats of 200 ms, doubts after 1500.
+    fn detector() -> Detector {
+        let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Coordinator);
+        detector.watch(at(0), [PEER].into_iter(), [ME, PEER].into_iter());
+        detector
+    }
+
+    /// Asks the detector each 10 ms for so long, and says when it wanted to send.
+    fn sent(detector: &mut Detector, ms: std::ops::Range<u64>) -> Vec<(u64, bool)> {
+        let mut sent = Vec::new();
+        for ms in ms.step_by(10) {
+            detector.awake(at(ms));
+            sent.extend(
+                detector
+                    .take_probes(at(ms))
+                    .into_iter()
+                    .map(|(_, asks)| (ms, asks)),
+            );
+        }
+        sent
+    }
+
+    #[test]
+    fn whoever_is_heard_is_not_asked() {
+        let mut detector = detector();
+        for beat in 0..50 {
+            detector.beat_heard(at(beat * 200), PEER);
+            assert_eq!(sent(&mut detector, beat * 200..beat * 200 + 200), []);
+        }
+    }
+
+    #[test]
+    fn a_late_heartbeat_is_asked_for_twice_a_heartbeat_until_they_come_steadily() {
+        let mut detector = detector();
+        let asked = sent(&mut detector, 0..1000);
+        assert_eq!(asked, [300, 400, 500, 600, 700, 800, 900].map(|ms| (ms, true)));
+        detector.heard(at(1000), PEER);
+        let mut last = 0;
+        for beat in 0..20 {
+            let ms = 1000 + beat * 200;
+            detector.beat_heard(at(ms), PEER);
+            for (at, _) in sent(&mut detector, ms..ms + 200) {
+                last = at;
+            }
+        }
+        assert!((1900..2100).contains(&last), "asked last at {last}");
+    }
+
+    #[test]
+    fn whoever_asks_is_answered_for_a_while_and_not_asked() {
+        let mut detector = detector();
+        detector.asked_for_probes(at(0), PEER);
+        detector.asked_for_probes(at(50), PEER);
+        for beat in 0..10 {
+            detector.beat_heard(at(beat * 200), PEER);
+            let answers = sent(&mut detector, beat * 200..beat * 200 + 200);
+            let expected = match beat {
+                0 => vec![(0, false), (100, false)],
+                1 | 2 => vec![(beat * 200, false), (beat * 200 + 100, false)],
+                3 => vec![(600, false)],
+                _ => Vec::new(),
+            };
+            assert_eq!(answers, expected, "in heartbeat {beat}");
+        }
+        detector.asked_for_probes(at(2000), Incarnation(9));
+        assert_eq!(sent(&mut detector, 2000..2050), [], "no member");
+    }
+
+    #[test]
+    fn probes_alone_show_life_for_a_while_and_then_nothing() {
+        let mut detector = detector();
+        let mut suspected = None;
+        for ms in (0..20_000).step_by(100) {
+            detector.awake(at(ms));
+            let withdrawn = detector.heard_by_probe(at(ms), PEER);
+            assert!(
+                !withdrawn || suspected.is_none(),
+                "a probe withdrew a doubt at {ms}"
+            );
+            detector.tick(at(ms));
+            if detector.suspects(PEER) {
+                suspected.get_or_insert(ms);
+            }
+        }
+        // 6 × 1500 ms, and then 1500 ms of what is silence now.
+        assert_eq!(suspected, Some(10_400));
+        let doubt = detector.doubt(ME, PEER).expect("it is doubted");
+        assert!(matches!(doubt.evidence, Evidence::Silent { .. }));
+        assert!(detector.heard(at(20_000), PEER), "a frame withdraws it");
+        assert!(!detector.suspects(PEER));
+    }
+
+    #[test]
+    fn a_probe_withdraws_a_doubt_that_silence_made() {
+        let mut detector = detector();
+        detector.tick(at(1600));
+        assert!(detector.suspects(PEER));
+        assert!(detector.heard_by_probe(at(1700), PEER));
+        assert!(!detector.suspects(PEER));
+        assert!(detector.lives_by_probes(at(1700), PEER));
+        detector.heard(at(1800), PEER);
+        assert!(!detector.lives_by_probes(at(1900), PEER));
+    }
+
+    #[test]
+    fn who_is_silent_for_good_is_not_asked_for_ever() {
+        let mut detector = detector();
+        let asked = sent(&mut detector, 0..30_000);
+        assert_eq!(asked.len(), 87);
+        assert!(asked.iter().all(|(ms, asks)| *asks && *ms < 9_000));
+        // What was missed for so long is no reason to ask once it is over.
+        detector.heard(at(30_000), PEER);
+        detector.beat_heard(at(30_000), PEER);
+        assert_eq!(sent(&mut detector, 30_000..30_200), []);
+    }
+
+    #[test]
+    fn what_this_node_missed_by_itself_makes_it_ask_nobody() {
+        let mut detector = detector();
+        detector.beat_heard(at(200), PEER);
+        sent(&mut detector, 200..300);
+        detector.awake(at(5_000));
+        assert_eq!(detector.take_probes(at(5_000)), []);
+    }
+}

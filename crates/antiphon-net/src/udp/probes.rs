@@ -1,0 +1,136 @@
+//! Probes: a frame of kind `probe` alone in a datagram, on the port number that the node listens on (R21).
+//!
+//! Heartbeats that TCP holds up for seconds where packets are lost go also so; when, the core knows. Nothing here waits, repeats or answers: a
+//! probe for which a socket has no room is lost, and the next one follows half a heartbeat later. Whoever can send to the port can bring what
+//! looks like one to the core, which opens those of members alone: up to there, a datagram costs a look at its first bytes and a place in a short
+//! queue of its own. Beyond that queue it is dropped.
+//!
+//! A node whose UDP port is taken, or whose system forbids it, goes on without: its silence is then as long as TCP's, as if UDP did not pass.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use antiphon_wire::frame::{self, Kind, MAX_PROBE_BYTES};
+use bytes::Bytes;
+use tokio::net::UdpSocket;
+
+use super::socket;
+use crate::Input;
+use crate::faults::is_lost;
+use crate::tcp::{self, AbortOnDrop, Common};
+
+/// A TCP listener, and a socket for probes on the same port number if there can be one; else why not.
+///
+/// # Errors
+/// What the system says of the listener.
+pub fn listen_for_probes(
+    addr: SocketAddr,
+) -> io::Result<(std::net::TcpListener, io::Result<std::net::UdpSocket>)> {
+    for _ in 1..socket::PORTS_TRIED {
+        let listener = tcp::listen(addr)?;
+        match socket::bind(listener.local_addr()?) {
+            // Any port will do, and another one may be free for both.
+            Err(error) if addr.port() == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+            socket => return Ok((listener, socket)),
+        }
+    }
+    let listener = tcp::listen(addr)?;
+    let socket = listener.local_addr().and_then(socket::bind);
+    Ok((listener, socket))
+}
+
+/// Whether a datagram looks like a probe.
+pub(super) fn is_one(datagram: &[u8]) -> bool {
+    datagram.len() <= MAX_PROBE_BYTES && matches!(frame::peek(datagram), Ok((Kind::Probe, _)))
+}
+
+/// Gives a datagram that looks like a probe to the driver, unless too many wait there.
+pub(super) fn hand_over(common: &Common, datagram: &[u8]) {
+    let frame = Bytes::copy_from_slice(datagram);
+    let taken = common.inputs.probes.try_send(Input::Probe { frame });
+    common.counters.probe_received(taken.is_ok());
+}
+
+/// Whether a probe may be sent there: as for frames, but that a fault that delays these does not delay it.
+pub(super) fn may_send(common: &Common, to: SocketAddr) -> bool {
+    if common.config.loopback_only && !to.ip().is_loopback() {
+        return false;
+    }
+    let fault = common.faults.fault(to);
+    let faulted = fault.block || is_lost(fault.drop);
+    if faulted {
+        common.counters.faulted(1);
+    }
+    !faulted
+}
+
+/// The sockets of a node whose frames go by TCP.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    common: Arc<Common>,
+    sockets: Vec<(SocketAddr, Arc<UdpSocket>)>,
+    receivers: Vec<AbortOnDrop>,
+}
+
+impl Prober {
+    /// Begins to receive.
+    pub(crate) fn start(common: Arc<Common>, sockets: Vec<std::net::UdpSocket>) -> io::Result<Self> {
+        let sockets: Vec<(SocketAddr, Arc<UdpSocket>)> = sockets
+            .into_iter()
+            .map(|socket| Ok((socket.local_addr()?, Arc::new(UdpSocket::from_std(socket)?))))
+            .collect::<io::Result<_>>()?;
+        let receive = |(_, socket): &(SocketAddr, Arc<UdpSocket>)| {
+            AbortOnDrop(tokio::spawn(receive(common.clone(), socket.clone())))
+        };
+        Ok(Self {
+            receivers: sockets.iter().map(receive).collect(),
+            sockets,
+            common,
+        })
+    }
+
+    /// Now or never.
+    pub(crate) fn send(&self, to: SocketAddr, frame: &[u8]) {
+        if !may_send(&self.common, to) {
+            return;
+        }
+        let chosen = socket::towards(&self.sockets, |(local, _)| *local, to);
+        let sent = chosen.is_some_and(|(local, socket)| {
+            socket.try_send_to(frame, socket::destination(*local, to)).is_ok()
+        });
+        self.common.counters.probe_sent(sent);
+    }
+
+    /// Returns when the ports are free.
+    pub(crate) async fn close(self) {
+        for mut receiver in self.receivers {
+            receiver.0.abort();
+            let _ = (&mut receiver.0).await;
+        }
+    }
+}
+
+/// Datagrams read before others of this process may run.
+const READS: usize = 64;
+
+async fn receive(common: Arc<Common>, socket: Arc<UdpSocket>) {
+    // One byte more than the largest: what fills it is larger.
+    let mut buffer = [0; MAX_PROBE_BYTES + 1];
+    loop {
+        if socket.readable().await.is_err() {
+            return;
+        }
+        for _ in 0..READS {
+            match socket.try_recv_from(&mut buffer) {
+                Ok((length, _)) if is_one(&buffer[..length]) => hand_over(&common, &buffer[..length]),
+                // Hellos of those who would send messages so, and whatever else comes to an open port: none is answered.
+                Ok(_) => common.counters.datagram_refused(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Errors of a datagram socket are about single datagrams.
+                Err(_) => {}
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
