@@ -223,6 +223,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_PRIMARY_LEASE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) primary_lease: Option<bool>,
 
+    /// Send heartbeats that TCP may hold up also by UDP, on the same port number, so that a host that loses a third of its packets is not taken
+    /// for dead [default: true]
+    #[arg(long, env = "ANTIPHON_UDP_PROBES", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) udp_probes: Option<bool>,
+
     /// Votes this node has in majorities; 0 never counts, and no cluster is founded by such nodes alone [default: 1]
     #[arg(long, env = "ANTIPHON_WEIGHT", value_name = "N")]
     pub(crate) weight: Option<u16>,

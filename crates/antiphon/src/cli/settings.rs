@@ -70,6 +70,7 @@ pub(crate) struct Settings {
     pub(crate) membership: MembershipName,
     pub(crate) policy: PolicyName,
     pub(crate) primary_lease: bool,
+    pub(crate) udp_probes: bool,
     pub(crate) weight: u16,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) key: Option<ClusterKey>,
@@ -137,6 +138,7 @@ struct File {
     membership: Option<MembershipName>,
     policy: Option<PolicyName>,
     primary_lease: Option<bool>,
+    udp_probes: Option<bool>,
     weight: Option<u16>,
     key_file: Option<PathBuf>,
     witness: Option<bool>,
@@ -319,6 +321,7 @@ impl Settings {
             membership: args.membership.or(file.membership).unwrap_or_default(),
             policy: args.policy.or(file.policy).unwrap_or_default(),
             primary_lease: args.primary_lease.or(file.primary_lease).unwrap_or(true),
+            udp_probes: args.udp_probes.or(file.udp_probes).unwrap_or(true),
             weight: args.weight.or(file.weight).unwrap_or(1),
             key_file: args.key_file.or(file.key_file),
             key: None,
@@ -547,6 +550,7 @@ mod tests {
             membership = "cut"
             policy = "any"
             primary-lease = false
+            udp-probes = false
             weight = 3
             found = true
             allow-faults = true
@@ -577,7 +581,7 @@ mod tests {
         assert_eq!(settings.profile.name, "wan");
         assert_eq!((settings.weight, settings.membership), (3, MembershipName::Cut));
         assert_eq!(settings.policy, PolicyName::Any);
-        assert!(!settings.primary_lease);
+        assert!(!settings.primary_lease && !settings.udp_probes);
         assert!(!settings.found);
         assert!(settings.allow_faults);
         assert!(!settings.json);
@@ -614,14 +618,14 @@ mod tests {
             (1, MembershipName::Coordinator)
         );
         assert_eq!(settings.policy.policy(), antiphon::Policy::Majority);
-        assert!(settings.primary_lease);
+        assert!(settings.primary_lease && settings.udp_probes);
         assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
     }
 
     #[test]
     fn what_is_printed_gives_the_same_settings_again() {
         let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6,dns:db:1 --locators loc:1,127.0.0.1 --dns-server 127.0.0.1 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut --policy any --primary-lease=false \
+                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut --policy any --primary-lease=false --udp-probes=false \
                      --transport udp --max-datagram 9000";
         let printed = resolve(flags, "").unwrap().to_toml();
         let again = resolve("", &printed).unwrap();

@@ -121,6 +121,7 @@ pub struct Builder {
     rejoin: bool,
     allow_faults: bool,
     transport: Transport,
+    pub(super) udp_probes: bool,
     max_datagram: Option<u16>,
     multicast: Option<Multicast>,
     memory: Option<MemoryNetwork>,
@@ -156,6 +157,7 @@ impl Builder {
             rejoin: true,
             allow_faults: false,
             transport: Transport::default(),
+            udp_probes: true,
             max_datagram: None,
             multicast: None,
             memory: None,
@@ -431,6 +433,16 @@ impl Builder {
         for addr in bind {
             let failed = |source| Error::Bind { addr: *addr, source };
             let listener = match self.transport {
+                Transport::Tcp if self.udp_probes => {
+                    let (listener, socket) = udp::listen_for_probes(*addr).map_err(failed)?;
+                    match socket {
+                        Ok(socket) => sockets.push(socket),
+                        Err(error) => {
+                            tracing::warn!(target: "antiphon::net", %addr, %error, "no UDP on the port for probes: where packets are lost, this node may seem dead while TCP waits (free the port, or say udp-probes = false)");
+                        }
+                    }
+                    listener
+                }
                 Transport::Tcp => tcp::listen(*addr).map_err(failed)?,
                 Transport::Udp => {
                     let (listener, socket) = udp::listen(*addr).map_err(failed)?;
@@ -458,6 +470,9 @@ impl Builder {
         };
         if self.transport == Transport::Tcp {
             let (mut transport, inputs) = TcpTransport::start_all(listeners, config).map_err(failed)?;
+            if !sockets.is_empty() {
+                transport.with_probes(sockets).map_err(failed)?;
+            }
             if let Some(multicast) = &multicast {
                 transport.join_multicast(multicast).map_err(not_joined)?;
             }

@@ -19,6 +19,14 @@ impl Builder {
         self
     }
 
+    /// Whether a heartbeat that TCP may hold up goes also by UDP, on the port number that the node listens on; it does unless told otherwise. So a host
+    /// that loses a third of its packets is not taken for dead while TCP waits. Nothing is sent as long as heartbeats come as they should. Where
+    /// UDP does not pass, or the port is taken, all is as without.
+    pub fn udp_probes(mut self, udp_probes: bool) -> Self {
+        self.udp_probes = udp_probes;
+        self
+    }
+
     /// How node views are agreed on, the same at all nodes; [`EngineKind::Coordinator`] unless given.
     pub fn membership(mut self, membership: EngineKind) -> Self {
         self.membership = membership;

@@ -277,6 +277,9 @@ pub struct Member {
     pub weight: u16,
     /// How long ago it was heard; none of the node itself.
     pub last_heard_ms: Option<u64>,
+    /// Whether probes alone show that it lives: nothing else of it came for three heartbeats.
+    #[serde(default)]
+    pub heard_by_probes: bool,
     /// The round trip to it, as the system measures it on the control connection; none if not known.
     pub rtt_us: Option<u64>,
     /// For how long the network has reported trouble on the way to it, with nothing heard since.

@@ -182,6 +182,9 @@ fn row(member: &Member) -> [String; 7] {
     }
     let down = member.links.iter().filter(|link| link.up == Some(false));
     remarks.extend(down.map(|link| format!("link {} DOWN", link.addr)));
+    if member.heard_by_probes {
+        remarks.push("heard by probes alone".to_owned());
+    }
     if let Some(ms) = member.trouble_ms {
         remarks.push(format!("connection trouble for {ms} ms"));
     }

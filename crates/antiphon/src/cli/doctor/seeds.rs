@@ -357,7 +357,7 @@ impl Enquiries {
                 Greeted::Silent => Step::warning(
                     "udp",
                     to,
-                    format!("no answer to a datagram: a firewall drops UDP; {by_tcp}"),
+                    format!("no answer to a datagram: it runs with --transport tcp, or a firewall drops UDP; {by_tcp}"),
                 ),
                 Greeted::Unreachable(error) => Step::warning(
                     "udp",

@@ -22,6 +22,7 @@ impl Settings {
             .membership(self.membership.engine())
             .policy(self.policy.policy())
             .primary_lease(self.primary_lease)
+            .udp_probes(self.udp_probes)
             .weight(self.weight);
         if let Some(bytes) = self.max_datagram {
             builder = builder.max_datagram(bytes);

@@ -64,6 +64,7 @@ impl Settings {
         put("membership", text(&self.membership.as_str()));
         put("policy", text(&self.policy.as_str()));
         put("primary-lease", toml::Value::Boolean(self.primary_lease));
+        put("udp-probes", toml::Value::Boolean(self.udp_probes));
         put("weight", toml::Value::Integer(self.weight.into()));
         if let Some(expect) = self.expect {
             put("expect", toml::Value::Integer(expect.into()));

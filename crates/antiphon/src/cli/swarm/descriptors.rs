@@ -7,8 +7,8 @@ use antiphon::EngineKind;
 
 /// Of a process without nodes: standard streams, the runtime's own, and some to spare.
 const OF_THE_PROCESS: u64 = 64;
-/// Of a node alone: its listener, and connections that come and go.
-const OF_A_NODE: u64 = 8;
+/// Of a node alone: its listener, its socket for probes, and connections that come and go.
+const OF_A_NODE: u64 = 9;
 /// Up to this many members, everyone watches everyone (R9).
 const FULL_WATCH: u64 = 16;
 /// Lifelines of a member of a larger cluster, each way: to its watchers and to the elder.

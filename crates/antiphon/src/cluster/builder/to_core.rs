@@ -27,6 +27,7 @@ impl Builder {
         config.metadata = self.metadata.clone();
         config.weight = self.weight;
         config.primary_lease = self.primary_lease;
+        config.udp_probes = self.udp_probes;
         config.policy = self.policy;
         config.engine = self.membership;
         config.profile = self.profile.clone();

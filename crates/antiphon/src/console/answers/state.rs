@@ -161,6 +161,7 @@ fn member(
         metadata: known.metadata.clone(),
         weight: known.weight,
         last_heard_ms: seen.and_then(|seen| seen.last_heard).map(millis),
+        heard_by_probes: seen.is_some_and(|seen| seen.by_probes),
         rtt_us: path
             .and_then(|path| path.rtt)
             .map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
