@@ -363,6 +363,24 @@ impl Cluster {
         network.lose_udp(percent);
     }
 
+    /// A node's host loses so many of a hundred packets, both ways. Hosts only.
+    pub fn lose_packets(&mut self, name: &str, percent: u8) {
+        let network = self
+            .network
+            .as_mut()
+            .expect("packets can only be lost between hosts");
+        network.lose_packets(number(name), percent);
+    }
+
+    /// A node's host drops what comes by TCP, and passes UDP. Hosts only.
+    pub fn drop_tcp(&mut self, name: &str) {
+        let network = self
+            .network
+            .as_mut()
+            .expect("packets can only be dropped between hosts");
+        network.drop_tcp(number(name));
+    }
+
     /// A node's host loses so many of a hundred packets that come to a multicast address. Hosts only.
     pub fn lose_multicast(&mut self, name: &str, percent: u8) {
         let network = self

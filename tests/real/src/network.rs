@@ -238,6 +238,28 @@ impl Network {
         }
     }
 
+    /// This host loses so many of a hundred packets, of those that it sends and of those that reach it.
+    pub fn lose_packets(&mut self, host: usize, percent: u8) {
+        let chain = |name: &str, device: &str| {
+            format!(
+                " chain {name} {{\n  type filter hook {name} priority 0\n  {device} != \"lo\" numgen random mod 100 < {percent} drop\n }}\n"
+            )
+        };
+        let table = format!(
+            "table inet wall\ndelete table inet wall\ntable inet wall {{\n{}{}}}\n",
+            chain("input", "iifname"),
+            chain("output", "oifname"),
+        );
+        nft(&self.namespace(host), &table);
+    }
+
+    /// This host drops what comes by TCP, and passes UDP.
+    pub fn drop_tcp(&mut self, host: usize) {
+        let table = "table inet wall\ndelete table inet wall\ntable inet wall {\n chain in {\n  type filter hook input priority 0\n  \
+                     iifname != \"lo\" meta l4proto tcp drop\n }\n}\n";
+        nft(&self.namespace(host), table);
+    }
+
     /// This host loses so many of a hundred packets that come to a multicast address.
     pub fn lose_multicast(&mut self, host: usize, percent: u8) {
         let chance = match percent {

@@ -8,6 +8,7 @@
 //! - [`discovery`]: names, files, multicast and locators, while they change, fail and die;
 //! - [`objects`]: payloads of many megabytes, in files, through kills and joins;
 //! - [`parting`]: the policy `any`: every side goes on, and they merge;
+//! - [`losses`]: a host that loses many of its packets, or all of TCP;
 //! - [`paths`]: pairs that do not reach each other, while others reach both;
 //! - [`rolling`]: restarting all, one after the other, under load;
 //! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
@@ -37,6 +38,7 @@ mod killing;
 #[path = "killing.rs"]
 mod killing_cut;
 mod links;
+mod losses;
 mod multicast;
 mod objects;
 mod parting;

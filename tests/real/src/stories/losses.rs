@@ -1,0 +1,78 @@
+//! A host that loses many of its packets lives, however long TCP is silent; one that only UDP reaches does not stay for ever.
+
+use super::*;
+use crate::{Cluster, Options};
+
+/// Long enough that TCP at 30 % loss is silent for longer than a member may be, many times.
+const LOSSY: Duration = Duration::from_secs(20);
+/// What a connection needs after that until it is tried again.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+fn view_of(cluster: &Cluster) -> Option<crate::ViewName> {
+    cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()))
+}
+
+fn one_host_loses_a_third(count: usize, transport: &'static str, keyed: bool) {
+    let _turn = Turn::take();
+    let options = Options {
+        transport,
+        keyed,
+        ..Options::default()
+    };
+    let Some(mut cluster) = Cluster::on_hosts(count, options) else {
+        return;
+    };
+    let names = names(count);
+    let names = all(&names);
+    cluster.start(&names);
+    cluster.until_together(&names, SOON);
+    let before = view_of(&cluster);
+    cluster.lose_packets("n2", 30);
+    cluster.throughout(
+        "a third of n2's packets is lost, and nobody is removed",
+        LOSSY,
+        |trace| trace.together(&names),
+    );
+    cluster.heal();
+    names.iter().for_each(|name| cluster.say(name, 50));
+    cluster.until_delivered(&names, RECOVERED);
+    assert_eq!(before, view_of(&cluster), "no view changed");
+    cluster.finish();
+}
+
+#[test]
+fn one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
+    one_host_loses_a_third(3, "tcp", true);
+}
+
+#[test]
+fn one_of_five_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
+    one_host_loses_a_third(5, "tcp", false);
+}
+
+#[test]
+fn by_udp_one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
+    one_host_loses_a_third(3, "udp", true);
+}
+
+/// Six times the 1.5 s of the profile `lan` by probes, what makes a member suspected, and what a busy machine needs.
+const PROBED: Duration = Duration::from_secs(40);
+
+#[test]
+fn a_host_that_only_udp_reaches_goes_and_the_others_go_on() {
+    let _turn = Turn::take();
+    let Some(mut cluster) = Cluster::on_hosts(3, Options::default()) else {
+        return;
+    };
+    let names = names(3);
+    let names = all(&names);
+    cluster.start(&names);
+    cluster.until_together(&names, SOON);
+    cluster.drop_tcp("n3");
+    cluster.until_together(&["n1", "n2"], PROBED);
+    cluster.say("n1", 20);
+    cluster.until_delivered(&["n1", "n2"], SOON);
+    cluster.heal();
+    cluster.until_together(&names, RECOVERED);
+    cluster.finish();
+}
