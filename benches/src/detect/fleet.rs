@@ -28,6 +28,8 @@ pub(super) enum Kind<'a> {
     Ours(&'a Ours, &'static str),
     /// With this membership engine, by TCP.
     Engine(&'a Ours, &'static str),
+    /// By TCP alone: heartbeats that it holds up go by nothing else.
+    OursByTcpAlone(&'a Ours),
     /// With this stack.
     JGroups(&'a JGroups, &'static str),
     Memberlist(&'a Memberlist),
@@ -40,6 +42,7 @@ impl Kind<'_> {
             Kind::Ours(..) => "antiphon tcp",
             Kind::Engine(_, "cut") => "antiphon cut",
             Kind::Engine(..) => "antiphon coordinator",
+            Kind::OursByTcpAlone(_) => "antiphon tcp, no probes",
             Kind::JGroups(_, "udp.xml") => "JGroups udp.xml",
             Kind::JGroups(..) => "JGroups tcp.xml",
             Kind::Memberlist(_) => "memberlist",
@@ -47,7 +50,7 @@ impl Kind<'_> {
     }
 
     pub(super) fn is_ours(&self) -> bool {
-        matches!(self, Kind::Ours(..) | Kind::Engine(..))
+        matches!(self, Kind::Ours(..) | Kind::Engine(..) | Kind::OursByTcpAlone(_))
     }
 
     pub(super) fn is_udp(&self) -> bool {
@@ -128,10 +131,12 @@ impl<'a> Fleet<'a> {
         let (lab, nodes) = (self.lab, self.nodes);
         let own = name(node);
         let mut command = match self.kind {
-            Kind::Ours(ours, how) | Kind::Engine(ours, how) => {
-                let option = match self.kind {
-                    Kind::Engine(..) => "--membership",
-                    _ => "--transport",
+            Kind::Ours(ours, _) | Kind::Engine(ours, _) | Kind::OursByTcpAlone(ours) => {
+                let how: &[&str] = match self.kind {
+                    Kind::Engine(_, engine) => &["--membership", engine],
+                    Kind::OursByTcpAlone(_) => &["--transport", "tcp", "--udp-probes=false"],
+                    Kind::Ours(_, transport) => &["--transport", transport],
+                    _ => &[],
                 };
                 let seeds: Vec<String> = (1..=nodes.min(SEEDS)).map(|seed| lab.ip(seed)).collect();
                 let mut command = lab.command(node, ours.program());
@@ -151,7 +156,7 @@ impl<'a> Fleet<'a> {
                         "--seeds",
                         &seeds.join(","),
                     ])
-                    .args([option, *how]);
+                    .args(how);
                 command
             }
             Kind::JGroups(jgroups, stack) => jgroups.teller(lab, nodes, node, stack)?,

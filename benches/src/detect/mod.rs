@@ -149,7 +149,9 @@ pub(crate) fn run(args: &DetectArgs) -> Result<(), Failure> {
         let name = |who: &str| format!("{nodes} members, one loses {LOSS} % of its packets: {who}");
         let mut healthy = Case::of(name("others removed"), "members");
         let mut lossy = Case::of(name("it was removed"), "times");
-        for kind in kinds(true) {
+        let mut kinds = kinds(true);
+        kinds.insert(1, Kind::OursByTcpAlone(&ours));
+        for kind in kinds {
             match lossy_link(&lab, &kind, nodes, time) {
                 Ok((others, itself)) => {
                     healthy.add(kind.series(), others);
