@@ -110,6 +110,45 @@ pub fn stale_limits(tree: &Tree) -> Vec<String> {
     complaints
 }
 
+/// The longest line of prose.
+const MAX_COLUMNS: usize = 120;
+
+/// Lines of prose that are longer than a screen is wide. Tables and headings cannot be broken, and neither can code and the targets
+/// of links.
+pub fn long_lines(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in tree.documents() {
+        let breakable = prose(file).filter(|(_, line)| !line.trim_start().starts_with(['|', '#', '<']));
+        for (at, line) in breakable {
+            let columns = line.chars().count();
+            if columns > MAX_COLUMNS && has_a_break(line) {
+                complaints.push(format!(
+                    "{}:{at}: {columns} columns of prose: wrap it at {MAX_COLUMNS}",
+                    file.path
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+/// Whether a line could be shorter: whether there is a space in it, behind what begins a list item, in no code and no link.
+fn has_a_break(line: &str) -> bool {
+    let words = line.trim_start().trim_start_matches(['-', '*']).trim();
+    let outside_code: String = words.split('`').step_by(2).collect();
+    let mut rest = outside_code.as_str();
+    while let Some((before, link)) = rest.split_once('[') {
+        if before.contains(' ') {
+            return true;
+        }
+        rest = link
+            .split_once("](")
+            .and_then(|(_, target)| target.split_once(')'))
+            .map_or(link, |(_, after)| after);
+    }
+    rest.contains(' ')
+}
+
 /// The lines of a document outside its code blocks.
 fn prose(file: &File) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
@@ -190,6 +229,23 @@ mod tests {
         ]);
         assert_eq!(dead_links(&bad).len(), 2);
         crate::nothing_to_say(dead_links(&Tree::of_this_repository()));
+    }
+
+    #[test]
+    fn no_line_of_prose_is_longer_than_a_screen_is_wide() {
+        let long = |word: &str| format!("{word} ").repeat(40);
+        let document = format!(
+            "# {0}\n{0}\n- {0}\n| {0} |\n```\n{0}\n```\n`{0}`\n- [{0}](b.md)\n{1}\n[{0}](b.md) and more\nshort\n",
+            long("word"),
+            "x".repeat(130)
+        );
+        let complaints = long_lines(&Tree::of(&[("a.md", &document)]));
+        let lines: Vec<&str> = complaints
+            .iter()
+            .filter_map(|said| said.split(':').nth(1))
+            .collect();
+        assert_eq!(lines, ["2", "3", "11"], "{complaints:?}");
+        crate::nothing_to_say(long_lines(&Tree::of_this_repository()));
     }
 
     #[test]
