@@ -119,10 +119,6 @@ impl Cluster {
         node.inspect(self.now)
     }
 
-    pub(crate) fn node(&self, host: usize) -> &Node {
-        self.hosts[&host].node.as_ref().expect("the host runs")
-    }
-
     pub(crate) fn why(&self, host: usize, name: &str) -> WhyReport {
         let node = self.hosts[&host].node.as_ref().expect("the host runs");
         node.why(self.now, name)
