@@ -18,6 +18,7 @@
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was accepted, and only
 //!   then the cluster.
 
+mod counters;
 mod gate;
 mod holdback;
 mod incoming;
@@ -50,6 +51,7 @@ use crate::{
     LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket,
     Time, WhyReport,
 };
+pub use counters::Counters;
 use gate::Gate;
 use holdback::Holdback;
 
@@ -93,36 +95,6 @@ enum Phase {
     },
     LeavingCluster,
     Stopped,
-}
-
-/// What a node dropped, and why. Each is harmless by design; a fast rising one deserves a look.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Frames whose header or tag was wrong.
-    pub frames_refused: u64,
-    /// Authentic frames with records that could not be read: a bug or a peer of a newer version.
-    pub frames_malformed: u64,
-    /// Records for another incarnation of this process.
-    pub records_misaddressed: u64,
-    /// Frames by multicast of nobody that this node speaks to, dropped unopened.
-    pub casts_of_strangers: u64,
-    /// Frames that this node passed on, because the direct path from their sender to their target is dead.
-    pub frames_passed_on: u64,
-    /// Frames that it was asked to pass on and did not: from or for somebody in no view of its own, or for their own sender.
-    pub frames_not_passed_on: u64,
-    /// Heartbeats that went also as probes, since by the usual way they come late, or may.
-    pub probes_sent: u64,
-    /// Probes that came of members.
-    pub probes_received: u64,
-    /// Datagrams that came as probes and were none of a member's to this node: dropped, most of them unopened.
-    pub probes_refused: u64,
-    /// Proofs of death by a witness that were not taken: this cluster has no key.
-    pub witnesses_refused: u64,
-    /// Links given up because the peer acknowledged nothing for too long.
-    pub links_broken: u64,
-    /// Messages that did not fit a frame or whose peer had no address.
-    pub messages_dropped: u64,
 }
 
 impl Node {

@@ -67,8 +67,16 @@ pub struct Bounds {
     pub all: Duration,
 }
 
+/// Which mistakes a round of the search is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    All,
+    CaughtNowhere,
+}
+
 /// Tries to catch these mistakes on these engines, where they can be made. What is known is tried first, everywhere; then comes the search:
-/// for a short time each, as most are easy, and for the rest of the time what is left.
+/// for a short time each, as most are easy, and then for longer; first for what was caught on no engine, and for the rest of the time for
+/// what was caught on one of them only.
 pub fn catch(
     bugs: &[Bug],
     engines: &[EngineKind],
@@ -82,23 +90,36 @@ pub fn catch(
         .flat_map(|bug| engines.iter().map(move |engine| (*bug, *engine)))
         .filter(|(bug, engine)| table.is_due(*bug, *engine));
     let mut left: Vec<Hunt> = due.map(|(bug, engine)| Hunt::new(bug, engine)).collect();
-    let mut caught = Vec::new();
+    let mut caught: Vec<Catch> = Vec::new();
     let disarmed = Disarmed::default();
-    for round in [None, Some(bounds.each / 6), Some(bounds.each - bounds.each / 6)] {
-        let tried = at_once(bounds.jobs, left, |hunt| {
-            let by = match round {
+    let short = bounds.each / 6;
+    let rounds = [
+        (Whom::All, None),
+        // A checker that bites on one engine bites; what time is left goes to the other one.
+        (Whom::CaughtNowhere, Some(short)),
+        (Whom::CaughtNowhere, Some(bounds.each - short)),
+        (Whom::All, Some(short)),
+        (Whom::All, Some(bounds.each - short)),
+    ];
+    for (whom, within) in rounds {
+        let is_caught = |bug: Bug| caught.iter().any(|catch| catch.bug == bug);
+        let (now, later): (Vec<Hunt>, Vec<Hunt>) = left
+            .into_iter()
+            .partition(|hunt| whom == Whom::All || !is_caught(hunt.bug));
+        left = later;
+        let tried = at_once(bounds.jobs, now, |hunt| {
+            let by = match within {
                 None => hunt.known(table, &disarmed),
                 Some(within) => hunt.search(until.min(Instant::now() + within), &disarmed),
             };
             if by.is_some() {
-                tell(&hunt.catch(by.clone(), round.is_none()));
+                tell(&hunt.catch(by.clone(), within.is_none()));
             }
             by
         });
-        left = Vec::new();
         for (hunt, by) in tried {
             match by {
-                Some(by) => caught.push(hunt.catch(Some(by), round.is_none())),
+                Some(by) => caught.push(hunt.catch(Some(by), within.is_none())),
                 None => left.push(hunt),
             }
         }

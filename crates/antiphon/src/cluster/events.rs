@@ -28,6 +28,8 @@ struct HubState {
     forming: Option<ClusterEvent>,
     /// That this incarnation has founded alone.
     alone: Option<ClusterEvent>,
+    /// The last word on the lease of the present incarnation.
+    lease: Option<ClusterEvent>,
     /// The last of each source of addresses. What is found before the node has begun is told behind its incarnation: every stream starts with that.
     discovery: BTreeMap<String, ClusterEvent>,
     ended: bool,
@@ -65,6 +67,7 @@ impl Hub {
         }
         queue.extend(state.alone.clone());
         queue.extend(state.view.clone().map(ClusterEvent::View));
+        queue.extend(state.lease.clone());
         queue.extend(state.forming.clone());
         if state.ended {
             queue.end();
@@ -98,6 +101,7 @@ impl Hub {
                 state.incarnation = Some(*incarnation);
                 state.view = None;
                 state.alone = None;
+                state.lease = None;
             }
             ClusterEvent::View(view) => {
                 state.view = Some(view.clone());
@@ -107,6 +111,7 @@ impl Hub {
                 state.forming = Some(event.clone())
             }
             ClusterEvent::Alone { .. } => state.alone = Some(event.clone()),
+            ClusterEvent::Lease { .. } => state.lease = Some(event.clone()),
             ClusterEvent::Discovery { source, .. } => {
                 let source = source.clone();
                 state.discovery.insert(source, event.clone());
@@ -118,7 +123,6 @@ impl Hub {
             | ClusterEvent::Multicast { .. }
             | ClusterEvent::Path { .. }
             | ClusterEvent::Starved { .. }
-            | ClusterEvent::Lease { .. }
             | ClusterEvent::Expelled { .. }
             | ClusterEvent::Merge { .. }
             | ClusterEvent::Left
@@ -221,6 +225,23 @@ mod tests {
 
     fn all(mut stream: ClusterEvents) -> Vec<ClusterEvent> {
         std::iter::from_fn(|| stream.try_next()).collect()
+    }
+
+    /// A node may have its lease before anybody has had the time to subscribe.
+    #[test]
+    fn who_subscribes_late_is_told_of_the_lease_of_this_incarnation() {
+        let hub = Hub::default();
+        hub.publish(ClusterEvent::Incarnation(Incarnation(7)));
+        hub.publish(ClusterEvent::Lease { held: true });
+        let events = all(hub.subscribe());
+        let held = |events: &[ClusterEvent]| {
+            let mut all = events.iter();
+            all.any(|event| matches!(event, ClusterEvent::Lease { held: true }))
+        };
+        assert!(held(&events), "{events:?}");
+        hub.publish(ClusterEvent::Incarnation(Incarnation(8)));
+        let events = all(hub.subscribe());
+        assert!(!held(&events), "each incarnation begins without: {events:?}");
     }
 
     /// Sources may be read before the node has had its first turn; whoever waits for the incarnation must not miss what they found.

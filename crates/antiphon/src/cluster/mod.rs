@@ -73,8 +73,8 @@ impl Cluster {
         self.handle.shared.hub().view()
     }
 
-    /// A stream of what happens to this node from now on. It starts with the present incarnation and view, if any, and with what
-    /// each source of addresses found last.
+    /// A stream of what happens to this node from now on. It starts with the present incarnation, view and lease, if any, and with
+    /// what each source of addresses found last.
     pub fn events(&self) -> ClusterEvents {
         self.handle.shared.hub().subscribe()
     }

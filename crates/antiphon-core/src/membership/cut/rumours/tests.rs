@@ -209,8 +209,8 @@ fn votes_wait_for_more_of_them_and_a_proposal_for_nothing() {
     );
     let told = rumours.poll(now, false, &none);
     let told: Vec<usize> = told.iter().map(|(_, told)| told.len()).collect();
-    assert_eq!(told, [2, 2], "and the vote goes along");
-    assert_eq!(rumours.next_deadline(), None);
+    assert_eq!(told, [1, 1], "and the vote goes on waiting");
+    assert_eq!(rumours.next_deadline(), Some(now + STEP / 2));
 }
 
 #[test]

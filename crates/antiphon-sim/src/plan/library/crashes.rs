@@ -1,0 +1,111 @@
+//! Plans about kills and pauses at a delicate moment: right after a heal, over a view change, between two installs, at any step.
+
+use super::*;
+
+impl Story<'_> {
+    pub(super) fn kill_after_heal(&mut self) {
+        self.begin();
+        let mut at = 3 * SECONDS;
+        while at < 15 * SECONDS {
+            let halves = self.halves();
+            self.at(at, Action::Partition(halves));
+            at += self.ms(300, 4_000);
+            self.at(at, Action::Heal);
+            let delay = if self.random.percent(50) {
+                self.ms(0, 20)
+            } else {
+                self.ms(0, 1_500)
+            };
+            let slot = self.slot();
+            self.at(at + delay, Action::Crash(Who::Slot(slot)));
+            at += self.ms(2_000, 4_000);
+            self.at(at, Action::Start(slot));
+            at += self.ms(1_000, 2_000);
+        }
+    }
+
+    /// A process sleeps while views change; then it wakes, or is killed asleep.
+    pub(super) fn pause_across_view(&mut self) {
+        self.begin();
+        self.plan.load.every = 20 * MILLIS;
+        for round in 0..3 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 1_000);
+            let (sleeper, other) = pair(self.random, self.nodes);
+            let length = self.ms(300, 4_000);
+            self.at(at, Action::Pause(Who::Slot(sleeper), length));
+            let delay = self.ms(0, 1_000);
+            let change = match self.random.below(3) {
+                0 => Action::Crash(Who::Slot(other)),
+                1 => Action::LeaveGroup(Who::Slot(other), 0),
+                _ => Action::Leave(Who::Slot(other)),
+            };
+            self.at(at + delay, change);
+            if self.random.percent(40) {
+                let killed = at + self.ms(100, 4_000);
+                self.at(killed, Action::Crash(Who::Slot(sleeper)));
+            }
+            for slot in 0..self.nodes {
+                self.at(at + 4_500 * MILLIS, Action::Start(slot));
+            }
+            self.at(at + 4_500 * MILLIS, Action::JoinGroup(Who::Slot(other), 0));
+        }
+    }
+
+    /// Views in quick succession, and deaths right after an install.
+    pub(super) fn crash_between_installs(&mut self) {
+        self.begin();
+        self.ragged();
+        for round in 0..4 {
+            let at = (3 + 4 * round) * SECONDS;
+            for _ in 0..2 {
+                let (victim, count) = (self.slot(), self.random.below(12) as u32);
+                let delay = self.ms(0, 50);
+                self.at(at + delay, Action::CrashAfterView(Who::Slot(victim), count));
+            }
+            let slot = self.slot();
+            self.at(at + 60 * MILLIS, Action::LeaveGroup(Who::Slot(slot), 0));
+            let (delay, other) = (self.ms(0, 200), self.slot());
+            self.at(at + 60 * MILLIS + delay, Action::Crash(Who::Slot(other)));
+            for slot in 0..self.nodes {
+                self.at(at + 3_500 * MILLIS, Action::Start(slot));
+                self.at(at + 3_600 * MILLIS, Action::JoinGroup(Who::Slot(slot), 0));
+            }
+        }
+    }
+
+    /// One death at each possible place of a view change, a flush, a join or a merge, over the seeds.
+    pub(super) fn crash_at_every_step(&mut self) {
+        self.begin();
+        let nodes = self.nodes;
+        let trigger_at = self.ms(4_000, 6_000);
+        let victim = match self.random.below(4) {
+            0 => Who::Rank(0),
+            1 => Who::Leader,
+            2 => Who::Youngest,
+            _ => Who::Slot(self.slot()),
+        };
+        let count = self.random.below(80) as u32;
+        match self.random.below(5) {
+            0 => self.at(trigger_at, Action::Crash(Who::Rank(2))),
+            1 => self.at(trigger_at, Action::Start(nodes)),
+            2 => self.at(trigger_at, Action::LeaveGroup(Who::Rank(2), 0)),
+            3 => self.at(trigger_at, Action::Leave(Who::Rank(2))),
+            _ => {
+                let halves = self.halves();
+                self.at(trigger_at, Action::Partition(halves));
+                self.at(trigger_at + 3 * SECONDS, Action::Heal);
+            }
+        }
+        let delay = if self.random.percent(60) {
+            self.ms(0, 30)
+        } else {
+            self.ms(0, 4_000)
+        };
+        if self.random.percent(70) {
+            self.at(trigger_at + delay, Action::CrashAtOutput(victim, count));
+        } else {
+            self.at(trigger_at, Action::CrashAfterView(victim, count / 4));
+        }
+        self.plan.duration = 12 * SECONDS;
+    }
+}
