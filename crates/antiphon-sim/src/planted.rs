@@ -12,7 +12,7 @@
 
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -65,6 +65,8 @@ pub struct Bounds {
     pub each: Duration,
     /// For all of them together.
     pub all: Duration,
+    /// A catch on one engine is enough: nothing is searched for on another one.
+    pub once: bool,
 }
 
 /// Which mistakes a round of the search is for.
@@ -101,18 +103,27 @@ pub fn catch(
         (Whom::All, Some(short)),
         (Whom::All, Some(bounds.each - short)),
     ];
-    for (whom, within) in rounds {
-        let is_caught = |bug: Bug| caught.iter().any(|catch| catch.bug == bug);
+    let rounds = &rounds[..if bounds.once { 3 } else { rounds.len() }];
+    for (whom, within) in rounds.iter().copied() {
+        let before: BTreeSet<Bug> = caught.iter().map(|catch| catch.bug).collect();
+        let is_caught = |bug: Bug| before.contains(&bug);
         let (now, later): (Vec<Hunt>, Vec<Hunt>) = left
             .into_iter()
             .partition(|hunt| whom == Whom::All || !is_caught(hunt.bug));
         left = later;
+        let meanwhile = Mutex::new(BTreeSet::new());
+        // Poisoned locks only say that another thread panicked; what is in them is whole.
+        let meanwhile = || meanwhile.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let tried = at_once(bounds.jobs, now, |hunt| {
+            if whom == Whom::CaughtNowhere && meanwhile().contains(&hunt.bug) {
+                return None;
+            }
             let by = match within {
                 None => hunt.known(table, &disarmed),
                 Some(within) => hunt.search(until.min(Instant::now() + within), &disarmed),
             };
             if by.is_some() {
+                meanwhile().insert(hunt.bug);
                 tell(&hunt.catch(by.clone(), within.is_none()));
             }
             by
@@ -124,7 +135,11 @@ pub fn catch(
             }
         }
     }
+    let somewhere: BTreeSet<Bug> = caught.iter().map(|catch| catch.bug).collect();
     for hunt in left {
+        if bounds.once && somewhere.contains(&hunt.bug) {
+            continue;
+        }
         let missed = hunt.catch(None, false);
         tell(&missed);
         caught.push(missed);

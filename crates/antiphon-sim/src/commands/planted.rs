@@ -32,6 +32,9 @@ pub(crate) struct Arguments {
     /// Only this membership engine, `coordinator` or `cut`.
     #[arg(long, value_parser = crate::membership)]
     membership: Option<EngineKind>,
+    /// A catch on one engine is enough: do not search where on the other one.
+    #[arg(long)]
+    once: bool,
     /// Search as if nothing were known.
     #[arg(long)]
     anew: bool,
@@ -70,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         jobs: crate::cores(arguments.jobs),
         each: Duration::from_secs(arguments.each),
         all: Duration::from_secs(arguments.within),
+        once: arguments.once,
     };
     let written = Mutex::new(known);
     let catches = catch(&bugs, &engines, &table, bounds, |catch| {
