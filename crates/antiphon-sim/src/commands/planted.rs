@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 /// Mistakes that may be caught on no engine before that is a failure.
-const MISSED_AT_MOST: usize = 3;
+const MISSED_AT_MOST: usize = 8;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
