@@ -631,6 +631,34 @@ wire_enum! {
             /// The view. All that departed did so as separated from the base.
             view: Box<NodeView>,
         },
+        /// `Gather` in views whose members are not all neighbours, which both sides have: who stays is all that is to be said.
+        GatherRanks = 16 {
+            /// The chain of views.
+            lineage: Lineage,
+            /// The primary view it is based on.
+            base: ViewId,
+            /// The attempt.
+            attempt: u32,
+            /// For how long the sender has gone without the others, in milliseconds. All of them depart by its word.
+            for_ms: u32,
+            /// Who stays: bit i of byte j is the member of rank 8 j + i in the base.
+            by: Vec<u8>,
+        },
+        /// `Separate` in views whose members are not all neighbours.
+        SeparateRanks = 17 {
+            /// The chain of views that is left.
+            lineage: Lineage,
+            /// The primary view it is based on.
+            base: ViewId,
+            /// Rises with each try of one base.
+            attempt: u32,
+            /// The lineage to be.
+            into: Lineage,
+            /// The number of its first view.
+            number: u32,
+            /// Who goes on in it, as in `GatherRanks`.
+            by: Vec<u8>,
+        },
     }
 }
 

@@ -13,6 +13,10 @@
 //!
 //! Under the policy `any` the same messages agree on a view that is primary, of a lineage of its own ([`super::separation`]).
 //!
+//! In a wide view nothing but ranks is asked ([`MembershipMessage::GatherRanks`]): both sides have the base. A whole view to each of a thousand,
+//! with all who departed and their accusers, is more than a link takes before the pause is over, and the next is asked for. There whoever gathers
+//! is the only accuser.
+//!
 //! Who does not answer is asked again, for the same view: a new one at each question would void every answer that takes longer than the pause
 //! between two. Another attempt follows when the component is another one, or somebody says no.
 //!
@@ -32,10 +36,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::membership::MembershipMessage;
-use antiphon_wire::{Cause, Departure, Incarnation, NodeView, NodeViewId, ViewId};
+use antiphon_wire::{
+    Accusation, Cause, Departure, Evidence, Incarnation, Lineage, NodeView, NodeViewId, ViewId,
+};
 
 use super::check;
 use super::context::Context;
+use super::cut::ranks::Ranks;
 use super::separation;
 use super::{Effect, seat::Seat};
 use crate::Time;
@@ -53,6 +60,7 @@ struct Gathering {
     attempt: u32,
     base: ViewId,
     view: NodeView,
+    question: MembershipMessage,
     gathered: BTreeSet<Incarnation>,
     retry: Time,
     /// How often those who have not answered were asked again.
@@ -60,20 +68,14 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Asks all who have not answered yet, the more patiently the longer that takes: a yes counts however late it comes.
+    /// Asks all who have not answered yet, the more patiently the longer that takes: a yes counts however late it comes. Not again whoever has not
+    /// taken yet what it was sent before.
     fn ask(&mut self, cx: &mut Context, now: Time) {
-        for member in &self.view.members {
-            if self.gathered.contains(&member.incarnation) {
-                continue;
+        for member in self.view.members.iter().map(|member| member.incarnation) {
+            let has_it = self.reminded > 0 && cx.crowded.contains(&member);
+            if !self.gathered.contains(&member) && !has_it {
+                cx.send(member, self.question.clone());
             }
-            let view = Box::new(self.view.clone());
-            let message = if self.view.is_primary() {
-                let attempt = self.attempt;
-                MembershipMessage::Separate { attempt, view }
-            } else {
-                MembershipMessage::Gather(view)
-            };
-            cx.send(member.incarnation, message);
         }
         let pause = cx.config.profile.heartbeat * (1 << self.reminded.min(MOST_PATIENT));
         self.retry = now + cx.jitter(pause);
@@ -185,6 +187,7 @@ impl Nonprimary {
         now: Time,
         primary: &NodeView,
         component: &BTreeSet<Incarnation>,
+        wide: bool,
     ) -> Option<NodeView> {
         self.complaint = None;
         let installed = self.view.as_ref().filter(|_| !self.disputed);
@@ -197,7 +200,8 @@ impl Nonprimary {
             self.calm();
             return None;
         }
-        let settled = *self.lost.get_or_insert(now) + settles(cx);
+        let lost = *self.lost.get_or_insert(now);
+        let settled = lost + settles(cx);
         if now < settled || self.pause.is_some_and(|pause| now < pause) {
             return None;
         }
@@ -219,12 +223,22 @@ impl Nonprimary {
                 self.agreed = None;
                 view
             }
+            None if wide => compose_by_word(primary, component, (cx.me, attempt), for_ms(now, lost)),
             None => compose(cx, now, primary, component, attempt),
+        };
+        let question = if wide {
+            by_rank(primary, &view, attempt, for_ms(now, lost))
+        } else if view.is_primary() {
+            let view = Box::new(view.clone());
+            MembershipMessage::Separate { attempt, view }
+        } else {
+            MembershipMessage::Gather(Box::new(view.clone()))
         };
         let gathering = self.gathering.insert(Gathering {
             attempt,
             base: primary.primary_id(),
             view,
+            question,
             gathered: BTreeSet::from([cx.me]),
             retry: now,
             reminded: 0,
@@ -319,7 +333,8 @@ impl Seat {
             return;
         }
         component.iter().for_each(|member| self.reach(cx, *member));
-        if let Some(view) = self.nonprimary.tend(cx, now, &view, &component) {
+        let wide = self.wide.is_some();
+        if let Some(view) = self.nonprimary.tend(cx, now, &view, &component, wide) {
             self.assembled(cx, now, view);
         }
     }
@@ -383,8 +398,60 @@ impl Seat {
             MembershipMessage::Separate { attempt, view } => {
                 self.on_separate(cx, now, sender, attempt, *view);
             }
+            MembershipMessage::GatherRanks {
+                lineage,
+                base,
+                attempt,
+                for_ms,
+                by,
+            } => {
+                if let Some(stay) = self.stay(cx, now, sender, (lineage, base, attempt), by) {
+                    let view = compose_by_word(&self.view, &stay, (sender, attempt), for_ms);
+                    self.on_gather(cx, now, sender, view);
+                }
+            }
+            MembershipMessage::SeparateRanks {
+                lineage,
+                base,
+                attempt,
+                into,
+                number,
+                by,
+            } => {
+                if let Some(stay) = self.stay(cx, now, sender, (lineage, base, attempt), by)
+                    && let Some(view) =
+                        separation::part_of(&self.view, into, number, |member| stay.contains(&member))
+                {
+                    self.on_separate(cx, now, sender, attempt, view);
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Who stays by the ranks of a proposal, if it is based on the view that is installed here. Else it is answered.
+    fn stay(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        sender: Incarnation,
+        (lineage, base, attempt): (Lineage, ViewId, u32),
+        by: Vec<u8>,
+    ) -> Option<BTreeSet<Incarnation>> {
+        let (mine, by) = (self.view.primary_id(), Ranks::from_wire(by));
+        if lineage != self.view.lineage || !by.are_within(self.view.members.len()) {
+            return None;
+        }
+        if base != mine {
+            if base > mine {
+                self.pull(cx, now, sender);
+            }
+            self.answer_gathering(cx, sender, (base, attempt), false);
+            return None;
+        }
+        let members = self.view.members.iter().enumerate();
+        let stay = members.filter(|(rank, _)| by.contains(*rank));
+        Some(stay.map(|(_, member)| member.incarnation).collect())
     }
 
     fn on_gather(&mut self, cx: &mut Context, now: Time, sender: Incarnation, view: NodeView) {
@@ -472,12 +539,72 @@ fn in_order(primary: &NodeView, component: &BTreeSet<Incarnation>) -> impl Itera
         .filter(|member| component.contains(member))
 }
 
+/// The question of a wide view: who stays, by rank.
+fn by_rank(primary: &NodeView, view: &NodeView, attempt: u32, for_ms: u32) -> MembershipMessage {
+    let ranks = view
+        .members
+        .iter()
+        .filter_map(|member| primary.rank(member.incarnation));
+    let by = ranks.collect::<Ranks>().into_wire();
+    let (lineage, base) = (primary.lineage, primary.primary_id());
+    if view.is_primary() {
+        MembershipMessage::SeparateRanks {
+            lineage,
+            base,
+            attempt,
+            into: view.lineage,
+            number: view.number,
+            by,
+        }
+    } else {
+        MembershipMessage::GatherRanks {
+            lineage,
+            base,
+            attempt,
+            for_ms,
+            by,
+        }
+    }
+}
+
+fn for_ms(now: Time, since: Time) -> u32 {
+    u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX)
+}
+
 fn compose(
     cx: &Context,
     now: Time,
     primary: &NodeView,
     component: &BTreeSet<Incarnation>,
     attempt: u32,
+) -> NodeView {
+    let accusers = |member: Incarnation| {
+        let accusers = cx.detector.accusers(now, member).into_iter();
+        accusers.take(8).collect()
+    };
+    composed(primary, component, (cx.me, attempt), accusers)
+}
+
+/// The same where whoever proposes it is the accuser of all others: the same view at all who have the base.
+fn compose_by_word(
+    primary: &NodeView,
+    component: &BTreeSet<Incarnation>,
+    (proposer, attempt): (Incarnation, u32),
+    for_ms: u32,
+) -> NodeView {
+    let says = Accusation {
+        accuser: proposer,
+        evidence: Evidence::Silent { for_ms },
+        before_ms: 0,
+    };
+    composed(primary, component, (proposer, attempt), |_| vec![says.clone()])
+}
+
+fn composed(
+    primary: &NodeView,
+    component: &BTreeSet<Incarnation>,
+    (proposer, attempt): (Incarnation, u32),
+    accusers: impl Fn(Incarnation) -> Vec<Accusation>,
 ) -> NodeView {
     let base: ViewId = primary.primary_id();
     let (members, gone): (Vec<_>, Vec<_>) = primary
@@ -488,12 +615,7 @@ fn compose(
     let departed = gone
         .into_iter()
         .map(|member| Departure {
-            accusers: cx
-                .detector
-                .accusers(now, member.incarnation)
-                .into_iter()
-                .take(8)
-                .collect(),
+            accusers: accusers(member.incarnation),
             member,
             cause: Cause::Crashed,
         })
@@ -503,7 +625,7 @@ fn compose(
         id: NodeViewId::NonPrimary {
             base,
             attempt,
-            proposer: cx.me,
+            proposer,
         },
         number: primary.number,
         members,

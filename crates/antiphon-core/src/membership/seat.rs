@@ -612,7 +612,9 @@ impl Seat {
             MembershipMessage::Gather(_)
             | MembershipMessage::Gathered { .. }
             | MembershipMessage::Scatter { .. }
+            | MembershipMessage::GatherRanks { .. }
             | MembershipMessage::Separate { .. }
+            | MembershipMessage::SeparateRanks { .. }
             | MembershipMessage::Assemble { .. }
                 if self.view.contains(sender) =>
             {

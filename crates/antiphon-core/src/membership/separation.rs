@@ -75,7 +75,7 @@ pub(super) fn compose(
 }
 
 /// A part of a view as a lineage of its own.
-fn part_of(
+pub(super) fn part_of(
     base: &NodeView,
     lineage: Lineage,
     number: u32,

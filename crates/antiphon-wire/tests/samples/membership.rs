@@ -8,7 +8,7 @@ use antiphon_wire::membership::{
     Suspicion, VoteState, Voted, VotedIn,
 };
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Accusation, Cause, Evidence, ViewId};
+use antiphon_wire::{Accusation, Cause, Evidence, Lineage, ViewId};
 
 use super::{incarnation, lineage, member, primary, separated, view_id};
 
@@ -523,6 +523,27 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
             MembershipMessage::Separate {
                 attempt: 2,
                 view: Box::new(separated()),
+            },
+        ),
+        (
+            "gather by rank",
+            MembershipMessage::GatherRanks {
+                lineage: Lineage(7),
+                base,
+                attempt: 2,
+                for_ms: 2500,
+                by: vec![0b101, 1],
+            },
+        ),
+        (
+            "separate by rank",
+            MembershipMessage::SeparateRanks {
+                lineage: Lineage(7),
+                base,
+                attempt: 2,
+                into: Lineage(8),
+                number: 12,
+                by: vec![0b11],
             },
         ),
         ("gathered", MembershipMessage::Gathered { base, attempt: 2 }),

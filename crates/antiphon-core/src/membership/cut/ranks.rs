@@ -4,6 +4,14 @@
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranks(Vec<u8>);
 
+impl FromIterator<usize> for Ranks {
+    fn from_iter<T: IntoIterator<Item = usize>>(ranks: T) -> Self {
+        let mut all = Self::default();
+        ranks.into_iter().for_each(|rank| all.insert(rank));
+        all
+    }
+}
+
 impl Ranks {
     pub(crate) fn of(rank: usize) -> Self {
         let mut ranks = Self::default();
@@ -12,7 +20,7 @@ impl Ranks {
     }
 
     /// Whether all are ranks of so many members.
-    pub(super) fn are_within(&self, members: usize) -> bool {
+    pub(crate) fn are_within(&self, members: usize) -> bool {
         self.0.len() <= members.div_ceil(8) && (members..self.0.len() * 8).all(|rank| !self.contains(rank))
     }
 
@@ -23,7 +31,7 @@ impl Ranks {
         self.0[rank / 8] |= 1 << (rank % 8);
     }
 
-    fn contains(&self, rank: usize) -> bool {
+    pub(crate) fn contains(&self, rank: usize) -> bool {
         self.0
             .get(rank / 8)
             .is_some_and(|byte| byte & 1 << (rank % 8) != 0)

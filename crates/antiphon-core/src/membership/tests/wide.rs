@@ -9,7 +9,7 @@ use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
 use super::super::check;
 use super::net::{Net, addr, config};
-use crate::{Config, EngineKind, Event};
+use crate::{Config, EngineKind, Event, Policy};
 
 /// Nodes that have three observers each.
 fn formed(count: usize) -> Net {
@@ -220,6 +220,49 @@ fn a_minority_of_a_partition_decides_nothing_and_comes_back() {
     }
     net.heal();
     net.run_ms(8000);
+    net.assert_one_view(&all(30));
+}
+
+/// Each of the others has the view that this one lies on: who stays is all that it must be told, once or a few times.
+#[test]
+fn who_gathers_half_of_a_large_view_sends_no_whole_views() {
+    let mut net = Net::formed(40, EngineKind::Cut);
+    // Half of them, and not the most senior.
+    let minority: Vec<usize> = (0..40).filter(|node| node % 9 >= 4).collect();
+    let first = minority[0];
+    net.partition(&minority, &all_but(40, &minority));
+    net.weighed = Some((first, 0));
+    net.run_ms(10_000);
+    for node in &minority {
+        let view = net.view(*node).unwrap();
+        assert!(!view.is_primary(), "n{node} is in {}", view.id);
+        assert_eq!(view, net.view(first).unwrap());
+        assert_eq!(view.members.len(), minority.len());
+        let mut departed = view.departed.iter();
+        assert!(departed.all(|departure| departure.accusers.len() == 1));
+    }
+    let (_, bytes) = net.weighed.unwrap();
+    let each = bytes / minority.len();
+    assert!(each > 0 && each < 500, "{each} bytes to each");
+}
+
+#[test]
+fn each_part_of_a_wide_view_goes_on_by_itself_where_that_is_the_policy() {
+    let mut net = Net::new(31, EngineKind::Cut);
+    for node in 0..30 {
+        let mut config = config(node, 30);
+        config.policy = Policy::Any;
+        net.start(node, config);
+    }
+    net.run_ms(2500);
+    let minority: Vec<usize> = (0..30).filter(|node| node % 3 == 1).collect();
+    let majority = all_but(30, &minority);
+    net.partition(&minority, &majority);
+    net.run_ms(10_000);
+    net.assert_one_view(&minority);
+    net.assert_one_view(&majority);
+    net.heal();
+    net.run_ms(15_000);
     net.assert_one_view(&all(30));
 }
 
