@@ -257,6 +257,14 @@ impl Joiners {
         }
     }
 
+    /// What was answered so far counts no more: each has to show again that it is there. In a small cluster joiners that vanish together
+    /// are in one view at most by that; admitted view by view, by what they answered before, they would soon outweigh the rest.
+    pub(crate) fn ask_anew(&mut self) {
+        for joiner in self.by_addr.values_mut() {
+            (joiner.probe, joiner.ready) = (None, None);
+        }
+    }
+
     /// Those that answered lately, as members, with the lowest wire level and the highest view number among them, for a view that
     /// has so many members. `named`: whether votes name what changes.
     pub(crate) fn admissible(

@@ -194,6 +194,9 @@ impl Seat {
         });
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
+        if !is_wide {
+            self.joiners.ask_anew();
+        }
         cx.effects.push_back(Effect::Installed(announced(&view)));
         let mut commands = Vec::new();
         let watchers = lifeline::watchers(&view, cx.me, &rings);

@@ -121,7 +121,7 @@ impl Seat {
     }
 
     /// R3: joiners may vanish after their proposal was accepted and cannot be left out any more. So the members that
-    /// stay must be a quorum of the next view by themselves; the rest joins a view later. A cluster doubles at best.
+    /// stay must be a quorum of the next view by themselves; the rest joins a view later.
     fn limit(&self, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {
         let staying = |member: &Member| {
             let leaving = self
@@ -136,10 +136,16 @@ impl Seat {
             .iter()
             .filter(|member| staying(member))
             .collect();
-        let stay: u64 = staying.iter().map(|member| u64::from(member.weight)).sum();
-        // In a wide view joiners acknowledge nothing before they are in, and not all votes are waited for: seven eighths of those
-        // that stay must be enough.
-        let most = if self.wide.is_some() { stay * 3 / 4 } else { stay };
+        let weights = || staying.iter().map(|member| u64::from(member.weight));
+        let stay: u64 = weights().sum();
+        let most = if self.wide.is_none() {
+            // Also if one of them is killed while they vote: its proof takes it out of the count, and its weight is missing.
+            stay - weights().max().unwrap_or(0)
+        } else {
+            // In a wide view joiners acknowledge nothing before they are in, and not all votes are waited for: seven eighths of those
+            // that stay must be enough.
+            stay * 3 / 4
+        };
         let mut admitted = 0;
         let mut weight = 0;
         for joiner in join.iter() {

@@ -1,6 +1,8 @@
 //! Stories of memberships that talk to each other, told with each engine: this file is two modules, by their names.
 
-use antiphon_wire::membership::{Heartbeat, LeaseNote, Suspicion, WIRE_LEVEL};
+use antiphon_wire::membership::{
+    Heartbeat, LeaseNote, MembershipMessage, SlotMessage, Suspicion, WIRE_LEVEL,
+};
 use antiphon_wire::{Cause, Evidence};
 
 use super::net::{Net, addr, config};
@@ -195,6 +197,32 @@ fn a_node_that_is_no_seed_joins_and_never_founds() {
     }
     net.run_ms(1500);
     net.assert_one_view(&[0, 1, 2, 3, 4]);
+}
+
+/// R3: what these have accepted must be proposed again as it is, with those in it that came to nothing. The one that was killed leaves a
+/// proof, and the other two are half of the rest.
+#[test]
+fn two_of_three_go_on_if_the_third_is_killed_while_they_vote_for_joiners_that_vanish() {
+    for dead in 0..3 {
+        for micros in [0, 350, 500, 650, 1000] {
+            let mut net = formed(3);
+            (3..6).for_each(|node| net.start(node, config(node, 3)));
+            let asks = |message: &MembershipMessage| match message {
+                MembershipMessage::Slot { message, .. } => {
+                    matches!(message, SlotMessage::Accept { .. } | SlotMessage::Fast { .. })
+                }
+                _ => false,
+            };
+            let is_asked = |net: &Net, node: usize| net.on_the_way(0, node).iter().any(asks);
+            net.run_while_ms(2000, |net| !(3..6).any(|node| is_asked(net, node)));
+            net.run_micros(micros);
+            (3..6).for_each(|node| net.power_off(node));
+            net.kill(dead);
+            net.run_ms(10_000);
+            let left: Vec<usize> = (0..3).filter(|node| *node != dead).collect();
+            net.assert_one_view(&left);
+        }
+    }
 }
 
 #[test]
