@@ -15,6 +15,8 @@ const WORTH_TELLING_BEATS: u32 = 5;
 /// What is later than this part of a heartbeat is summed up, though only what is later than a heartbeat is forgiven: a quota takes the
 /// processor away for less than a tenth of a second at a time, and nine times of ten.
 const SLIGHTLY_LATE: u32 = 10;
+/// How late timers are served is known for as long as this many heartbeats, and for up to twice as long.
+const LAG_BEATS: u32 = 5;
 
 /// Measures gaps and lateness of one node.
 #[derive(Debug)]
@@ -24,6 +26,10 @@ pub(crate) struct Attention {
     /// Since when what was missed is summed up, and the sum.
     window: Option<(Time, Duration)>,
     told: bool,
+    /// How late the latest timer was served since then, and in the time before.
+    lag_since: Time,
+    lag: Duration,
+    lag_before: Duration,
 }
 
 impl Attention {
@@ -33,6 +39,9 @@ impl Attention {
             last_active: None,
             window: None,
             told: false,
+            lag_since: Time::ZERO,
+            lag: Duration::ZERO,
+            lag_before: Duration::ZERO,
         }
     }
 
@@ -42,6 +51,9 @@ impl Attention {
         self.last_active = Some(now);
         let due = due.filter(|_| !planted!(LateTimersAreNothing));
         let late = due.map_or(Duration::ZERO, |due| now.since(due));
+        if due.is_some() {
+            self.note_lag(now, late);
+        }
         let stopped = gap > self.heartbeat * 2;
         // What came meanwhile came while it did not look; no more than that.
         let missed = if stopped {
@@ -53,6 +65,19 @@ impl Attention {
             self.sum_up(now, missed);
         }
         ((stopped || late > self.heartbeat) && !missed.is_zero()).then_some(missed)
+    }
+
+    fn note_lag(&mut self, now: Time, late: Duration) {
+        let over = now.since(self.lag_since) >= self.heartbeat * LAG_BEATS;
+        if over {
+            (self.lag_since, self.lag_before, self.lag) = (now, self.lag, Duration::ZERO);
+        }
+        self.lag = self.lag.max(late);
+    }
+
+    /// How late timers are served these days: the latest of the last [`LAG_BEATS`] heartbeats at least.
+    pub(crate) fn lag(&self) -> Duration {
+        self.lag.max(self.lag_before)
     }
 
     fn sum_up(&mut self, now: Time, missed: Duration) {
@@ -102,6 +127,22 @@ mod tests {
         }
         attention.awake(at(33_000), None);
         assert!(attention.take_news(at(33_000)).is_some());
+    }
+
+    #[test]
+    fn the_latest_timer_of_a_second_is_known_for_one_or_two() {
+        let mut attention = Attention::new(BEAT);
+        let mut lags = |ms: u64, late: u64| {
+            attention.awake(at(ms), Some(at(ms - late)));
+            attention.lag()
+        };
+        assert_eq!(lags(1_000, 2), Duration::from_millis(2));
+        assert_eq!(lags(1_100, 70), Duration::from_millis(70));
+        assert_eq!(lags(2_000, 1), Duration::from_millis(70));
+        assert_eq!(lags(2_900, 3), Duration::from_millis(70));
+        assert_eq!(lags(3_000, 1), Duration::from_millis(3));
+        attention.awake(at(3_050), None);
+        assert_eq!(attention.lag(), Duration::from_millis(3), "nothing was due");
     }
 
     #[test]

@@ -261,6 +261,11 @@ impl Detector {
         self.forgive(now, missed);
     }
 
+    /// How late this node serves its timers these days.
+    pub(crate) fn lag(&self) -> Duration {
+        self.attention.lag()
+    }
+
     /// How much this node missed by itself, in which time, if that is worth telling.
     pub(crate) fn take_starvation(&mut self, now: Time) -> Option<(Duration, Duration)> {
         self.attention.take_news(now)

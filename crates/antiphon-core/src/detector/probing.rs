@@ -35,7 +35,8 @@
 //! - *the peer dies*: it is asked until it was silent for [`ALONE`] × `suspect_after`, or is removed before. It is doubted as soon as ever;
 //! - *UDP does not pass, or the driver has no socket for it*: the probes are lost, and all is as without;
 //! - *both ask*: each probe asks and answers;
-//! - *this node was stopped itself*: what it missed is given to everybody, as in the rest of the detector, and nobody is asked for it.
+//! - *this node was stopped itself*: what it missed is given to everybody, as in the rest of the detector, and nobody is asked for it;
+//! - *this node serves its timers late*: it misses a heartbeat so much later.
 //!
 //! # Invariants
 //! - A probe is taken from members of the installed view only, and answered at the address by which the view knows them, never where it came from.
@@ -95,8 +96,9 @@ impl Asking {
         }
     }
 
-    fn heard(&mut self, now: Time, heartbeat: Duration) {
-        let gap = now.since(self.heartbeat) > heartbeat * ASK_HALVES / 2;
+    /// One is missed after such a `pause`.
+    fn heard(&mut self, now: Time, heartbeat: Duration, pause: Duration) {
+        let gap = now.since(self.heartbeat) > pause;
         self.heartbeat = now;
         match &mut self.state {
             State::Heard => {}
@@ -107,7 +109,7 @@ impl Asking {
     }
 
     /// Whether a probe is due that asks it.
-    fn is_due(&mut self, now: Time, heartbeat: Duration, useless: bool) -> bool {
+    fn is_due(&mut self, now: Time, heartbeat: Duration, pause: Duration, useless: bool) -> bool {
         let silent = now.since(self.heartbeat);
         match &mut self.state {
             State::GivenUp => false,
@@ -115,7 +117,7 @@ impl Asking {
                 self.state = State::GivenUp;
                 false
             }
-            State::Heard if silent < heartbeat * ASK_HALVES / 2 => false,
+            State::Heard if silent < pause => false,
             State::Heard => {
                 self.state = State::Asked {
                     since: now,
@@ -133,9 +135,9 @@ impl Asking {
         }
     }
 
-    fn deadline(&self, heartbeat: Duration) -> Option<Time> {
+    fn deadline(&self, pause: Duration) -> Option<Time> {
         match self.state {
-            State::Heard => Some(self.heartbeat + heartbeat * ASK_HALVES / 2),
+            State::Heard => Some(self.heartbeat + pause),
             State::Asked { next, .. } => Some(next),
             State::GivenUp => None,
         }
@@ -157,9 +159,9 @@ impl Detector {
 
     /// A heartbeat of that member came, and not as a probe.
     pub(crate) fn beat_heard(&mut self, now: Time, peer: Incarnation) {
-        let heartbeat = self.heartbeat;
+        let (heartbeat, pause) = (self.heartbeat, self.pause());
         if let Some(watch) = self.watches.get_mut(&peer) {
-            watch.asking.heard(now, heartbeat);
+            watch.asking.heard(now, heartbeat, pause);
         }
     }
 
@@ -172,13 +174,19 @@ impl Detector {
         }
     }
 
+    /// After such a pause a heartbeat is missed. What this node serves late it also hears late: the more a busy host asks, the less it
+    /// would have time for what it asks.
+    fn pause(&self) -> Duration {
+        self.heartbeat * ASK_HALVES / 2 + self.lag()
+    }
+
     /// To whom probes are to go now, and whether they ask for any.
     pub(crate) fn take_probes(&mut self, now: Time) -> Vec<(Incarnation, bool)> {
-        let (heartbeat, alone) = (self.heartbeat, self.suspect_after * ALONE);
+        let (heartbeat, pause, alone) = (self.heartbeat, self.pause(), self.suspect_after * ALONE);
         let mut due: Vec<(Incarnation, bool)> = Vec::new();
         for (peer, watch) in &mut self.watches {
             let useless = now.since(watch.heard_otherwise) >= alone && !planted!(ProbesCountForEver);
-            if watch.asking.is_due(now, heartbeat, useless) {
+            if watch.asking.is_due(now, heartbeat, pause, useless) {
                 due.push((*peer, true));
             }
         }
@@ -202,7 +210,8 @@ impl Detector {
     /// When [`Detector::take_probes`] may find somebody.
     pub(crate) fn next_probe(&self) -> Option<Time> {
         let asking = self.watches.values();
-        let asking = asking.filter_map(|watch| watch.asking.deadline(self.heartbeat));
+        let pause = self.pause();
+        let asking = asking.filter_map(|watch| watch.asking.deadline(pause));
         let answering = self.answering.values().map(|answering| answering.next);
         asking.chain(answering).min()
     }
@@ -275,6 +284,16 @@ mod tests {
             }
         }
         assert!((1900..2100).contains(&last), "asked last at {last}");
+    }
+
+    #[test]
+    fn who_serves_its_timers_late_asks_so_much_later() {
+        let mut detector = detector();
+        detector.served(at(0), at(0));
+        detector.served(at(150), at(40));
+        assert_eq!(detector.next_probe(), Some(at(410)));
+        let asked = sent(&mut detector, 150..600);
+        assert_eq!(asked, [410, 510].map(|ms| (ms, true)));
     }
 
     #[test]

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::membership::{Ayes, MembershipMessage, Rumour, SlotMessage, WIRE_LEVEL};
-use antiphon_wire::{Evidence, Incarnation, NodeView, ViewDigest, ViewId};
+use antiphon_wire::{Cause, Evidence, Incarnation, NodeView, ViewDigest, ViewId};
 
 use super::check;
 use super::context::Context;
@@ -121,10 +121,12 @@ impl Wide {
         let branches = rings.branches(rank).into_iter();
         let branches: BTreeSet<Incarnation> = branches.map(|rank| view.members[rank].incarnation).collect();
         let interval = cx.config.profile.batch * 2;
+        let mut rumours = Rumours::new(view.members.len(), neighbours.clone(), &branches, interval, now);
+        rumours.lags(cx.detector.lag());
         Some(Self {
             began: now,
-            neighbours: neighbours.iter().copied().collect(),
-            rumours: Rumours::new(view.members.len(), neighbours, &branches, interval, now),
+            neighbours: neighbours.into_iter().collect(),
+            rumours,
             said: (0, Said::nothing(view)),
             values: BTreeMap::new(),
             known: VecDeque::new(),
@@ -375,7 +377,12 @@ impl Seat {
     pub(crate) fn confirm_to_leavers(&self, cx: &mut Context, next: &NodeView) {
         let Some(wide) = &self.wide else { return };
         let (lineage, view) = (next.lineage, next.primary_id());
-        let leaves = |member: &&Incarnation| self.reports.get(member).is_some_and(|report| report.leaving);
+        // That somebody wants to leave may come by way of its being done.
+        let departed = next.departed.iter();
+        let left = departed.filter(|departure| departure.cause == Cause::Left);
+        let left: BTreeSet<Incarnation> = left.map(|departure| departure.member.incarnation).collect();
+        let says = |member: &Incarnation| self.reports.get(member).is_some_and(|report| report.leaving);
+        let leaves = |member: &&Incarnation| left.contains(member) || says(member);
         for leaver in wide.neighbours.iter().filter(leaves) {
             cx.send(*leaver, MembershipMessage::Confirm { lineage, view });
         }
@@ -385,6 +392,7 @@ impl Seat {
     pub(crate) fn tell_rumours(&mut self, cx: &mut Context, now: Time, hurry: bool) {
         let (lineage, view) = (self.view.lineage, self.view.primary_id());
         let Some(wide) = &mut self.wide else { return };
+        wide.rumours.lags(cx.detector.lag());
         for (to, rumours) in wide.rumours.poll(now, hurry, &cx.crowded) {
             let message = MembershipMessage::Rumours {
                 lineage,

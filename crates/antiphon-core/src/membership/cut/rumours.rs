@@ -7,8 +7,8 @@
 //! ```
 //! The **tree** is that of the shortest ways to the eldest over the rings ([`super::Rings::branches`]): all compute the same, and it is
 //! two or three edges deep in a view of a hundred, four in one of a thousand. Over it a rumour reaches each member once. A member
-//! on it that is slow keeps it from those behind; they have it from their other neighbours, [`LATE_INTERVALS`] later, unless it
-//! is of no use any more, or the next view from whoever they hear of it. As soon as there is word of a loss, a proof of death or a doubt, all neighbours are told at
+//! on it that is slow keeps it from those behind; they have it from their other neighbours, [`LATE_INTERVALS`] later, each longer by what this
+//! member's timers are late ([`Rumours::lags`]), unless it is of no use any more, or the next view from whoever they hear of it. As soon as there is word of a loss, a proof of death or a doubt, all neighbours are told at
 //! once, as long as the view lasts. So a change among members that are well costs a few messages for each member, and any
 //! other one some for each neighbour.
 //!
@@ -56,7 +56,7 @@ const MAX_PARCEL: usize = 32;
 /// Nor is one begun behind so many bytes: a message stays far below what a link carries.
 const MAX_PARCEL_BYTES: usize = 256 << 10;
 /// What came over the tree, or should have, is told to the other neighbours so many intervals later.
-const LATE_INTERVALS: u32 = 10;
+const LATE_INTERVALS: u32 = 20;
 /// So many intervals pass before what a neighbour could not take is offered to it again.
 const CROWDED_INTERVALS: u32 = 10;
 /// What one neighbour is told at a time, about. The rest follows an interval later, so that votes do not wait behind all that is known.
@@ -155,9 +155,12 @@ pub(crate) struct Rumours {
     due: Option<Time>,
     /// When votes are, and since when there are some that were not told.
     votes_due: Option<(Time, Time)>,
-    /// When what is late is to be told.
-    late_due: Option<Time>,
+    /// Since when there is something late, and when what of it somebody could not take is to be offered again.
+    late_since: Option<Time>,
+    late_again: Option<Time>,
     told: Time,
+    /// How late this member is with what is due.
+    lag: Duration,
     changed: Time,
     sum: u32,
 }
@@ -193,11 +196,19 @@ impl Rumours {
             interval,
             due: None,
             votes_due: None,
-            late_due: None,
+            late_since: None,
+            late_again: None,
             told: Time::ZERO,
+            lag: Duration::ZERO,
             changed: now,
             sum: 0,
         }
+    }
+
+    /// How late this member is with what is due. On a host that has more to do than it can all are late, and nobody is stuck: what others
+    /// may lack for that is told them after a longer while, or there would be the more to do the more there is.
+    pub(crate) fn lags(&mut self, lag: Duration) {
+        self.lag = lag;
     }
 
     /// Members that are spoken to besides the neighbours on the rings. Each is told everything, since nobody knows what it has. Who is none of
@@ -257,7 +268,7 @@ impl Rumours {
         if is_of_a_loss(&news) {
             self.near.extend(0..self.neighbours.len());
             self.fresh.append(&mut self.late);
-            self.late_due = None;
+            (self.late_since, self.late_again) = (None, None);
         }
         let key = key_of(&news).0;
         match key {
@@ -280,7 +291,7 @@ impl Rumours {
         }
         if (0..self.on_rings).any(|at| !self.near.contains(&at)) {
             self.late.insert(key);
-            self.late_due.get_or_insert(now + self.interval * LATE_INTERVALS);
+            self.late_since.get_or_insert(now);
         }
         Some(news)
     }
@@ -420,6 +431,7 @@ impl Rumours {
     /// A neighbour in the same view has this sum. If both have been at rest for a while, one of them lacks something; and where
     /// something changes all the time, if it has been so for long.
     pub(crate) fn compare(&mut self, now: Time, neighbour: Incarnation, sum: u32, rest: Duration) {
+        let rest = rest + self.lag * LATE_INTERVALS;
         let Some(at) = self.neighbours.iter().position(|known| *known == neighbour) else {
             return;
         };
@@ -453,10 +465,17 @@ impl Rumours {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
+    /// When what is late is told. A host that is busy now was not, perhaps, when it came.
+    fn late_due(&self) -> Option<Time> {
+        let patience = (self.interval + self.lag) * LATE_INTERVALS;
+        let since = self.late_since.map(|since| since + patience);
+        since.into_iter().chain(self.late_again).min()
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let votes = self.votes_due.map(|(at, _)| at);
         let votes = votes.into_iter().chain(self.hastened_since);
-        self.due.into_iter().chain(votes).chain(self.late_due).min()
+        self.due.into_iter().chain(votes).chain(self.late_due()).min()
     }
 
     /// What is to be told to each neighbour. `hurry`: those that are near are told now, whether it is due or not. Those that are `crowded` have not taken yet what they were told before: they are
@@ -473,7 +492,7 @@ impl Rumours {
         }
         let votes_are_due = hurry || is_due(self.votes_due.map(|(at, _)| at));
         let mut fresh = BTreeSet::new();
-        if votes_are_due || is_due(self.due) || is_due(self.late_due) {
+        if votes_are_due || is_due(self.due) || is_due(self.late_due()) {
             (self.due, self.told) = (None, now);
             fresh = std::mem::take(&mut self.fresh);
         }
@@ -484,8 +503,8 @@ impl Rumours {
         self.hastened_since = None;
         let hastened = std::mem::take(&mut self.hastened);
         let mut late = BTreeSet::new();
-        if is_due(self.late_due) {
-            self.late_due = None;
+        if is_due(self.late_due()) {
+            (self.late_since, self.late_again) = (None, None);
             late = std::mem::take(&mut self.late);
         }
         let mut everything = BTreeSet::new();
@@ -550,7 +569,7 @@ impl Rumours {
                 let (waiting, due) = if self.near.contains(&at) {
                     (&mut self.fresh, &mut self.due)
                 } else {
-                    (&mut self.late, &mut self.late_due)
+                    (&mut self.late, &mut self.late_again)
                 };
                 waiting.insert(*key);
                 *due = Some(due.map_or(again, |at| at.min(again)));

@@ -146,6 +146,32 @@ fn votes_do_not_wait_for_whoever_votes_otherwise_or_not_at_all() {
     assert_eq!(world.sums().len(), 1, "all know the same");
 }
 
+/// What comes over the tree comes late there, as well.
+#[test]
+fn a_member_of_a_busy_host_gives_the_tree_more_time() {
+    let branches = BTreeSet::from([who(1)]);
+    let mut rumours = Rumours::new(5, vec![who(1), who(2), who(3)], &branches, STEP, Time::ZERO);
+    let none = BTreeSet::new();
+    let begun = Time::ZERO + STEP * 100;
+    rumours.take(begun, None, opinion(4, 1));
+    rumours.poll(begun, false, &none);
+    assert_eq!(rumours.next_deadline(), Some(begun + STEP * LATE_INTERVALS));
+    rumours.lags(STEP * 3);
+    let late = begun + STEP * 4 * LATE_INTERVALS;
+    assert_eq!(rumours.next_deadline(), Some(late));
+    assert_eq!(rumours.poll(late - STEP, false, &none), []);
+    // Sums that differ are as late.
+    rumours.compare(late, who(2), 1, STEP);
+    assert_eq!(rumours.poll(late, false, &none).len(), 2);
+    rumours.take(late, None, opinion(3, 1));
+    rumours.poll(late + STEP, false, &none);
+    let rest = STEP * (1 + 3 * LATE_INTERVALS);
+    rumours.compare(late + rest - STEP, who(2), 1, STEP);
+    assert_eq!(rumours.poll(late + rest - STEP, false, &none), []);
+    rumours.compare(late + rest, who(2), 1, STEP);
+    assert_eq!(rumours.poll(late + rest, false, &none).len(), 1);
+}
+
 #[test]
 fn neighbours_that_are_not_on_the_tree_are_told_late_what_they_do_not_have_then() {
     let branches = BTreeSet::from([who(1)]);
