@@ -461,7 +461,7 @@ impl Builder {
             .suspect_after
             .clamp(Duration::from_secs(2), Duration::from_secs(20));
         config.idle_control_timeout =
-            (self.profile.heartbeat * 10).clamp(Duration::from_secs(2), Duration::from_secs(10));
+            (self.profile.heartbeat * 5).clamp(Duration::from_secs(1), Duration::from_secs(10));
         let failed = |source| Error::Bind { addr: first, source };
         let multicast = self.multicast_config(bind)?;
         let not_joined = |source| Error::Multicast {
