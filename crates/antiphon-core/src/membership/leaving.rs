@@ -9,12 +9,15 @@
 //! ```
 //!
 //! In a wide view it is the members that tell each other. If all leave at once and each went as soon as it knows, whoever was to hear from one
-//! that did not get through to it would find nobody left to ask.
+//! that did not get through to it would find nobody left to ask. So who departs answers those that ask for the view without it, and whoever
+//! is told by a neighbour that this one knows of a later view asks it. A neighbour knows if it confirmed that, or said goodbye on its
+//! lifeline; and one whose connections broke is not waited for: of those that leave together most end a moment after they confirmed.
 //!
 //! Who dies meanwhile does not matter: the next coordinator hears of the wish by heartbeat, and the deadline bounds it
 //! all. Without a decision no Goodbye is said, so that the end of the process still proves itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use antiphon_wire::membership::MembershipMessage;
 use antiphon_wire::{Incarnation, NodeView, ViewId};
@@ -63,13 +66,21 @@ impl Leaving {
         match self {
             Leaving::No => {}
             Leaving::Wanted { knows, .. } => {
-                knows.insert(member, installed);
+                let known = knows.entry(member).or_insert(installed);
+                *known = installed.max(*known);
             }
             Leaving::Departing { view, waiting, .. } => {
                 if installed >= *view {
                     waiting.remove(&member);
                 }
             }
+        }
+    }
+
+    /// It cannot be told any more, or is gone.
+    pub(crate) fn cannot_tell(&mut self, member: Incarnation) {
+        if let Leaving::Departing { waiting, .. } = self {
+            waiting.remove(&member);
         }
     }
 
@@ -115,6 +126,14 @@ impl Seat {
         true
     }
 
+    /// The connection to a member broke: if it was to be told of this node's departure, it cannot be.
+    pub(crate) fn cannot_tell(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
+        if self.leaving.is_departing() {
+            self.leaving.cannot_tell(member);
+            self.evaluate(cx, now);
+        }
+    }
+
     pub(crate) fn ask_to_leave(&mut self, cx: &mut Context, coordinator: Incarnation) {
         // In a wide view its opinion says it to all.
         if self.wide.is_none()
@@ -132,7 +151,7 @@ impl Seat {
         &mut self,
         cx: &mut Context,
         now: Time,
-        next: &NodeView,
+        next: &Arc<NodeView>,
         told: &BTreeSet<Incarnation>,
     ) {
         let alone = next.members.iter().all(|member| member.incarnation == cx.me);
@@ -141,9 +160,18 @@ impl Seat {
         }
     }
 
-    /// This node has left, and stays until these know.
-    fn depart(&mut self, cx: &mut Context, now: Time, next: &NodeView, mut waiting: BTreeSet<Incarnation>) {
+    /// This node has left, and stays until these know. Those that ask for the view are shown it.
+    fn depart(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        next: &Arc<NodeView>,
+        mut waiting: BTreeSet<Incarnation>,
+    ) {
         let view = next.primary_id();
+        if !next.contains(cx.me) {
+            cx.history.push(now, next.clone());
+        }
         if let Leaving::Wanted { knows, .. } = &self.leaving {
             waiting.retain(|member| knows.get(member).is_none_or(|installed| *installed < view));
         }
@@ -156,7 +184,7 @@ impl Seat {
     }
 
     /// The view that follows is without this node, as it wanted. In a wide view its neighbours may hear of that from nobody else.
-    pub(crate) fn gone_from(&mut self, cx: &mut Context, now: Time, next: &NodeView) {
+    pub(crate) fn gone_from(&mut self, cx: &mut Context, now: Time, next: &Arc<NodeView>) {
         if self.leaving.is_departing() {
             return;
         }

@@ -67,6 +67,23 @@ struct Inbound {
     vote: Option<VoteState>,
 }
 
+/// What a record on an inbound lifeline says.
+#[derive(Debug)]
+pub(crate) enum Said<'a> {
+    /// All that its writer has voted.
+    Voted(&'a VoteState),
+    /// Its writer knows that it has left.
+    Goodbye,
+    /// Nothing that can be believed.
+    Nothing,
+}
+
+impl<'a> Said<'a> {
+    fn of(vote: &'a Option<VoteState>) -> Self {
+        vote.as_ref().map_or(Said::Nothing, Said::Voted)
+    }
+}
+
 /// What the end of an inbound lifeline means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -217,7 +234,7 @@ impl Lifelines {
             .min()
     }
 
-    /// A record arrived. Returns the votes it shows.
+    /// A record arrived.
     pub(crate) fn record(
         &mut self,
         connection: u64,
@@ -225,8 +242,10 @@ impl Lifelines {
         remote: SocketAddr,
         sender: Incarnation,
         record: Bytes,
-    ) -> Option<&VoteState> {
-        let record: LifelineRecord = decode_all(record).ok()?;
+    ) -> Said<'_> {
+        let Ok(record) = decode_all(record) else {
+            return Said::Nothing;
+        };
         match record {
             LifelineRecord::Hello {
                 local: theirs,
@@ -237,7 +256,7 @@ impl Lifelines {
                     || self.inbound.len() >= MAX_INBOUND
                     || !check::vote_is_sound(&vote)
                 {
-                    return None;
+                    return Said::Nothing;
                 }
                 // R9: a proxy or address translation in between could end the connection by itself.
                 let agrees = theirs == remote && mine == local;
@@ -247,28 +266,32 @@ impl Lifelines {
                     goodbye: false,
                     vote: Some(vote),
                 };
-                self.inbound.entry(connection).or_insert(inbound).vote.as_ref()
+                Said::of(&self.inbound.entry(connection).or_insert(inbound).vote)
             }
             LifelineRecord::Vote(vote) => {
-                let inbound = self
-                    .inbound
-                    .get_mut(&connection)
-                    .filter(|inbound| inbound.writer == sender)?;
+                let Some(inbound) = self.known(connection, sender) else {
+                    return Said::Nothing;
+                };
                 // A last vote that cannot be believed is none.
                 inbound.vote = check::vote_is_sound(&vote).then_some(vote);
-                inbound.vote.as_ref()
+                Said::of(&inbound.vote)
             }
             LifelineRecord::Goodbye => {
-                let inbound = self
-                    .inbound
-                    .get_mut(&connection)
-                    .filter(|inbound| inbound.writer == sender)?;
+                let Some(inbound) = self.known(connection, sender) else {
+                    return Said::Nothing;
+                };
                 inbound.goodbye = true;
-                None
+                Said::Goodbye
             }
             // Nobody has a witness by TCP.
-            LifelineRecord::Testament { .. } => None,
+            LifelineRecord::Testament { .. } => Said::Nothing,
         }
+    }
+
+    /// An inbound lifeline, if this is its writer.
+    fn known(&mut self, connection: u64, sender: Incarnation) -> Option<&mut Inbound> {
+        let inbound = self.inbound.get_mut(&connection);
+        inbound.filter(|inbound| inbound.writer == sender)
     }
 
     /// An inbound lifeline ended.

@@ -287,8 +287,14 @@ impl Membership {
             // Lost, refused or timed out: the path does not work, and hearing the peer again is the only cure.
             Phase::Seated(seat) => {
                 self.cx.whom.trouble(addr);
-                for member in seat.view.members.iter().filter(|member| member.addr == addr) {
-                    self.cx.detector.trouble(now, member.incarnation);
+                let members = seat.view.members.iter();
+                let there = members.filter(|member| member.addr == addr);
+                let there: Vec<Incarnation> = there.map(|member| member.incarnation).collect();
+                for member in there {
+                    self.cx.detector.trouble(now, member);
+                    if trouble != PathTrouble::TimedOut {
+                        seat.cannot_tell(&mut self.cx, now, member);
+                    }
                 }
             }
             Phase::Stopped => {}

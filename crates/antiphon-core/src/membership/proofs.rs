@@ -17,7 +17,7 @@ use antiphon_wire::{Evidence, Incarnation};
 
 use super::check;
 use super::context::Context;
-use super::lifeline::{self, Ended};
+use super::lifeline::{self, Ended, Said};
 use super::seat::Seat;
 use crate::{BallotStep, LifelineEvent, Time, witness};
 
@@ -48,10 +48,18 @@ impl Seat {
                 record,
             } => {
                 let Some(sender) = sender else { return };
-                let shown = cx.lifelines.record(connection, local, remote, sender, record);
-                // A view that someone installed is decided: no need to wait for its announcement.
-                if let Some(view) = shown.map(|vote| vote.view.clone()) {
-                    self.learn_shown(cx, now, &view, Some(sender));
+                match cx.lifelines.record(connection, local, remote, sender, record) {
+                    // A view that someone installed is decided: no need to wait for its announcement.
+                    Said::Voted(vote) => {
+                        let view = vote.view.clone();
+                        self.learn_shown(cx, now, &view, Some(sender));
+                    }
+                    // It knows of the view without it, which is the next one at least.
+                    Said::Goodbye => {
+                        let without = check::next_id(self.view.primary_id());
+                        self.leaving.confirmed(sender, without);
+                    }
+                    Said::Nothing => {}
                 }
             }
             LifelineEvent::Ended { connection, end } => match cx.lifelines.ended(connection, end) {

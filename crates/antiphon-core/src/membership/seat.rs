@@ -521,7 +521,7 @@ impl Seat {
     }
 
     /// This incarnation is not in the view that follows.
-    fn lose_seat(&mut self, cx: &mut Context, now: Time, next: &NodeView) {
+    fn lose_seat(&mut self, cx: &mut Context, now: Time, next: &Arc<NodeView>) {
         let departure = next
             .departed
             .iter()
@@ -589,6 +589,9 @@ impl Seat {
             }
             MembershipMessage::Confirm { lineage, view } if lineage == self.view.lineage => {
                 self.leaving.confirmed(sender, view);
+                if view > self.view.primary_id() && !self.leaving.is_departing() {
+                    self.pull_soon(cx, now, sender);
+                }
             }
             MembershipMessage::Pull { lineage, after } => self.show_views(cx, now, sender, (lineage, after)),
             MembershipMessage::Certificate(certificate)

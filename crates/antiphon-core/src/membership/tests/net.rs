@@ -443,6 +443,11 @@ impl Net {
         self.members(node, |seat, me| seat.subjects(me))
     }
 
+    /// Whether a member has left, and stays until its neighbours know.
+    pub(super) fn departs(&self, node: usize) -> bool {
+        matches!(&self.host(node).membership.phase, Phase::Seated(seat) if seat.leaving.is_departing())
+    }
+
     /// Its neighbours in a wide view.
     pub(super) fn neighbours(&self, node: usize) -> Vec<usize> {
         self.members(node, |seat, _| {

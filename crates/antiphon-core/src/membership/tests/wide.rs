@@ -9,7 +9,7 @@ use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
 use super::super::check;
 use super::net::{Net, addr, config};
-use crate::{Config, EngineKind, Event, Policy};
+use crate::{Config, EngineKind, Event, PathTrouble, Policy};
 
 /// Nodes that have three observers each.
 fn formed(count: usize) -> Net {
@@ -440,6 +440,47 @@ fn who_hears_nothing_from_one_neighbour_is_told_by_another_that_it_has_left_with
         let ms = all_leave(&mut net, 30);
         assert!(ms < 1300, "{ms} ms without n{from}: {:?}", net.summary());
     }
+}
+
+#[test]
+fn whoever_hears_that_one_that_has_left_knows_more_is_shown_the_view_by_it() {
+    let mut net = formed_by(3, 30);
+    let (late, base) = (17, net.view(0).unwrap());
+    let neighbours = net.neighbours(late);
+    for from in all_but(30, &[late]) {
+        net.cut_one_way(from, late);
+    }
+    for node in 0..30 {
+        net.leave(node);
+    }
+    let from = neighbours[0];
+    net.run_while_ms(900, |net| !net.departs(from));
+    assert!(net.departs(from), "{:?}", net.summary());
+    net.heal();
+    let confirm = MembershipMessage::Confirm {
+        lineage: base.lineage,
+        view: check::next_id(base.primary_id()),
+    };
+    net.lie(from, late, confirm);
+    let left = |net: &Net| net.host(late).events.contains(&Event::Left);
+    let ms = net.run_while_ms(3000, |net| !left(net));
+    assert!(ms < 100, "{ms} ms: {:?}", net.summary());
+}
+
+#[test]
+fn who_departs_does_not_wait_for_neighbours_whose_connections_ended() {
+    let mut net = formed_by(3, 30);
+    let neighbours = net.neighbours(17);
+    for neighbour in &neighbours[neighbours.len() / 2..] {
+        net.cut_one_way(*neighbour, 17);
+    }
+    net.leave(17);
+    net.run_while_ms(900, |net| !net.departs(17));
+    assert!(net.departs(17), "{:?}", net.summary());
+    for neighbour in neighbours {
+        net.trouble(17, neighbour, PathTrouble::Lost);
+    }
+    assert!(net.host(17).events.contains(&Event::Left));
 }
 
 #[test]
