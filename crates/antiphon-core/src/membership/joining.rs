@@ -3,6 +3,9 @@
 //! A joiner is proposed only right after it answered a probe: a proposal that someone accepted cannot be changed any
 //! more, so a joiner that is gone must not be in it. Those that do not answer wait for a later view.
 //!
+//! A view that would only admit some waits a moment for others that were just probed, while it has room ([`super::wish`]): whoever
+//! joins alone waits for nobody.
+//!
 //! A node with the name and address of a member is that member started again: the old incarnation is superseded in the
 //! same view. Another name clash is refused while the member lives.
 
@@ -71,6 +74,12 @@ struct Joiner {
 }
 
 impl Joiner {
+    /// Whether it answered lately: in twice the time that it takes until it is asked again.
+    fn is_ready(&self, config: &Config, now: Time) -> bool {
+        let lately = config.profile.heartbeat * 2;
+        self.ready.is_some_and(|ready| now.since(ready) <= lately)
+    }
+
     /// Probes it if it has not answered lately. A probe that is not answered yet is not replaced by another: where all are busy,
     /// answers take longer than a heartbeat, and each would come too late.
     fn probe(&mut self, cx: &mut Context, now: Time) {
@@ -274,8 +283,6 @@ impl Joiners {
         members: usize,
         named: bool,
     ) -> (Vec<Member>, u8, u32) {
-        // Twice as long as it takes until the next answer.
-        let interval = config.profile.heartbeat * 2;
         let most = if named {
             MAX_JOINED_BYTES_NAMED
         } else {
@@ -285,7 +292,7 @@ impl Joiners {
         let admitted: Vec<&Joiner> = self
             .by_addr
             .values()
-            .filter(|joiner| joiner.ready.is_some_and(|ready| now.since(ready) <= interval))
+            .filter(|joiner| joiner.is_ready(config, now))
             .take_while(|joiner| {
                 bytes += encode_to_vec(&member_of(joiner.incarnation, &joiner.record)).len();
                 bytes += joiner.origin.map_or(0, |_| ORIGIN_BYTES);
@@ -304,6 +311,22 @@ impl Joiners {
             .collect();
         let number = admitted.iter().map(|joiner| joiner.number).max().unwrap_or(0);
         (members, level, number)
+    }
+
+    /// How many are ready, as [`Self::admissible`] has it.
+    pub(crate) fn ready_count(&self, config: &Config, now: Time) -> usize {
+        let joiners = self.by_addr.values();
+        joiners.filter(|joiner| joiner.is_ready(config, now)).count()
+    }
+
+    /// Whether somebody was probed so lately that its answer may be on its way.
+    pub(crate) fn are_awaited(&self, now: Time, patience: Duration) -> bool {
+        self.by_addr.values().any(|joiner| {
+            let asked = joiner
+                .probe
+                .filter(|(_, sent)| joiner.ready.is_none_or(|ready| ready < *sent));
+            asked.is_some_and(|(_, sent)| now.since(sent) < patience)
+        })
     }
 
     /// Where these come from. Under `majority` nobody does but as itself: a cluster goes on in one place.

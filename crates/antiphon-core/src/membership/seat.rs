@@ -80,7 +80,9 @@ pub(crate) struct Seat {
     pub(crate) beyond: Beyond,
     /// When everything was weighed last, in a wide view, and when to do it again.
     weighed: Time,
-    weigh: Option<Time>,
+    pub(super) weigh: Option<Time>,
+    /// Since when those that are ready to join have waited for others.
+    pub(super) waiting_since: Option<Time>,
     /// Of whom there was word then; `None` if nobody doubted anybody.
     pub(super) heard_of: Option<Word>,
 }
@@ -107,6 +109,7 @@ impl Seat {
             beyond: Beyond::default(),
             weighed: Time::ZERO,
             weigh: None,
+            waiting_since: None,
             heard_of: None,
             view: view.clone(),
             nonprimary: Nonprimary::default(),
@@ -153,6 +156,7 @@ impl Seat {
         self.leader = None;
         self.weigh = None;
         self.weighed = Time::ZERO;
+        self.waiting_since = None;
         self.heard_of = None;
         self.pull_at = None;
         self.wide = Wide::of(cx, now, &view, &rings);
@@ -342,14 +346,15 @@ impl Seat {
             return;
         }
         // To weigh a thousand members takes a while; what comes in together is weighed together.
+        let next = self.weighed + cx.config.profile.batch;
+        if self.wide.is_some() && now < next {
+            let sooner = self.weigh.filter(|at| *at > now && *at < next);
+            self.weigh = Some(sooner.unwrap_or(next));
+            return;
+        }
+        self.weigh = None;
         if self.wide.is_some() {
-            let next = self.weighed + cx.config.profile.batch;
-            if now < next {
-                self.weigh.get_or_insert(next);
-                return;
-            }
             self.weighed = now;
-            self.weigh = None;
             self.heard_of = self.hear_of_others(cx);
             self.look_beyond(cx, now);
         }
@@ -382,6 +387,7 @@ impl Seat {
         if leads && !self.joiners.is_empty() {
             self.joiners.probe(cx, now);
         }
+        let wish = self.wait_for_joiners(cx, now, wish);
         self.with_engine(cx, now, |engine, around| engine.pursue(around, wish));
         self.tend_component(cx, now, quorum, coordinator);
     }

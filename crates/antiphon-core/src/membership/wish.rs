@@ -120,6 +120,29 @@ impl Seat {
         })
     }
 
+    /// Where many come at once, views should be few: each is one more that all must install, and one more size that somebody sees. So a view that
+    /// would only admit some waits for others that were asked just now whether they are there, while it has room for them. Not for long,
+    /// whoever they are: half a heartbeat, and as much as this node is late itself, up to two.
+    pub(crate) fn wait_for_joiners(&mut self, cx: &Context, now: Time, wish: Option<Wish>) -> Option<Wish> {
+        let admits = |wish: &Wish| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
+        let Some(wish) = wish else {
+            self.waiting_since = None;
+            return None;
+        };
+        if !admits(&wish) {
+            return Some(wish);
+        }
+        let heartbeat = cx.config.profile.heartbeat;
+        let patience = heartbeat / 2 + cx.detector.lag().min(heartbeat * 2);
+        let until = *self.waiting_since.get_or_insert(now) + patience;
+        let is_full = self.joiners.ready_count(&cx.config, now) > wish.join.len();
+        if is_full || now >= until || !self.joiners.are_awaited(now, patience) {
+            return Some(wish);
+        }
+        self.weigh = Some(self.weigh.map_or(until, |at| at.min(until)));
+        None
+    }
+
     /// R3: joiners may vanish after their proposal was accepted and cannot be left out any more. So the members that
     /// stay must be a quorum of the next view by themselves; the rest joins a view later.
     fn limit(&self, cx: &Context, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {

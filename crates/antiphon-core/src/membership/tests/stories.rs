@@ -5,6 +5,7 @@ use antiphon_wire::membership::{
 };
 use antiphon_wire::{Cause, Evidence};
 
+use super::super::check;
 use super::net::{Net, addr, config};
 use crate::detector::Came;
 use crate::inspection::State;
@@ -243,6 +244,32 @@ fn a_storm_of_joiners_takes_few_views() {
     net.run_ms(1000);
     net.assert_one_view(&(0..13).collect::<Vec<_>>());
     assert!(net.primaries.len() <= 5, "{} views", net.primaries.len());
+}
+
+#[test]
+fn joiners_that_come_within_a_moment_are_admitted_by_one_view() {
+    let mut net = formed(10);
+    let before = net.view(0).unwrap().primary_id();
+    for node in 10..16 {
+        net.start(node, config(node, 10));
+        net.run_micros(300);
+    }
+    let ms = net.run_while_ms(1000, |net| (0..16).any(|node| net.names(node).len() < 16));
+    assert!(ms < 100, "{ms} ms");
+    assert_eq!(net.view(0).unwrap().primary_id(), check::next_id(before));
+}
+
+/// One that vanished after it asked is waited for, and not for long.
+#[test]
+fn a_joiner_that_does_not_answer_holds_up_others_for_half_a_heartbeat() {
+    let mut net = formed(10);
+    net.start(10, config(10, 10));
+    let asked = |net: &Net| (0..10).any(|seed| !net.on_the_way(seed, 10).is_empty());
+    net.run_while_ms(100, |net| !asked(net));
+    net.power_off(10);
+    net.start(11, config(11, 10));
+    let ms = net.run_while_ms(1000, |net| net.names(0).len() < 11);
+    assert!((50..150).contains(&ms), "{ms} ms");
 }
 
 #[test]
