@@ -46,18 +46,34 @@ public class Members {
             new Members(args[1]).swarm(Integer.parseInt(args[2]), Integer.parseInt(args[3]));
     }
 
+    /** What a member is called may become known a while after it is seen: what is printed is printed again when it is called otherwise. */
     private static void member(String stack, String name) throws Exception {
         JChannel channel = new JChannel(stack).name(name);
+        Printer printer = new Printer();
         channel.setReceiver(new Receiver() {
             @Override public void viewAccepted(View view) {
-                StringBuilder names = new StringBuilder("members");
-                for (Address member : view.getMembers())
-                    names.append(' ').append(member);
-                System.out.println(names);
+                printer.print(channel);
             }
         });
         channel.connect("members");
-        Thread.currentThread().join();
+        while (true) {
+            Thread.sleep(100);
+            printer.print(channel);
+        }
+    }
+
+    private static class Printer {
+        private String last = "";
+
+        synchronized void print(JChannel channel) {
+            StringBuilder names = new StringBuilder("members");
+            for (Address member : channel.getView().getMembers())
+                names.append(' ').append(member);
+            if (!names.toString().equals(last)) {
+                last = names.toString();
+                System.out.println(last);
+            }
+        }
     }
 
     private void swarm(int count, int joins) throws Exception {
