@@ -299,6 +299,7 @@ impl Membership {
             }
             Phase::Stopped => {}
         }
+        self.settle(now);
     }
 
     /// A lifeline event; a record is already opened, and `sender` is the incarnation that sealed it.
