@@ -17,6 +17,8 @@ const WORTH_TELLING_BEATS: u32 = 5;
 const SLIGHTLY_LATE: u32 = 10;
 /// How late timers are served is known for as long as this many heartbeats, and for up to twice as long.
 const LAG_BEATS: u32 = 5;
+/// No more heartbeats than this is a node's lag: what waits for longer because of it must come to its end, also where a host is busy for ever.
+const MOST_LAG_BEATS: u32 = 2;
 
 /// Measures gaps and lateness of one node.
 #[derive(Debug)]
@@ -75,9 +77,9 @@ impl Attention {
         self.lag = self.lag.max(late);
     }
 
-    /// How late timers are served these days: the latest of the last [`LAG_BEATS`] heartbeats at least.
+    /// How late timers are served these days: the latest of the last [`LAG_BEATS`] heartbeats at least, up to [`MOST_LAG_BEATS`].
     pub(crate) fn lag(&self) -> Duration {
-        self.lag.max(self.lag_before)
+        self.lag.max(self.lag_before).min(self.heartbeat * MOST_LAG_BEATS)
     }
 
     fn sum_up(&mut self, now: Time, missed: Duration) {
@@ -143,6 +145,8 @@ mod tests {
         assert_eq!(lags(3_000, 1), Duration::from_millis(3));
         attention.awake(at(3_050), None);
         assert_eq!(attention.lag(), Duration::from_millis(3), "nothing was due");
+        attention.awake(at(33_000), Some(at(3_100)));
+        assert_eq!(attention.lag(), BEAT * 2, "a stop");
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Seat {
 
     /// Where many come at once, views should be few: each is one more that all must install, and one more size that somebody sees. So a view that
     /// would only admit some waits for others that were asked just now whether they are there, while it has room for them. Not for long,
-    /// whoever they are: half a heartbeat, and as much as this node is late itself, up to two.
+    /// whoever they are: half a heartbeat, and as much as this node is late itself.
     pub(crate) fn wait_for_joiners(&mut self, cx: &Context, now: Time, wish: Option<Wish>) -> Option<Wish> {
         let admits = |wish: &Wish| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
         let Some(wish) = wish else {
@@ -132,8 +132,7 @@ impl Seat {
         if !admits(&wish) {
             return Some(wish);
         }
-        let heartbeat = cx.config.profile.heartbeat;
-        let patience = heartbeat / 2 + cx.detector.lag().min(heartbeat * 2);
+        let patience = cx.config.profile.heartbeat / 2 + cx.detector.lag();
         let until = *self.waiting_since.get_or_insert(now) + patience;
         let is_full = self.joiners.ready_count(&cx.config, now) > wish.join.len();
         if is_full || now >= until || !self.joiners.are_awaited(now, patience) {
