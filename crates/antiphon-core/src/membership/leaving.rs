@@ -204,3 +204,26 @@ impl Seat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A heartbeat that was sent before it may come after it.
+    #[test]
+    fn what_a_member_confirmed_is_not_taken_back_by_what_it_said_before() {
+        let member = Incarnation(2);
+        let view = |counter| ViewId { epoch: 1, counter };
+        let mut leaving = Leaving::Wanted {
+            deadline: Time::ZERO,
+            asked: None,
+            knows: BTreeMap::new(),
+        };
+        leaving.confirmed(member, view(8));
+        leaving.confirmed(member, view(7));
+        let Leaving::Wanted { knows, .. } = leaving else {
+            panic!("it waits for a view without it");
+        };
+        assert_eq!(knows, BTreeMap::from([(member, view(8))]));
+    }
+}

@@ -399,6 +399,32 @@ mod tests {
     }
 
     #[test]
+    fn a_goodbye_counts_if_it_is_that_of_the_writer() {
+        let mut lifelines = Lifelines::default();
+        let mut record = |sender, record: LifelineRecord| {
+            let record = Bytes::from(encode_to_vec(&record));
+            match lifelines.record(7, addr(1), addr(9), sender, record) {
+                Said::Voted(_) => "voted",
+                Said::Goodbye => "goodbye",
+                Said::Nothing => "nothing",
+            }
+        };
+        assert_eq!(
+            record(PEER, LifelineRecord::Goodbye),
+            "nothing",
+            "before its hello"
+        );
+        let hello = LifelineRecord::Hello {
+            local: addr(9),
+            remote: addr(1),
+            vote: vote(),
+        };
+        assert_eq!(record(PEER, hello), "voted");
+        assert_eq!(record(Incarnation(3), LifelineRecord::Goodbye), "nothing");
+        assert_eq!(record(PEER, LifelineRecord::Goodbye), "goodbye");
+    }
+
+    #[test]
     fn an_answer_to_a_dial_of_the_incarnation_before_concerns_nobody() {
         let (mut lifelines, _, before) = dialled_again();
         assert_eq!(lifelines.reset_all(), [LifelineCommand::Reset { dial: before }]);

@@ -443,28 +443,40 @@ fn who_hears_nothing_from_one_neighbour_is_told_by_another_that_it_has_left_with
 }
 
 #[test]
-fn whoever_hears_that_one_that_has_left_knows_more_is_shown_the_view_by_it() {
+fn whoever_is_told_that_a_neighbour_knows_a_later_view_asks_it() {
     let mut net = formed_by(3, 30);
     let (late, base) = (17, net.view(0).unwrap());
-    let neighbours = net.neighbours(late);
-    for from in all_but(30, &[late]) {
-        net.cut_one_way(from, late);
-    }
-    for node in 0..30 {
-        net.leave(node);
-    }
-    let from = neighbours[0];
-    net.run_while_ms(900, |net| !net.departs(from));
-    assert!(net.departs(from), "{:?}", net.summary());
-    net.heal();
+    let knows = net.neighbours(late)[0];
     let confirm = MembershipMessage::Confirm {
         lineage: base.lineage,
         view: check::next_id(base.primary_id()),
     };
-    net.lie(from, late, confirm);
-    let left = |net: &Net| net.host(late).events.contains(&Event::Left);
-    let ms = net.run_while_ms(3000, |net| !left(net));
-    assert!(ms < 100, "{ms} ms: {:?}", net.summary());
+    net.lie(knows, late, confirm);
+    let asks = |message: &MembershipMessage| matches!(message, MembershipMessage::Pull { .. });
+    net.run_while_ms(100, |net| !net.on_the_way(late, knows).iter().any(asks));
+}
+
+#[test]
+fn who_departs_shows_the_view_without_it_to_whoever_asks() {
+    let mut net = formed_by(3, 30);
+    let (late, base) = (17, net.view(0).unwrap());
+    for from in all_but(30, &[late]) {
+        net.cut_one_way(from, late);
+    }
+    (0..30).for_each(|node| net.leave(node));
+    let departs = net.neighbours(late)[0];
+    net.run_while_ms(900, |net| !net.departs(departs));
+    net.heal();
+    let pull = MembershipMessage::Pull {
+        lineage: base.lineage,
+        after: base.primary_id(),
+    };
+    net.lie(late, departs, pull);
+    let shown = |message: &MembershipMessage| match message {
+        MembershipMessage::Decide(view) => view.primary_id() == check::next_id(base.primary_id()),
+        _ => false,
+    };
+    assert!(net.on_the_way(departs, late).iter().any(shown));
 }
 
 #[test]
