@@ -1,7 +1,6 @@
 //! `planted`: each mistake of the core is caught, on each membership engine that can make it if there is time to find out where.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -58,7 +57,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let engines = arguments
         .membership
         .map_or(EngineKind::ALL.to_vec(), |only| vec![only]);
-    let known = match Table::built_in() {
+    let known = match arguments.write {
+        true => Table::in_checkout(),
+        false => Table::built_in(),
+    };
+    let known = match known {
         Ok(table) => table,
         Err(error) => {
             eprintln!("{error}");
@@ -173,7 +176,7 @@ fn note(table: &Mutex<Table>, catch: &Catch) {
     // A poisoned lock only says that another thread panicked; the table is whole.
     let mut table = table.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     table.note(catch);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("planted.txt");
+    let path = Table::path();
     if let Err(error) = std::fs::write(&path, table.show()) {
         eprintln!("{}: {error}", path.display());
     }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use antiphon_core::EngineKind;
 use antiphon_core::planted::Bug;
@@ -50,6 +51,18 @@ impl Table {
     /// The table as it was when this was built.
     pub fn built_in() -> Result<Self, String> {
         Self::parse(include_str!("../../planted.txt"))
+    }
+
+    /// The table as it is in the checkout that this was built in: a run before this one may have noted something.
+    pub fn in_checkout() -> Result<Self, String> {
+        let text =
+            std::fs::read_to_string(Self::path()).map_err(|error| format!("{}: {error}", Self::FILE))?;
+        Self::parse(&text)
+    }
+
+    /// Where that is.
+    pub fn path() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("planted.txt")
     }
 
     /// Reads it; an error names the line.
