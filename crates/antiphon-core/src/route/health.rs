@@ -16,7 +16,7 @@ const MAX_RETURN_ROUNDS: u32 = 80;
 const STEADY_ROUNDS: u32 = 300;
 
 /// One link of a peer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Health {
     pub(super) addr: SocketAddr,
     /// The highest round that the peer has said to have heard here.
@@ -29,7 +29,7 @@ pub(super) struct Health {
     needed: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum State {
     Up { since: Time },
     Down { good: u32 },

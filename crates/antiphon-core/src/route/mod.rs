@@ -36,7 +36,8 @@
 //!   lifeline over it is reset and dialled anew (`Node` does that): the proof of a death must not depend on a dead cable (R9);
 //! - *it returns*: the same, except that lifelines stay where they work;
 //! - *all links fail*: nothing changes here; the detector suspects the peer as it would with one link;
-//! - *the peer restarts*: its new incarnation begins with its first link;
+//! - *the peer restarts*: its new incarnation begins with its first link. While the old one is not removed yet, this node may speak to one, the other,
+//!   and the first again: what it knew of that one's links it still knows;
 //! - *neither has a second address*: no beats, no state, no cost.
 //!
 //! This module does not send, and does not say who lives.
@@ -96,11 +97,22 @@ struct Route {
     peer: Option<Incarnation>,
     /// Who was, last: what is known of the links is of that process.
     known: Option<Incarnation>,
+    /// What is known of the links of the process that was spoken to before that one.
+    before: Option<Before>,
     /// Of the last beats sent.
     round: u64,
     /// By this node's address: the highest round heard from the peer.
     heard: Vec<u64>,
     used: Time,
+}
+
+/// What a route knew when it turned to another process at the same address.
+#[derive(Debug)]
+struct Before {
+    peer: Incarnation,
+    links: Vec<Health>,
+    in_use: usize,
+    heard: Vec<u64>,
 }
 
 impl Route {
@@ -111,6 +123,7 @@ impl Route {
             in_use: 0,
             peer: None,
             known: None,
+            before: None,
             round: 0,
             heard: Vec::new(),
             used: now,
@@ -128,6 +141,29 @@ impl Route {
         self.links = fresh.links;
         self.in_use = 0;
         self.heard.clear();
+    }
+
+    /// Turns to a process at this address: with what is known of its links, or with nothing if it is new.
+    fn turn_to(&mut self, now: Time, peer: Incarnation) {
+        self.peer = Some(peer);
+        let known = match self.known.replace(peer) {
+            Some(last) if last == peer => return,
+            Some(last) => Before {
+                peer: last,
+                links: self.links.clone(),
+                in_use: self.in_use,
+                heard: self.heard.clone(),
+            },
+            None => return self.begin(now),
+        };
+        match self.before.replace(known) {
+            Some(before) if before.peer == peer => {
+                self.links = before.links;
+                self.in_use = before.in_use;
+                self.heard = before.heard;
+            }
+            _ => self.begin(now),
+        }
     }
 
     /// Chooses the link to use. True if it is another one.
@@ -178,6 +214,7 @@ impl Routes {
                 let further = further.iter().map(|addr| Health::unproven(*addr));
                 route.links.truncate(1);
                 route.links.extend(further);
+                route.before = None;
                 route.begin(now);
             }
             // Whoever has one address needs no route.
@@ -210,12 +247,8 @@ impl Routes {
 
     /// The process at this address that beats go to: one at a time.
     fn speak_to(&mut self, now: Time, first: SocketAddr, peer: Incarnation) {
-        let Some(route) = self.nodes.get_mut(&first) else {
-            return;
-        };
-        route.peer = Some(peer);
-        if route.known.replace(peer) != Some(peer) {
-            route.begin(now);
+        if let Some(route) = self.nodes.get_mut(&first) {
+            route.turn_to(now, peer);
         }
     }
 

@@ -271,3 +271,26 @@ fn no_more_nodes_are_remembered_than_can_be_spoken_to_and_none_with_impossible_a
         "neither has a second address: no cost"
     );
 }
+
+#[test]
+fn what_failed_is_not_forgotten_while_another_process_at_that_address_is_spoken_to() {
+    let mut pair = Pair::new([2, 2]);
+    pair.run(20);
+    let (old, new) = (Incarnation(1), Incarnation(9));
+    pair.nodes[0].trouble(pair.now, addr(1, 1), PathTrouble::Lost);
+    assert!(!pair.nodes[0].status()[0].links[1].up);
+    // It joins, say, while the one before it is not removed yet, and this node speaks to both in turns.
+    for _ in 0..3 {
+        pair.nodes[0].connect(pair.now, new, addr(1, 0));
+        assert!(pair.nodes[0].status()[0].links[0].up);
+        pair.nodes[0].disconnect(pair.now, new);
+        assert_eq!(pair.nodes[0].status()[0].peer, old);
+    }
+    pair.listen();
+    pair.told.clear();
+    pair.run(9);
+    assert_eq!(pair.told, [], "ten rounds before it is used again");
+    pair.run(2);
+    assert!(pair.nodes[0].status()[0].links[1].up);
+    assert_eq!(pair.used(0), addr(1, 0));
+}
