@@ -559,3 +559,55 @@ async fn connections_that_were_used_again_are_closed_when_that_is_long_ago() {
         assert_eq!(a.counters().frames_dropped, 0);
     }
 }
+
+/// Of many peers met once, the connection unused for longest is closed when another is dialled; one in use is not.
+#[tokio::test]
+async fn of_many_control_connections_the_quietest_makes_room() {
+    let timeout = Duration::from_secs(5);
+    let (mut a, _a_inputs, _) = tcp("127.0.0.1:0", |config| {
+        config.idle_control_timeout = timeout;
+        config.quiet_control = 2;
+    });
+    let mut peers = Vec::new();
+    for _ in 0..3 {
+        peers.push(tcp("127.0.0.1:0", |_| {}));
+    }
+    let mut sealer = codec(1);
+    let mut say =
+        async |a: &mut TcpTransport,
+               (_, inputs, addr): &mut (TcpTransport, antiphon_net::Inputs, SocketAddr)| {
+            send(a, *addr, Class::Control, frame(&mut sealer, Kind::Control, "met"));
+            wait_for(inputs, |input| {
+                let Input::Frames { connection, .. } = input else {
+                    return None;
+                };
+                connection.accepted();
+                Some(())
+            })
+            .await;
+        };
+    say(&mut a, &mut peers[0]).await;
+    say(&mut a, &mut peers[1]).await;
+    let second = Instant::now();
+    say(&mut a, &mut peers[2]).await;
+    // Unless this host stood still meanwhile, none of the others was quiet for long.
+    if second.elapsed() < timeout / 5 {
+        assert_eq!(a.counters().connections, 3, "none was quiet for long enough");
+    }
+    tokio::time::sleep(timeout * 2 / 5).await;
+    say(&mut a, &mut peers[0]).await;
+    let late = tcp("127.0.0.1:0", |_| {});
+    peers.push(late);
+    say(&mut a, &mut peers[3]).await;
+    let deadline = Instant::now() + PATIENCE;
+    while peers[1].0.counters().connections > 0 {
+        assert!(Instant::now() < deadline, "the quietest is still open");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for still in [0, 2, 3] {
+        assert_eq!(peers[still].0.counters().connections, 1, "peer {still}");
+    }
+    // What comes next opens it again.
+    say(&mut a, &mut peers[1]).await;
+    assert_eq!(a.counters().frames_dropped, 0);
+}

@@ -191,6 +191,12 @@ impl Outbound {
         (wrote, refused)
     }
 
+    /// Since when nothing was sent. None while it is not connected, or has something to send.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        let line = lock(&self.line);
+        (line.stream.is_some() && !line.busy && !self.has_fresh()).then_some(line.used)
+    }
+
     /// The round trip of the present connection as the system measured it; none without a connection, or where the system does not say.
     pub(super) fn rtt(&self) -> Option<Duration> {
         socket::round_trip(lock(&self.line).stream.as_deref()?)
