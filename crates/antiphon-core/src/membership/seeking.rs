@@ -50,6 +50,9 @@ const REJECTED_AFTER: u32 = 3;
 /// What locators say holds up a founding for so many times the patience of members at a stretch. Until a stretch is over nothing must have held
 /// it up for that patience: else a locator that starts again and again would for ever, a little each time.
 const RUMOUR: u32 = 2;
+/// Whoever hears of one coordinator after another asks sooner than usual once in so many times the pause until then: about the usual pace of who has
+/// asked.
+const HASTE_SELDOM: u32 = 16;
 /// The same refusal is told again after this long.
 const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
 
@@ -85,6 +88,8 @@ pub(crate) struct Seeking {
     answered: Option<Time>,
     /// When it asked to be admitted last.
     asked: Option<Time>,
+    /// When it last asked again sooner than usual, since somebody else was said to be the coordinator.
+    hastened: Option<Time>,
     founding: Option<Founding>,
     /// What others who found proposed last, before this node could vote: who is new has yet to hear the others.
     unanswered: BTreeMap<Incarnation, SlotMessage>,
@@ -116,6 +121,7 @@ impl Seeking {
             target: None,
             answered: None,
             asked: None,
+            hastened: None,
             founding: founder.then(|| Founding::new(&cx.config)),
             unanswered: BTreeMap::new(),
             remnant: None,
@@ -617,13 +623,18 @@ impl Seeking {
             return;
         }
         // Two members may each name the other as the coordinator. Asking one at once because of what the other answered, this node would go back and
-        // forth between them as fast as the network does, once more with each answer to each of its questions.
+        // forth between them as fast as the network does, once more with each answer to each of its questions. And to ask all again after a pause as
+        // short as this, for as long as they disagree, is a flood as well where there are many seeds of several addresses.
         let pause = cx.config.profile.retransmit / 4;
         let lately = self.asked.is_some_and(|asked| now.since(asked) < pause);
-        if lately {
-            self.next_seek = self.next_seek.min(now + pause);
-        } else {
+        if !lately {
             self.ask(cx, now);
+        } else if self
+            .hastened
+            .is_none_or(|last| now.since(last) >= pause * HASTE_SELDOM)
+        {
+            self.hastened = Some(now);
+            self.next_seek = self.next_seek.min(now + pause);
         }
     }
 
