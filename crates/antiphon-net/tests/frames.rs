@@ -563,7 +563,7 @@ async fn connections_that_were_used_again_are_closed_when_that_is_long_ago() {
 /// Of many peers met once, the connection unused for longest is closed when another is dialled; one in use is not.
 #[tokio::test]
 async fn of_many_control_connections_the_quietest_makes_room() {
-    let timeout = Duration::from_secs(5);
+    let timeout = Duration::from_secs(10);
     let (mut a, _a_inputs, _) = tcp("127.0.0.1:0", |config| {
         config.idle_control_timeout = timeout;
         config.quiet_control = 2;
@@ -599,9 +599,9 @@ async fn of_many_control_connections_the_quietest_makes_room() {
     let late = tcp("127.0.0.1:0", |_| {});
     peers.push(late);
     say(&mut a, &mut peers[3]).await;
-    let deadline = Instant::now() + PATIENCE;
+    // Long before the idle time would close it, which it would.
     while peers[1].0.counters().connections > 0 {
-        assert!(Instant::now() < deadline, "the quietest is still open");
+        assert!(second.elapsed() < timeout * 4 / 5, "the quietest is still open");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for still in [0, 2, 3] {
