@@ -117,6 +117,8 @@ bugs! {
     OverridePrimary,
     /// A member that has lost its majority gives way at once to a lighter lineage that an operator made beside that (R11).
     GiveWayToLighter,
+    /// A proof of death is told once, to those who are heard then (R2).
+    ProveOnce,
     /// A member without a majority that is in another view than the one that coordinates it says nothing (R6).
     SettleApart,
     /// A member believes in its view until it hears that it was removed (R7).

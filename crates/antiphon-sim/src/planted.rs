@@ -330,6 +330,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Certificate", "r2-cut-heal-kill"),
     ("LastVote", "r2-cut-heal-kill"),
     ("VoteBeforeLifeline", "r2-killed-while-voting"),
+    ("ProveOnce", "r2-proven-while-apart"),
     ("Proof", "r9-resets-and-proxies"),
     ("Lifeline", "r9-resets-and-proxies"),
     ("Tuple", "r9-resets-and-proxies"),

@@ -71,6 +71,9 @@ impl Seat {
         self.reports.insert(sender, report);
         news |= same != Some(report);
         news |= self.hear_opinion(cx, now, sender, &suspicions);
+        if view == self.view.primary_id() {
+            self.prove_again(cx, now, sender, &suspicions);
+        }
         if cx.config.engine == EngineKind::Cut {
             let deaf = match &self.wide {
                 None => does_not_hear(cx.me, &suspicions),

@@ -7,11 +7,15 @@
 //! ```
 //! A certificate is kept for as long as the dead is a member, and used in each slot until then; of two about one death the one that
 //! shows the later vote is kept. If whoever holds it dies before it is told, others who watched the dead have their own.
+//!
+//! It is told to those who are heard when it comes. Who was cut off or did not run then needs it as well: it may be the one to propose, and find
+//! no quorum where the others count one and wait for it. In a wide view rumours are compared with every heartbeat; in a narrow one a heartbeat
+//! that names no proof of a death shows that its sender lacks it ([`Seat::prove_again`]).
 
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
-    AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, VoteState, Voted, VotedIn,
+    AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, Suspicion, VoteState, Voted, VotedIn,
 };
 use antiphon_wire::{Evidence, Incarnation};
 
@@ -20,6 +24,9 @@ use super::context::Context;
 use super::lifeline::{self, Ended, Said};
 use super::seat::Seat;
 use crate::{BallotStep, LifelineEvent, Time, witness};
+
+/// Who lacks a proof is told it again after so many heartbeats, and not sooner after that.
+const PROVES_AGAIN_AFTER: u32 = 4;
 
 impl Seat {
     pub(crate) fn handle_lifeline(
@@ -185,17 +192,53 @@ impl Seat {
                 .into_iter()
                 .filter(|member| *member != me && *member != dead)
             {
-                let certificate = Certificate {
-                    dead,
-                    vote: vote.clone(),
-                };
-                cx.send(member, MembershipMessage::Certificate(Box::new(certificate)));
+                cx.send(member, certificate(dead, &vote));
             }
         }
         self.certificates.insert(dead, vote.clone());
         self.lease.proven(now);
         self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
         true
+    }
+
+    /// What a member of a narrow view says of others in its heartbeat shows which proofs it lacks. What it says may have been sent
+    /// before the proof came to it, so it is not told at once, and seldom again: what it does not take would pile up.
+    pub(crate) fn prove_again(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        member: Incarnation,
+        suspicions: &[Suspicion],
+    ) {
+        if self.certificates.is_empty() || self.wide.is_some() || planted!(ProveOnce) {
+            return;
+        }
+        let knows = |dead: Incarnation| {
+            let known = |said: &Suspicion| said.member == dead && said.evidence == Evidence::ProofOfDeath;
+            dead == member || suspicions.iter().any(known)
+        };
+        let pause = cx.config.profile.heartbeat * PROVES_AGAIN_AFTER;
+        let proven_before = |dead: Incarnation| {
+            let doubt = cx.detector.doubt(cx.me, dead);
+            doubt.is_some_and(|doubt| now.since(doubt.since) >= pause)
+        };
+        let proven = self.certificates.iter();
+        let lacks: Vec<MembershipMessage> = proven
+            .filter(|(dead, _)| !knows(**dead) && proven_before(**dead))
+            .map(|(dead, vote)| certificate(*dead, vote))
+            .collect();
+        if lacks.is_empty()
+            || self
+                .proven_again
+                .get(&member)
+                .is_some_and(|at| now.since(*at) < pause)
+        {
+            return;
+        }
+        self.proven_again.insert(member, now);
+        for proof in lacks {
+            cx.send(member, proof);
+        }
     }
 
     /// A proof of death, for all members of a wide view. Of a vote in an earlier one they need to know that it was, and of one in a
@@ -232,4 +275,9 @@ impl Seat {
         let certificate = Box::new(Certificate { dead, vote });
         wide.rumours.take(now, None, Rumour::Certificate(certificate));
     }
+}
+
+fn certificate(dead: Incarnation, vote: &VoteState) -> MembershipMessage {
+    let vote = vote.clone();
+    MembershipMessage::Certificate(Box::new(Certificate { dead, vote }))
 }

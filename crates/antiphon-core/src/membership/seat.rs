@@ -61,6 +61,8 @@ pub(crate) struct Seat {
     pub(crate) leaving: Leaving,
     pub(crate) lease: Lease,
     pub(crate) certificates: BTreeMap<Incarnation, VoteState>,
+    /// Who was told again of deaths that it had no proof of, and when last.
+    pub(super) proven_again: BTreeMap<Incarnation, Time>,
     pub(crate) next_heartbeat: Time,
     pub(crate) next_seek: Time,
     pub(super) next_pull: Time,
@@ -121,6 +123,7 @@ impl Seat {
             leaving: Leaving::No,
             lease: Lease::new(&cx.config, now),
             certificates: BTreeMap::new(),
+            proven_again: BTreeMap::new(),
             next_heartbeat: now,
             next_seek: now,
             next_pull: now,
@@ -226,6 +229,7 @@ impl Seat {
             self.receive_joiners(cx, &view, &rings);
         }
         self.certificates.retain(|dead, _| view.contains(*dead));
+        self.proven_again.clear();
         for (dead, vote) in self.certificates.clone() {
             self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
             // In the view before not all need have heard of it.

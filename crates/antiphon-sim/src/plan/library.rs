@@ -40,6 +40,7 @@ pub const NAMES: &[&str] = &[
     "r1-coordinator-dies-in-the-slot",
     "r2-cut-heal-kill",
     "r2-killed-while-voting",
+    "r2-proven-while-apart",
     "r3-joiners-vanish",
     "r4-one-of-three-restarted",
     "r4-hints-differ",
@@ -167,6 +168,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "r10-killed-behind-proxies"
         | "r10-stale-witness"
         | "killed-on-the-second-link" => 3,
+        "r2-proven-while-apart" => 6,
         "cut-a-tenth-crashes" => 30,
         "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
         "cut-islands" => random.range(6, 12) as usize,
@@ -287,6 +289,7 @@ impl Story<'_> {
             "r7-cut-off" => self.cut_off_from_the_primary(),
             "r7-counted-on-die" => self.counted_on_die(),
             "r7-behind" => self.behind(),
+            "r2-proven-while-apart" => self.proven_while_apart(),
             "r9-resets-and-proxies" => self.resets_and_proxies(),
             "r10-killed-behind-a-cut" => self.killed_behind_a_cut(),
             "r10-killed-behind-proxies" => self.killed_behind_proxies(),

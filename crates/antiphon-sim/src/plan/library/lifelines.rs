@@ -1,7 +1,7 @@
 //! Plans about lifelines and the votes on them: R2 and R9.
 
 use super::super::swarm::pair;
-use super::super::{Action, Who};
+use super::super::{Action, Liveness, Who};
 use super::Story;
 use crate::agenda::SECONDS;
 use crate::trace::Slot;
@@ -55,6 +55,37 @@ impl Story<'_> {
         self.at(healed, Action::Heal);
         self.at(healed, Action::CutPair(elder, 1));
         self.plan.duration = 12 * SECONDS;
+    }
+
+    /// R2: six are cut into parts of which none is a quorum. In one the elder is killed, which the only other one there can prove; two more lose power.
+    /// After the heal three are left, who are a quorum by that proof if they are told of it: keepalive has ended all other lifelines.
+    pub(super) fn proven_while_apart(&mut self) {
+        self.plan.profile = antiphon_core::Profile::lan();
+        self.plan.network.proxy_percent = 0;
+        self.plan.network.keepalive = 3 * SECONDS;
+        // One founds, the others join: ranks are as slots.
+        self.plan.seeds = 1;
+        for slot in 0..self.nodes {
+            self.at(slot as u64 * SECONDS, Action::Start(slot));
+        }
+        let (elder, mut others) = (0, (1..self.nodes).collect::<Vec<Slot>>());
+        self.random.shuffle(&mut others);
+        let alone = others.split_off(self.nodes - 2);
+        let rest = others.split_off(1);
+        let powerless = rest.iter().skip(1).copied().collect::<Vec<Slot>>();
+        let cut = self.ms(8_000, 9_000);
+        let parts = vec![vec![elder, others[0]], alone, rest];
+        self.at(cut, Action::Partition(parts));
+        // When silence was noticed: what is told to somebody who is still heard arrives after the heal.
+        let killed = cut + self.ms(2_000, 3_000);
+        self.at(killed, Action::Crash(Who::Slot(elder)));
+        for slot in powerless {
+            self.at(killed, Action::PowerOff(Who::Slot(slot)));
+        }
+        let healed = killed + self.ms(5_000, 9_000);
+        self.at(healed, Action::Heal);
+        self.plan.duration = healed + SECONDS;
+        self.plan.liveness = Liveness::SurvivorsWithin(20 * SECONDS);
     }
 
     /// R9: everything about lifelines that is not a proof.
