@@ -362,8 +362,9 @@ impl Seat {
             self.heard_of = self.hear_of_others(cx);
             self.look_beyond(cx, now);
         }
+        let mut reachable = self.reachable(cx);
         if cx.config.engine == EngineKind::Cut {
-            self.with_engine(cx, now, |engine, around| engine.look(around));
+            self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.look(around));
         }
         // Reinforcement: what some observers report, the others look at again.
         let mut news = false;
@@ -372,8 +373,9 @@ impl Seat {
         }
         if news {
             self.beat(cx, now);
+            reachable = self.reachable(cx);
+            self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.look(around));
         }
-        let reachable = self.reachable(cx);
         let coordinator = self.coordinator(cx, &reachable);
         self.leader = Some(coordinator);
         let quorum = self.has_quorum(cx, now, &reachable);
@@ -392,7 +394,7 @@ impl Seat {
             self.joiners.probe(cx, now);
         }
         let wish = self.wait_for_joiners(cx, now, wish);
-        self.with_engine(cx, now, |engine, around| engine.pursue(around, wish));
+        self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.pursue(around, wish));
         self.tend_component(cx, now, quorum, coordinator);
     }
 
@@ -404,7 +406,18 @@ impl Seat {
         action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
     ) {
         let reachable = self.reachable(cx);
-        let outvoted = self.outvoted(cx, &reachable);
+        self.with_engine_hearing(cx, now, &reachable, action);
+    }
+
+    /// The same where it was just found who is reachable: in a large view that takes a while.
+    fn with_engine_hearing(
+        &mut self,
+        cx: &mut Context,
+        now: Time,
+        reachable: &BTreeSet<Incarnation>,
+        action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
+    ) {
+        let outvoted = self.outvoted(cx, reachable);
         let primary = self.is_primary();
         let Context { random, detector, .. } = cx;
         let objects = |member| detector.hears_well(now, member) && !outvoted.contains(&member);
@@ -421,7 +434,7 @@ impl Seat {
                 now,
                 random,
                 objects: &objects,
-                reachable: &reachable,
+                reachable,
                 suspects: &suspects,
                 edge_down_since: &edge_down_since,
                 observers: &observers,

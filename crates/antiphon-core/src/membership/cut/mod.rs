@@ -136,6 +136,8 @@ pub(crate) struct Cut {
     /// The leader's part, and the slot.
     classic: Coordinator,
     found: Found,
+    /// The view without those lost, and who they were when it was made; `None` for one that may not follow this view.
+    composed: Option<(BTreeSet<usize>, Option<Arc<NodeView>>)>,
     /// Since when anyone is being lost, and since when the cut is what it is; `None` while all is calm.
     trouble: Option<Trouble>,
     /// Who is in the cut or about to be, or was a moment ago: since when, and when last. Goes from view to view.
@@ -192,6 +194,7 @@ impl Cut {
             classic: Coordinator::leaderless(me, view.clone(), (votes, patience), !wide, profile),
             view,
             found: Found::default(),
+            composed: None,
             trouble: None,
             restless: BTreeMap::new(),
             values: BTreeMap::new(),
@@ -274,6 +277,7 @@ impl Cut {
         self.found.unstable.iter().filter_map(member)
     }
 
+    /// Goes on with what [`Cut::look`] has just seen.
     pub(crate) fn pursue(&mut self, around: &mut Surroundings<'_>, wish: Option<Wish>) {
         let until = self.observe(around);
         self.wake = until.filter(|_| self.classic.is_at_rest());
@@ -302,9 +306,8 @@ impl Cut {
         }
     }
 
-    /// Looks at the cut, and casts for it once it is clear. Gives how long a leader should leave it to the observers.
+    /// Casts for the cut once it is clear, as it was seen last. Gives how long a leader should leave it to the observers.
     fn observe(&mut self, around: &mut Surroundings<'_>) -> Option<Time> {
-        self.look(around);
         let now = around.now;
         let trouble = self.trouble.as_ref()?;
         let lost = self.found.stable.iter().filter_map(|rank| trouble.lost.get(rank));
@@ -326,10 +329,8 @@ impl Cut {
         if !self.found.unstable.is_empty() && !planted!(CutWithoutQuiet) {
             return (now < at_most).then_some(at_most);
         }
-        let value = Arc::new(self.compose());
-        if !check::is_successor(&self.view, &value)
-            || !self.classic.slot().may_decide_fast(&value, around.reachable)
-        {
+        let value = self.without_the_lost()?;
+        if !self.classic.slot().may_decide_fast(&value, around.reachable) {
             return None;
         }
         let due = at_most.min(changed + quiet);
@@ -411,6 +412,19 @@ impl Cut {
                 Some(_) => Edge::DownForLong,
             },
         )
+    }
+
+    /// The view without those lost, if it may follow this one. It is asked for at each input, and to make and check it takes long in a large view.
+    fn without_the_lost(&mut self) -> Option<Arc<NodeView>> {
+        if let Some((lost, value)) = &self.composed
+            && *lost == self.found.stable
+        {
+            return value.clone();
+        }
+        let value = Arc::new(self.compose());
+        let value = check::is_successor(&self.view, &value).then_some(value);
+        self.composed = Some((self.found.stable.clone(), value.clone()));
+        value
     }
 
     /// The view without those lost: the same bytes wherever the same are lost.

@@ -76,7 +76,15 @@ impl Bench {
 
     fn pursue_after(&mut self, pause: Duration) -> Vec<EngineEffect> {
         self.now = self.now + pause;
-        self.with(|cut, around| cut.pursue(around, None))
+        self.pursue(None)
+    }
+
+    /// As a member does with each input.
+    fn pursue(&mut self, wish: Option<Wish>) -> Vec<EngineEffect> {
+        self.with(|cut, around| {
+            cut.look(around);
+            cut.pursue(around, wish);
+        })
     }
 }
 
@@ -397,7 +405,7 @@ fn a_leader_of_a_wide_view_waits_for_no_votes_of_joiners_that_nobody_asks() {
         for _ in 0..2 {
             bench.now = bench.now + Duration::from_millis(500);
             let wish = Some(wish.clone());
-            effects.extend(bench.with(|cut, around| cut.pursue(around, wish)));
+            effects.extend(bench.pursue(wish));
         }
         let asked = |effect: &EngineEffect| {
             let EngineEffect::Broadcast { message, .. } = effect else {
@@ -482,9 +490,9 @@ fn nobody_is_removed_before_its_observers_had_their_say() {
         let mut bench = Bench::new(&view, 0);
         let observers: Vec<Incarnation> = bench.cut.rings.observers_in(&view, who).collect();
         let wish = || removal(&view, 20);
-        bench.with(|cut, around| cut.pursue(around, Some(wish())));
+        bench.pursue(Some(wish()));
         bench.now = bench.now + Duration::from_millis(300);
-        let effects = bench.with(|cut, around| cut.pursue(around, Some(wish())));
+        let effects = bench.pursue(Some(wish()));
         let asked = effects.iter().find_map(|effect| match effect {
             EngineEffect::Broadcast {
                 message: SlotMessage::Prepare { ballot, removing, .. },
@@ -529,7 +537,7 @@ fn nobody_is_removed_before_its_observers_had_their_say() {
                 promise()
             };
             let mut effects = bench.with(|cut, around| cut.handle(around, *by, answer));
-            effects.extend(bench.with(|cut, around| cut.pursue(around, Some(wish()))));
+            effects.extend(bench.pursue(Some(wish())));
             let voices = 1 + heard + usize::from(observers.contains(&at(0)));
             if proposes(&effects) {
                 assert!(!objects && voices * 2 > observers.len(), "after {voices}");
@@ -550,7 +558,7 @@ fn a_member_whose_observers_do_not_answer_is_asked_about_again_and_stays() {
     let mut ballots = BTreeSet::new();
     for _ in 0..400 {
         bench.now = bench.now + Duration::from_millis(10);
-        for effect in bench.with(|cut, around| cut.pursue(around, Some(wish()))) {
+        for effect in bench.pursue(Some(wish())) {
             let EngineEffect::Broadcast { message, .. } = effect else {
                 continue;
             };
