@@ -256,6 +256,11 @@ impl Link {
         self.outbox.chunks.is_empty()
     }
 
+    /// Whether nothing is waited for, here or by the peer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_empty() && self.outbox.repeat.is_none() && self.inbox.acknowledge.is_none()
+    }
+
     /// When [`Link::poll_record`] has something to repeat, or to acknowledge.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         let repeat = self.outbox.repeat.map(|(at, _)| at);

@@ -19,6 +19,9 @@ pub(crate) struct Links {
     entries: BTreeMap<Incarnation, Entry>,
     /// Links that may have something to send.
     dirty: BTreeSet<Incarnation>,
+    /// All links that wait for something, and some that do not. A node of a large cluster keeps links to many that it does not speak to any more, and
+    /// the clock is asked at each input.
+    busy: BTreeSet<Incarnation>,
 }
 
 #[derive(Debug, Clone)]
@@ -35,13 +38,34 @@ impl Links {
             retransmit,
             entries: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            busy: BTreeSet::new(),
         }
+    }
+
+    /// Something happened to the link: it may have something to send, or to wait for.
+    fn touch(&mut self, peer: Incarnation) {
+        self.dirty.insert(peer);
+        self.busy.insert(peer);
+    }
+
+    /// The link has nothing to send now.
+    fn rest(&mut self, peer: Incarnation) {
+        self.dirty.remove(&peer);
+        if self.entries.get(&peer).is_none_or(|entry| entry.link.is_idle()) {
+            self.busy.remove(&peer);
+        }
+    }
+
+    fn busy(&self) -> impl Iterator<Item = (&Incarnation, &Entry)> {
+        self.busy
+            .iter()
+            .filter_map(|peer| Some((peer, self.entries.get(peer)?)))
     }
 
     /// Takes the link to this peer into use.
     pub(crate) fn connect(&mut self, now: Time, peer: Incarnation, addr: SocketAddr) {
         self.entry(now, peer).addr = Some(addr);
-        self.dirty.insert(peer);
+        self.touch(peer);
     }
 
     /// Parks the link: nothing more is sent until it is taken into use again.
@@ -49,7 +73,7 @@ impl Links {
         if let Some(entry) = self.entries.get_mut(&peer) {
             entry.addr = None;
         }
-        self.dirty.remove(&peer);
+        self.rest(peer);
     }
 
     /// Where the peer is, if its link is in use.
@@ -66,14 +90,16 @@ impl Links {
 
     /// Peers that have not acknowledged much of what was queued for them.
     pub(crate) fn crowded(&self) -> BTreeSet<Incarnation> {
-        let crowded = self.entries.iter().filter(|(_, entry)| entry.link.is_crowded());
+        let crowded = self.busy().filter(|(_, entry)| entry.link.is_crowded());
         crowded.map(|(peer, _)| *peer).collect()
     }
 
     /// What was received from this peer, or from all, is acknowledged at once: there may be no later for it.
     pub(crate) fn acknowledge_now(&mut self, now: Time, of: Option<Incarnation>) {
-        let entries = self.entries.iter_mut();
-        for (peer, entry) in entries.filter(|(peer, _)| of.is_none_or(|of| of == **peer)) {
+        for peer in self.busy.iter().filter(|peer| of.is_none_or(|of| of == **peer)) {
+            let Some(entry) = self.entries.get_mut(peer) else {
+                continue;
+            };
             entry.link.acknowledge_now(now);
             if entry.addr.is_some() && entry.link.is_due(now) {
                 self.dirty.insert(*peer);
@@ -89,7 +115,7 @@ impl Links {
         }
         let pushed = entry.link.push(message);
         entry.broken = pushed.is_err();
-        self.dirty.insert(peer);
+        self.touch(peer);
         pushed
     }
 
@@ -107,7 +133,7 @@ impl Links {
         entry.link.hurry();
         let messages = entry.link.handle_record(now, record);
         entry.broken = messages.is_err();
-        self.dirty.insert(peer);
+        self.touch(peer);
         messages
     }
 
@@ -124,25 +150,24 @@ impl Links {
             {
                 return Some((peer, *addr, record));
             }
-            self.dirty.remove(&peer);
+            self.rest(peer);
         }
         None
     }
 
     /// Marks the links whose repetition is due.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        for (peer, entry) in &self.entries {
-            if entry.addr.is_some() && entry.link.is_due(now) {
-                self.dirty.insert(*peer);
-            }
-        }
+        let due = self
+            .busy()
+            .filter(|(_, entry)| entry.addr.is_some() && entry.link.is_due(now));
+        let due: Vec<Incarnation> = due.map(|(peer, _)| *peer).collect();
+        self.dirty.extend(due);
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        self.entries
-            .values()
-            .filter(|entry| entry.addr.is_some() && !entry.broken)
-            .filter_map(|entry| entry.link.next_timeout())
+        self.busy()
+            .filter(|(_, entry)| entry.addr.is_some() && !entry.broken)
+            .filter_map(|(_, entry)| entry.link.next_timeout())
             .min()
     }
 
@@ -156,6 +181,7 @@ impl Links {
                 .map(|(peer, _)| *peer);
             if let Some(oldest) = oldest {
                 self.entries.remove(&oldest);
+                self.busy.remove(&oldest);
             }
         }
         let entry = self.entries.entry(peer).or_insert_with(|| Entry {
@@ -198,5 +224,56 @@ mod tests {
         assert_eq!(acknowledged(&mut links), [OTHER]);
         links.acknowledge_now(now, None);
         assert_eq!(acknowledged(&mut links), [PEER]);
+    }
+
+    /// What is asked of the busy ones must be what all would say, whatever happened to them.
+    #[test]
+    fn no_link_that_waits_for_something_is_left_out() {
+        let mut random = crate::random::Random::new([5, 6, 7, 8]);
+        let (mut here, mut there) = (
+            Links::new(Duration::from_millis(50)),
+            Links::new(Duration::from_millis(50)),
+        );
+        let (me, addr) = (Incarnation(1), SocketAddr::from(([127, 0, 0, 1], 7400)));
+        let mut now = Time::ZERO;
+        let mut waited = 0;
+        for _ in 0..20_000 {
+            now = now + Duration::from_millis(random.below(20));
+            let peer = Incarnation(u128::from(2 + random.below(6)));
+            match random.below(8) {
+                0 => here.connect(now, peer, addr),
+                1 => here.park(peer),
+                2 | 3 => here.push(now, peer, &[0; 100]).unwrap(),
+                4 => here.acknowledge_now(now, Some(peer).filter(|_| random.below(2) == 0)),
+                5 => here.handle_timeout(now),
+                // The peer's own link to this node, by which it acknowledges and says something as well.
+                6 => {
+                    there.connect(now, peer, addr);
+                    there.push(now, peer, b"something").unwrap();
+                    there.handle_timeout(now);
+                    while let Some((peer, _, record)) = there.poll_record(now) {
+                        here.handle_record(now, peer, record).unwrap();
+                    }
+                }
+                _ => {
+                    while let Some((peer, _, record)) = here.poll_record(now) {
+                        let record = LinkRecord { to: me, ..record };
+                        if random.below(4) > 0 {
+                            there.handle_record(now, peer, record).unwrap();
+                        }
+                    }
+                }
+            }
+            let all = here.entries.iter();
+            let used = all
+                .clone()
+                .filter(|(_, entry)| entry.addr.is_some() && !entry.broken);
+            let next = used.filter_map(|(_, entry)| entry.link.next_timeout()).min();
+            assert_eq!(here.next_timeout(), next);
+            let left_out = all.filter(|(peer, _)| !here.busy.contains(peer));
+            assert!(left_out.into_iter().all(|(_, entry)| entry.link.is_idle()));
+            waited += usize::from(here.busy.len() < here.entries.len());
+        }
+        assert!(waited > 1000, "idle links were left out {waited} times");
     }
 }
