@@ -240,9 +240,7 @@ impl Node {
 
     /// A deadline given by [`Node::poll_timeout`] has passed. Calling it early or late is harmless; lateness is noticed.
     pub fn handle_timeout(&mut self, now: Time) {
-        if self.membership.is_wide() {
-            self.membership.set_crowded(self.links.crowded());
-        }
+        self.membership.set_crowded(self.links.crowded());
         self.membership.handle_timeout(now);
         self.forgive(now);
         self.follow_lease(now);

@@ -443,6 +443,15 @@ impl Detector {
         }
     }
 
+    /// The proof of this member's death counts no more: it is one of another lineage.
+    pub(crate) fn unprove(&mut self, now: Time, member: Incarnation) {
+        let watch = self.watches.get_mut(&member);
+        let doubt = watch.and_then(|watch| watch.suspected.as_mut());
+        if let Some(doubt) = doubt.filter(|doubt| doubt.evidence == Evidence::ProofOfDeath) {
+            *doubt = Doubt::own(Evidence::ConnectionLost, now);
+        }
+    }
+
     /// Looks at the clock. True if someone is suspected now who was not before, or no longer.
     pub(crate) fn tick(&mut self, now: Time) -> bool {
         let (lapses, stalled) = (self.stall_lapses, self.stalled.len());

@@ -27,6 +27,8 @@ use crate::{BallotStep, LifelineEvent, Time, witness};
 
 /// Who lacks a proof is told it again after so many heartbeats, and not sooner after that.
 const PROVES_AGAIN_AFTER: u32 = 4;
+/// So many proofs at a time: each may have two whole views.
+const PROVES_AT_ONCE: usize = 16;
 
 impl Seat {
     pub(crate) fn handle_lifeline(
@@ -202,7 +204,8 @@ impl Seat {
     }
 
     /// What a member of a narrow view says of others in its heartbeat shows which proofs it lacks. What it says may have been sent
-    /// before the proof came to it, so it is not told at once, and seldom again: what it does not take would pile up.
+    /// before the proof came to it, so it is not told at once, and seldom again; nor at all while it does not take what it was sent before, or
+    /// its link would break.
     pub(crate) fn prove_again(
         &mut self,
         cx: &mut Context,
@@ -213,11 +216,15 @@ impl Seat {
         if self.certificates.is_empty() || self.wide.is_some() || planted!(ProveOnce) {
             return;
         }
+        let pause = cx.config.profile.heartbeat * PROVES_AGAIN_AFTER;
+        let told = self.proven_again.get(&member);
+        if told.is_some_and(|at| now.since(*at) < pause) || cx.crowded.contains(&member) {
+            return;
+        }
         let knows = |dead: Incarnation| {
             let known = |said: &Suspicion| said.member == dead && said.evidence == Evidence::ProofOfDeath;
             dead == member || suspicions.iter().any(known)
         };
-        let pause = cx.config.profile.heartbeat * PROVES_AGAIN_AFTER;
         let proven_before = |dead: Incarnation| {
             let doubt = cx.detector.doubt(cx.me, dead);
             doubt.is_some_and(|doubt| now.since(doubt.since) >= pause)
@@ -226,16 +233,11 @@ impl Seat {
         let lacks: Vec<MembershipMessage> = proven
             .filter(|(dead, _)| !knows(**dead) && proven_before(**dead))
             .map(|(dead, vote)| certificate(*dead, vote))
+            .take(PROVES_AT_ONCE)
             .collect();
-        if lacks.is_empty()
-            || self
-                .proven_again
-                .get(&member)
-                .is_some_and(|at| now.since(*at) < pause)
-        {
-            return;
+        if !lacks.is_empty() {
+            self.proven_again.insert(member, now);
         }
-        self.proven_again.insert(member, now);
         for proof in lacks {
             cx.send(member, proof);
         }

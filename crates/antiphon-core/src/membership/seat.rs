@@ -15,7 +15,7 @@ use std::sync::Arc;
 use antiphon_wire::membership::{
     Change, LifelineRecord, MembershipMessage, Origin, SlotId, SlotMessage, VoteState,
 };
-use antiphon_wire::{Cause, Incarnation, NodeView, ViewId};
+use antiphon_wire::{Cause, Evidence, Incarnation, NodeView, ViewId};
 
 use super::Effect;
 use super::beyond::Beyond;
@@ -228,9 +228,20 @@ impl Seat {
         if follows && was_wide {
             self.receive_joiners(cx, &view, &rings);
         }
-        self.certificates.retain(|dead, _| view.contains(*dead));
+        // What the others cannot use, since it was voted in the lineage that was left, this node must not count on.
+        let (of_here, of_elsewhere) = std::mem::take(&mut self.certificates)
+            .into_iter()
+            .filter(|(dead, _)| view.contains(*dead))
+            .partition(|(_, vote)| vote.view.lineage() == view.lineage);
+        self.certificates = of_here;
+        let of_elsewhere: BTreeMap<Incarnation, VoteState> = of_elsewhere;
+        for dead in of_elsewhere.into_keys() {
+            cx.detector.unprove(now, dead);
+        }
         self.proven_again.clear();
         for (dead, vote) in self.certificates.clone() {
+            // Who watches it only now did not doubt it before.
+            cx.detector.accuse(now, dead, Evidence::ProofOfDeath);
             self.with_engine(cx, now, |engine, around| engine.certify(around, dead, &vote));
             // In the view before not all need have heard of it.
             self.spread_certificate(now, dead, &vote);

@@ -70,12 +70,13 @@ impl Story<'_> {
         }
         let (elder, mut others) = (0, (1..self.nodes).collect::<Vec<Slot>>());
         self.random.shuffle(&mut others);
-        let alone = others.split_off(self.nodes - 2);
-        let rest = others.split_off(1);
-        let powerless = rest.iter().skip(1).copied().collect::<Vec<Slot>>();
+        // One who can prove it, one alone, and the rest: half of all survive.
+        let rest = others.split_off(others.len().min(2));
+        let powerless: Vec<Slot> = rest.iter().copied().take(self.nodes / 2 - 1).collect();
         let cut = self.ms(8_000, 9_000);
-        let parts = vec![vec![elder, others[0]], alone, rest];
-        self.at(cut, Action::Partition(parts));
+        let near = std::iter::once(elder).chain(others.first().copied()).collect();
+        let alone = others.iter().skip(1).copied().collect();
+        self.at(cut, Action::Partition(vec![near, alone, rest]));
         // When silence was noticed: what is told to somebody who is still heard arrives after the heal.
         let killed = cut + self.ms(2_000, 3_000);
         self.at(killed, Action::Crash(Who::Slot(elder)));
@@ -85,7 +86,11 @@ impl Story<'_> {
         let healed = killed + self.ms(5_000, 9_000);
         self.at(healed, Action::Heal);
         self.plan.duration = healed + SECONDS;
-        self.plan.liveness = Liveness::SurvivorsWithin(20 * SECONDS);
+        // Of another number than six, the living may be no quorum.
+        self.plan.liveness = match self.nodes {
+            6 => Liveness::SurvivorsWithin(20 * SECONDS),
+            _ => Liveness::None,
+        };
     }
 
     /// R9: everything about lifelines that is not a proof.
