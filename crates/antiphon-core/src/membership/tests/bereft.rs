@@ -72,3 +72,40 @@ fn a_member_that_agreed_to_a_view_that_never_came_is_gathered_again() {
         assert_settled(&net, &["n4", "n5", "n6"], &[4, 5, 6]);
     }
 }
+
+/// Of six, the elder was killed, which the junior one of those that are left can prove, and two lost power, in parts that were no quorum: these
+/// three are one by that proof.
+fn proven_to_one() -> Net {
+    let mut net = Net::formed(6, engine());
+    net.partition(&[0, 3], &[1]);
+    net.partition(&[0, 3], &[2, 4, 5]);
+    net.partition(&[1], &[2, 4, 5]);
+    net.run_ms(10_000);
+    net.kill(0);
+    net.power_off(4);
+    net.power_off(5);
+    net.run_ms(5_000);
+    net.switch_off(0);
+    net
+}
+
+#[test]
+fn who_was_not_heard_when_a_death_was_proven_is_told_later() {
+    let mut net = proven_to_one();
+    net.heal();
+    net.run_ms(15_000);
+    net.assert_one_view(&[1, 2, 3]);
+    assert_eq!(net.names(1), ["n1", "n2", "n3"]);
+}
+
+#[test]
+fn who_does_not_take_what_it_was_sent_is_told_when_it_has() {
+    let mut net = proven_to_one();
+    net.crowd(3, &[1, 2]);
+    net.heal();
+    net.run_ms(15_000);
+    assert!(!net.is_primary(1) && !net.is_primary(3), "{:?}", net.summary());
+    net.crowd(3, &[]);
+    net.run_ms(15_000);
+    net.assert_one_view(&[1, 2, 3]);
+}

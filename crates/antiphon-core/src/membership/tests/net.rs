@@ -202,8 +202,19 @@ impl Net {
     /// The host loses power: nothing more is heard of it.
     pub(super) fn power_off(&mut self, node: usize) {
         self.end(node, None);
-        // Not even what was on its way behind a cut: nobody is left to send it again.
+        self.switch_off(node);
+    }
+
+    /// The host of a process that has ended loses power: not even what was on its way behind a cut arrives, since nobody is left to send it again.
+    pub(super) fn switch_off(&mut self, node: usize) {
         self.queue.retain(|_, delivery| delivery.from != node);
+    }
+
+    /// These have not taken what a node sent them.
+    pub(super) fn crowd(&mut self, node: usize, whom: &[usize]) {
+        let whom = whom.iter().map(|whom| self.host(*whom).me).collect();
+        let host = self.hosts[node].as_mut().unwrap();
+        host.membership.set_crowded(whom);
     }
 
     /// The process dies, but something in between answers with resets.
