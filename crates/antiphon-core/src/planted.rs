@@ -241,6 +241,8 @@ bugs! {
     CutByContagion,
     /// In a wide view nobody is in the cut by its own word (G35).
     CutIgnoresOwnWord,
+    /// Who hears nobody but others that hear nobody is not in the cut by its own word (G35).
+    CutHearsTheDeaf,
     /// A node that was stopped takes what it missed for the silence of the others (G37).
     AccuseWhenStarved,
     /// Timers that are served late show nothing: only a node that was stopped for long missed anything (G37).

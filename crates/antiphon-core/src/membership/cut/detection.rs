@@ -15,17 +15,20 @@
 //!   counts as down, or members that are lost together and observe each other were never in the cut. Half, and not L: three that report
 //!   everybody, rightly or not, would otherwise make it so of whoever has all three for observers, that of others, and so on to the last.
 //! - In a wide view a member that hears nothing is heard by its observers, and of what it sends them nothing is answered that they could miss. But
-//!   it tells everybody whom it has lost; and who has lost nine tenths of its subjects, or more than half of them for long, of whom others do not
-//!   say the same, is in the cut *by its own word*. For long: until the most patient observer would have lost them as well. A newcomer that has
-//!   not learned yet that a rack stands still now and then loses it before the others, and must not be taken for one that hears nothing
-//!   because half of those it observes are there. In a narrow view all hear from it that they are not heard, and report it themselves.
+//!   it tells everybody whom it has lost. Who has lost more than half of its subjects, of whom others do not say the same, is in the cut *by its own
+//!   word*, if it hears none of the rest or these were lost for long. Of ten, one that it hears is noise; and it does not count that it hears one
+//!   who is in the cut by its own word as well: some that hear only each other hear nobody. For long: until the most patient observer would
+//!   have lost them too. A newcomer that has not learned yet that a rack stands still now and then loses it before the others, and must not be
+//!   taken for one that hears nothing because half of those it observes are there. In a narrow view all hear from it that they are not heard, and
+//!   report it themselves.
 //!
 //! A member that is proven dead is in the cut at once.
 //!
 //! **Nobody goes who is well** (G35): let F be those at fault, and at most a quarter of each other member's observers. What is reported of a
 //! healthy member is reported by F alone, so at most by a quarter of its observers: that is below H, and never about to be lost. What a
 //! healthy member reports is of F, and explained as soon as more than half of the observers report the same: before its own word counts against it,
-//! but for one of whose subjects nine tenths are in F, and which loses them before more than half of their observers do.
+//! but for one that loses more than half of its subjects before their other observers do, and hears of the rest, but for that one of ten, only F
+//! and such as are as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -167,7 +170,20 @@ fn about_to_be_lost(rings: &Rings, reports: &Reports, mute: &BTreeSet<usize>) ->
     }
 }
 
-/// Members who have lost nine tenths of those they observe, or more than half of them for long, of whom others do not say the same.
+/// What a member says of its subjects.
+struct OwnWord {
+    /// Whether it has lost more than half of them for long, of whom others do not say the same.
+    long: bool,
+    /// How many it has lost of whom others do not say the same.
+    lost: usize,
+    /// Whom it hears.
+    hears: Vec<usize>,
+}
+
+/// Members who have lost more than half of those they observe, of whom others do not say the same: for long, or if of those and whom they hear they
+/// have lost nine tenths. That they hear each other does not count: it shows nothing of the ways from those who are well.
+///
+/// The more are taken to be deaf, the fewer hear enough not to be: so what is left is the same in whatever order they are looked at.
 fn by_their_own_word(
     rings: &Rings,
     reports: &Reports,
@@ -186,14 +202,32 @@ fn by_their_own_word(
             *long += usize::from(for_long(*by, *subject));
         }
     }
-    // Of three or fewer, all: with so few, half is no more than a path or two.
-    let is_deaf = |(by, (lost, long)): &(usize, (usize, usize))| {
-        let subjects = rings.subjects(*by).count();
-        let others = rings.subjects(*by).filter(|subject| !explained.contains(subject));
+    let word = |(by, (lost, long)): (usize, (usize, usize))| {
+        let subjects = rings.subjects(by).count();
+        // Of three or fewer, all: with so few, half is no more than a path or two.
         let most = |count: usize| count > 1 && count >= subjects.min(3) && count * 2 > subjects;
-        most(*long) || most(*lost) && *lost >= high(others.count())
+        let is_lost = |subject: &usize| said.get(subject).is_some_and(|down| down.contains(&by));
+        let heard = |subject: &usize| !explained.contains(subject) && !is_lost(subject);
+        most(lost).then(|| {
+            let hears = rings.subjects(by).filter(heard).collect();
+            let long = most(long);
+            (by, OwnWord { long, lost, hears })
+        })
     };
-    alone.into_iter().filter(is_deaf).map(|(by, _)| by).collect()
+    let mut deaf: BTreeMap<usize, OwnWord> = alone.into_iter().filter_map(word).collect();
+    loop {
+        let hears_enough = |by: &usize| {
+            let word = &deaf[by];
+            let hears_well = |subject: &&usize| planted!(CutHearsTheDeaf) || !deaf.contains_key(*subject);
+            let hears = word.hears.iter().filter(hears_well).count();
+            !word.long && word.lost < high(word.lost + hears)
+        };
+        let well: Vec<usize> = deaf.keys().copied().filter(hears_enough).collect();
+        if well.is_empty() {
+            return deaf.into_keys().collect();
+        }
+        deaf.retain(|by, _| well.binary_search(by).is_err());
+    }
 }
 
 #[cfg(test)]
@@ -201,8 +235,14 @@ mod tests {
     use super::super::rings::RINGS;
     use super::*;
     use crate::membership::testing::view_of;
+    use crate::random::Random;
 
     fn look(count: usize, proven: &[usize], down: &[(usize, usize)]) -> Found {
+        look_when(Edge::DownForLong, count, proven, down)
+    }
+
+    /// The same where what is down is so in this way.
+    fn look_when(how: Edge, count: usize, proven: &[usize], down: &[(usize, usize)]) -> Found {
         let rings = Rings::new(&view_of(count), RINGS);
         let suspects = down
             .iter()
@@ -216,7 +256,7 @@ mod tests {
             &proven,
             rings.are_wide(count),
             |by, subject| match down.contains(&(by, subject)) {
-                true => Edge::DownForLong,
+                true => how,
                 false => Edge::Up,
             },
         )
@@ -345,6 +385,110 @@ mod tests {
             }
             assert_eq!(look(count, &[], &down).unstable, BTreeSet::new());
         }
+    }
+
+    /// At most a quarter of each other member's observers, these first.
+    fn at_fault(rings: &Rings, count: usize, from: impl Iterator<Item = usize>) -> BTreeSet<usize> {
+        let mut faulty = BTreeSet::new();
+        for one in from {
+            faulty.insert(one);
+            let within = (0..count).all(|rank| {
+                let by = observers(rings, rank).filter(|by| faulty.contains(by)).count();
+                faulty.contains(&rank) || by * 4 <= rings.observers(rank).len()
+            });
+            if !within {
+                faulty.remove(&one);
+            }
+        }
+        faulty
+    }
+
+    /// All edges from or to these.
+    fn edges_of(rings: &Rings, count: usize, these: &BTreeSet<usize>) -> Vec<(usize, usize)> {
+        let edges = (0..count).flat_map(|by| rings.subjects(by).map(move |of| (by, of)));
+        edges
+            .filter(|(by, of)| these.contains(by) || these.contains(of))
+            .collect()
+    }
+
+    #[test]
+    fn whatever_those_at_fault_report_and_lose_the_others_stay() {
+        let mut random = Random::new([35, 0, 0, 0]);
+        for round in 0..3000 {
+            let count = 12 + random.below(60) as usize;
+            let rings = Rings::new(&view_of(count), RINGS);
+            let most = random.below(count as u64 / 4) + 1;
+            let faulty = (0..most).map(|_| random.below(count as u64) as usize);
+            let faulty = at_fault(&rings, count, faulty.collect::<Vec<_>>().into_iter());
+            let few = |by: usize| rings.subjects(by).filter(|of| faulty.contains(of)).count() * 2;
+            let all_hear = (0..count).all(|by| faulty.contains(&by) || few(by) <= rings.subjects(by).count());
+            if !all_hear {
+                continue;
+            }
+            let often = random.below(5);
+            let mut down = edges_of(&rings, count, &faulty);
+            down.retain(|_| random.below(4) < often);
+            let how = if round % 2 == 0 {
+                Edge::Down
+            } else {
+                Edge::DownForLong
+            };
+            let found = look_when(how, count, &[], &down);
+            let lost = found.stable;
+            assert!(lost.is_subset(&faulty), "{lost:?} of {count}, not {faulty:?}");
+        }
+    }
+
+    #[test]
+    fn who_has_lost_most_of_its_subjects_stays_as_soon_as_others_say_the_same() {
+        let mut random = Random::new([37, 0, 0, 0]);
+        let mut had_lost_most = 0;
+        for count in 40..200 {
+            let rings = Rings::new(&view_of(count), RINGS);
+            let one = random.below(count as u64) as usize;
+            let faulty = at_fault(&rings, count, rings.subjects(one));
+            let subjects = rings.subjects(one).count();
+            had_lost_most += usize::from(faulty.len() * 2 > subjects);
+            // Nobody hears them, and they say of everybody that they hear nobody, or nothing.
+            for they_say_so in [false, true] {
+                let mut down = edges_of(&rings, count, &faulty);
+                down.retain(|(by, _)| they_say_so || !faulty.contains(by));
+                for how in [Edge::Down, Edge::DownForLong] {
+                    let lost = look_when(how, count, &[], &down).stable;
+                    assert!(lost.is_subset(&faulty), "{lost:?} of {count}, not {faulty:?}");
+                }
+            }
+        }
+        assert!(had_lost_most > 50, "only {had_lost_most}");
+    }
+
+    #[test]
+    fn those_who_hear_nobody_but_each_other_are_in_the_cut_by_their_own_word() {
+        let mut random = Random::new([36, 0, 0, 0]);
+        let mut heard = 0;
+        for _ in 0..1000 {
+            let count = 12 + random.below(90) as usize;
+            let rings = Rings::new(&view_of(count), RINGS);
+            let most = random.below(count as u64 / 4) + 1;
+            let deaf = (0..most).map(|_| random.below(count as u64) as usize);
+            let deaf = at_fault(&rings, count, deaf.collect::<Vec<_>>().into_iter());
+            let hears = |by: usize| rings.subjects(by).filter(|of| deaf.contains(of)).count();
+            // Who observes half of them cannot be told from one that is well.
+            if deaf
+                .iter()
+                .any(|by| hears(*by) * 2 >= rings.subjects(*by).count())
+            {
+                continue;
+            }
+            heard += deaf.iter().map(|by| hears(*by)).sum::<usize>();
+            let mut down = edges_of(&rings, count, &deaf);
+            down.retain(|(by, of)| deaf.contains(by) && !deaf.contains(of));
+            let found = look_when(Edge::Down, count, &[], &down);
+            assert_eq!(found.stable, deaf, "of {count}");
+            assert_eq!(found.certain, deaf, "of {count}");
+            assert_eq!(found.unstable, BTreeSet::new(), "of {count}");
+        }
+        assert!(heard > 1000, "they hardly observe each other: {heard}");
     }
 
     #[test]

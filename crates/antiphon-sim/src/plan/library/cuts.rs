@@ -143,6 +143,20 @@ impl Story<'_> {
         self.plan.duration = FORMED + 4 * turn;
     }
 
+    /// Some hosts hear each other and nobody else, for twice as long as silence is waited for: some of them observe two or three of the others.
+    pub(super) fn deaf_together(&mut self) {
+        let count = self.random.range(4, 6) as usize;
+        let (faulty, others) = self.bare(count);
+        if self.random.percent(50) {
+            self.plan.transport = Transport::Datagram;
+        }
+        let deaf = 2 * self.plan.profile.suspect_after.as_micros() as u64;
+        self.at(FORMED, Action::OneWay(others, faulty));
+        self.at(FORMED + deaf, Action::Heal);
+        self.in_one_view();
+        self.plan.duration = FORMED + deaf + 5 * SECONDS;
+    }
+
     /// Some hosts lose most of what they send, or of what they are sent; others lose a little.
     pub(super) fn lossy_hosts(&mut self) {
         let count = self.random.range(1, 3) as usize;
