@@ -170,9 +170,9 @@ pub(crate) struct Detector {
     stalled: BTreeMap<Incarnation, Doubt>,
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
-    /// Whether each member's heartbeats come here and repeat what it thinks. Else it says it once, to all, and what it said last counts until it says
-    /// something else: all members must go by the same.
-    hears_all: bool,
+    /// Whether each member's heartbeats come here and repeat what it thinks. In a wide view it says it once, to all, and what it said last counts until
+    /// it says something else or the view ends: all members must go by the same.
+    repeated: bool,
     attention: Attention,
     /// Members that speak as members of another lineage: that is no sign of life in this one.
     apart: BTreeSet<Incarnation>,
@@ -196,7 +196,7 @@ impl Detector {
             members: BTreeSet::new(),
             stalled: BTreeMap::new(),
             told: BTreeMap::new(),
-            hears_all: true,
+            repeated: true,
             apart: BTreeSet::new(),
             attention: Attention::new(profile.heartbeat),
             missed: Duration::ZERO,
@@ -205,17 +205,16 @@ impl Detector {
         }
     }
 
-    /// The members of a new primary view, and those of them that this node hears by itself. Those watched already keep their
-    /// record.
+    /// The members of a new primary view, and in a wide one those of them that this node observes. Those watched already keep their record.
     pub(crate) fn watch(
         &mut self,
         now: Time,
-        heard: impl Iterator<Item = Incarnation>,
         members: impl Iterator<Item = Incarnation>,
+        subjects: Option<&BTreeSet<Incarnation>>,
     ) {
-        let heard: BTreeSet<Incarnation> = heard.collect();
         self.members = members.collect();
         let members = &self.members;
+        let heard = subjects.unwrap_or(members).clone();
         self.watches.retain(|member, _| heard.contains(member));
         self.stalled
             .retain(|member, _| members.contains(member) && !heard.contains(member));
@@ -225,9 +224,12 @@ impl Detector {
         for doubts in self.told.values_mut() {
             doubts.retain(|accused, _| members.contains(accused));
         }
-        // Who is not heard by this node says what it thinks once in each view, if it thinks anything.
-        self.hears_all = heard.len() + 1 >= members.len();
-        if !self.hears_all {
+        self.repeated = match planted!(OpinionsOutliveTheView) {
+            true => heard.len() + 1 >= members.len(),
+            false => subjects.is_none(),
+        };
+        // Also who observes all others hears what they think now by what they say once in this view, and nothing of those who think nothing.
+        if !self.repeated {
             self.told.clear();
         }
         for member in heard {
@@ -357,7 +359,7 @@ impl Detector {
         if withdrawn {
             watch.suspected = None;
             // What it thought before the silence says nothing about whom it hears now. Its heartbeats come again, and have all that it thinks.
-            if self.hears_all {
+            if self.repeated {
                 self.told.remove(&peer);
             }
         }

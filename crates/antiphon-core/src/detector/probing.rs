@@ -241,7 +241,7 @@ mod tests {
     /// Heartbeats of 200 ms, doubts after 1500.
     fn detector() -> Detector {
         let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Coordinator);
-        detector.watch(at(0), [PEER].into_iter(), [ME, PEER].into_iter());
+        detector.watch(at(0), [ME, PEER].into_iter(), None);
         detector
     }
 

@@ -9,7 +9,7 @@ fn at(ms: u64) -> Time {
 
 fn detector() -> Detector {
     let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Coordinator);
-    detector.watch(at(0), [ME, PEER].into_iter(), [ME, PEER].into_iter());
+    detector.watch(at(0), [ME, PEER].into_iter(), None);
     detector.awake(at(0));
     detector
 }
@@ -129,11 +129,7 @@ fn others_do_not_hurry_whoever_is_known_to_pause() {
 #[test]
 fn a_coordinator_short_of_processor_still_sees_that_a_pair_is_broken_for_long() {
     let mut detector = detector();
-    detector.watch(
-        at(0),
-        [ME, PEER, Incarnation(3)].into_iter(),
-        [ME, PEER, Incarnation(3)].into_iter(),
-    );
+    detector.watch(at(0), [ME, PEER, Incarnation(3)].into_iter(), None);
     let doubt = Suspicion {
         member: Incarnation(3),
         evidence: Evidence::Silent { for_ms: 1_500 },
@@ -179,7 +175,7 @@ fn an_observer_whose_timers_are_late_accuses_nobody_for_it() {
 #[test]
 fn what_others_pass_on_is_life_and_makes_no_path_good() {
     let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Cut);
-    detector.watch(at(0), [ME, PEER].into_iter(), [ME, PEER].into_iter());
+    detector.watch(at(0), [ME, PEER].into_iter(), None);
     // One beat of five comes by itself, all of them through another.
     for beat in 1..=40 {
         let now = at(beat * 200 + 50);
@@ -258,11 +254,7 @@ fn an_opinion_formed_during_a_partition_makes_no_broken_pair_when_it_is_heard_af
 fn what_a_member_doubted_before_it_fell_silent_it_doubts_anew() {
     let third = Incarnation(3);
     let mut detector = detector();
-    detector.watch(
-        at(0),
-        [ME, PEER, third].into_iter(),
-        [ME, PEER, third].into_iter(),
-    );
+    detector.watch(at(0), [ME, PEER, third].into_iter(), None);
     let doubt = Suspicion {
         member: third,
         evidence: Evidence::Silent { for_ms: 1_500 },
@@ -289,9 +281,10 @@ fn what_a_member_said_before_a_silence_counts_where_others_know_it_too() {
         evidence: Evidence::ConnectionLost,
         for_ms: 0,
     };
-    for (heard, remembers) in [(vec![PEER, third], false), (vec![PEER], true)] {
+    let wide = |subjects: &[Incarnation]| Some(subjects.iter().copied().collect());
+    for (subjects, remembers) in [(None, false), (wide(&[PEER]), true), (wide(&[PEER, third]), true)] {
         let mut detector = detector();
-        detector.watch(at(0), heard.into_iter(), [ME, PEER, third].into_iter());
+        detector.watch(at(0), [ME, PEER, third].into_iter(), subjects.as_ref());
         detector.told(at(0), PEER, std::slice::from_ref(&doubt));
         run(&mut detector, 0, 1_500);
         assert!(detector.suspects(PEER));
@@ -300,14 +293,29 @@ fn what_a_member_said_before_a_silence_counts_where_others_know_it_too() {
     }
 }
 
+/// Whoever observes all others in it as well: who thinks nothing in the next view says nothing there.
+#[test]
+fn what_a_member_thought_in_the_last_view_is_nothing_in_a_wide_one() {
+    let third = Incarnation(3);
+    let doubt = Suspicion {
+        member: third,
+        evidence: Evidence::ConnectionLost,
+        for_ms: 0,
+    };
+    let subjects = [PEER, third].into();
+    let mut detector = detector();
+    for view in 0..3 {
+        detector.watch(at(view), [ME, PEER, third].into_iter(), Some(&subjects));
+        assert_eq!(detector.doubted_by(PEER), []);
+        detector.told(at(view), PEER, std::slice::from_ref(&doubt));
+        assert_eq!(detector.doubted_by(PEER), [third]);
+    }
+}
+
 #[test]
 fn an_accusation_not_repeated_is_withdrawn() {
     let mut detector = detector();
-    detector.watch(
-        at(0),
-        [ME, PEER, Incarnation(3)].into_iter(),
-        [ME, PEER, Incarnation(3)].into_iter(),
-    );
+    detector.watch(at(0), [ME, PEER, Incarnation(3)].into_iter(), None);
     let suspicion = Suspicion {
         member: Incarnation(3),
         evidence: Evidence::ConnectionLost,

@@ -169,8 +169,7 @@ impl Seat {
         let members = || view.members.iter().map(|member| member.incarnation);
         let observed: Option<BTreeSet<Incarnation>> =
             wide.map(|_| self.subjects(cx.me).into_iter().collect());
-        let hears = |member: &Incarnation| observed.as_ref().is_none_or(|observed| observed.contains(member));
-        cx.detector.watch(now, members().filter(hears), members());
+        cx.detector.watch(now, members(), observed.as_ref());
         let contacts = view.members.iter().map(|member| member.addr).collect();
         let seen = cx.past.as_ref().map_or(0, |past| past.number);
         cx.past = Some(Past {

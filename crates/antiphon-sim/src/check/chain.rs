@@ -121,26 +121,25 @@ fn is_provably_dead(history: &History<'_>, who: Incarnation, at: Micros) -> bool
     )
 }
 
-/// Whether these votes are enough, with or without the dead in the count: a proof may be used and need not be.
+/// Whether these votes are enough. A proof of death may be used and need not be: of the dead, whose vote counts is in the count, since it came before
+/// the proof, and the others are out of it, which leaves the fewest votes to be had.
 pub(crate) fn decides(view: &NodeView, voted: &BTreeSet<Incarnation>, dead: &BTreeSet<Incarnation>) -> bool {
-    let enough = |dead: &BTreeSet<Incarnation>| {
-        let base = || {
-            view.members
-                .iter()
-                .filter(|member| member.weight > 0 && !dead.contains(&member.incarnation))
-        };
-        let weight = |member: &Member| u32::from(member.weight);
-        let total: u32 = base().map(weight).sum();
-        let votes: u32 = base()
-            .filter(|member| voted.contains(&member.incarnation))
-            .map(weight)
-            .sum();
-        let senior = base()
-            .next()
-            .is_some_and(|member| voted.contains(&member.incarnation));
-        2 * votes > total || (total > 0 && 2 * votes == total && senior)
+    let is_counted =
+        |member: &&Member| voted.contains(&member.incarnation) || !dead.contains(&member.incarnation);
+    let base = || {
+        let voters = view.members.iter().filter(|member| member.weight > 0);
+        voters.filter(is_counted)
     };
-    enough(dead) || enough(&BTreeSet::new())
+    let weight = |member: &Member| u32::from(member.weight);
+    let total: u32 = base().map(weight).sum();
+    let votes: u32 = base()
+        .filter(|member| voted.contains(&member.incarnation))
+        .map(weight)
+        .sum();
+    let senior = base()
+        .next()
+        .is_some_and(|member| voted.contains(&member.incarnation));
+    2 * votes > total || (total > 0 && 2 * votes == total && senior)
 }
 
 /// Survivors keep their order, and joiners come after them.

@@ -184,6 +184,29 @@ fn a_proof_of_death_helps_only_whom_it_reached_and_only_if_it_is_true() {
 }
 
 #[test]
+fn whoever_voted_and_died_before_the_decision_was_told_counts() {
+    let dead = [1, 3].iter().map(|process| incarnation(*process)).collect();
+    let decided = BallotStep::Decided { dead };
+    for the_dead_one_voted in [true, false] {
+        let mut story = Story::of(5, Order::Total);
+        let view = Arc::new(Story::view(&[0, 1, 3, 4], &[0, 1, 2, 3, 4], 2));
+        story.kill(3);
+        story.ballot(0, &view, 1, BallotStep::Accepted);
+        if the_dead_one_voted {
+            story.ballot(1, &view, 1, BallotStep::Accepted);
+        }
+        story.kill(1);
+        story.ballot(0, &view, 1, decided.clone());
+        story.seen(&view, &[0]);
+        if the_dead_one_voted {
+            story.is_accepted();
+        } else {
+            story.is_rejected_for("quorum");
+        }
+    }
+}
+
+#[test]
 fn a_proof_of_death_that_forgets_a_vote_is_rejected() {
     for shows in [true, false] {
         let mut story = Story::of(3, Order::Total);

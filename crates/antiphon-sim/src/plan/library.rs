@@ -42,16 +42,20 @@ pub const NAMES: &[&str] = &[
     "r2-killed-while-voting",
     "r2-proven-while-apart",
     "r3-joiners-vanish",
+    "r3-the-vote-comes-late",
     "r4-one-of-three-restarted",
     "r4-hints-differ",
     "r4-hints-come-late",
     "r4-locators-and-nodes-restart",
+    "r4-locator-loses-power",
     "r4-members-named-late",
     "r6-merge",
     "r6-minority-settles",
     "r7-cut-off",
     "r7-counted-on-die",
     "r7-behind",
+    "r7-a-voter-is-asked",
+    "r7-an-answer-outlives-its-giver",
     "r9-resets-and-proxies",
     "r10-killed-behind-a-cut",
     "r10-killed-behind-proxies",
@@ -105,6 +109,7 @@ pub const NAMES: &[&str] = &[
     "cut-flip-flop",
     "cut-deaf-together",
     "cut-lossy",
+    "cut-half-lost",
     "cut-off",
     "cut-islands",
     "any-partition",
@@ -165,12 +170,15 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "r4-one-of-three-restarted"
         | "r3-joiners-vanish"
         | "three-to-one-by-kill"
+        | "r7-a-voter-is-asked"
+        | "r7-an-answer-outlives-its-giver"
         | "r10-killed-behind-a-cut"
         | "r10-killed-behind-proxies"
         | "r10-stale-witness"
         | "killed-on-the-second-link" => 3,
         "r2-proven-while-apart" => 6,
         "cut-a-tenth-crashes" => 30,
+        "cut-half-lost" => random.range(12, 16) as usize,
         "cut-deaf-together" => random.range(30, 40) as usize,
         "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
         "cut-islands" => random.range(6, 12) as usize,
@@ -181,6 +189,8 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "r21-lossy-host" | "r21-only-udp-passes" => random.range(3, 7) as usize,
         "any-islands" => random.range(2, 6) as usize,
         "any-partition" | "any-three-ways" | "any-flap" => random.range(3, 7) as usize,
+        "r3-the-vote-comes-late" => random.range(3, 5) as usize,
+        "r4-locator-loses-power" => random.range(4, 6) as usize,
         "r4-locators-and-nodes-restart" | "r4-members-named-late" => random.range(3, 6) as usize,
         "r13-late-frame-of-the-dead" | "r14-leaders-die-in-the-flush" | "crash-between-installs" => {
             random.range(3, 5) as usize
@@ -285,12 +295,16 @@ impl Story<'_> {
             "r4-hints-differ" => self.hints_differ(),
             "r4-hints-come-late" => self.hints_come_late(),
             "r4-locators-and-nodes-restart" => self.locators_and_nodes_restart(),
+            "r3-the-vote-comes-late" => self.vote_comes_late(),
+            "r4-locator-loses-power" => self.locator_loses_power(),
             "r4-members-named-late" => self.members_named_late(),
             "r6-merge" => self.merge(),
             "r6-minority-settles" => self.minority_settles(),
             "r7-cut-off" => self.cut_off_from_the_primary(),
             "r7-counted-on-die" => self.counted_on_die(),
             "r7-behind" => self.behind(),
+            "r7-a-voter-is-asked" => self.a_voter_is_asked(),
+            "r7-an-answer-outlives-its-giver" => self.an_answer_outlives_its_giver(),
             "r2-proven-while-apart" => self.proven_while_apart(),
             "r9-resets-and-proxies" => self.resets_and_proxies(),
             "r10-killed-behind-a-cut" => self.killed_behind_a_cut(),
@@ -339,6 +353,7 @@ impl Story<'_> {
             "cut-flip-flop" => self.flip_flop(),
             "cut-deaf-together" => self.deaf_together(),
             "cut-lossy" => self.lossy_hosts(),
+            "cut-half-lost" => self.half_lost(),
             "cut-off" => self.cut_off(),
             "cut-islands" => self.islands(),
             "any-partition" => self.any_partition(),
@@ -426,6 +441,21 @@ impl Story<'_> {
         let healed = back + self.ms(3_000, 8_000);
         self.at(healed, Action::Heal);
         self.plan.duration = 16 * SECONDS;
+    }
+
+    /// R3: a majority of the seeds is there without a vote, and the only node that has one comes long after.
+    fn vote_comes_late(&mut self) {
+        self.plan.seeds = 3;
+        let voter = self.random.index(3);
+        self.plan.weights = vec![0; self.plan.slots];
+        self.plan.weights[voter] = self.random.range(1, 3) as u16;
+        for slot in (0..self.plan.slots).filter(|slot| *slot != voter) {
+            let at = self.ms(0, 1_000);
+            self.at(at, Action::Start(slot));
+        }
+        let late = self.ms(2_000, 6_000);
+        self.at(late, Action::Start(voter));
+        self.plan.duration = late + 4 * SECONDS;
     }
 
     fn merge(&mut self) {

@@ -171,4 +171,17 @@ impl Story<'_> {
         self.at(FORMED, Action::Lossy(from, to, 800_000));
         self.plan.duration = FORMED + 40 * SECONDS;
     }
+
+    /// Three hosts lose about half of what they are sent, which is more or less of it at times: so each reports some of those whom it observes, which
+    /// are nearly all, and never most of them at once. The others stay, whether they go or not.
+    pub(super) fn half_lost(&mut self) {
+        let (faulty, others) = self.bare(3);
+        if let Some(faulty) = &mut self.plan.faulty {
+            faulty.removed = false;
+        }
+        self.plan.transport = Transport::Datagram;
+        let loss = self.random.range(420_000, 560_000) as u32;
+        self.at(FORMED, Action::Lossy(others, faulty, loss));
+        self.plan.duration = FORMED + 40 * SECONDS;
+    }
 }

@@ -108,6 +108,32 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
+    /// The only locator's host loses power, and comes back before its members notice. As many nodes as may found start then: all that they hear of is
+    /// each other, until the members have registered again.
+    pub(super) fn locator_loses_power(&mut self) {
+        self.plan.hinted = Some(Hinted {
+            expect: 2,
+            told: vec![Vec::new(); self.plan.slots],
+            locators: 1,
+        });
+        self.plan.network.loss_ppm = 0;
+        self.at(0, Action::StartLocator(0, false));
+        let late = self.plan.slots - 2;
+        for slot in 0..late {
+            let at = self.ms(0, 1_200);
+            self.at(at, Action::Start(slot));
+        }
+        let gone = self.ms(6_000, 9_000);
+        self.at(gone, Action::EndLocator(0, true));
+        let back = gone + self.ms(50, 400);
+        self.at(back, Action::StartLocator(0, false));
+        for slot in late..self.plan.slots {
+            let at = back + self.ms(1, 300);
+            self.at(at, Action::Start(slot));
+        }
+        self.plan.duration = back + 10 * SECONDS;
+    }
+
     /// All locators are started again and know nobody, and right behind them, or before, as many nodes as may found, while the other members
     /// go on.
     fn just_enough_restart(&mut self, at: Micros, expect: usize, locators: usize, waiting: &mut Vec<Slot>) {

@@ -129,4 +129,53 @@ impl Story<'_> {
             self.all_back(at + 4 * SECONDS);
         }
     }
+
+    /// The senior of three, started first, and no messages: so who leads is known, and when it finds what.
+    fn led_by_the_first(&mut self) {
+        self.plan.groups.clear();
+        self.plan.drift_ppm = 14_000;
+        self.plan.network.latency = self.ms(5, 60);
+        for slot in 0..self.plan.slots {
+            self.at(u64::from(slot > 0) * 500 * MILLIS, Action::Start(slot));
+        }
+    }
+
+    /// One of three is silent. Another votes for its removal and does not hear that it was decided, but now hears the silent one again.
+    pub(super) fn a_voter_is_asked(&mut self) {
+        self.led_by_the_first();
+        let patience = self.plan.profile.suspect_after.as_micros() as u64;
+        let mut at = 3 * SECONDS;
+        for _ in 0..4 {
+            self.at(at, Action::CutPair(0, 2));
+            self.at(at, Action::CutPair(1, 2));
+            let voted = at + patience + self.ms(0, 200);
+            self.at(voted, Action::OneWay(vec![0], vec![1]));
+            let asked = voted + self.ms(0, 300);
+            self.at(asked, Action::Heal);
+            self.at(asked, Action::CutPair(0, 2));
+            self.at(asked, Action::OneWay(vec![0], vec![1]));
+            at += 6 * SECONDS;
+            self.all_back(at - SECONDS);
+        }
+        self.plan.duration = at;
+    }
+
+    /// The senior of three hears nobody, and one of the two that answer each other dies. All that the senior gets is the proof of that, and it could
+    /// decide without the other.
+    pub(super) fn an_answer_outlives_its_giver(&mut self) {
+        self.led_by_the_first();
+        let patience = self.plan.profile.suspect_after.as_micros() as u64;
+        let mut at = 3 * SECONDS;
+        for _ in 0..4 {
+            self.at(at, Action::OneWay(vec![1, 2], vec![0]));
+            let open = at + patience + self.ms(0, 600);
+            self.at(open, Action::Heal);
+            self.at(open, Action::OneWay(vec![2], vec![0]));
+            let death = open + self.ms(0, 50);
+            self.at(death, Action::Crash(Who::Slot(1)));
+            at += 6 * SECONDS;
+            self.all_back(at - SECONDS);
+        }
+        self.plan.duration = at;
+    }
 }

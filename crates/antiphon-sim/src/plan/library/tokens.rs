@@ -43,8 +43,10 @@ impl Story<'_> {
         self.begin();
         self.plan.transport = Transport::Stream;
         self.plan.load.every = self.ms(2, 15);
+        // One that was taken for the present one's may stop its view for good: nobody would notice if another followed at once.
+        let last = self.ms(3_000, 12_000);
         let mut at = 3 * SECONDS;
-        while at < 16 * SECONDS {
+        while at < last + MILLIS {
             self.clog_some(at, 2, 400);
             let slot = self.slot();
             at += self.ms(0, 40);
@@ -53,5 +55,6 @@ impl Story<'_> {
             self.at(at, Action::JoinGroup(Who::Slot(slot), 0));
             at += self.ms(50, 900);
         }
+        self.plan.duration = at;
     }
 }
