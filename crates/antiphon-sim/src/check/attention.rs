@@ -92,8 +92,9 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
                 if *stopped {
                     watch.stop(line.at, *until, heartbeat);
                 } else {
-                    // What a slow process notices of its stops is not known.
-                    *watch = Watch::default();
+                    // What a slow process notices of its stops is not known, but it may have said so of them, and says it once in so long.
+                    watch.stops.clear();
+                    watch.judged_at = None;
                 }
             }
             _ => {}
@@ -109,25 +110,15 @@ mod tests {
     use super::*;
     use crate::agenda::MILLIS;
 
-    /// Whether a run is rejected in which a node of three was stopped for so long, so many times, and said so or not.
-    fn rejected(stop: Micros, times: u32, says_so: bool) -> bool {
-        let mut story = Story::of(3, Order::Fifo);
-        for _ in 0..times {
-            let until = story.now + stop;
-            let slot = 1;
-            story.add(
-                ProcessId::MAX,
-                Seen::Disturbed {
-                    slot,
-                    until,
-                    stopped: true,
-                },
-            );
-            story.now += stop + 10 * MILLIS;
-        }
-        if says_so {
-            story.add(1, Seen::Starved(stop));
-        }
+    /// A node of three is stopped, or slow, for so long.
+    fn disturb(story: &mut Story, length: Micros, stopped: bool) {
+        let until = story.now + length;
+        let slot = 1;
+        story.add(ProcessId::MAX, Seen::Disturbed { slot, until, stopped });
+        story.now += length + 10 * MILLIS;
+    }
+
+    fn is_rejected(mut story: Story) -> bool {
         story.now += 300 * MILLIS;
         story.add(ProcessId::MAX, Seen::Fault("later".to_owned()));
         let report = crate::check::check(&story.trace);
@@ -135,6 +126,32 @@ mod tests {
             .violations
             .iter()
             .any(|violation| violation.guarantee == "G37")
+    }
+
+    /// Whether a run is rejected in which it was stopped for so long, so many times, and said so or not.
+    fn rejected(stop: Micros, times: u32, says_so: bool) -> bool {
+        let mut story = Story::of(3, Order::Fifo);
+        for _ in 0..times {
+            disturb(&mut story, stop, true);
+        }
+        if says_so {
+            story.add(1, Seen::Starved(stop));
+        }
+        is_rejected(story)
+    }
+
+    #[test]
+    fn a_node_that_said_so_and_was_slow_since_need_not_say_it_again_at_once() {
+        for says_so in [true, false] {
+            let mut story = Story::of(3, Order::Fifo);
+            disturb(&mut story, 3_000 * MILLIS, true);
+            if says_so {
+                story.add(1, Seen::Starved(3_000 * MILLIS));
+            }
+            disturb(&mut story, 1_000 * MILLIS, false);
+            disturb(&mut story, 3_000 * MILLIS, true);
+            assert_eq!(is_rejected(story), !says_so);
+        }
     }
 
     #[test]
