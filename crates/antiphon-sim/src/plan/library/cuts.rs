@@ -146,7 +146,7 @@ impl Story<'_> {
     /// Some hosts hear each other and nobody else, for twice as long as silence is waited for: some of them observe two or three of the others.
     pub(super) fn deaf_together(&mut self) {
         let count = self.random.range(4, 6) as usize;
-        let (faulty, others) = self.bare(count);
+        let (faulty, others) = self.bare(count.min(self.nodes / 5).max(1));
         if self.random.percent(50) {
             self.plan.transport = Transport::Datagram;
         }
