@@ -228,14 +228,12 @@ impl Seat {
             self.receive_joiners(cx, &view, &rings);
         }
         // What the others cannot use, since it was voted in the lineage that was left, this node must not count on.
-        let (of_here, of_elsewhere) = std::mem::take(&mut self.certificates)
-            .into_iter()
-            .filter(|(dead, _)| view.contains(*dead))
-            .partition(|(_, vote)| vote.view.lineage() == view.lineage);
-        self.certificates = of_here;
-        let of_elsewhere: BTreeMap<Incarnation, VoteState> = of_elsewhere;
-        for dead in of_elsewhere.into_keys() {
-            cx.detector.unprove(now, dead);
+        for (dead, vote) in std::mem::take(&mut self.certificates) {
+            if vote.view.lineage() != view.lineage {
+                cx.detector.unprove(now, dead);
+            } else if view.contains(dead) {
+                self.certificates.insert(dead, vote);
+            }
         }
         self.proven_again.clear();
         for (dead, vote) in self.certificates.clone() {
