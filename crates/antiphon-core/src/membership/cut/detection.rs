@@ -403,6 +403,13 @@ mod tests {
         faulty
     }
 
+    /// The same of a few at random.
+    fn some_at_fault(random: &mut Random, rings: &Rings, count: usize) -> BTreeSet<usize> {
+        let most = random.below(count as u64 / 4) + 1;
+        let from: Vec<usize> = (0..most).map(|_| random.below(count as u64) as usize).collect();
+        at_fault(rings, count, from.into_iter())
+    }
+
     /// All edges from or to these.
     fn edges_of(rings: &Rings, count: usize, these: &BTreeSet<usize>) -> Vec<(usize, usize)> {
         let edges = (0..count).flat_map(|by| rings.subjects(by).map(move |of| (by, of)));
@@ -414,17 +421,17 @@ mod tests {
     #[test]
     fn whatever_those_at_fault_report_and_lose_the_others_stay() {
         let mut random = Random::new([35, 0, 0, 0]);
+        let mut looked = 0;
         for round in 0..3000 {
             let count = 12 + random.below(60) as usize;
             let rings = Rings::new(&view_of(count), RINGS);
-            let most = random.below(count as u64 / 4) + 1;
-            let faulty = (0..most).map(|_| random.below(count as u64) as usize);
-            let faulty = at_fault(&rings, count, faulty.collect::<Vec<_>>().into_iter());
+            let faulty = some_at_fault(&mut random, &rings, count);
             let few = |by: usize| rings.subjects(by).filter(|of| faulty.contains(of)).count() * 2;
             let all_hear = (0..count).all(|by| faulty.contains(&by) || few(by) <= rings.subjects(by).count());
             if !all_hear {
                 continue;
             }
+            looked += 1;
             let often = random.below(5);
             let mut down = edges_of(&rings, count, &faulty);
             down.retain(|_| random.below(4) < often);
@@ -436,6 +443,31 @@ mod tests {
             let found = look_when(how, count, &[], &down);
             let lost = found.stable;
             assert!(lost.is_subset(&faulty), "{lost:?} of {count}, not {faulty:?}");
+        }
+        assert!(looked > 1000, "only {looked}");
+    }
+
+    #[test]
+    fn who_has_lost_most_of_its_subjects_and_hears_the_rest_is_waited_for() {
+        for count in [20, 40, 100] {
+            let rings = Rings::new(&view_of(count), RINGS);
+            let lost = |by: usize, but: &[usize]| {
+                let subjects: Vec<usize> = rings.subjects(by).filter(|of| !but.contains(of)).collect();
+                subjects.into_iter().map(|of| (by, of)).collect::<Vec<_>>()
+            };
+            // One hears two that are well, and another hears that one and one that is well: of ten, one would be noise.
+            let well: Vec<usize> = rings.subjects(0).take(2).collect();
+            let behind = observers(&rings, 0).find(|by| !well.contains(by)).unwrap();
+            let also = rings.subjects(behind).find(|of| *of != 0).unwrap();
+            let mut down = lost(0, &well);
+            down.extend(lost(behind, &[0, also]));
+            assert_eq!(
+                look_when(Edge::Down, count, &[], &down).stable,
+                [].into(),
+                "of {count}"
+            );
+            let for_long = look_when(Edge::DownForLong, count, &[], &down).stable;
+            assert_eq!(for_long, [0, behind].into(), "of {count}");
         }
     }
 
@@ -469,9 +501,7 @@ mod tests {
         for _ in 0..1000 {
             let count = 12 + random.below(90) as usize;
             let rings = Rings::new(&view_of(count), RINGS);
-            let most = random.below(count as u64 / 4) + 1;
-            let deaf = (0..most).map(|_| random.below(count as u64) as usize);
-            let deaf = at_fault(&rings, count, deaf.collect::<Vec<_>>().into_iter());
+            let deaf = some_at_fault(&mut random, &rings, count);
             let hears = |by: usize| rings.subjects(by).filter(|of| deaf.contains(of)).count();
             // Who observes half of them cannot be told from one that is well.
             if deaf
