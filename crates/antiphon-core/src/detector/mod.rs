@@ -618,6 +618,15 @@ impl Detector {
         }
     }
 
+    /// Everyone who doubts somebody, and whom, as far as this node knows.
+    pub(crate) fn doubting(&self) -> impl Iterator<Item = (Incarnation, Incarnation)> + '_ {
+        let accusers = std::iter::once(self.me).chain(self.told.keys().copied());
+        accusers.flat_map(|accuser| {
+            let doubted = self.doubted_by(accuser).into_iter();
+            doubted.map(move |accused| (accuser, accused))
+        })
+    }
+
     /// Everyone who accuses this member.
     pub(crate) fn accusers(&self, now: Time, accused: Incarnation) -> Vec<Accusation> {
         let others = self.told.keys().copied();

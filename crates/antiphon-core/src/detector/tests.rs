@@ -236,6 +236,22 @@ fn a_proven_death_is_never_withdrawn() {
 }
 
 #[test]
+fn a_proof_that_counts_no_more_leaves_a_doubt_that_may_be_withdrawn() {
+    let mut detector = detector();
+    assert!(detector.accuse(at(10), PEER, Evidence::ProofOfDeath));
+    detector.unprove(at(20), PEER);
+    assert!(
+        detector.suspects(PEER),
+        "its connection ended, whoever may use its vote"
+    );
+    assert!(detector.heard(at(30), PEER));
+    assert!(!detector.suspects(PEER));
+    // Nothing was proven now.
+    detector.unprove(at(40), PEER);
+    assert!(!detector.suspects(PEER));
+}
+
+#[test]
 fn an_opinion_formed_during_a_partition_makes_no_broken_pair_when_it_is_heard_after_the_heal() {
     let mut detector = detector();
     run(&mut detector, 0, 9_950);

@@ -27,7 +27,7 @@ impl Seat {
             cx.detector.set_apart(sender, false);
             cx.detector.heard_as(now, sender, came);
         }
-        if !self.view.contains(sender) {
+        if !self.rings.contains(sender) {
             if heartbeat.view <= self.view.primary_id() {
                 self.tell_removed(cx, now, sender);
             }

@@ -256,15 +256,15 @@ impl Seat {
     /// Members this node does not doubt, itself included.
     pub(crate) fn reachable(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let certified = self.engine.certified();
-        let is_reachable = |(rank, member): (usize, Incarnation)| {
+        let is_reachable = |(member, rank): (Incarnation, usize)| {
             let by_rings = || self.heard_of.as_ref().is_none_or(|word| word.of[rank]);
             let known = self.beyond.answers(member).unwrap_or_else(by_rings);
             let heard = !cx.detector.suspects(member) && !certified.contains(&member);
             (heard && known) || member == cx.me
         };
-        let members = self.view.members.iter().map(|member| member.incarnation);
-        let reachable = members.enumerate().filter(|member| is_reachable(*member));
-        reachable.map(|(_, member)| member).collect()
+        // In their order, of which such a set is made soonest.
+        let reachable = self.rings.members().filter(|member| is_reachable(*member));
+        reachable.map(|(member, _)| member).collect()
     }
 
     /// Those whom a majority of the weight doubts, of members that this node hears and that have a say.
@@ -294,7 +294,7 @@ impl Seat {
             .sum();
         against
             .into_iter()
-            .filter(|(accused, against)| self.view.contains(*accused) && against * 2 > total)
+            .filter(|(accused, against)| self.rings.contains(*accused) && against * 2 > total)
             .map(|(accused, _)| accused)
             .collect()
     }
@@ -367,7 +367,7 @@ impl Seat {
         self.weigh = None;
         if self.wide.is_some() {
             self.weighed = now;
-            self.heard_of = self.hear_of_others(cx);
+            self.hear_of_others(cx);
             self.look_beyond(cx, now);
         }
         let mut reachable = self.reachable(cx);
@@ -626,7 +626,7 @@ impl Seat {
             }
             MembershipMessage::Pull { lineage, after } => self.show_views(cx, now, sender, (lineage, after)),
             MembershipMessage::Certificate(certificate)
-                if check::vote_is_sound(&certificate.vote) && self.view.contains(sender) =>
+                if check::vote_is_sound(&certificate.vote) && self.rings.contains(sender) =>
             {
                 self.certify(cx, now, certificate.dead, certificate.vote, false);
             }
@@ -634,7 +634,7 @@ impl Seat {
             MembershipMessage::Leave => {
                 if let Some(report) = self.reports.get_mut(&sender) {
                     report.leaving = true;
-                } else if self.view.contains(sender) {
+                } else if self.rings.contains(sender) {
                     let view = self.view.primary_id();
                     let report = Report {
                         round: 0,
@@ -653,7 +653,7 @@ impl Seat {
             | MembershipMessage::Separate { .. }
             | MembershipMessage::SeparateRanks { .. }
             | MembershipMessage::Assemble { .. }
-                if self.view.contains(sender) =>
+                if self.rings.contains(sender) =>
             {
                 self.handle_nonprimary(cx, now, sender, message);
             }
@@ -661,10 +661,10 @@ impl Seat {
                 lineage,
                 view,
                 rumours,
-            } if lineage == self.view.lineage && self.view.contains(sender) => {
+            } if lineage == self.view.lineage && self.rings.contains(sender) => {
                 self.handle_rumours(cx, now, sender, view, rumours);
             }
-            MembershipMessage::Dissolve { into, addr } if self.view.contains(sender) => {
+            MembershipMessage::Dissolve { into, addr } if self.rings.contains(sender) => {
                 self.meet(cx, now, into, addr);
             }
             // For founders and joiners, or about another lineage.

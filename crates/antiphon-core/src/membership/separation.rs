@@ -145,9 +145,11 @@ impl Seat {
     /// on, a slot is no reason to stand still for ever: what was accepted there may need the votes of members that have gone on
     /// elsewhere, as incarnations that never come back. The slot may be decided for all that, until another view is installed.
     fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        let mut members = self.view.members.iter();
-        let misses = members.any(|member| !reachable.contains(&member.incarnation));
-        if !cx.any() || !misses || !self.engine.is_bound() {
+        let misses = || {
+            let mut members = self.view.members.iter();
+            members.any(|member| !reachable.contains(&member.incarnation))
+        };
+        if !cx.any() || !self.engine.is_bound() || !misses() {
             self.bound = None;
             return false;
         }

@@ -166,7 +166,7 @@ impl Wide {
 pub(super) fn rings_of(cx: &Context, view: &NodeView) -> Arc<Rings> {
     Arc::new(match cx.config.engine {
         EngineKind::Cut => Rings::new(view, cx.config.rings.max(1)),
-        EngineKind::Coordinator => Rings::default(),
+        EngineKind::Coordinator => Rings::new(view, 0),
     })
 }
 
@@ -297,7 +297,7 @@ impl Seat {
     pub(crate) fn reply(&mut self, cx: &mut Context, now: Time, to: Incarnation, message: SlotMessage) {
         let slot = check::slot_after(&self.view);
         let what = match &message {
-            _ if self.wide.is_none() || !self.view.contains(to) => None,
+            _ if self.wide.is_none() || !self.rings.contains(to) => None,
             // Whoever asked sees by the votes what others cast for.
             SlotMessage::Nack { ballot, .. } if *ballot == FAST => return,
             SlotMessage::Cast { value } => Some(Ayes::Cast { value: *value }),
@@ -334,7 +334,7 @@ impl Seat {
     }
 
     fn vote(&mut self, now: Time, me: Incarnation, what: Ayes) {
-        let rank = self.view.rank(me);
+        let rank = self.rings.rank(me);
         if let (Some(wide), Some(rank)) = (&mut self.wide, rank) {
             let by = Ranks::of(rank).into_wire();
             wide.rumours.take(now, None, Rumour::Tally { what, by });
@@ -348,17 +348,17 @@ impl Seat {
 
     /// Whether one member observes another.
     pub(crate) fn observes(&self, by: Incarnation, subject: Incarnation) -> bool {
-        let Some(rank) = self.view.rank(by) else {
+        let Some(rank) = self.rings.rank(by) else {
             return false;
         };
-        let subject = self.view.rank(subject).unwrap_or(usize::MAX);
+        let subject = self.rings.rank(subject).unwrap_or(usize::MAX);
         let mut observers = self.rings.observers(subject).iter();
         observers.any(|by| usize::from(*by) == rank)
     }
 
     /// Whom a member observes.
     pub(crate) fn subjects(&self, member: Incarnation) -> Vec<Incarnation> {
-        let rank = self.view.rank(member).unwrap_or(usize::MAX);
+        let rank = self.rings.rank(member).unwrap_or(usize::MAX);
         let members = &self.view.members;
         let subjects = self.rings.subjects(rank);
         subjects
@@ -368,7 +368,8 @@ impl Seat {
 
     /// Makes a member reachable that is no neighbour.
     pub(crate) fn reach(&self, cx: &mut Context, member: Incarnation) {
-        if let Some(member) = self.view.member(member).filter(|_| self.wide.is_some()) {
+        let rank = self.rings.rank(member).filter(|_| self.wide.is_some());
+        if let Some(member) = rank.and_then(|rank| self.view.members.get(rank)) {
             cx.know_peer(member.incarnation, member.addr);
         }
     }

@@ -216,7 +216,7 @@ impl Cut {
     /// cut for long, by bad paths, would hold up every view anew if it were not known from the one before.
     pub(crate) fn follow(&mut self, before: Self) {
         self.restless = before.restless;
-        self.restless.retain(|member, _| self.view.contains(*member));
+        self.restless.retain(|member, _| self.rings.contains(*member));
     }
 
     pub(crate) fn vote_state(&self) -> VoteState {
@@ -261,7 +261,7 @@ impl Cut {
 
     /// Who says so of a member in the cut that is not proven dead.
     pub(crate) fn witnesses(&self, member: Incarnation) -> Vec<Accusation> {
-        let rank = self.view.rank(member);
+        let rank = self.rings.rank(member);
         let lost = rank.filter(|rank| self.found.stable.contains(rank) && !self.is_certified(member));
         lost.map_or_else(Vec::new, |rank| self.accusers(rank))
     }
@@ -383,17 +383,14 @@ impl Cut {
 
     /// Whether a member is in the cut.
     fn has_lost(&self, member: Incarnation) -> bool {
-        let rank = self.view.rank(member);
+        let rank = self.rings.rank(member);
         rank.is_some_and(|rank| self.found.stable.contains(&rank))
     }
 
     fn find(&self, around: &Surroundings<'_>) -> Found {
-        let rank = |member: Incarnation| self.view.rank(member);
-        let certified = self.view.members.iter().enumerate();
-        let proven: BTreeSet<usize> = certified
-            .filter(|(_, member)| self.is_certified(member.incarnation))
-            .map(|(rank, _)| rank)
-            .collect();
+        let rank = |member: Incarnation| self.rings.rank(member);
+        let certified = self.classic.slot().certificates().keys();
+        let proven: BTreeSet<usize> = certified.filter_map(|dead| rank(*dead)).collect();
         let suspects: BTreeSet<usize> = around.suspects.iter().copied().filter_map(rank).collect();
         if suspects.is_empty() && proven.is_empty() {
             return Found::default();
@@ -484,7 +481,7 @@ impl Cut {
 
     pub(crate) fn handle(&mut self, around: &mut Surroundings<'_>, from: Incarnation, message: SlotMessage) {
         match message {
-            SlotMessage::Fast { value } if self.view.contains(from) => {
+            SlotMessage::Fast { value } if self.rings.contains(from) => {
                 if check::is_successor(&self.view, &value) {
                     self.on_fast(around, from, Arc::new(*value));
                 }
@@ -555,7 +552,7 @@ impl Cut {
     fn on_cast(&mut self, around: &mut Surroundings<'_>, from: Incarnation, digest: ViewDigest) {
         // Joiners of some value are no members; of those there is no end, so only a value that is known may name them.
         let joins = |value: &Arc<NodeView>| value.joined.contains(&from);
-        if !self.view.contains(from) && !self.values.get(&digest).is_some_and(joins) {
+        if !self.rings.contains(from) && !self.values.get(&digest).is_some_and(joins) {
             return;
         }
         let first = *self.casts.entry(from).or_insert(digest);

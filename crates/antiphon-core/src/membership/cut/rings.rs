@@ -6,6 +6,8 @@
 //! them. A view that removes or adds one member moves a few edges per ring.
 //!
 //! Equal keys are told apart by the incarnations themselves, so nobody is missing on a ring.
+//!
+//! Without any rings there is only the rank of each member here.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -24,10 +26,12 @@ pub(crate) struct Rings {
     /// Whom each member observes, one after another; and where each one's begin.
     subjects: Vec<u16>,
     begin: Vec<u32>,
+    /// The rank of each member, in the order of incarnations: to look through the members of a large view takes long.
+    ranks: Vec<(Incarnation, u16)>,
 }
 
 impl Rings {
-    /// So many rings of a view's members; ten but in tests.
+    /// So many rings of a view's members: ten with the cut engine but in tests, and none with the coordinator.
     pub(crate) fn new(view: &NodeView, rings: usize) -> Self {
         Self::by(view, rings, key)
     }
@@ -73,12 +77,34 @@ impl Rings {
                 *next += 1;
             }
         }
+        let members = view.members.iter().zip(0..);
+        let mut ranks: Vec<(Incarnation, u16)> =
+            members.map(|(member, rank)| (member.incarnation, rank)).collect();
+        ranks.sort_unstable();
         Self {
             observers,
             per_member,
             subjects,
             begin,
+            ranks,
         }
+    }
+
+    /// The seniority rank of a member of the view whose rings these are.
+    pub(crate) fn rank(&self, member: Incarnation) -> Option<usize> {
+        let place = self.ranks.binary_search_by_key(&member, |(of, _)| *of).ok()?;
+        Some(usize::from(self.ranks[place].1))
+    }
+
+    /// Whether this is one.
+    pub(crate) fn contains(&self, member: Incarnation) -> bool {
+        self.rank(member).is_some()
+    }
+
+    /// All members with their ranks, in the order of incarnations.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (Incarnation, usize)> + '_ {
+        let members = self.ranks.iter();
+        members.map(|(member, rank)| (*member, usize::from(*rank)))
     }
 
     /// The ranks of those who observe this member.
@@ -94,7 +120,7 @@ impl Rings {
         view: &'a NodeView,
         member: Incarnation,
     ) -> impl Iterator<Item = Incarnation> + 'a {
-        let observers = self.observers(view.rank(member).unwrap_or(usize::MAX)).iter();
+        let observers = self.observers(self.rank(member).unwrap_or(usize::MAX)).iter();
         observers.filter_map(|by| Some(view.members.get(usize::from(*by))?.incarnation))
     }
 
@@ -173,6 +199,25 @@ mod tests {
                 let observers: BTreeSet<u16> = rings.observers(rank).iter().copied().collect();
                 assert_eq!(observers.len(), RINGS.min(count - 1), "of {count}");
                 assert!(!observers.contains(&(rank as u16)), "nobody observes itself");
+            }
+        }
+    }
+
+    #[test]
+    fn each_member_has_the_rank_of_its_seniority() {
+        for rings in [0, RINGS] {
+            for count in 0..30 {
+                let mut view = view_of(count);
+                view.members.reverse();
+                let stranger = view.members.pop().map(|member| member.incarnation);
+                let rings = Rings::new(&view, rings);
+                for (rank, member) in view.members.iter().enumerate() {
+                    assert_eq!(rings.rank(member.incarnation), Some(rank), "of {count}");
+                }
+                assert!(!stranger.is_some_and(|stranger| rings.contains(stranger)));
+                let members: Vec<Incarnation> = rings.members().map(|(member, _)| member).collect();
+                assert_eq!(members.len(), view.members.len());
+                assert!(members.is_sorted(), "of {count}");
             }
         }
     }

@@ -31,6 +31,19 @@ pub(crate) struct Word {
     /// Whether there are members that nobody hears of whom there is word. A path that does not work makes none: a member whom one of ten does
     /// not hear is heard by the others.
     pub(crate) misses: bool,
+    /// Whence that follows, if from nothing else.
+    basis: Option<Basis>,
+}
+
+/// From this and the view it follows of whom there is word, in most cases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Basis {
+    /// Who does not hear whom, by rank.
+    down: Vec<(usize, usize)>,
+    /// Who is in the cut.
+    lost: Vec<usize>,
+    /// How many are proven dead: never fewer than before.
+    proven: usize,
 }
 
 impl Seat {
@@ -104,16 +117,16 @@ impl Seat {
         let most = self.view.members.len();
         match rumour {
             Rumour::Opinion { of, suspicions, .. } => {
-                self.view.contains(*of) && suspicions.len() <= MAX_EDGES
+                self.rings.contains(*of) && suspicions.len() <= MAX_EDGES
             }
-            Rumour::Ask { by, change } => self.view.contains(*by) && check::change_fits(change),
+            Rumour::Ask { by, change } => self.rings.contains(*by) && check::change_fits(change),
             Rumour::Prepare {
                 ballot,
                 proofs,
                 removing,
             } => {
                 ballot.round > 0
-                    && self.view.contains(ballot.proposer)
+                    && self.rings.contains(ballot.proposer)
                     && proofs.len() <= most
                     && removing.len() <= most
             }
@@ -123,25 +136,25 @@ impl Seat {
                 proofs,
             } => {
                 ballot.round > 0
-                    && self.view.contains(ballot.proposer)
+                    && self.rings.contains(ballot.proposer)
                     && proofs.len() <= most
                     && check::change_fits(change)
             }
             Rumour::Certificate(certificate) => {
-                self.view.contains(certificate.dead)
+                self.rings.contains(certificate.dead)
                     && check::vote_is_sound(&certificate.vote)
                     && check::certificate_fits(certificate)
             }
             Rumour::Tally { what, .. } => match what {
                 Ayes::Cast { .. } => true,
-                Ayes::Accepted { ballot } => ballot.round > 0 && self.view.contains(ballot.proposer),
+                Ayes::Accepted { ballot } => ballot.round > 0 && self.rings.contains(ballot.proposer),
                 Ayes::Promise {
                     ballot,
                     accepted_in,
                     accepted,
                 } => {
                     ballot.round > 0
-                        && self.view.contains(ballot.proposer)
+                        && self.rings.contains(ballot.proposer)
                         && accepted_in.is_some() == accepted.is_some()
                         && *accepted_in < Some(*ballot)
                 }
@@ -250,7 +263,7 @@ impl Seat {
         from: Incarnation,
         action: impl FnOnce(&mut Engine, &mut Surroundings<'_>),
     ) {
-        if self.view.contains(from) && from != cx.me && !self.leaving.is_departing() {
+        if self.rings.contains(from) && from != cx.me && !self.leaving.is_departing() {
             self.with_engine(cx, now, action);
         }
     }
@@ -369,41 +382,53 @@ impl Seat {
     /// Of one whose observers are all lost nobody has word, and that is not its fault. Nor is a node cut off whose own losses are those that the
     /// others have found as well: it would not know of that. It needs no word of those of whom nobody has said anything. But all these are
     /// not heard for that ([`Word::misses`]).
-    pub(crate) fn hear_of_others(&self, cx: &Context) -> Option<Word> {
-        if self.wide.is_none() || !cx.detector.has_doubts() || planted!(CutOffBelieves) {
-            return None;
-        }
-        let members = &self.view.members;
-        let me = self.view.rank(cx.me)?;
-        let mut down: Vec<(usize, usize)> = Vec::new();
-        for (by, member) in members.iter().enumerate() {
-            let doubts = cx.detector.doubted_by(member.incarnation).into_iter();
-            down.extend(doubts.filter_map(|subject| Some((by, self.view.rank(subject)?))));
-        }
+    pub(crate) fn hear_of_others(&mut self, cx: &Context) {
+        let me = self.rings.rank(cx.me).filter(|_| self.wide.is_some());
+        let Some(me) = me.filter(|_| cx.detector.has_doubts() && !planted!(CutOffBelieves)) else {
+            self.heard_of = None;
+            return;
+        };
+        let rank = |member| self.rings.rank(member);
+        let doubts = cx.detector.doubting();
+        let mut down: Vec<(usize, usize)> = doubts
+            .filter_map(|(by, subject)| rank(by).zip(rank(subject)))
+            .collect();
         down.sort_unstable();
-        let hears = |by: usize, subject: usize| down.binary_search(&(by, subject)).is_err();
+        let basis = Basis {
+            down,
+            lost: self.engine.lost().into_iter().filter_map(rank).collect(),
+            proven: self.engine.slot().certificates().len(),
+        };
+        // Asked all the time while anybody doubts anybody, and what they say of each other changes seldom.
+        let same = |word: &Word| word.basis.as_ref() == Some(&basis);
+        if !self.heard_of.as_ref().is_some_and(same) {
+            self.heard_of = Some(self.word(me, basis));
+        }
+    }
+
+    fn word(&self, me: usize, basis: Basis) -> Word {
+        let members = &self.view.members;
+        let hears = |by: usize, subject: usize| basis.down.binary_search(&(by, subject)).is_err();
         let mut lost = vec![false; members.len()];
-        for rank in self
-            .engine
-            .lost()
-            .into_iter()
-            .filter_map(|lost| self.view.rank(lost))
-        {
-            lost[rank] = true;
+        for rank in &basis.lost {
+            lost[*rank] = true;
         }
         let mut heard_of = vec![false; members.len()];
         heard_of[me] = true;
         self.walk(&mut heard_of, vec![me], hears);
         let is_proven = |rank: usize| self.engine.is_certified(members[rank].incarnation);
         let misses = (0..members.len()).any(|rank| !heard_of[rank] || is_proven(rank));
-        if down.iter().all(|(by, subject)| *by != me || lost[*subject]) {
+        if basis.down.iter().all(|(by, subject)| *by != me || lost[*subject]) {
             let is_heard = |rank: usize| {
                 let mut observers = self.rings.observers(rank).iter().map(|by| usize::from(*by));
                 observers.any(|by| !lost[by] && hears(by, rank))
             };
             let stays = |rank: usize| rank == me || !lost[rank] || is_heard(rank);
-            let of = (0..members.len()).map(stays).collect();
-            return Some(Word { of, misses });
+            return Word {
+                of: (0..members.len()).map(stays).collect(),
+                misses,
+                basis: Some(basis),
+            };
         }
         loop {
             let mut ask = Vec::new();
@@ -426,8 +451,11 @@ impl Seat {
             .engine
             .could_decide(&heard.map(|(member, _)| member.incarnation).collect())
         {
-            let of = heard_of;
-            return Some(Word { of, misses });
+            return Word {
+                of: heard_of,
+                misses,
+                basis: None,
+            };
         }
         let mut connected = vec![false; members.len()];
         connected[me] = true;
@@ -440,8 +468,11 @@ impl Seat {
                 }
             }
         }
-        let of = connected;
-        Some(Word { of, misses })
+        Word {
+            of: connected,
+            misses,
+            basis: None,
+        }
     }
 
     /// Goes from these to all whom they hear, whom those hear, and so on.
