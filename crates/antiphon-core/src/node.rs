@@ -27,7 +27,7 @@ mod outgoing;
 mod passing;
 mod probes;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ use crate::relay::Relay;
 use crate::route::Routes;
 use crate::spread::air::Air;
 use crate::{
-    BallotNote, Class, Config, ConfigError, Event, GroupHandle, GroupOptions, Hints, Inspection,
+    BallotNote, Class, Config, ConfigError, Event, GroupEvent, GroupHandle, GroupOptions, Hints, Inspection,
     LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket,
     Time, WhyReport,
 };
@@ -72,6 +72,10 @@ pub struct Node {
     groups: Groups,
     holdback: Holdback,
     gate: Gate,
+    /// The groups of this node, or their members, are not what they were when paths were watched last.
+    regrouped: bool,
+    /// To whom a heartbeat goes with the frames of this step, if to anybody.
+    beaten: BTreeSet<Incarnation>,
     enquiries: Pace,
     /// What [`Node::made_nothing_of_it`] says.
     unused: bool,
@@ -124,6 +128,8 @@ impl Node {
             groups: Groups::new(config.profile.clone(), group_random),
             holdback: Holdback::default(),
             gate: Gate::default(),
+            regrouped: false,
+            beaten: BTreeSet::new(),
             enquiries: Pace::default(),
             unused: false,
             records: BTreeMap::new(),
@@ -524,6 +530,9 @@ impl Node {
     fn settle(&mut self) {
         let Some(now) = self.unsettled.take() else { return };
         self.perform(now);
+        if std::mem::take(&mut self.regrouped) && self.membership.is_wide() {
+            self.watch_companions(now);
+        }
         while let Some(path) = self.relay.poll_change() {
             self.events.push_back(Event::Path(path));
         }
@@ -589,6 +598,7 @@ impl Node {
                     let report = self.relay.report(now);
                     self.queue_life(to, addr, Record::Heartbeat(heartbeat));
                     self.queue_life(to, addr, Record::Paths(report));
+                    self.beaten.insert(to);
                 }
                 None => self.counters.messages_dropped += 1,
             },
@@ -624,6 +634,7 @@ impl Node {
         self.routes.disconnect_all();
         self.relay = Relay::new(me, &self.config.profile);
         self.relayed.clear();
+        self.beaten.clear();
         self.air = Air::default();
         self.holdback = Holdback::default();
         self.gate.end(&mut self.events);
@@ -651,10 +662,10 @@ impl Node {
         self.events.push_back(Event::NodeView(view.clone()));
         if view.is_primary() {
             self.primary = Some(view.primary_id());
-            // In a large view not all tell all what they hear, and a dead path is an edge of the rings, or of no use to anybody.
-            let told_by_all = !self.membership.is_wide();
-            self.relay
-                .watch(now, if told_by_all { &view.members } else { &[] });
+            if !self.membership.is_wide() {
+                self.relay.watch(now, &view.members);
+            }
+            self.regrouped = true;
         }
         self.groups.handle_node_view(now, &view);
         if view.is_primary() {
@@ -748,6 +759,10 @@ impl Node {
             }
             group::Effect::Accuse { peer, evidence } => self.membership.accuse(now, peer, evidence),
             group::Effect::Event(handle, event) => {
+                self.regrouped |= matches!(
+                    event,
+                    GroupEvent::View(_) | GroupEvent::Resync { .. } | GroupEvent::Left
+                );
                 self.gate.pass(handle, event, &mut self.events);
                 self.consume_dropped(now);
             }

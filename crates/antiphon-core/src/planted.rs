@@ -259,6 +259,10 @@ bugs! {
     KeepDeadRelay,
     /// Messages are not passed on, only control (R20).
     RelayControlOnly,
+    /// In a wide view no paths are watched, those to members of one's groups neither (R20).
+    NobodyWatchesInWideViews,
+    /// In a wide view only members of the group pass on for it, and of two there are none (R20).
+    BystandersPassOnNothing,
     /// A member of a wide view that hears nobody goes by what it was told of the others (G5).
     CutOffBelieves,
     /// A member of a wide view that lost the primary meets nobody but those on the rings (G5).

@@ -320,6 +320,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("CutHears", "cut-deaf-together"),
     ("Behind", "cut-flip-flop"),
     ("CutOff", "cut-off"),
+    ("InWideViews", "cut-dead-path"),
+    ("Bystanders", "cut-dead-path"),
     ("BeyondTheRings", "cut-islands"),
     ("CutBy", "cut-half-lost"),
     ("CutIgnores", "cut-lossy"),

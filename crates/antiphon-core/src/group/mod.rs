@@ -42,7 +42,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -518,6 +518,20 @@ impl Groups {
             Phase::Member(membership) => membership.stream.members.contains(&member),
             Phase::Locating { .. } | Phase::Joining { .. } | Phase::Ghost { .. } | Phase::Refused => false,
         })
+    }
+
+    /// The other members of this node's groups, and of which of them.
+    pub(crate) fn companions(&self) -> BTreeMap<Incarnation, BTreeSet<GroupHandle>> {
+        let mut companions: BTreeMap<Incarnation, BTreeSet<GroupHandle>> = BTreeMap::new();
+        for (handle, group) in &self.groups {
+            if let Phase::Member(membership) = &group.phase {
+                let others = membership.stream.members.iter();
+                for member in others.filter(|member| **member != self.me) {
+                    companions.entry(*member).or_default().insert(*handle);
+                }
+            }
+        }
+        companions
     }
 
     /// How many control messages of peers made no sense.

@@ -276,7 +276,7 @@ impl Membership {
 
     /// Whether this is another member of the last primary view.
     pub(crate) fn is_member(&self, peer: Incarnation) -> bool {
-        matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.view.contains(peer))
+        matches!(&self.phase, Phase::Seated(seat) if peer != self.cx.me && seat.rings.contains(peer))
     }
 
     /// The transport noticed something about the path to an address.
@@ -358,7 +358,7 @@ impl Membership {
     pub(crate) fn behind(&mut self, now: Time, view: ViewId, peer: Incarnation) {
         if let Phase::Seated(seat) = &mut self.phase
             && view > seat.view.primary_id()
-            && seat.view.contains(peer)
+            && seat.rings.contains(peer)
         {
             seat.pull(&mut self.cx, now, peer);
         }
@@ -372,6 +372,14 @@ impl Membership {
             seeking.hurry(&self.cx, now);
         }
         self.handle_timeout(now);
+    }
+
+    /// The neighbours of this node in such a view.
+    pub(crate) fn neighbours(&self) -> Vec<Incarnation> {
+        match &self.phase {
+            Phase::Seated(seat) => seat.wide.iter().flat_map(wide::Wide::neighbours).collect(),
+            Phase::Seeking(_) | Phase::Stopped => Vec::new(),
+        }
     }
 
     /// Whether this is a view in which not all members are neighbours.
@@ -388,7 +396,7 @@ impl Membership {
         if seat.wide.is_none() || member == self.cx.me {
             return None;
         }
-        let addr = seat.view.member(member)?.addr;
+        let addr = seat.view.members.get(seat.rings.rank(member)?)?.addr;
         self.cx.adopt_peer(member, addr).then_some(addr)
     }
 

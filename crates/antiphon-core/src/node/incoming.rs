@@ -190,7 +190,7 @@ impl Node {
             }
             Record::Beat(beat) if beat.to != self.me => self.counters.records_misaddressed += 1,
             Record::Beat(beat) => self.routes.handle_beat(sender, &beat),
-            Record::Relay { to, frame } => self.pass_on(origin, &to, &frame),
+            Record::Relay { to, frame } => self.pass_on(now, origin, &to, &frame),
             Record::Relayed { frame } => self.handle_passed_on(now, origin, frame),
             Record::Paths(paths) => self.relay.handle_paths(now, sender, &paths),
             Record::Link(link) if link.to != self.me => self.counters.records_misaddressed += 1,

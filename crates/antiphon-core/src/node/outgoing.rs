@@ -137,6 +137,7 @@ impl Node {
                 self.queue_life(to, addr, Record::Paths(report));
             }
         }
+        self.beat_companions(now);
         while let Some((addr, beat)) = self.routes.poll_beat() {
             // What it says of the peer's links is news to it whatever way it comes; it shows nothing of this node's.
             if beat.link == 0 && !matches!(self.relay.way(beat.to, Class::Control), Way::Direct) {

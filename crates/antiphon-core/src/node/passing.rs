@@ -1,6 +1,6 @@
 //! Frames that go through another member, because the direct path is dead (R20, [`crate::relay`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use antiphon_wire::frame::{self, Frame, Kind, MAX_RELAYED_BYTES, MAX_RELAYED_TO, OpenError};
@@ -13,6 +13,49 @@ use super::incoming::Origin;
 use crate::{Class, Output, Time};
 
 impl Node {
+    /// Watches the paths to the members of this node's groups, of a wide view in which not all watch all.
+    pub(super) fn watch_companions(&mut self, now: Time) {
+        let mut companions = BTreeMap::new();
+        for (peer, groups) in self.groups.companions() {
+            self.reach(now, &[peer]);
+            if let Some(addr) = self.links.addr(peer).filter(|_| self.membership.is_member(peer)) {
+                companions.insert(peer, (addr, groups));
+            }
+        }
+        if planted!(NobodyWatchesInWideViews) {
+            companions.clear();
+        }
+        let bystanders = match planted!(BystandersPassOnNothing) {
+            true => Vec::new(),
+            false => self.membership.neighbours(),
+        };
+        self.relay.watch_companions(now, companions, bystanders);
+    }
+
+    /// In a wide view companions that are no neighbours get no heartbeat of this node: with those that the others get, they are told what it hears.
+    pub(super) fn beat_companions(&mut self, now: Time) {
+        let beaten = std::mem::take(&mut self.beaten);
+        if beaten.is_empty() || !self.membership.is_wide() {
+            return;
+        }
+        let others: Vec<Incarnation> = self
+            .relay
+            .watched()
+            .filter(|peer| !beaten.contains(peer))
+            .collect();
+        for to in others {
+            if let Some(addr) = self.links.addr(to) {
+                let report = self.relay.report(now);
+                self.queue_life(to, addr, Record::Paths(report));
+            }
+        }
+    }
+
+    /// Whether this member may ask, or be asked, to have frames passed on.
+    fn is_fellow(&self, peer: Incarnation) -> bool {
+        self.relay.knows(peer) || self.membership.is_wide() && self.membership.is_member(peer)
+    }
+
     /// Sends a sealed frame to a member that passes it on to these.
     pub(super) fn ask_to_pass_on(
         &mut self,
@@ -46,7 +89,7 @@ impl Node {
     }
 
     /// A member asks this one to pass a frame on.
-    pub(super) fn pass_on(&mut self, origin: &Origin, to: &[Incarnation], frame: &Bytes) {
+    pub(super) fn pass_on(&mut self, now: Time, origin: &Origin, to: &[Incarnation], frame: &Bytes) {
         let Some(sealer) = self.sealer_to_pass_on(origin, to, frame) else {
             self.counters.frames_not_passed_on += 1;
             return;
@@ -56,7 +99,10 @@ impl Node {
         }
         // Each once: a list that names one target often would multiply what its sender sends.
         for target in to.iter().copied().collect::<BTreeSet<Incarnation>>() {
-            let apart = target != sealer && target != origin.sender && self.relay.knows(target);
+            let apart = target != sealer && target != origin.sender && self.is_fellow(target);
+            if apart {
+                self.reach(now, &[target]);
+            }
             let Some(addr) = self.links.addr(target).filter(|_| apart) else {
                 self.counters.frames_not_passed_on += 1;
                 continue;
@@ -75,14 +121,14 @@ impl Node {
     /// only what that member sealed itself or members hand on anyway. Otherwise one member could have another's old frames sent again.
     fn sealer_to_pass_on(&self, origin: &Origin, to: &[Incarnation], frame: &Bytes) -> Option<Incarnation> {
         // One hop: what came through another goes nowhere from here.
-        let may_ask = origin.shows_path() && self.relay.knows(origin.sender);
+        let may_ask = origin.shows_path() && self.is_fellow(origin.sender);
         if !may_ask || to.len() > MAX_RELAYED_TO || frame.len() > MAX_RELAYED_BYTES {
             return None;
         }
         let (kind, sealer) = frame::peek(frame).ok()?;
         let may_be_asked_for = match kind {
             Kind::Control | Kind::Bulk | Kind::Cast => sealer == origin.sender,
-            Kind::Chain => sealer == self.me || self.relay.knows(sealer),
+            Kind::Chain => sealer == self.me || self.is_fellow(sealer),
             Kind::Lifeline | Kind::Probe => false,
         };
         may_be_asked_for.then_some(sealer)
@@ -91,7 +137,7 @@ impl Node {
     /// A frame that the sender of this one was asked to pass on to here.
     pub(super) fn handle_passed_on(&mut self, now: Time, origin: &Origin, frame: Bytes) {
         let goes_alone = matches!(frame::peek(&frame), Ok((Kind::Lifeline | Kind::Probe, _)));
-        if !origin.shows_path() || goes_alone || !self.relay.knows(origin.sender) {
+        if !origin.shows_path() || goes_alone || !self.is_fellow(origin.sender) {
             self.counters.frames_refused += 1;
             return;
         }
@@ -162,7 +208,7 @@ mod tests {
     /// How many frames come of it.
     fn comes_of(origin: &Origin, to: &[Incarnation], frame: &Bytes) -> u64 {
         let mut node = between();
-        node.pass_on(origin, to, frame);
+        node.pass_on(Time::ZERO, origin, to, frame);
         node.counters.frames_passed_on
     }
 

@@ -62,7 +62,18 @@
 //!   ([`crate::detector::probing`]); only what the sender reports in it counts, since that is about what it hears otherwise.
 //! - State is bounded by the members of the view: a report is read as far as it speaks of them.
 //!
-//! In views in which not all members are neighbours, there is nobody to watch: not all tell all what they hear.
+//! # Wide views
+//!
+//! Where not all members are neighbours, a dead path is one edge of ten and removes nobody, and what all must hear goes around by rumours. But the
+//! members of a group speak to each other directly, and stand still when one path between two of them is dead. So there a member watches
+//! its *companions*, with whom it is in some group: they tell each other what they hear with each heartbeat, as all do in a narrow view, and
+//! are heard at least as often.
+//! - A relay for a companion is one of another group member of both: in some group all three are together, so that each has the others' reports.
+//! - If there is none, as in a group of two, it is a *bystander*: one of this node's neighbours on the rings, chosen by hash. No report says
+//!   what it hears; if the companion does not report that it hears this node through it, it is avoided as a relay that passes on nothing.
+//! - Any member passes on for any other one of its view.
+//!
+//! What it costs grows with the groups, not with the view: a small frame to each companion in each heartbeat, and a connection that carries it.
 //!
 //! Not done here: nodes that are in no view are not relayed to. Who joins needs direct paths to the coordinator and to a member.
 
@@ -77,7 +88,7 @@ use std::time::Duration;
 use antiphon_wire::record::{Directly, Path, Paths};
 use antiphon_wire::{Incarnation, Member};
 
-use crate::{Class, PeerPath, Profile, Time};
+use crate::{Class, GroupHandle, PeerPath, Profile, Time};
 use path::Inbound;
 
 /// A path of which nothing was heard for so many heartbeats is dead.
@@ -100,6 +111,8 @@ pub(crate) struct Relay {
     /// After this long without a frame a direct path is dead.
     silence: Duration,
     peers: BTreeMap<Incarnation, Peer>,
+    /// Members that may be asked to pass on although they report nothing.
+    bystanders: Vec<Incarnation>,
     /// The last report, with all that is bad, and when it was made.
     told: Paths,
     told_at: Option<Time>,
@@ -113,6 +126,8 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 struct Peer {
     addr: SocketAddr,
+    /// In which groups it is with this node, if not all watch all.
+    together: Option<BTreeSet<GroupHandle>>,
     inbound: Inbound,
     /// Who passed on its last frame that came so, and when.
     through: Option<(Incarnation, Time)>,
@@ -176,6 +191,7 @@ impl Relay {
             heartbeat: profile.heartbeat,
             silence: (profile.heartbeat * SILENT_BEATS).min(profile.suspect_after / 2),
             peers: BTreeMap::new(),
+            bystanders: Vec::new(),
             told: Paths {
                 round: 0,
                 since: 0,
@@ -188,21 +204,47 @@ impl Relay {
         }
     }
 
-    /// The members of a new primary view. What is known of those that stay is kept.
+    /// The members of a new primary view, all of whom watch all others. What is known of those that stay is kept.
     pub(crate) fn watch(&mut self, now: Time, members: &[Member]) {
-        let ids: BTreeSet<Incarnation> = members.iter().map(|member| member.incarnation).collect();
-        self.peers.retain(|peer, _| ids.contains(peer));
+        let all = members.iter();
+        let all = all.map(|member| (member.incarnation, (member.addr, None)));
+        self.watch_these(now, all.collect(), Vec::new());
+    }
+
+    /// In a wide view: members of this node's groups, with their addresses and in which of these they are, and others that may be asked
+    /// to pass on.
+    pub(crate) fn watch_companions(
+        &mut self,
+        now: Time,
+        companions: BTreeMap<Incarnation, (SocketAddr, BTreeSet<GroupHandle>)>,
+        bystanders: Vec<Incarnation>,
+    ) {
+        let companions = companions.into_iter();
+        let companions = companions.map(|(peer, (addr, together))| (peer, (addr, Some(together))));
+        self.watch_these(now, companions.collect(), bystanders);
+    }
+
+    fn watch_these(
+        &mut self,
+        now: Time,
+        members: BTreeMap<Incarnation, (SocketAddr, Option<BTreeSet<GroupHandle>>)>,
+        bystanders: Vec<Incarnation>,
+    ) {
+        self.peers.retain(|peer, _| members.contains_key(peer));
+        self.bystanders = bystanders;
         for peer in self.peers.values_mut() {
-            peer.avoided.retain(|relay, _| ids.contains(relay));
+            peer.avoided
+                .retain(|relay, _| members.contains_key(relay) || self.bystanders.contains(relay));
         }
-        self.whispers.retain(|peer| ids.contains(peer));
-        for member in members.iter().filter(|member| member.incarnation != self.me) {
-            if !self.peers.contains_key(&member.incarnation) {
+        self.whispers.retain(|peer| members.contains_key(peer));
+        for (member, (addr, together)) in members.into_iter().filter(|(member, _)| *member != self.me) {
+            if !self.peers.contains_key(&member) {
                 // It was told nothing yet.
                 self.told.since = self.told.round + 1;
             }
-            self.peers.entry(member.incarnation).or_insert_with(|| Peer {
-                addr: member.addr,
+            let peer = self.peers.entry(member).or_insert_with(|| Peer {
+                addr,
+                together: None,
                 inbound: Inbound::new(now),
                 through: None,
                 trouble: None,
@@ -216,7 +258,13 @@ impl Relay {
                 told: None,
                 avoided: BTreeMap::new(),
             });
+            peer.together = together;
         }
+    }
+
+    /// Who is watched.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = Incarnation> + '_ {
+        self.peers.keys().copied()
     }
 
     /// Whether this is a member of the primary view.
@@ -495,8 +543,9 @@ impl Relay {
             }
         }
         let is_good = |(troubled, quality): (bool, Directly)| !troubled && quality <= worst;
+        let is_fit = |via| self.bystanders.contains(&via) || self.quality(now, via, id).is_some_and(is_good);
         if let Some((via, since, works)) = current
-            && (self.quality(now, via, id).is_some_and(is_good) || planted!(KeepDeadRelay))
+            && (is_fit(via) || planted!(KeepDeadRelay))
         {
             return Outbound::Through {
                 via: Some(via),
@@ -523,13 +572,38 @@ impl Relay {
     /// The best relay to a member, if there is any whose paths are no worse than that.
     fn choose(&self, now: Time, target: Incarnation, worst: Directly) -> Option<Incarnation> {
         let avoided = |relay: &Incarnation| self.peers[&target].avoided.contains_key(relay);
-        self.peers
+        let best = self
+            .peers
             .keys()
-            .filter(|relay| **relay != target)
+            .filter(|relay| **relay != target && self.are_together(**relay, target))
             .filter_map(|relay| Some((avoided(relay), self.quality(now, *relay, target)?, *relay)))
             .filter(|(_, (_, quality), _)| *quality <= worst)
-            .min_by_key(|(avoided, quality, relay)| (*avoided, *quality, spread(self.me, target, *relay)))
-            .map(|(_, _, relay)| relay)
+            .min_by_key(|(avoided, quality, relay)| (*avoided, *quality, spread(self.me, target, *relay)));
+        match best {
+            Some((false, _, relay)) => Some(relay),
+            avoided => self
+                .bystander(target)
+                .filter(|_| worst != Directly::Steadily)
+                .or(avoided.map(|(.., relay)| relay)),
+        }
+    }
+
+    /// Whether these two and this node are all three in some group.
+    fn are_together(&self, one: Incarnation, other: Incarnation) -> bool {
+        let together = |peer| self.peers.get(peer).and_then(|peer| peer.together.as_ref());
+        match together(&one).zip(together(&other)) {
+            Some((one, other)) => !one.is_disjoint(other),
+            None => true,
+        }
+    }
+
+    /// Who may be asked to pass on to that member although nothing is known of what it hears.
+    fn bystander(&self, target: Incarnation) -> Option<Incarnation> {
+        let avoided = &self.peers.get(&target)?.avoided;
+        let bystanders = self.bystanders.iter().copied();
+        bystanders
+            .filter(|relay| *relay != target && !avoided.contains_key(relay))
+            .min_by_key(|relay| spread(self.me, target, *relay))
     }
 
     /// How good the paths over this relay to that member are: whether there was trouble on the way to it, of which it is not known yet

@@ -78,6 +78,54 @@ impl Story {
     }
 }
 
+/// A member of a wide view and two others of its group, or of two of its groups, and a neighbour that is in none of these.
+fn in_groups(far: &[u32], near: &[u32]) -> Story {
+    let mut story = Story::of(&[FAR, NEAR]);
+    let groups = |of: &[u32]| of.iter().map(|group| GroupHandle(*group)).collect();
+    let companions = [(FAR, far), (NEAR, near)].map(|(peer, of)| (peer, (addr(peer), groups(of))));
+    story
+        .relay
+        .watch_companions(at(0), companions.into(), vec![OTHER]);
+    story
+}
+
+#[test]
+fn in_a_wide_view_members_of_the_same_group_pass_on_and_else_neighbours() {
+    for (near, via) in [(1, NEAR), (2, OTHER)] {
+        let mut story = in_groups(&[1], &[near]);
+        story.run_ms(1000);
+        assert_eq!(story.ways(FAR).1, Way::Direct);
+        story.says.insert(FAR, vec![deaf_to(ME, None)]);
+        story.run_ms(200);
+        assert_eq!(story.ways(FAR), (Way::Through(via), Way::Through(via)));
+        // It works.
+        story.says.insert(FAR, vec![deaf_to(ME, Some(via))]);
+        story.run_ms(3000);
+        assert_eq!(story.ways(FAR).1, Way::Through(via));
+        assert_eq!(story.events(), [Some(via)]);
+        story.says.insert(FAR, Vec::new());
+        story.run_ms(200);
+        assert_eq!(story.ways(FAR).1, Way::Direct);
+    }
+}
+
+#[test]
+fn a_bystander_that_passes_on_nothing_is_left_for_the_next() {
+    let mut story = Story::of(&[]);
+    let far = [(FAR, (addr(FAR), BTreeSet::from([GroupHandle(1)])))];
+    story.relay.watch_companions(at(0), far.into(), vec![NEAR, OTHER]);
+    story.heard.push(FAR);
+    story.says.insert(FAR, vec![deaf_to(ME, None)]);
+    let mut asked = BTreeSet::new();
+    for _ in 0..10 {
+        story.run_ms(200);
+        if let Way::Through(via) = story.ways(FAR).1 {
+            asked.insert(via);
+        }
+    }
+    assert_eq!(asked, [NEAR, OTHER].into());
+}
+
 fn member(incarnation: Incarnation) -> Member {
     Member {
         incarnation,

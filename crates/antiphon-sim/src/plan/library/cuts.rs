@@ -2,6 +2,7 @@
 
 use antiphon_core::EngineKind;
 
+use super::super::swarm::pair;
 use super::super::{Action, Faulty, Liveness, Plan, Transport, Who};
 use super::Story;
 use crate::agenda::{MILLIS, SECONDS};
@@ -100,6 +101,40 @@ impl Story<'_> {
             faulty.cut_off = true;
         }
         self.plan.duration = cut + 10 * SECONDS;
+    }
+
+    /// R20: not all are neighbours, and the path between two members of a group is dead for a while. Others of the group pass on between them, or,
+    /// where it has these two alone, neighbours that are in no group of theirs.
+    pub(super) fn dead_path(&mut self) {
+        self.plan.rings = 3;
+        self.plan.bridged = true;
+        self.plan.seeds = 5;
+        self.plan.load.every = 25 * MILLIS;
+        self.one_group(antiphon_core::Order::Fifo);
+        let (a, b) = pair(self.random, self.nodes);
+        let mut of_two = self.plan.groups[0].clone();
+        of_two.name = "g1".to_owned();
+        of_two.members = vec![a, b];
+        self.plan.groups.push(of_two);
+        if self.random.percent(50) {
+            self.plan.groups[0].members.retain(|slot| *slot != b);
+        }
+        self.begin();
+        self.draw_dissemination();
+        let mut at = self.ms(5_000, 7_000);
+        while at < 22 * SECONDS {
+            let lasts = self.ms(200, 9_000);
+            let (one, other) = match self.random.percent(50) {
+                true => (a, b),
+                false => pair(self.random, self.nodes),
+            };
+            let how = self.random.below(5);
+            let dead = self.dead_pair(how, one, other, lasts);
+            self.at(at, dead);
+            self.at(at + lasts + MILLIS, Action::Heal);
+            at += lasts + self.ms(1_000, 8_000);
+        }
+        self.plan.duration = at + SECONDS;
     }
 
     /// Each is alone for a while, and meanwhile nearly half of them lose their power. On so few rings some of the others have no neighbour that is

@@ -30,7 +30,7 @@ impl Story<'_> {
         self.plan.duration = at + SECONDS;
     }
 
-    fn draw_dissemination(&mut self) {
+    pub(super) fn draw_dissemination(&mut self) {
         let ways = [
             antiphon_core::Dissemination::Direct,
             antiphon_core::Dissemination::Chain,
@@ -47,13 +47,7 @@ impl Story<'_> {
         let (a, b) = pair(self.random, others.len());
         let (a, b) = (others[a], others[b]);
         match self.random.below(8) {
-            0 | 1 => vec![Action::CutPair(a, b)],
-            2 => vec![Action::OneWay(vec![a], vec![b])],
-            3 => vec![Action::Reject(a, b)],
-            4 => {
-                let period = self.ms(100, 2_500);
-                vec![Action::Flap(a, b, period, lasts)]
-            }
+            how @ 0..=4 => vec![self.dead_pair(how, a, b, lasts)],
             // Nobody but the hub hears it.
             5 => vec![Action::OneWay(
                 vec![a],
@@ -67,6 +61,19 @@ impl Story<'_> {
             _ => vec![Action::Partition(
                 others.into_iter().map(|slot| vec![slot]).collect(),
             )],
+        }
+    }
+
+    /// The path between two is dead, in one of five ways: one way or both, silently or not, or by turns.
+    pub(super) fn dead_pair(&mut self, how: u64, a: Slot, b: Slot, lasts: u64) -> Action {
+        match how {
+            0 | 1 => Action::CutPair(a, b),
+            2 => Action::OneWay(vec![a], vec![b]),
+            3 => Action::Reject(a, b),
+            _ => {
+                let period = self.ms(100, 2_500);
+                Action::Flap(a, b, period, lasts)
+            }
         }
     }
 
