@@ -50,6 +50,16 @@ impl<T> Agenda<T> {
         self.heap.peek().map(|entry| entry.at)
     }
 
+    /// How much is to come.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     /// Takes the next thing.
     pub fn pop(&mut self) -> Option<(Micros, T)> {
         self.heap.pop().map(|entry| (entry.at, entry.what))

@@ -88,11 +88,15 @@ fn run_checked(plan: Arc<Plan>, seed: u64) -> Outcome {
         }
     }
     let (mut faults, digest, simulated) = (world.faults().clone(), world.digest(), world.now());
+    let flooded = world.is_flooded();
     let mut trace = world.into_trace();
     if end == Settling::AtRest {
         trace.settled = Settled::AtRest;
     }
     let mut report = check(&trace);
+    if flooded {
+        report.fail("flood", simulated, "more happens than can be kept".to_owned());
+    }
     let liveness = matches!(end, Settling::AtRest | Settling::Stuck { .. });
     if liveness {
         *report.counts.entry("G5").or_default() += 1;

@@ -127,6 +127,8 @@ pub struct Figures {
     pub removal_views: usize,
     /// Members lost that had not failed.
     pub healthy_lost: usize,
+    /// Of those that failed, the ones that more than one view took out.
+    pub lost_again: usize,
     /// Real time.
     pub wall: Duration,
 }
@@ -151,6 +153,7 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
         removed_s: None,
         removal_views: 0,
         healthy_lost: 0,
+        lost_again: 0,
         wall: Duration::ZERO,
     };
     let views = Views::of(&world, 0);
@@ -213,6 +216,10 @@ impl Figures {
         complain(
             self.healthy_lost > 0,
             format!("{} lost by mistake", self.healthy_lost),
+        );
+        complain(
+            self.lost_again > 0,
+            format!("{} lost more than once", self.lost_again),
         );
         if let Some(most) = scale.most_sizes {
             let sizes = self.sizes.len();
@@ -358,6 +365,7 @@ impl Figures {
         let views = Views::of(world, lines);
         self.removal_views = views.decided;
         self.healthy_lost += views.departed.difference(&names(&faulty)).count();
+        self.lost_again = views.departed_again.len();
     }
 }
 
@@ -370,7 +378,9 @@ struct Views {
     sizes: BTreeSet<usize>,
     decided: usize,
     departed: BTreeSet<String>,
-    /// Of those, the ones that are said to have left in order.
+    /// Of those, the ones that had departed before.
+    departed_again: BTreeSet<String>,
+    /// And the ones that are said to have left in order.
     left: BTreeSet<String>,
 }
 
@@ -381,6 +391,7 @@ impl Views {
             sizes: BTreeSet::new(),
             decided: 0,
             departed: BTreeSet::new(),
+            departed_again: BTreeSet::new(),
             left: BTreeSet::new(),
         };
         for line in &world.trace().lines[from..] {
@@ -390,9 +401,12 @@ impl Views {
             {
                 views.sizes.insert(view.members.len());
                 for gone in &view.departed {
-                    views.departed.insert(gone.member.name.clone());
+                    let name = &gone.member.name;
+                    if !views.departed.insert(name.clone()) {
+                        views.departed_again.insert(name.clone());
+                    }
                     if gone.cause == Cause::Left {
-                        views.left.insert(gone.member.name.clone());
+                        views.left.insert(name.clone());
                     }
                 }
             }

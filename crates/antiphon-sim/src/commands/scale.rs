@@ -242,6 +242,7 @@ fn summary(scale: &Scale, runs: &[Figures]) -> Value {
         "removed_s": over(&|figures| figures.removed_s),
         "removal_views": over(&|figures| Some(figures.removal_views as f64)),
         "healthy_lost": runs.iter().map(|figures| figures.healthy_lost).sum::<usize>(),
+        "lost_again": runs.iter().map(|figures| figures.lost_again).sum::<usize>(),
         "wall_s": over(&|figures| Some(figures.wall.as_secs_f64())),
     })
 }

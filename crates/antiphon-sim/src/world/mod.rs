@@ -46,6 +46,8 @@ pub use stream::{KEEPALIVE, LONGEST_RETRY};
 
 /// A connection that nothing used for this long was closed.
 const UNUSED_FOR: Micros = 10 * SECONDS;
+/// More than this many lines of trace, or things to come, no run has that comes to rest: some 500 MB.
+const FLOOD: usize = 4_000_000;
 /// The wall clock at the simulation's start, in seconds since 1970: an afternoon in 2026.
 const UNIX_TIME_S: u64 = 1_780_000_000;
 
@@ -276,9 +278,9 @@ impl World {
         self.now
     }
 
-    /// Lets everything happen up to this time.
+    /// Lets everything happen up to this time, or until it is a flood.
     pub fn run_until(&mut self, until: Micros) {
-        while self.agenda.next_at().is_some_and(|at| at <= until) {
+        while !self.is_flooded() && self.agenda.next_at().is_some_and(|at| at <= until) {
             let Some((at, happening)) = self.agenda.pop() else {
                 break;
             };
@@ -286,6 +288,11 @@ impl World {
             self.perform(happening);
         }
         self.now = self.now.max(until);
+    }
+
+    /// Whether more happens than memory holds for long, as when each message is answered by two: nothing happens any more then.
+    pub fn is_flooded(&self) -> bool {
+        self.trace.lines.len() > FLOOD || self.agenda.len() > FLOOD
     }
 
     /// What happened so far.
