@@ -7,6 +7,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,6 +40,14 @@ pub(crate) fn lock() -> Result<File, Failure> {
     Ok(file)
 }
 
+/// Set at SIGINT and SIGTERM.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program is about to end: what is measured now is that its members go.
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
 /// Removes the lab at SIGINT and SIGTERM, then ends the program.
 pub(crate) fn remove_at_signals() {
     std::thread::spawn(|| {
@@ -53,6 +62,7 @@ pub(crate) fn remove_at_signals() {
             }
         });
         if let Some(code) = code {
+            INTERRUPTED.store(true, Ordering::Relaxed);
             remove();
             std::process::exit(code);
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::lab;
 use crate::plot;
 use crate::table::{self, Figure, Row, Table, short};
 use crate::tools;
@@ -266,6 +267,9 @@ impl Report {
 
     /// One row per case, in the place of those of former days.
     fn record(&self, folder: &Path, version: &str) -> Result<(), Failure> {
+        if lab::is_interrupted() {
+            return Err("interrupted: nothing was written".to_owned());
+        }
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let path = document(folder);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|_| PREFACE.to_owned());
