@@ -258,11 +258,16 @@ impl Node {
         self.touch(now);
     }
 
+    /// Whether it has not left, has not begun to, and was not refused for good: only then it joins groups.
+    pub fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
     /// Joins (or founds) a group. The first view follows as an event; before the node is in a cluster, it waits.
     /// Joining a group again under its name gives the same handle.
     ///
     /// # Errors
-    /// [`ConfigError`] if the name or the options cannot work, or the node is leaving.
+    /// [`ConfigError`] if the name or the options cannot work, or [the node does not run](Self::is_running).
     pub fn join_group(
         &mut self,
         now: Time,
@@ -271,7 +276,7 @@ impl Node {
     ) -> Result<GroupHandle, ConfigError> {
         crate::config::validate_name("group", name)?;
         options.validate()?;
-        if self.phase != Phase::Running {
+        if !self.is_running() {
             return Err(ConfigError::Conflict {
                 reason: "the node is leaving the cluster; it joins no group".into(),
             });

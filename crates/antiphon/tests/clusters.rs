@@ -541,3 +541,28 @@ async fn after_an_abort_every_handle_says_closed() {
     // Which fate it is depends on how far the message came; that there is one does not.
     in_time("a fate", receipt.delivered()).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_the_other_engine_is_refused_and_its_groups_are_closed() {
+    let net = Net::memory();
+    let nodes = cluster(&net.clone().on(EngineKind::Coordinator), &["a"]).await;
+    let other = net.on(EngineKind::Cut).builder("b").seeds([nodes[0].addr()]);
+    let other = in_time("starting", other.start()).await.expect("starts");
+    let mut events = other.events();
+    let reason = in_time("the refusal", async {
+        loop {
+            let event = events.next().await.expect("the node runs");
+            if let ClusterEvent::Refused { reason, fatal: true } = event {
+                return reason;
+            }
+        }
+    });
+    let reason = reason.await;
+    assert!(
+        reason.contains("`coordinator`") && reason.contains("`cut`"),
+        "{reason}"
+    );
+    // No setting of the group is at fault.
+    let group = other.group("g").start().await;
+    assert!(matches!(group, Err(antiphon::Error::Closed)), "{group:?}");
+}

@@ -446,6 +446,10 @@ impl Driver {
                 group: name.to_owned(),
             });
         }
+        // Nothing is wrong with the group: the cluster may just have refused the node, and its events say so.
+        if !self.node.is_running() {
+            return Err(Error::Closed);
+        }
         let handle = self.node.join_group(now, name, options)?;
         let group = GroupDriver::new(name, handle, &options, self.bound.clone());
         let shared = group.shared.clone();

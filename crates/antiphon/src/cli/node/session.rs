@@ -251,10 +251,13 @@ impl Session {
                 .options(settings.group_options())
                 .start()
                 .await;
-            let group = group.map_err(|error| match error {
-                Error::Config(_) => Failed::usage(error.to_string()),
-                other => Failed::run(format!("cannot join group {name}: {other}")),
-            })?;
+            let group = match group {
+                Ok(group) => group,
+                // The cluster refused the node before it could join its groups: its events say why it ended.
+                Err(Error::Closed) => break,
+                Err(error @ Error::Config(_)) => return Err(Failed::usage(error.to_string())),
+                Err(other) => return Err(Failed::run(format!("cannot join group {name}: {other}"))),
+            };
             let (receipts, pending) = mpsc::channel(MAX_PENDING_RECEIPTS);
             let breaks = Arc::new(AtomicU64::new(0));
             let (large, waiting) = mpsc::channel(MAX_LARGE);
