@@ -16,11 +16,15 @@ const MEMORY_BYTES: u64 = 24 << 20;
 
 /// Three members with a key that talk all the time; `ordeal` is done to them; nothing may have changed.
 fn unimpressed_by(ordeal: impl FnOnce(&mut Cluster)) {
+    unimpressed(Options::default(), ordeal);
+}
+
+fn unimpressed(options: Options, ordeal: impl FnOnce(&mut Cluster)) {
     let mut cluster = Cluster::on_loopback(
         3,
         Options {
             keyed: true,
-            ..Options::default()
+            ..options
         },
     );
     let names = ["n1", "n2", "n3"];
@@ -120,6 +124,37 @@ fn a_node_of_another_cluster_stays_out_and_the_log_says_so() {
         stranger_says_what_to_check(cluster);
         drop(process);
     });
+}
+
+#[test]
+fn a_node_of_the_other_membership_engine_is_told_both_and_ends() {
+    /// What `antiphon node --help` promises of a node that the cluster refuses.
+    const REFUSED: i32 = 3;
+    let _turn = Turn::take();
+    for (engine, other) in [("coordinator", "cut"), ("cut", "coordinator")] {
+        let options = Options {
+            membership: engine.to_owned(),
+            ..Options::default()
+        };
+        unimpressed(options, |cluster| {
+            let mut command = cluster.command("n4");
+            replace(&mut command, "--membership", other);
+            let mut process = cluster.adopt("n4", command);
+            let status = process.exit(SOON).expect("it ends by itself");
+            let log = cluster.look(|trace| trace.last("n4").log.join("\n"));
+            assert_eq!(status.code(), Some(REFUSED), "{log}");
+            let [theirs, its] = [engine, other].map(|engine| format!("`{engine}`"));
+            cluster.look(|trace| {
+                let run = trace.last("n4");
+                let told = |event: &Event| {
+                    matches!(event, Event::Refused { group: None, reason }
+                        if reason.contains(&theirs) && reason.contains(&its) && reason.contains("membership"))
+                };
+                assert!(run.said(told), "{:?}", run.events);
+                assert!(run.node_view().is_none(), "{}", run.summary());
+            });
+        });
+    }
 }
 
 /// Replaces the value behind a flag.
