@@ -283,7 +283,12 @@ impl Cluster {
 
     /// Has a node leave by command: it comes after everything the node was told to send, so that all of it counts.
     pub fn dismiss(&mut self, name: &str) -> ExitStatus {
-        {
+        self.dismiss_all(&[name])[0]
+    }
+
+    /// The same of several at once.
+    pub fn dismiss_all(&mut self, names: &[&str]) -> Vec<ExitStatus> {
+        for name in names {
             let mut trace = self.shared.lock();
             let run = trace.last_mut(name);
             if let Some(mouth) = run.mouth.take() {
@@ -291,8 +296,11 @@ impl Cluster {
             }
             run.dismissed = true;
         }
-        let status = self.process(name).exit(Duration::from_secs(10));
-        status.unwrap_or_else(|| panic!("{name} did not leave within 10 s\n{}", self.report()))
+        let ended = |name: &&str| {
+            let status = self.process(name).exit(Duration::from_secs(10));
+            status.unwrap_or_else(|| panic!("{name} did not leave within 10 s\n{}", self.report()))
+        };
+        names.iter().map(ended).collect()
     }
 
     /// Cuts the nodes into sides that cannot talk: with cut cables between hosts, with injected faults on loopback.

@@ -13,6 +13,7 @@
 //! - [`rolling`]: restarting all, one after the other, under load;
 //! - [`slow`]: output that nobody reads, and processes that stand still for a moment again and again;
 //! - [`strangers`]: wrong keys, wrong clusters, newer versions and garbage at the port;
+//! - [`wide`]: fourteen nodes, whose views are wide on the engine `cut`;
 //! - [`witnesses`]: deaths that no connection shows.
 //!
 //! Bounds are for a busy machine with two cores, not what is promised for latency: the benchmarks measure that. A story
@@ -55,6 +56,7 @@ mod rolling;
 mod rolling_cut;
 mod slow;
 mod strangers;
+mod wide;
 mod witnesses;
 #[path = "witnesses.rs"]
 mod witnesses_cut;
