@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::event::fingerprint;
 use crate::judge::{Rules, judge};
 use crate::load::{Load, say};
+use crate::membership_asked_for;
 use crate::network::{Network, Refusal};
 use crate::process::{Process, Shared, Signal};
 use crate::program::program;
@@ -43,8 +44,9 @@ impl Default for Options {
             profile: "lan",
             keyed: false,
             transport: "tcp",
-            membership: std::env::var("ANTIPHON_REAL_MEMBERSHIP")
-                .unwrap_or_else(|_| "coordinator".to_owned()),
+            membership: membership_asked_for()
+                .filter(|asked| asked != "both")
+                .unwrap_or_else(|| "coordinator".to_owned()),
             rules: Rules::default(),
         }
     }

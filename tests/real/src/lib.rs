@@ -16,7 +16,8 @@
 //! Stories on loopback need no rights. Those in network namespaces need root, `ip` and `nft`, and say `SKIPPED` without.
 //!
 //! Environment: `ANTIPHON_BIN` is the program under test (otherwise it is built), `ANTIPHON_REAL_RUNS` how often stories
-//! that are about chance are repeated, `ANTIPHON_REAL_MEMBERSHIP` the membership engine of stories that are not told on both.
+//! that are about chance are repeated, `ANTIPHON_REAL_MEMBERSHIP` the membership engine, `coordinator`, `cut` or `both`, of
+//! those that take long and by default are told on one alone.
 
 mod cluster;
 pub mod dns;
@@ -44,6 +45,19 @@ pub fn runs(default: usize) -> usize {
         .ok()
         .and_then(|runs| runs.parse().ok())
         .unwrap_or(default)
+}
+
+/// What `ANTIPHON_REAL_MEMBERSHIP` says, if it is set: `coordinator`, `cut` or `both`.
+///
+/// # Panics
+/// If it says something else.
+pub fn membership_asked_for() -> Option<String> {
+    let asked = std::env::var("ANTIPHON_REAL_MEMBERSHIP").ok()?;
+    assert!(
+        ["coordinator", "cut", "both"].contains(&asked.as_str()),
+        "ANTIPHON_REAL_MEMBERSHIP={asked}: expected coordinator, cut or both"
+    );
+    Some(asked)
 }
 
 /// Says that a story was not told, past the test runner's capture: nobody should believe that it passed.

@@ -4,7 +4,7 @@ use super::*;
 use crate::{Cluster, Event, Options};
 
 fn on_loopback(count: usize) -> Cluster {
-    Cluster::on_loopback(count, Options::default())
+    Cluster::on_loopback(count, told_in(module_path!()))
 }
 
 fn on_hosts(count: usize) -> Option<Cluster> {
@@ -12,7 +12,7 @@ fn on_hosts(count: usize) -> Option<Cluster> {
         count,
         Options {
             keyed: true,
-            ..Options::default()
+            ..told_in(module_path!())
         },
     )
 }
@@ -94,20 +94,26 @@ fn cut_and_heal(mut cluster: Cluster, sides: &[&[usize]], majority: bool) {
 
 #[test]
 fn two_against_three_on_loopback_the_three_go_on_and_the_two_start_over() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
     // The elder is in the minority.
     cut_and_heal(on_loopback(5), &[&[2, 3, 4], &[0, 1]], true);
 }
 
 #[test]
 fn one_and_one_against_three_on_loopback_the_three_go_on() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
     cut_and_heal(on_loopback(5), &[&[0, 2, 4], &[1], &[3]], true);
 }
 
 #[test]
 fn two_two_and_one_on_loopback_nobody_goes_on_until_they_are_reunited() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
     cut_and_heal(on_loopback(5), &[&[0, 1], &[2, 3], &[4]], false);
 }
 

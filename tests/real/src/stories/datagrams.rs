@@ -6,7 +6,7 @@ use crate::{Cluster, Load, Options, Trace};
 fn by_udp() -> Options {
     Options {
         transport: "udp",
-        ..Options::default()
+        ..told_in(module_path!())
     }
 }
 
@@ -106,7 +106,7 @@ fn when_a_firewall_begins_to_drop_all_udp_messages_go_by_tcp() {
 fn nodes_with_udp_and_nodes_without_are_one_cluster() {
     let _turn = Turn::take();
     let names = names(4);
-    let mut cluster = Cluster::on_loopback(4, Options::default());
+    let mut cluster = Cluster::on_loopback(4, told_in(module_path!()));
     cluster.start(&["n1", "n2"]);
     for name in ["n3", "n4"] {
         cluster.start_with(name, &["--transport", "udp", "--max-datagram", "1472"]);

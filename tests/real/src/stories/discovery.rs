@@ -57,7 +57,7 @@ fn ten_nodes_that_know_locators_alone_found_one_cluster_in_whatever_order_all_st
     let _turn = Turn::take();
     let names = names(11);
     let names = all(&names);
-    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
     let locators = locators(&cluster, 2);
     cluster.finds_by(&["--locators", &locators, "--expect", "10"]);
     // Some before any locator is there, one locator between them, one after all.
@@ -81,12 +81,14 @@ fn ten_nodes_that_know_locators_alone_found_one_cluster_in_whatever_order_all_st
 
 #[test]
 fn a_newcomer_waits_while_no_locator_knows_anybody_and_joins_when_one_does() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
     let mut cluster = Cluster::on_loopback(
         1,
         Options {
             keyed: true,
-            ..Options::default()
+            ..told_in(module_path!())
         },
     );
     let both = locators(&cluster, 2);
@@ -133,7 +135,7 @@ fn a_newcomer_waits_while_no_locator_knows_anybody_and_joins_when_one_does() {
 #[test]
 fn who_restarts_together_with_the_only_locator_founds_nothing_beside_the_member_that_stayed() {
     let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
     let only = locators(&cluster, 1);
     cluster.finds_by(&["--locators", &only, "--expect", "2"]);
     let mut at = locator(&cluster, 1, &[]);
@@ -162,7 +164,7 @@ fn who_restarts_together_with_the_only_locator_founds_nothing_beside_the_member_
 #[test]
 fn a_node_that_finds_nobody_founds_nothing_until_somebody_says_so() {
     let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
     let list = cluster.file("nodes", "");
     let source = format!("file:{}", list.display());
     cluster.finds_by(&["--seeds", &source]);
@@ -192,8 +194,10 @@ fn a_node_that_finds_nobody_founds_nothing_until_somebody_says_so() {
 
 #[test]
 fn a_file_is_followed_while_it_is_edited_and_a_bad_edit_changes_nothing() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
+    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
     let address = |cluster: &Cluster, name: &str| cluster.address(name).to_string();
     let path = cluster.file("nodes", "");
     std::fs::remove_file(&path).expect("it was just written");
@@ -236,8 +240,10 @@ fn a_file_is_followed_while_it_is_edited_and_a_bad_edit_changes_nothing() {
 
 #[test]
 fn nodes_find_each_other_by_names_that_come_late_change_and_fail() {
-    let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
+    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
     let dns = DnsServer::start(own(&cluster, 253));
     let server = dns.addr().to_string();
     cluster.finds_by(&[
@@ -285,7 +291,7 @@ fn nodes_find_each_other_by_names_that_come_late_change_and_fail() {
 #[test]
 fn hosts_and_ports_come_from_srv_records_with_ipv4_and_ipv6() {
     let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
     let dns = DnsServer::start(own(&cluster, 253));
     let server = dns.addr().to_string();
     let port = free_port();
@@ -322,7 +328,7 @@ fn hosts_and_ports_come_from_srv_records_with_ipv4_and_ipv6() {
 #[test]
 fn nodes_of_one_host_find_each_other_by_multicast() {
     let _turn = Turn::take();
-    let mut cluster = Cluster::on_loopback(1, Options::default());
+    let mut cluster = Cluster::on_loopback(1, told_in(module_path!()));
     cluster.finds_by(&["--seeds", "multicast@127.0.0.1", "--expect", "3"]);
     cluster.start(&["n1", "n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);
@@ -342,7 +348,7 @@ fn two_that_start_again_and_find_each_other_by_multicast_join_the_member_that_st
     let _turn = Turn::take();
     let options = Options {
         keyed: true,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     let mut cluster = Cluster::on_loopback(1, options);
     cluster.finds_by(&["--seeds", "multicast@127.0.0.1", "--expect", "2"]);
@@ -369,7 +375,7 @@ fn hosts_find_each_other_by_multicast_sealed_with_the_key() {
     let _turn = Turn::take();
     let options = Options {
         keyed: true,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     for (links, source) in [(1, "multicast"), (2, "multicast:[ff15::7402]:7402@eth1")] {
         let Some(mut cluster) = Cluster::on_hosts_with_links(3, links, options.clone()) else {

@@ -1,10 +1,10 @@
 //! What only separate hosts can show: that silence and refusal are no proof of death, and that a dead process is one.
 
 use super::*;
-use crate::{Cluster, Event, Options, Refusal};
+use crate::{Cluster, Event, Refusal};
 
 fn three_hosts() -> Option<(Cluster, Vec<String>)> {
-    let mut cluster = Cluster::on_hosts(3, Options::default())?;
+    let mut cluster = Cluster::on_hosts(3, told_in(module_path!()))?;
     cluster.start(&["n1", "n2", "n3"]);
     cluster.until_together(&["n1", "n2", "n3"], SOON);
     let order = cluster.look(|trace| {
@@ -72,7 +72,9 @@ fn cut_cables_are_no_proof_of_death() {
 
 #[test]
 fn a_firewall_that_resets_is_no_proof_of_death() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
     separated_one_by_one(|cluster, sides| cluster.refuse(sides, Refusal::Reset));
 }
 
@@ -120,7 +122,9 @@ fn a_member_killed_behind_a_cut_cable_proves_nothing_to_those_before_it() {
 
 #[test]
 fn one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
     let Some((mut cluster, order)) = three_hosts() else {
         return;
     };
@@ -154,7 +158,9 @@ fn one_of_three_cut_off_and_restarted_stays_forming_and_joins_when_healed() {
 
 #[test]
 fn an_asymmetric_link_of_a_pair_that_a_third_joins_costs_nobody() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
     for (from, to) in [(2, 0), (0, 2)] {
         let Some((mut cluster, order)) = three_hosts() else {
             return;

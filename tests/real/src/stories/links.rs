@@ -101,24 +101,28 @@ fn one_link_fails_under_load(options: Options) {
 
 #[test]
 fn the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message() {
-    let _turn = Turn::take();
-    one_link_fails_under_load(Options::default());
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
+    one_link_fails_under_load(told_in(module_path!()));
 }
 
 #[test]
 fn by_udp_the_loss_of_one_of_two_links_changes_no_view_and_loses_no_message() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
     one_link_fails_under_load(Options {
         transport: "udp",
         keyed: true,
-        ..Options::default()
+        ..told_in(module_path!())
     });
 }
 
 #[test]
 fn with_one_network_gone_deaths_are_still_proven_and_nodes_still_join() {
     let _turn = Turn::take();
-    let Some(mut cluster) = with_two_links(Options::default()) else {
+    let Some(mut cluster) = with_two_links(told_in(module_path!())) else {
         return;
     };
     cluster.cut_link(0);
@@ -153,7 +157,7 @@ fn with_one_network_gone_deaths_are_still_proven_and_nodes_still_join() {
 #[test]
 fn the_loss_of_both_links_is_the_loss_of_a_member() {
     let _turn = Turn::take();
-    let Some(mut cluster) = with_two_links(Options::default()) else {
+    let Some(mut cluster) = with_two_links(told_in(module_path!())) else {
         return;
     };
     cluster.partition(&[&["n1", "n2"], &["n3"]]);

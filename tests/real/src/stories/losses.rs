@@ -12,12 +12,14 @@ fn view_of(cluster: &Cluster) -> Option<crate::ViewName> {
     cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()))
 }
 
-fn one_host_loses_a_third(count: usize, transport: &'static str, keyed: bool) {
-    let _turn = Turn::take();
+fn one_host_loses_a_third(count: usize, transport: &'static str, keyed: bool, engine: &str) {
+    let Some(_turn) = Turn::take_on_one_engine(engine, module_path!()) else {
+        return;
+    };
     let options = Options {
         transport,
         keyed,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     let Some(mut cluster) = Cluster::on_hosts(count, options) else {
         return;
@@ -42,17 +44,17 @@ fn one_host_loses_a_third(count: usize, transport: &'static str, keyed: bool) {
 
 #[test]
 fn one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
-    one_host_loses_a_third(3, "tcp", true);
+    one_host_loses_a_third(3, "tcp", true, "cut");
 }
 
 #[test]
 fn one_of_five_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
-    one_host_loses_a_third(5, "tcp", false);
+    one_host_loses_a_third(5, "tcp", false, "coordinator");
 }
 
 #[test]
 fn by_udp_one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
-    one_host_loses_a_third(3, "udp", true);
+    one_host_loses_a_third(3, "udp", true, "cut");
 }
 
 /// Six times the 1.5 s of the profile `lan` by probes, what makes a member suspected, and what a busy machine needs.
@@ -60,8 +62,10 @@ const PROBED: Duration = Duration::from_secs(40);
 
 #[test]
 fn a_host_that_only_udp_reaches_goes_and_the_others_go_on() {
-    let _turn = Turn::take();
-    let Some(mut cluster) = Cluster::on_hosts(3, Options::default()) else {
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
+    let Some(mut cluster) = Cluster::on_hosts(3, told_in(module_path!())) else {
         return;
     };
     let names = names(3);

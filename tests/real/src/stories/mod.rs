@@ -19,29 +19,47 @@
 //! Bounds are for a busy machine with two cores, not what is promised for latency: the benchmarks measure that. A story
 //! takes several nodes' worth of processor, so only a few are told at a time.
 //!
-//! What is about membership is told on both engines: modules called `_cut` are the same files on that one. `ANTIPHON_REAL_MEMBERSHIP=cut`
-//! tells all the others on it too.
+//! What membership has a part in is told on both engines: modules called `_cut` are the same files on that one. Stories that
+//! take long, or add little on the second engine, take turns: by default each is told on one, and says `SKIPPED` on the other one;
+//! `ANTIPHON_REAL_MEMBERSHIP=both` tells them on both, `coordinator` or `cut` on that one. In [`strangers`] no view changes:
+//! those are told on one engine.
 #![expect(clippy::duplicate_mod, reason = "the same stories are told with each engine")]
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::Options;
+use crate::{Options, membership_asked_for};
 
 mod cutting;
+#[path = "cutting.rs"]
+mod cutting_cut;
 mod datagrams;
+#[path = "datagrams.rs"]
+mod datagrams_cut;
 mod discovery;
+#[path = "discovery.rs"]
+mod discovery_cut;
 mod forming;
 #[path = "forming.rs"]
 mod forming_cut;
 mod hosts;
+#[path = "hosts.rs"]
+mod hosts_cut;
 mod killing;
 #[path = "killing.rs"]
 mod killing_cut;
 mod links;
+#[path = "links.rs"]
+mod links_cut;
 mod losses;
+#[path = "losses.rs"]
+mod losses_cut;
 mod multicast;
+#[path = "multicast.rs"]
+mod multicast_cut;
 mod objects;
+#[path = "objects.rs"]
+mod objects_cut;
 mod parting;
 #[path = "parting.rs"]
 mod parting_cut;
@@ -55,6 +73,8 @@ mod rolling;
 #[path = "rolling.rs"]
 mod rolling_cut;
 mod slow;
+#[path = "slow.rs"]
+mod slow_cut;
 mod strangers;
 mod wide;
 mod witnesses;
@@ -63,11 +83,18 @@ mod witnesses_cut;
 
 /// What the nodes of a story have in common that is told in this module, named by `module_path!()`.
 fn told_in(module: &str) -> Options {
-    let mut options = Options::default();
-    if module.ends_with("_cut") {
-        options.membership = "cut".to_owned();
+    Options {
+        membership: engine_of(module).to_owned(),
+        ..Options::default()
     }
-    options
+}
+
+fn engine_of(module: &str) -> &'static str {
+    if module.ends_with("_cut") {
+        "cut"
+    } else {
+        "coordinator"
+    }
 }
 
 /// Of variations that have little to do with membership, half are enough on the second engine.
@@ -102,6 +129,19 @@ impl Turn {
         }
         *told += 1;
         Turn
+    }
+
+    /// The same for a story that is not worth its time on both engines: `None`, having said so, where this module's engine is not the one on which it is told.
+    fn take_on_one_engine(unless_asked: &str, module: &str) -> Option<Self> {
+        let asked = membership_asked_for();
+        let told_on = asked.as_deref().unwrap_or(unless_asked);
+        if ["both", engine_of(module)].contains(&told_on) {
+            return Some(Self::take());
+        }
+        crate::skipped(&format!(
+            "told on the engine {told_on} alone, for it takes long; ANTIPHON_REAL_MEMBERSHIP=both tells it on both"
+        ));
+        None
     }
 }
 

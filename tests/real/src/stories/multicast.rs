@@ -28,7 +28,7 @@ fn through_a_bridge(keyed: bool, flags: &[&str]) {
     let flags: Vec<&str> = BY_MULTICAST.iter().chain(flags).copied().collect();
     let options = Options {
         keyed,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     let Some(mut cluster) = Cluster::on_hosts_with_links(3, 2, options) else {
         return;
@@ -90,7 +90,7 @@ fn by_multicast_of_ipv6_with_a_key() {
 fn several_nodes_of_one_host_hear_each_other_by_multicast() {
     let _turn = Turn::take();
     let names = names(3);
-    let mut cluster = Cluster::on_loopback(3, Options::default());
+    let mut cluster = Cluster::on_loopback(3, told_in(module_path!()));
     for name in &names {
         cluster.start_with(name, &BY_MULTICAST);
     }

@@ -24,7 +24,7 @@ fn started(order: &'static str, keyed: bool, names: &[&str]) -> Cluster {
     let options = Options {
         order,
         keyed,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     let mut cluster = Cluster::on_loopback(4, options);
     cluster.start(names);
@@ -34,7 +34,9 @@ fn started(order: &'static str, keyed: bool, names: &[&str]) -> Cluster {
 
 #[test]
 fn a_large_payload_gets_to_all_whole_under_traffic_although_a_receiver_is_killed_and_one_joins_on_the_way() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
     for (order, keyed) in [("total", false), ("fifo", true)] {
         let mut cluster = started(order, keyed, &["n1", "n2", "n3", "n4"]);
         let file = large_file(&cluster, "large", BYTES);
@@ -89,7 +91,7 @@ fn a_large_payload_gets_to_all_whole_under_traffic_although_a_receiver_is_killed
 fn a_file_that_cannot_be_sent_is_refused_with_the_reason_and_what_is_delivered_goes_with_the_node() {
     let _turn = Turn::take();
     let names = ["n1", "n2"];
-    let mut cluster = Cluster::on_loopback(2, Options::default());
+    let mut cluster = Cluster::on_loopback(2, told_in(module_path!()));
     for name in names {
         cluster.start_with(name, &["--max-object", "3MiB"]);
     }

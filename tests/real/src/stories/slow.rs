@@ -13,7 +13,7 @@ fn started(order: &'static str, profile: &'static str, slow_after: &str) -> Clus
     let options = Options {
         order,
         profile,
-        ..Options::default()
+        ..told_in(module_path!())
     };
     let mut cluster = Cluster::on_loopback(3, options);
     for name in ["n1", "n2", "n3"] {
@@ -38,7 +38,9 @@ fn views(cluster: &Cluster, name: &str, from: Duration) -> Vec<View> {
 
 #[test]
 fn a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_their_memory() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
     for (order, slow) in [("total", "n3"), ("fifo", "n1")] {
         let mut cluster = started(order, "lan", "3s");
         let others: Vec<&str> = ["n1", "n2", "n3"]
@@ -110,7 +112,9 @@ fn a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_th
 
 #[test]
 fn a_process_that_stands_still_again_and_again_for_less_than_makes_it_suspect_is_not_called_slow() {
-    let _turn = Turn::take();
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
     // The limit is shorter than a pause, and a pause than what makes `wan` suspect: that it reads when it is awake is all
     // that speaks for it.
     let mut cluster = started("total", "wan", "1s");
