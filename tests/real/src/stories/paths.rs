@@ -30,7 +30,7 @@ fn view_of(cluster: &Cluster) -> Option<crate::ViewName> {
 const RETURNED: Duration = Duration::from_secs(20);
 
 /// Cuts them somehow, and mends that; these pairs must then be relayed by these, and nobody removed.
-fn cut_and_mended(
+pub(super) fn cut_and_mended(
     mut cluster: Cluster,
     count: usize,
     cut: impl Fn(&mut Cluster),
@@ -42,7 +42,8 @@ fn cut_and_mended(
     cluster.start(&names);
     cluster.until_together(&names, SOON);
     let before = view_of(&cluster);
-    let load = cluster.load(Duration::from_millis(5));
+    // What each sends all have to take.
+    let load = cluster.load(Duration::from_millis(5) * count as u32 / 3);
     cut(&mut cluster);
     let both: Vec<(&str, &str)> = pairs.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]).collect();
     cluster.until("the pairs speak through another", SOON, |trace| {

@@ -1,6 +1,7 @@
 //! Fourteen nodes on the engine `cut`, whose views are wide from twelve members on: not everybody observes everybody, and members
 //! that are no neighbours learn of each other's end from those that are.
 
+use super::paths::cut_and_mended;
 use super::*;
 use crate::{Cluster, Event, GROUP, Load, NodeView, Options};
 
@@ -172,6 +173,18 @@ fn four_of_fourteen_hosts_cut_off_are_not_primary_and_come_back_to_the_ten_that_
     cluster.until_delivered(&all(&order), SOON);
     all_was_heard(&cluster, &many);
     cluster.finish();
+}
+
+#[test]
+fn a_black_hole_between_two_of_fourteen_hosts_removes_nobody_and_messages_go_around_it() {
+    let _turn = Turn::take();
+    let Some(cluster) = Cluster::on_hosts(COUNT, options()) else {
+        return;
+    };
+    let names = names(COUNT);
+    let hole = |cluster: &mut Cluster| cluster.partition(&[&["n1"], &["n3"]]);
+    let others = without(&names, &["n1", "n3"]);
+    cut_and_mended(cluster, COUNT, hole, &[("n1", "n3")], &others);
 }
 
 #[test]
