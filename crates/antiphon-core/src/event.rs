@@ -477,13 +477,28 @@ pub enum WhyEntry {
         /// Whom it doubted.
         doubts: Vec<Incarnation>,
     },
-    /// It is a member now; when it was last heard by this node.
+    /// It is a member now; who hears it.
     Member {
         /// Which incarnation.
         incarnation: Incarnation,
-        /// How long ago it was last heard, in milliseconds.
-        last_heard_ms: u64,
+        /// Whether this node hears it, and when it did last.
+        heard: Heard,
         /// Suspicions held now.
         accusers: Vec<Accusation>,
     },
+}
+
+/// Who hears a member. In a view so large that not all hear all, its observers do, and no others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Heard {
+    /// It is this node itself.
+    Itself,
+    /// This node does.
+    Here {
+        /// How long ago for the last time, in milliseconds.
+        ago_ms: u64,
+    },
+    /// This node does not observe it: these do.
+    By(Vec<Incarnation>),
 }

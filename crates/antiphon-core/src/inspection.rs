@@ -73,7 +73,7 @@ pub struct Seated {
 pub struct MemberSeen {
     /// Which.
     pub incarnation: Incarnation,
-    /// How long ago it was last heard; none of this node itself.
+    /// How long ago it was last heard; none of this node itself, and of members that it does not observe.
     pub last_heard: Option<Duration>,
     /// Whether probes alone show that it lives: nothing else of it came for three heartbeats.
     pub by_probes: bool,

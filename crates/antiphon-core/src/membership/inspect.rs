@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use antiphon_wire::NodeView;
 use antiphon_wire::enquiry::{Answer, Ask, Objection};
+use antiphon_wire::{Incarnation, NodeView};
 
 use super::context::{self, Context};
 use super::founding;
 use super::seat::Seat;
 use super::{Membership, Phase, check, joining};
 use crate::inspection::{Inspection, MemberSeen, Refused, Said, Seated, State};
-use crate::{Config, Time, WhyEntry};
+use crate::{Config, Heard, Time, WhyEntry};
 
 impl Membership {
     pub(crate) fn inspect(&self, now: Time) -> Inspection {
@@ -58,10 +58,9 @@ impl Membership {
         let Some(member) = seat.view.members.iter().find(|member| member.name == name) else {
             return;
         };
-        let heard = self.cx.detector.last_heard(member.incarnation).unwrap_or(now);
         entries.push(WhyEntry::Member {
             incarnation: member.incarnation,
-            last_heard_ms: millis(now.since(heard)),
+            heard: seat.heard(&self.cx, now, member.incarnation),
             accusers: self.cx.detector.accusers(now, member.incarnation),
         });
         if let Some(report) = seat.reports.get(&member.incarnation) {
@@ -106,6 +105,16 @@ impl Membership {
 }
 
 impl Seat {
+    fn heard(&self, cx: &Context, now: Time, member: Incarnation) -> Heard {
+        match cx.detector.last_heard(member) {
+            _ if member == cx.me => Heard::Itself,
+            Some(at) => Heard::Here {
+                ago_ms: millis(now.since(at)),
+            },
+            None => Heard::By(self.observers(member)),
+        }
+    }
+
     fn inspect(&self, cx: &Context, now: Time) -> Seated {
         let reachable = self.reachable(cx);
         let members = self.view.members.iter().map(|member| {

@@ -275,7 +275,7 @@ pub struct Member {
     pub metadata: BTreeMap<String, String>,
     /// Its votes.
     pub weight: u16,
-    /// How long ago it was heard; none of the node itself.
+    /// How long ago it was heard; none of the node itself, and of members that it does not observe.
     pub last_heard_ms: Option<u64>,
     /// Whether probes alone show that it lives: nothing else of it came for three heartbeats.
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! Stories of wide views, in which not all are neighbours: who dies at which step, and who hears what.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
@@ -9,7 +10,7 @@ use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
 use super::super::check;
 use super::net::{Net, addr, config};
-use crate::{Config, EngineKind, Event, PathTrouble, Policy};
+use crate::{Config, EngineKind, Event, Heard, PathTrouble, Policy, WhyEntry};
 
 /// Nodes that have three observers each.
 fn formed(count: usize) -> Net {
@@ -32,6 +33,28 @@ fn all(count: usize) -> Vec<usize> {
 
 fn all_but(count: usize, gone: &[usize]) -> Vec<usize> {
     (0..count).filter(|node| !gone.contains(node)).collect()
+}
+
+#[test]
+fn why_says_of_a_member_when_it_was_heard_only_where_it_is_observed() {
+    let net = formed(12);
+    for subject in 0..12 {
+        let report = net.host(0).membership.why(net.now, &format!("n{subject}"));
+        let heard = report.entries.into_iter().find_map(|entry| match entry {
+            WhyEntry::Member { heard, .. } => Some(heard),
+            _ => None,
+        });
+        match heard.expect("it is a member") {
+            Heard::Itself => assert_eq!(subject, 0),
+            Heard::Here { .. } => assert!(net.subjects(0).contains(&subject)),
+            Heard::By(observers) => {
+                let observing = (0..12).filter(|by| net.subjects(*by).contains(&subject));
+                let observing = observing.map(|by| net.host(by).me).collect::<BTreeSet<_>>();
+                assert_eq!(observers.into_iter().collect::<BTreeSet<_>>(), observing);
+                assert!(!net.subjects(0).contains(&subject));
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Why a node is, or is not, a member: what is known of it, and what that comes to.
 
-use antiphon_core::{WhyEntry, WhyReport};
+use antiphon_core::{Heard, WhyEntry, WhyReport};
 
 use super::{Names, accused_by, looking, names, seated};
 use crate::cluster::{Examined, Noted};
@@ -285,7 +285,7 @@ fn fact(names: &Names, entry: &WhyEntry) -> Option<Fact> {
         }
         WhyEntry::Member {
             incarnation,
-            last_heard_ms,
+            heard,
             accusers,
         } => {
             let (kind, suspected) = match accusers.as_slice() {
@@ -296,8 +296,9 @@ fn fact(names: &Names, entry: &WhyEntry) -> Option<Fact> {
                 }
             };
             let text = format!(
-                "now: member, incarnation {}, last heard {last_heard_ms} ms ago; {suspected}",
-                incarnation.short()
+                "now: member, incarnation {}, {}; {suspected}",
+                incarnation.short(),
+                heard_by(names, heard)
             );
             Fact {
                 accusers: accused_by(names, accusers),
@@ -306,6 +307,21 @@ fn fact(names: &Names, entry: &WhyEntry) -> Option<Fact> {
         }
         _ => return None,
     })
+}
+
+fn heard_by(names: &Names, heard: &Heard) -> String {
+    match heard {
+        Heard::Itself => "the node that answers".to_owned(),
+        Heard::Here { ago_ms } => format!("last heard {ago_ms} ms ago"),
+        Heard::By(observers) => {
+            let observers: Vec<String> = observers.iter().map(|by| names.name(*by)).collect();
+            format!(
+                "not observed by the node that answers but by {}: ask there when it was heard",
+                observers.join(", ")
+            )
+        }
+        _ => "heard in a way that this build has no words for".to_owned(),
+    }
 }
 
 fn about(kind: &str, incarnation: Incarnation, text: String) -> Fact {
@@ -408,6 +424,29 @@ mod tests {
         );
         let fact = |ago_ms| Names::default().why(&refused(ago_ms));
         assert!(fact(4_000).ends_with("it goes on trying") && !fact(60_000).contains("goes on"));
+    }
+
+    #[test]
+    fn a_member_that_this_node_does_not_observe_is_told_with_those_who_do() {
+        let member = |heard| {
+            let accusers = Vec::new();
+            let incarnation = HIM;
+            Names::default().why(&WhyEntry::Member {
+                incarnation,
+                heard,
+                accusers,
+            })
+        };
+        let observers = [1, 2].map(|number| Incarnation(number << 96));
+        assert_eq!(
+            member(Heard::By(observers.to_vec())),
+            "now: member, incarnation 00000007, not observed by the node that answers but by 00000001, 00000002: ask there when it was heard; nobody suspects it"
+        );
+        assert_eq!(
+            member(Heard::Here { ago_ms: 120 }),
+            "now: member, incarnation 00000007, last heard 120 ms ago; nobody suspects it"
+        );
+        assert!(member(Heard::Itself).contains("the node that answers; nobody"));
     }
 
     #[test]
