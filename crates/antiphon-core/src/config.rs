@@ -270,6 +270,14 @@ impl EngineKind {
         }
     }
 
+    /// The most members that a cluster can have. Their records may be too large before.
+    pub const fn max_members(self) -> usize {
+        match self {
+            EngineKind::Coordinator => 256,
+            EngineKind::Cut => antiphon_wire::MAX_MEMBERS,
+        }
+    }
+
     /// What stands for it on the wire.
     pub(crate) const fn code(self) -> u8 {
         match self {

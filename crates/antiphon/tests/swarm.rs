@@ -161,3 +161,21 @@ fn more_nodes_than_the_system_has_files_for_are_refused_with_what_would_help() {
     let spread = swarm("--nodes 3 --processes 4").output().unwrap();
     assert_eq!(spread.status.code(), Some(2), "{spread:?}");
 }
+
+#[test]
+fn more_nodes_than_the_engine_takes_are_refused_before_any_is_started() {
+    for (arguments, expected) in [
+        ("--nodes 257", "at most 256 members; give --membership cut"),
+        ("--nodes 256 --joins 1", "one more that joins"),
+        (
+            "--nodes 4097 --membership cut",
+            "at most 4096 members; give fewer nodes",
+        ),
+    ] {
+        let output = swarm(arguments).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{complaint}");
+        assert!(complaint.contains(expected), "{arguments}: {complaint}");
+        assert!(output.stdout.is_empty());
+    }
+}

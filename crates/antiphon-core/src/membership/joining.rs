@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, Origin};
-use antiphon_wire::{Incarnation, MAX_MEMBERS, Member, NodeView, ViewId};
+use antiphon_wire::{Incarnation, Member, NodeView, ViewId};
 
 use super::check;
 use super::context::{Context, member_of};
@@ -35,13 +35,13 @@ struct Limits {
 /// A vote carries whole views: two of them must fit one record of a lifeline.
 const OF_COORDINATOR: Limits = Limits {
     joiners: 64,
-    members: 256,
+    members: EngineKind::Coordinator.max_members(),
     members_bytes: check::MAX_RECORDS_BYTES,
 };
 /// A vote carries what changes in large views; these travel whole on links only.
 const OF_CUT: Limits = Limits {
     joiners: 2048,
-    members: MAX_MEMBERS,
+    members: EngineKind::Cut.max_members(),
     members_bytes: 1_000_000,
 };
 

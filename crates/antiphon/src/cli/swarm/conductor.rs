@@ -3,8 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use antiphon_core::MAX_GROUP_MEMBERS;
-use antiphon_core::wire::MAX_MEMBERS;
+use antiphon_core::{EngineKind, MAX_GROUP_MEMBERS};
 
 use super::args::SwarmArgs;
 use super::descriptors;
@@ -86,14 +85,21 @@ impl<'a> Conductor<'a> {
             )));
         }
         let at_once = all + usize::from(args.joins > 0);
-        if at_once > MAX_MEMBERS {
+        let engine = args.membership.engine();
+        let most = engine.max_members();
+        if at_once > most {
+            let joiner = if args.joins > 0 {
+                " and one more that joins"
+            } else {
+                ""
+            };
+            let remedy = match at_once <= EngineKind::Cut.max_members() {
+                true => "--membership cut, or fewer nodes",
+                false => "fewer nodes",
+            };
             return Err(Failed::usage(format!(
-                "--nodes {all}{}: a cluster has at most {MAX_MEMBERS} members",
-                if args.joins > 0 {
-                    " and one more that joins"
-                } else {
-                    ""
-                }
+                "--nodes {all}{joiner}: with --membership {} a cluster has at most {most} members; give {remedy}",
+                engine.name()
             )));
         }
         if args.group && at_once > MAX_GROUP_MEMBERS {
@@ -102,7 +108,6 @@ impl<'a> Conductor<'a> {
             )));
         }
         let most_here = all.div_ceil(processes) + 1;
-        let engine = args.membership.engine();
         let needed = descriptors::needed(most_here as u64, all as u64 + 1, args.group, engine);
         descriptors::raise(needed, processes as u64)?;
         let seeds = free_addrs(all.min(usize::from(args.seeds)))?;
