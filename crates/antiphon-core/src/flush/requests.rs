@@ -20,8 +20,9 @@ impl Group {
         }
         let from = joiner.incarnation;
         if membership.stream.members.len() + membership.joins.len() >= MAX_GROUP_MEMBERS {
-            let reason =
-                format!("the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have");
+            let reason = format!(
+                "the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have: start the node again in another group, or in none (--no-group)"
+            );
             return ctx.send(from, GroupMessage::Refused { name, reason });
         }
         // R12: joins are idempotent: one that is on its way into the group is not admitted twice.

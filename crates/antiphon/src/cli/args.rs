@@ -132,6 +132,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_GROUP", value_name = "G", value_delimiter = ',')]
     pub(crate) group: Option<Vec<String>>,
 
+    /// Join no group: a node of the cluster alone. A group takes at most 64 members, a cluster more
+    #[arg(long, env = "ANTIPHON_NO_GROUP", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) no_group: Option<bool>,
+
     /// Order of delivery in the groups, the same at each member: `unordered` each message as soon as it is here, `scoped` per
     /// sender and scope of the message, `fifo` per sender, `total` one sequence for all [default: total]
     #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]

@@ -4,6 +4,7 @@
 //! error that names it, since a setting that is silently ignored is found only when it was needed.
 
 mod discovery;
+mod groups;
 mod library;
 mod multicast;
 mod print;
@@ -32,8 +33,6 @@ use multicast::MulticastSettings;
 const MAX_NAME_BYTES: usize = 64;
 /// The port where none is given.
 pub(crate) const DEFAULT_PORT: u16 = 7400;
-/// The group where none is given.
-const DEFAULT_GROUP: &str = "main";
 /// The library's.
 const DEFAULT_MAX_OBJECT: Size = Size(256 << 20);
 /// A configuration file larger than this is a mistake.
@@ -50,7 +49,7 @@ pub(crate) struct Settings {
     /// Those that are written out.
     pub(crate) seeds: Vec<Seed>,
     pub(crate) discovery: DiscoverySettings,
-    /// At least one.
+    /// None with `no-group`.
     pub(crate) groups: Vec<String>,
     pub(crate) order: OrderName,
     pub(crate) engine: EngineName,
@@ -119,6 +118,7 @@ struct File {
     locators: Option<Strings>,
     dns_server: Option<Strings>,
     group: Option<Strings>,
+    no_group: Option<bool>,
     order: Option<OrderName>,
     engine: Option<EngineName>,
     dissemination: Option<DisseminationName>,
@@ -256,20 +256,8 @@ impl Settings {
             .map(|addresses: Result<_, _>| addresses.map(Seed))
             .collect::<Result<Vec<_>, _>>()?;
 
-        let groups = args
-            .group
-            .or(file.group.map(Strings::into_vec))
-            .unwrap_or_default();
-        let mut groups: Vec<String> = groups.into_iter().filter(|group| !group.is_empty()).collect();
-        if groups.is_empty() {
-            groups.push(DEFAULT_GROUP.to_owned());
-        }
-        for (index, group) in groups.iter().enumerate() {
-            checked_name("group", group)?;
-            if groups[..index].contains(group) {
-                return Err(Failed::usage(format!("group {group:?} is given twice")));
-            }
-        }
+        let in_file = (file.group.map(Strings::into_vec), file.no_group);
+        let groups = groups::merge((args.group, args.no_group), in_file)?;
 
         let metadata = match (args.metadata, file.metadata) {
             (Some(pairs), _) | (None, Some(Metadata::Pairs(pairs))) => pairs_to_map(&pairs)?,
@@ -631,6 +619,8 @@ mod tests {
         let again = resolve("", &printed).unwrap();
         assert_eq!(again.to_toml(), printed);
         assert_eq!(again.metadata.len(), 2);
+        let printed = resolve("--cluster c --name n --no-group", "").unwrap().to_toml();
+        assert_eq!(resolve("", &printed).unwrap().groups, [""; 0]);
     }
 
     #[test]

@@ -561,6 +561,24 @@ fn a_member_with_other_options_is_refused_with_both_sides_shown() {
 }
 
 #[test]
+fn the_sixty_fifth_is_refused_with_what_else_it_can_do() {
+    let members: Vec<u8> = (1..=64).collect();
+    let mut world = World::with_group(Order::Fifo, 3, &members);
+    world.start(65);
+    world.primary(&(1..=65).collect::<Vec<_>>());
+    world.join(65);
+    world.run(300);
+    let Some(GroupEvent::Refused { reason }) = world.events(65).pop() else {
+        panic!("not refused")
+    };
+    assert!(
+        reason.contains("64 members already") && reason.contains("another group, or in none (--no-group)"),
+        "{reason}"
+    );
+    assert_eq!(world.members(1).len(), 64);
+}
+
+#[test]
 fn a_member_that_does_not_report_is_removed_and_starts_over() {
     let mut world = World::with_group(Order::Total, 3, &[1, 2, 3, 4]);
     world.crash(4);

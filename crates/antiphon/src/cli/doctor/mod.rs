@@ -94,15 +94,18 @@ async fn settings(report: &mut Report, mut args: NodeArgs, within: Duration) -> 
     args.advertise = Some(usable.advertise).filter(|advertise| !advertise.is_empty());
     match Settings::resolve(args) {
         Ok(settings) => {
+            let groups = match settings.groups.as_slice() {
+                [] => "no group".to_owned(),
+                groups => format!("groups {}", groups.join(", ")),
+            };
             report.add(Step::ok(
                 "settings",
                 "",
                 format!(
-                    "node {} of cluster {}, {} seeds, groups {}, profile {}",
+                    "node {} of cluster {}, {} seeds, {groups}, profile {}",
                     settings.name,
                     settings.cluster,
                     settings.seeds.len(),
-                    settings.groups.join(", "),
                     settings.profile.name
                 ),
             ));

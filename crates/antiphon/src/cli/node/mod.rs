@@ -222,10 +222,13 @@ async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnati
 }
 
 async fn hint(settings: &Settings, printer: &Printer) {
-    let group = &settings.groups[0];
+    let sends = match settings.groups.first() {
+        Some(group) => format!("type a line to send it to group {group}; "),
+        None => "in no group; ".to_owned(),
+    };
     printer
         .print_text(format!(
-            "              type a line to send it to group {group}; /why NAME, /view; Ctrl-C leaves (times are UTC)"
+            "              {sends}/why NAME, /view; Ctrl-C leaves (times are UTC)"
         ))
         .await;
 }

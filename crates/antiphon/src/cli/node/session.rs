@@ -582,10 +582,13 @@ impl Obeying {
         };
         let sender = sender.ok_or_else(|| {
             let joined: Vec<&str> = self.senders.iter().map(|sender| sender.group.as_str()).collect();
-            NotSent::Senseless(format!(
-                "this node is not in that group, only in {}; start it with --group",
-                joined.join(", ")
-            ))
+            NotSent::Senseless(match joined.as_slice() {
+                [] => "this node is in no group; start it with --group".to_owned(),
+                joined => format!(
+                    "this node is not in that group, only in {}; start it with --group",
+                    joined.join(", ")
+                ),
+            })
         })?;
         let ticket = self.tickets.entry(sender.group.clone()).or_default();
         if let Payload::File { file, .. } = &request.payload {

@@ -36,10 +36,10 @@ impl Settings {
                 toml::Value::Array(servers.iter().map(|server| text(server)).collect()),
             );
         }
-        put(
-            "group",
-            toml::Value::Array(self.groups.iter().map(|group| text(group)).collect()),
-        );
+        match self.groups.as_slice() {
+            [] => put("no-group", toml::Value::Boolean(true)),
+            groups => put("group", texts(groups)),
+        }
         put("order", text(&self.order.as_str()));
         put("engine", text(&self.engine.as_str()));
         put("dissemination", text(&self.dissemination.as_str()));
