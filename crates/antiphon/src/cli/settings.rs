@@ -474,9 +474,17 @@ pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketA
         Ok(None) => Err(Failed::usage(format!(
             "{field} {text:?}: the name has no address"
         ))),
-        Err(error) => Err(Failed::usage(format!(
-            "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400"
-        ))),
+        Err(error) => {
+            let later = match field {
+                "seeds" => {
+                    "; a name that may resolve later is written dns:NAME:PORT, by which nobody founds: see --expect"
+                }
+                _ => "",
+            };
+            Err(Failed::usage(format!(
+                "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400{later}"
+            )))
+        }
     }
 }
 
@@ -705,6 +713,7 @@ mod tests {
                 "",
                 "nowhere.invalid",
             ),
+            ("--cluster c --name n --seeds nowhere.invalid", "", "dns:NAME"),
             (
                 "--cluster c --name n --bind [fe80::1]:7400 --insecure",
                 "",
