@@ -280,6 +280,12 @@ pub struct Member {
     /// Whether probes alone show that it lives: nothing else of it came for three heartbeats.
     #[serde(default)]
     pub heard_by_probes: bool,
+    /// Who passes on what the node that answers sends to it; none if it goes directly.
+    #[serde(default)]
+    pub through: Option<String>,
+    /// Who passed on what was heard of it last, if anybody did lately.
+    #[serde(default)]
+    pub heard_through: Option<String>,
     /// The round trip to it, as the system measures it on the control connection; none if not known.
     pub rtt_us: Option<u64>,
     /// For how long the network has reported trouble on the way to it, with nothing heard since.

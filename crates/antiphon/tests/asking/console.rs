@@ -63,6 +63,42 @@ fn members_are_shown_with_what_is_known_of_each() {
 }
 
 #[test]
+fn a_member_that_is_reached_through_another_is_shown_with_that_one() {
+    let bench = Bench::new();
+    let addrs = free_addrs(3);
+    let arguments = format!("--seeds {} --allow-faults", list(&addrs));
+    let start = |(name, addr): (&str, &_)| bench.node(name, *addr, &arguments);
+    let mut nodes: Vec<_> = ["a", "b", "c"].into_iter().zip(&addrs).map(start).collect();
+    for node in &nodes {
+        node.view_of(3);
+    }
+    nodes[0].say(json!({"fault": {"block": ["c"]}}));
+    nodes[2].say(json!({"fault": {"block": ["a"]}}));
+    let relays = |answer: &Value| -> Vec<Value> {
+        let members = answer["members"].as_array().unwrap().iter();
+        let through = |member: &Value| json!([member["name"], member["through"], member["heard_through"]]);
+        let mut relays: Vec<Value> = members.map(through).collect();
+        relays.sort_by_key(Value::to_string);
+        relays
+    };
+    let cut = [
+        json!(["a", null, null]),
+        json!(["b", null, null]),
+        json!(["c", "b", "b"]),
+    ];
+    bench.until("members --node a", |answer| relays(answer) == cut);
+    let text = bench.text("members --node a");
+    assert!(text.contains("NO DIRECT PATH: through b"), "{text}");
+    nodes[0].say(json!({"fault": {}}));
+    nodes[2].say(json!({"fault": {}}));
+    bench.until("members --node a", |answer| {
+        relays(answer)
+            .iter()
+            .all(|relay| relay[1].is_null() && relay[2].is_null())
+    });
+}
+
+#[test]
 fn one_of_several_nodes_on_a_host_is_chosen_by_its_name() {
     let bench = Bench::new();
     let output = bench.run("members");

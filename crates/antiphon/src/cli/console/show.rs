@@ -185,6 +185,7 @@ fn row(member: &Member) -> [String; 7] {
     if member.heard_by_probes {
         remarks.push("heard by probes alone".to_owned());
     }
+    remarks.extend(relayed(member));
     if let Some(ms) = member.trouble_ms {
         remarks.push(format!("connection trouble for {ms} ms"));
     }
@@ -231,6 +232,17 @@ fn row(member: &Member) -> [String; 7] {
         member.groups.join(","),
         remarks.join(", "),
     ]
+}
+
+/// Through whom frames go that find no direct way.
+fn relayed(member: &Member) -> Option<String> {
+    Some(match (&member.through, &member.heard_through) {
+        (Some(to), Some(from)) if to == from => format!("NO DIRECT PATH: through {to}"),
+        (Some(to), Some(from)) => format!("NO DIRECT PATH: sent to through {to}, heard through {from}"),
+        (Some(to), None) => format!("NO DIRECT PATH to it: sent to through {to}"),
+        (None, Some(from)) => format!("heard through {from}"),
+        (None, None) => return None,
+    })
 }
 
 fn refusal(refused: &RefusedNode) -> String {

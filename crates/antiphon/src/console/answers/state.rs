@@ -140,6 +140,8 @@ fn member(
     let path = paths
         .iter()
         .find(|path| used.as_deref() == Some(&*path.to.to_string()));
+    let mut relayed = status.paths.iter();
+    let relayed = relayed.find(|path| path.peer == known.incarnation);
     let suspected_by = seated(inspection).map_or_else(Vec::new, |seated| {
         let against = seated
             .doubts
@@ -162,6 +164,12 @@ fn member(
         weight: known.weight,
         last_heard_ms: seen.and_then(|seen| seen.last_heard).map(millis),
         heard_by_probes: seen.is_some_and(|seen| seen.by_probes),
+        through: relayed
+            .and_then(|path| path.sends_through)
+            .map(|by| names.name(by)),
+        heard_through: relayed
+            .and_then(|path| path.heard_through)
+            .map(|by| names.name(by)),
         rtt_us: path
             .and_then(|path| path.rtt)
             .map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
