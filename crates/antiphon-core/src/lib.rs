@@ -36,6 +36,7 @@ macro_rules! planted {
     };
 }
 
+mod change;
 mod config;
 mod detector;
 mod enquiry;
@@ -64,6 +65,7 @@ mod trail;
 pub mod witness;
 
 pub use antiphon_wire as wire;
+pub use change::{Departed, ViewChange};
 pub use config::*;
 pub use enquiry::{Enquirer, Told};
 pub use event::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::wire::{GroupViewId, Incarnation, Level, Lineage, Member, NodeView, ViewId};
-use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks};
+use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks, ViewChange};
 use bytes::Bytes;
 
 /// What happened to this node in its cluster. From [`Cluster::events`](crate::Cluster::events).
@@ -48,6 +48,9 @@ pub enum ClusterEvent {
     },
     /// A node view was installed, primary or not. None is skipped.
     View(Arc<NodeView>),
+    /// Only in [`Cluster::history`](crate::Cluster::history), of a large cluster: a view that was installed long ago, and whose members are
+    /// not kept any more.
+    PastView(Arc<ViewChange>),
     /// The cluster, or a peer on the way to it, refused this node. Unless `fatal`, the node goes on trying.
     Refused {
         /// Which side must change what.

@@ -58,9 +58,9 @@ pub use antiphon_core::wire::{
     ViewId,
 };
 pub use antiphon_core::{
-    Abandoned, Alone, Awaits, ClusterKey, ConfigError, Dissemination, EngineKind, Heard, Inspection,
-    LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order, Outcome, PathTrouble, PeerLinks, PeerPath, Policy,
-    Profile, Recovery, RecoveryError, TotalEngine, WhyEntry, WhyReport,
+    Abandoned, Alone, Awaits, ClusterKey, ConfigError, Departed, Dissemination, EngineKind, Heard,
+    Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order, Outcome, PathTrouble, PeerLinks, PeerPath,
+    Policy, Profile, Recovery, RecoveryError, TotalEngine, ViewChange, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, TransportCounters};

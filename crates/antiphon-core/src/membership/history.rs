@@ -1,21 +1,25 @@
-//! The last primary views, with causes and accusers: what members that fell behind pull, and what answers *why*.
+//! The last primary views, with causes and accusers: what members that fell behind pull, and what answers *why*. Of a large cluster
+//! fewer are kept whole, and of the older ones what they changed, which answers *why* alone.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::membership::MembershipMessage;
-use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, ViewId};
+use antiphon_wire::{Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 
 use super::context::Context;
 use super::seat::Seat;
-use crate::{Time, WhyEntry};
+use crate::{Time, ViewChange, WhyEntry};
 
-/// How many primary views are kept in full.
-pub(crate) const KEPT_VIEWS: usize = 100;
-/// How many members large views keep together, apart from the last few: those of thousands are not kept a hundred times.
+/// How many primary views are kept.
+const KEPT_VIEWS: usize = 100;
+/// How many members large views keep together, apart from the last few: those of thousands are not kept whole a hundred times.
 const KEPT_MEMBERS: usize = 20_000;
 const KEPT_ALWAYS: usize = 8;
+/// How many nodes that came and went, and accusations of them, are kept of views that are not: some megabytes.
+const KEPT_CHANGES: usize = 100_000;
 /// How many views answer one pull, and how many bytes of them, unless the first is larger.
 const VIEWS_PER_PULL: usize = 16;
 const BYTES_PER_PULL: usize = 2 << 20;
@@ -23,6 +27,8 @@ const BYTES_PER_PULL: usize = 2 << 20;
 /// The last primary views that this process installed, across its incarnations.
 #[derive(Debug, Default)]
 pub(crate) struct History {
+    /// What those changed that are not kept whole any more. All of them are older.
+    past: VecDeque<(Time, ViewChange)>,
     views: VecDeque<(Time, Arc<NodeView>)>,
 }
 
@@ -35,7 +41,15 @@ impl History {
         while self.views.len() > KEPT_VIEWS
             || self.views.len() > KEPT_ALWAYS && members(&self.views) > KEPT_MEMBERS
         {
-            self.views.pop_front();
+            let oldest = self.views.pop_front();
+            self.past
+                .extend(oldest.map(|(installed, view)| (installed, ViewChange::of(&view))));
+        }
+        let weight = |past: &VecDeque<(Time, ViewChange)>| -> usize {
+            past.iter().map(|(_, change)| change.weight()).sum()
+        };
+        while self.past.len() + self.views.len() > KEPT_VIEWS || weight(&self.past) > KEPT_CHANGES {
+            self.past.pop_front();
         }
     }
 
@@ -81,35 +95,30 @@ impl History {
     /// What the views say about nodes of this name, oldest first.
     pub(crate) fn why(&self, now: Time, name: &str) -> Vec<WhyEntry> {
         let mut entries = Vec::new();
-        for (installed, view) in &self.views {
+        let past = self.past.iter();
+        let past = past.map(|(installed, change)| (installed, Cow::Borrowed(change)));
+        let whole = self.views.iter();
+        let whole = whole.map(|(installed, view)| (installed, Cow::Owned(ViewChange::of(view))));
+        for (installed, change) in past.chain(whole) {
             let ago_ms = u64::try_from(now.since(*installed).as_millis()).unwrap_or(u64::MAX);
-            let (id, number) = (view.primary_id(), view.number);
-            for departure in view
-                .departed
-                .iter()
-                .filter(|departure| departure.member.name == name)
-            {
-                entries.push(WhyEntry::Departed {
-                    incarnation: departure.member.incarnation,
-                    view: id,
-                    number,
-                    cause: departure.cause.clone(),
-                    accusers: departure.accusers.clone(),
-                    ago_ms,
-                });
-            }
-            let joined = view
-                .members
-                .iter()
-                .filter(|member| view.joined.contains(&member.incarnation));
-            for member in joined.filter(|member| member.name == name) {
-                entries.push(WhyEntry::Joined {
-                    incarnation: member.incarnation,
-                    view: id,
-                    number,
-                    ago_ms,
-                });
-            }
+            let (NodeViewId::Primary { id: view } | NodeViewId::NonPrimary { base: view, .. }) = change.id;
+            let number = change.number;
+            let departed = change.departed.iter().filter(|departed| departed.name == name);
+            entries.extend(departed.map(|departed| WhyEntry::Departed {
+                incarnation: departed.incarnation,
+                view,
+                number,
+                cause: departed.cause.clone(),
+                accusers: departed.accusers.clone(),
+                ago_ms,
+            }));
+            let joined = change.joined.iter().filter(|(_, joined)| joined == name);
+            entries.extend(joined.map(|(incarnation, _)| WhyEntry::Joined {
+                incarnation: *incarnation,
+                view,
+                number,
+                ago_ms,
+            }));
         }
         entries
     }
@@ -153,5 +162,83 @@ impl Seat {
         for view in views {
             cx.send(to, MembershipMessage::Decide(Box::new((*view).clone())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_wire::{Cause, Member};
+
+    use super::*;
+
+    const MEMBERS: u32 = 2000;
+
+    fn member(number: u32) -> Member {
+        Member {
+            incarnation: Incarnation(u128::from(number)),
+            name: format!("n{number}"),
+            addr: ([127, 0, 0, 1], 1).into(),
+            further: Vec::new(),
+            metadata: Default::default(),
+            weight: 1,
+        }
+    }
+
+    fn id(counter: u32) -> ViewId {
+        ViewId { epoch: 1, counter }
+    }
+
+    /// Each view of thousands: its youngest has come, and whoever had come with the one before is gone.
+    fn view(number: u32) -> NodeView {
+        NodeView {
+            lineage: Lineage(1),
+            id: NodeViewId::Primary { id: id(number) },
+            number,
+            members: (0..MEMBERS).chain([MEMBERS + number]).map(member).collect(),
+            joined: vec![member(MEMBERS + number).incarnation],
+            departed: vec![Departure {
+                member: member(MEMBERS + number - 1),
+                cause: Cause::Crashed,
+                accusers: Vec::new(),
+            }],
+            merged: Vec::new(),
+            wire_level: 1,
+        }
+    }
+
+    #[test]
+    fn the_last_hundred_views_answer_why_in_a_cluster_of_thousands_and_a_few_are_kept_whole() {
+        let mut history = History::default();
+        (1..=150).for_each(|number| history.push(Time::ZERO, Arc::new(view(number))));
+        let known = |number: u32| {
+            let entries = history.why(Time::ZERO, &format!("n{}", MEMBERS + number));
+            let told = entries.into_iter().map(|entry| match entry {
+                WhyEntry::Joined { number, .. } => ("joined", number),
+                WhyEntry::Departed { number, .. } => ("departed", number),
+                other => panic!("{other:?}"),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(known(49), []);
+        assert_eq!(known(50), [("departed", 51)]);
+        for number in 51..150 {
+            assert_eq!(known(number), [("joined", number), ("departed", number + 1)]);
+        }
+        // What a pull can be answered with.
+        let whole = (1..=150).filter(|number| history.get(Lineage(1), id(*number)).is_some());
+        assert_eq!(whole.count(), KEPT_MEMBERS / MEMBERS as usize - 1);
+    }
+
+    #[test]
+    fn many_that_come_with_each_view_are_forgotten_before_they_take_much() {
+        let mut history = History::default();
+        for number in 1..=100 {
+            let mut crowd = view(number);
+            crowd.joined = crowd.members.iter().map(|member| member.incarnation).collect();
+            history.push(Time::ZERO, Arc::new(crowd));
+        }
+        let whole = KEPT_MEMBERS / MEMBERS as usize - 1;
+        let past = KEPT_CHANGES / (MEMBERS as usize + 2);
+        assert_eq!((history.views.len(), history.past.len()), (whole, past));
     }
 }

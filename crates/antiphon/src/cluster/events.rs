@@ -126,6 +126,7 @@ impl Hub {
             | ClusterEvent::Expelled { .. }
             | ClusterEvent::Merge { .. }
             | ClusterEvent::Left
+            | ClusterEvent::PastView(_)
             | ClusterEvent::Overrun => {}
         }
         state.readers.retain(|reader| match reader.upgrade() {

@@ -1,17 +1,21 @@
 //! The last views and other events of a node with their times, for people who ask afterwards.
 //!
 //! It is filled where events are published, under the same lock, so that what it holds and what a new stream of events brings have
-//! neither gap nor overlap. It shares views with the core's history, so it costs little more than its entries.
+//! neither gap nor overlap. It shares whole views with the core's history as far as that keeps them, so that in a small
+//! cluster it costs little more than its entries.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::ClusterEvent;
+use crate::{ClusterEvent, NodeView, ViewChange};
 
 /// Views kept, primary or not.
 const KEPT_VIEWS: usize = 100;
-/// Their members together: in a very large cluster fewer views are kept, but always one.
+/// Their members together: of a large cluster fewer views are kept whole, but always one, and of the older ones what they changed.
 const KEPT_MEMBERS: usize = 100_000;
+/// How many nodes that came and went, and accusations of them, are kept of the older ones: some megabytes.
+const KEPT_CHANGES: usize = 100_000;
 /// Other events kept.
 const KEPT_EVENTS: usize = 200;
 
@@ -27,32 +31,26 @@ pub struct Noted {
 
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    views: VecDeque<(u64, Noted)>,
+    /// Before all whole ones.
+    past_views: VecDeque<(u64, SystemTime, Arc<ViewChange>)>,
+    views: VecDeque<(u64, SystemTime, Arc<NodeView>)>,
     events: VecDeque<(u64, Noted)>,
-    members: usize,
     next: u64,
 }
 
 impl Journal {
     pub(super) fn note(&mut self, event: &ClusterEvent) {
-        let noted = Noted {
-            at: SystemTime::now(),
-            event: event.clone(),
-        };
+        let at = SystemTime::now();
         let number = self.next;
         self.next += 1;
         if let ClusterEvent::View(view) = event {
-            self.members += view.members.len();
-            self.views.push_back((number, noted));
-            while self.views.len() > KEPT_VIEWS || (self.members > KEPT_MEMBERS && self.views.len() > 1) {
-                if let Some((_, old)) = self.views.pop_front()
-                    && let ClusterEvent::View(view) = old.event
-                {
-                    self.members -= view.members.len();
-                }
-            }
-            return;
+            self.views.push_back((number, at, view.clone()));
+            return self.shorten();
         }
+        let noted = Noted {
+            at,
+            event: event.clone(),
+        };
         // What is still missing, or refused for the same reason, is said every few seconds: the latest is enough.
         let repeated = self
             .events
@@ -73,20 +71,46 @@ impl Journal {
         self.events.push_back((number, noted));
     }
 
+    /// Lets go of views, and of the members of views, that are too many.
+    fn shorten(&mut self) {
+        let mut members: usize = self.views.iter().map(|(_, _, view)| view.members.len()).sum();
+        while members > KEPT_MEMBERS && self.views.len() > 1 {
+            let Some((number, at, view)) = self.views.pop_front() else {
+                break;
+            };
+            members -= view.members.len();
+            self.past_views
+                .push_back((number, at, Arc::new(ViewChange::of(&view))));
+        }
+        let mut weight: usize = self.past_views.iter().map(|(_, _, past)| past.weight()).sum();
+        while weight > KEPT_CHANGES || self.past_views.len() + self.views.len() > KEPT_VIEWS {
+            match self.past_views.pop_front() {
+                Some((_, _, past)) => weight -= past.weight(),
+                None => drop(self.views.pop_front()),
+            }
+        }
+    }
+
     /// All that is kept, oldest first.
     pub(super) fn all(&self) -> Vec<Noted> {
-        let mut all: Vec<&(u64, Noted)> = self.views.iter().chain(&self.events).collect();
+        let past = self.past_views.iter().map(|(number, at, view)| {
+            let event = ClusterEvent::PastView(view.clone());
+            (*number, Noted { at: *at, event })
+        });
+        let whole = self.views.iter().map(|(number, at, view)| {
+            let event = ClusterEvent::View(view.clone());
+            (*number, Noted { at: *at, event })
+        });
+        let mut all: Vec<(u64, Noted)> = past.chain(whole).chain(self.events.iter().cloned()).collect();
         all.sort_by_key(|(number, _)| *number);
-        all.into_iter().map(|(_, noted)| noted.clone()).collect()
+        all.into_iter().map(|(_, noted)| noted).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use antiphon_core::Awaits;
-    use antiphon_core::wire::{Lineage, Member, NodeView, NodeViewId, ViewId};
+    use antiphon_core::wire::{Lineage, Member, NodeViewId, ViewId};
 
     use super::*;
     use crate::Incarnation;
@@ -128,6 +152,7 @@ mod tests {
     fn numbers(journal: &Journal) -> Vec<u32> {
         let number = |noted: Noted| match noted.event {
             ClusterEvent::View(view) => Some(view.number),
+            ClusterEvent::PastView(view) => Some(view.number),
             _ => None,
         };
         journal.all().into_iter().filter_map(number).collect()
@@ -160,13 +185,34 @@ mod tests {
     }
 
     #[test]
-    fn views_of_a_very_large_cluster_are_kept_as_far_as_they_fit() {
+    fn of_a_large_cluster_old_views_are_kept_without_their_members() {
         let mut journal = Journal::default();
-        for number in 0..10 {
-            journal.note(&view(number, KEPT_MEMBERS / 4));
+        let members = KEPT_MEMBERS / 40;
+        (0..150).for_each(|number| journal.note(&view(number, members)));
+        assert_eq!(numbers(&journal), (50..150).collect::<Vec<_>>());
+        let past = journal.all().into_iter().filter_map(|noted| match noted.event {
+            ClusterEvent::PastView(view) => Some((view.number, view.members)),
+            _ => None,
+        });
+        let expected = (50..110).map(|number| (number, members));
+        assert_eq!(past.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        // One is whole however large it is.
+        journal.note(&view(150, KEPT_MEMBERS * 2));
+        assert_eq!((journal.views.len(), journal.past_views.len()), (1, 99));
+    }
+
+    #[test]
+    fn crowds_that_come_again_and_again_are_forgotten_before_they_take_much() {
+        let mut journal = Journal::default();
+        for number in 0..100 {
+            let ClusterEvent::View(mut crowd) = view(number, KEPT_MEMBERS / 20) else {
+                unreachable!()
+            };
+            let of_new_ones = Arc::make_mut(&mut crowd);
+            let all = of_new_ones.members.iter().map(|member| member.incarnation);
+            of_new_ones.joined = all.collect();
+            journal.note(&ClusterEvent::View(crowd));
         }
-        assert_eq!(numbers(&journal), [6, 7, 8, 9]);
-        journal.note(&view(10, KEPT_MEMBERS * 2));
-        assert_eq!(numbers(&journal), [10]);
+        assert_eq!((journal.views.len(), journal.past_views.len()), (20, 20));
     }
 }

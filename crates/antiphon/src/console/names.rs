@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::{Accusation, Cause, Evidence, Incarnation, NodeView};
+use crate::{Accusation, Cause, Evidence, Incarnation, NodeView, ViewChange};
 
 /// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
 /// that answers `why`.
@@ -20,13 +20,7 @@ impl Names {
     pub fn learn(&mut self, view: &NodeView) {
         let departed = view.departed.iter().map(|departure| &departure.member);
         for member in view.members.iter().chain(departed) {
-            if self
-                .names
-                .insert(member.incarnation, member.name.clone())
-                .is_none()
-            {
-                self.oldest_first.push_back(member.incarnation);
-            }
+            self.remember(member.incarnation, &member.name);
         }
         let most = MAX_REMEMBERED + view.members.len();
         if self.oldest_first.len() <= most {
@@ -40,6 +34,27 @@ impl Names {
                 true => self.oldest_first.push_back(oldest),
                 false => drop(self.names.remove(&oldest)),
             }
+        }
+    }
+
+    /// Remembers everyone who came or went with a view of the past. Those who stay are in the views that are whole, which come later.
+    pub fn learn_past(&mut self, view: &ViewChange) {
+        for (incarnation, name) in &view.joined {
+            self.remember(*incarnation, name);
+        }
+        for departed in &view.departed {
+            self.remember(departed.incarnation, &departed.name);
+        }
+        while self.oldest_first.len() > MAX_REMEMBERED + view.members
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+    }
+
+    fn remember(&mut self, incarnation: Incarnation, name: &str) {
+        if self.names.insert(incarnation, name.to_owned()).is_none() {
+            self.oldest_first.push_back(incarnation);
         }
     }
 

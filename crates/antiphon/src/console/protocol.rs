@@ -515,8 +515,11 @@ pub enum Happening {
         id: String,
         /// Whether it is primary.
         primary: bool,
-        /// Names by seniority.
-        members: Vec<String>,
+        /// How many members it has.
+        #[serde(default)]
+        size: Option<usize>,
+        /// Names by seniority; none of old views of a large cluster.
+        members: Option<Vec<String>>,
         /// Those that the primary view before did not have.
         joined: Vec<String>,
         /// Those of the primary view before that this one does not have.

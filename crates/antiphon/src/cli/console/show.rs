@@ -302,13 +302,19 @@ fn describe(what: &Happening) -> String {
             number,
             id,
             primary,
+            size,
             members,
             joined,
             departed,
         } => {
+            let members = match (members, size) {
+                (Some(members), _) => seniority(members),
+                (None, Some(size)) => format!("{size} members"),
+                (None, None) => "members not told".to_owned(),
+            };
             let mut text = match primary {
-                true => format!("view {number}: {}", seniority(members)),
-                false => format!("NO MAJORITY: view {id}: {}", seniority(members)),
+                true => format!("view {number}: {members}"),
+                false => format!("NO MAJORITY: view {id}: {members}"),
             };
             if !joined.is_empty() {
                 let _ = write!(text, "; joined: {}", joined.join(", "));
@@ -491,11 +497,12 @@ mod tests {
 
     #[test]
     fn a_view_that_lost_a_member_says_why_under_it() {
-        let what = Happening::View {
+        let view = |members| Happening::View {
             number: 7,
             id: "1.7".into(),
             primary: true,
-            members: vec!["a".into(), "b".into()],
+            size: Some(2),
+            members,
             joined: vec![],
             departed: vec![antiphon::console::protocol::Departed {
                 name: "c".into(),
@@ -507,9 +514,19 @@ mod tests {
                 }],
             }],
         };
+        let told = |members| {
+            happened(&Happened {
+                at_ms: 1,
+                what: view(members),
+            })
+        };
         assert_eq!(
-            happened(&Happened { at_ms: 1, what }),
+            told(Some(vec!["a".into(), "b".into()])),
             "1970-01-01 00:00:00.001  view 7: a (elder), b\n                         - c: crashed (a: silent for 1500 ms)"
+        );
+        assert_eq!(
+            told(None),
+            "1970-01-01 00:00:00.001  view 7: 2 members\n                         - c: crashed (a: silent for 1500 ms)"
         );
     }
 }

@@ -8,12 +8,16 @@ use antiphon_core::{Alone, LinkCause};
 use super::{Names, accused_by, millis, seated, suspicion};
 use crate::cluster::{Examined, Noted};
 use crate::console::protocol::{Departed, Happened, Happening, MergedPart};
-use crate::{ClusterEvent, Departure, Incarnation, NodeView, NodeViewId};
+use crate::{ClusterEvent, Incarnation, NodeViewId, ViewChange};
 
 /// An event as it is told; `None` for one that has no words.
 pub(crate) fn happened(noted: &Noted, names: &Names) -> Option<Happened> {
     let what = match &noted.event {
-        ClusterEvent::View(view) => view_told(view, names),
+        ClusterEvent::View(view) => {
+            let members = view.members.iter().map(|member| member.name.clone());
+            view_told(&ViewChange::of(view), Some(members.collect()), names)
+        }
+        ClusterEvent::PastView(view) => view_told(view, None, names),
         ClusterEvent::Incarnation(incarnation) => Happening::Incarnation {
             incarnation: incarnation.to_string(),
         },
@@ -97,12 +101,12 @@ pub(crate) fn now(event: ClusterEvent) -> Noted {
     }
 }
 
-fn view_told(view: &NodeView, names: &Names) -> Happening {
-    let departed = |departure: &Departure| Departed {
-        name: departure.member.name.clone(),
-        cause: names.cause(&departure.cause),
-        accusers: accused_by(names, &departure.accusers),
-    };
+fn view_told(view: &ViewChange, members: Option<Vec<String>>, names: &Names) -> Happening {
+    let departed = view.departed.iter().map(|departed| Departed {
+        name: departed.name.clone(),
+        cause: names.cause(&departed.cause),
+        accusers: accused_by(names, &departed.accusers),
+    });
     Happening::View {
         number: view.number,
         id: match view.id {
@@ -110,9 +114,10 @@ fn view_told(view: &NodeView, names: &Names) -> Happening {
             other => other.to_string(),
         },
         primary: view.is_primary(),
-        members: view.members.iter().map(|member| member.name.clone()).collect(),
-        joined: view.joined.iter().map(|joined| names.name(*joined)).collect(),
-        departed: view.departed.iter().map(departed).collect(),
+        size: Some(view.members),
+        members,
+        joined: view.joined.iter().map(|(_, name)| name.clone()).collect(),
+        departed: departed.collect(),
     }
 }
 

@@ -26,8 +26,10 @@ pub(super) use why::why;
 pub(super) fn names(history: &[Noted]) -> Names {
     let mut names = Names::default();
     for noted in history {
-        if let ClusterEvent::View(view) = &noted.event {
-            names.learn(view);
+        match &noted.event {
+            ClusterEvent::View(view) => names.learn(view),
+            ClusterEvent::PastView(view) => names.learn_past(view),
+            _ => {}
         }
     }
     names
