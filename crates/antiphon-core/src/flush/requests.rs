@@ -21,7 +21,7 @@ impl Group {
         let from = joiner.incarnation;
         if membership.stream.members.len() + membership.joins.len() >= MAX_GROUP_MEMBERS {
             let reason = format!(
-                "the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have: start the node again in another group, or in none (--no-group)"
+                "the group {name:?} has {MAX_GROUP_MEMBERS} members already, the most it can have: start the node in another group, or in none"
             );
             return ctx.send(from, GroupMessage::Refused { name, reason });
         }
