@@ -81,7 +81,7 @@ impl Cluster {
 
     /// What has happened to this node so far, oldest first: its last 100 views, primary or not, and its last 200 other events.
     /// The last views are whole as long as they have 100,000 members in all; of older ones there is what they changed
-    /// ([`ClusterEvent::PastView`]), and of fewer than 100 views only where 100,000 nodes came, went or accused in them.
+    /// ([`crate::ClusterEvent::PastView`]), and of fewer than 100 views only where 100,000 nodes came, went or accused in them.
     /// With a stream of what follows, without a gap in between.
     pub fn history(&self) -> (Vec<Noted>, ClusterEvents) {
         self.handle.shared.hub().history()
