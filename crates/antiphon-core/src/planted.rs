@@ -243,8 +243,6 @@ bugs! {
     CutIgnoresOwnWord,
     /// Who hears nobody but others that hear nobody is not in the cut by its own word (G35).
     CutHearsTheDeaf,
-    /// In a wide view whoever observes all others goes on with what they thought in the view before (G5).
-    OpinionsOutliveTheView,
     /// A node that was stopped takes what it missed for the silence of the others (G37).
     AccuseWhenStarved,
     /// Timers that are served late show nothing: only a node that was stopped for long missed anything (G37).

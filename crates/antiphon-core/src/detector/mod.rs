@@ -224,10 +224,7 @@ impl Detector {
         for doubts in self.told.values_mut() {
             doubts.retain(|accused, _| members.contains(accused));
         }
-        self.repeated = match planted!(OpinionsOutliveTheView) {
-            true => heard.len() + 1 >= members.len(),
-            false => subjects.is_none(),
-        };
+        self.repeated = subjects.is_none();
         // Also who observes all others hears what they think now by what they say once in this view, and nothing of those who think nothing.
         if !self.repeated {
             self.told.clear();
