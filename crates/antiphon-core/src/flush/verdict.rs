@@ -19,8 +19,6 @@ const MAX_HOLDERS: usize = 3;
 pub(super) enum Verdict {
     /// This one has installed a later view than the leader, or (`false`) has said that it holds a cut with safe messages.
     Adopt(Box<Decision>, Incarnation, bool),
-    /// The next view is installed, but what this leader lacks of the view before is gone with all who had it.
-    Lost,
     /// These have not installed the leader's view: survivors, joiners.
     Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
     /// These do not fit at all: they are removed.
@@ -46,9 +44,6 @@ impl Membership {
         reports: &BTreeMap<Incarnation, Standing>,
     ) -> Verdict {
         let mine = self.stream.id;
-        if self.is_left_behind(reports) {
-            return Verdict::Lost;
-        }
         let mut behind = BTreeSet::new();
         let mut joining = BTreeSet::new();
         let mut misfits = Vec::new();
@@ -111,43 +106,6 @@ impl Membership {
         }
         let (decision, survivors) = self.decide(ctx, target, reports);
         Verdict::Decide(Box::new(decision), survivors)
-    }
-
-    /// Whether the only ones that have gone on from this view came with the next one, and hold nothing of it, and those who are still in
-    /// it do not hold all of the cut: whoever did was among those that are gone.
-    fn is_left_behind(&self, reports: &BTreeMap<Incarnation, Standing>) -> bool {
-        let mine = self.stream.id;
-        let went_on = |(who, standing): (&Incarnation, &'_ Standing)| match standing {
-            Standing::At {
-                view,
-                decision: Some(decision),
-                ..
-            } if *view > mine && decision.from == mine && decision.id == *view => {
-                let came = decision.joined.iter().any(|joiner| joiner.incarnation == *who);
-                Some((decision.cut.clone(), decision.ordered, came))
-            }
-            _ => None,
-        };
-        let ahead: Vec<(Vec<u64>, u64, bool)> = reports.iter().filter_map(went_on).collect();
-        let Some((cut, ordered, _)) = ahead.first() else {
-            return false;
-        };
-        if ahead.iter().any(|(.., came)| !came) || planted!(SkipInstalledView) {
-            return false;
-        }
-        let own = (self.stream.held().0, self.stream.engine.ordered());
-        let here = reports.values().filter_map(|standing| match standing {
-            Standing::At {
-                view, held, ordered, ..
-            } if *view == mine => Some((held.clone(), *ordered)),
-            _ => None,
-        });
-        let here: Vec<(Vec<u64>, u64)> = here.chain([own]).collect();
-        let is_held = |(rank, end): (usize, &u64)| {
-            let mut held = here.iter().filter_map(|(held, _)| held.get(rank));
-            held.any(|held| held >= end)
-        };
-        !cut.iter().enumerate().all(is_held) || here.iter().all(|(_, here)| here < ordered)
     }
 
     /// The cut and the next view, from the reports of all survivors. None has delivered more than it reported.
