@@ -45,7 +45,10 @@ pub struct Outcome {
 /// Runs a plan. A panic of the core is a violation like any other.
 pub fn run(plan: &Plan, seed: u64) -> Outcome {
     let plan = Arc::new(plan.clone());
-    catch_unwind(AssertUnwindSafe(|| run_checked(plan, seed))).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(|| {
+        run_checked(World::new(plan.clone(), seed), &plan, seed)
+    }))
+    .unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .cloned()
@@ -65,8 +68,7 @@ pub fn run(plan: &Plan, seed: u64) -> Outcome {
     })
 }
 
-fn run_checked(plan: Arc<Plan>, seed: u64) -> Outcome {
-    let mut world = World::new(plan.clone(), seed);
+fn run_checked(mut world: World, plan: &Plan, seed: u64) -> Outcome {
     world.run_until(plan.duration);
     let mut end = Settling::NotAsked;
     let mut random = Random::new(seed ^ 0x004c_4956_4553);
@@ -95,7 +97,12 @@ fn run_checked(plan: Arc<Plan>, seed: u64) -> Outcome {
     }
     let mut report = check(&trace);
     if flooded {
-        report.fail("flood", simulated, "more happens than can be kept".to_owned());
+        let lines = trace.lines.len();
+        report.fail(
+            "flood",
+            simulated,
+            format!("more happens than is kept: {lines} lines of trace, and what is to come"),
+        );
     }
     let liveness = matches!(end, Settling::AtRest | Settling::Stuck { .. });
     if liveness {
@@ -452,4 +459,26 @@ pub fn describe(world: &World) -> String {
         text.push_str("; ");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::named;
+
+    #[test]
+    fn a_run_in_which_more_happens_than_is_kept_ends_and_says_so() {
+        let plan = Arc::new(named("quiet", 1, None).unwrap());
+        let run = |flood: usize| {
+            let mut world = World::new(plan.clone(), 1);
+            world.call_a_flood(flood);
+            run_checked(world, &plan, 1)
+        };
+        let whole = run(usize::MAX);
+        assert!(whole.report.is_ok(), "{:?}", whole.report.violations);
+        let flooded = run(whole.trace.lines.len() / 2);
+        let found = flooded.report.violations.iter();
+        assert!(found.clone().any(|violation| violation.guarantee == "flood"));
+        assert!(flooded.trace.lines.len() < whole.trace.lines.len());
+    }
 }

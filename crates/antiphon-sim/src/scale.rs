@@ -17,7 +17,7 @@ use antiphon_core::{EngineKind, Profile};
 use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::plan::{Action, Liveness, Load, Network, Plan, Step, Transport, Who};
 use crate::random::Random;
-use crate::trace::{Seen, Slot};
+use crate::trace::{Line, Seen, Slot};
 use crate::world::{Traffic, World};
 
 /// Until a node that joins a cluster at rest is in it at all others, in virtual time.
@@ -156,7 +156,7 @@ pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figure
         lost_again: 0,
         wall: Duration::ZERO,
     };
-    let views = Views::of(&world, 0);
+    let views = Views::of(&world.trace().lines);
     figures.sizes = views.sizes;
     figures.views = views.decided;
     if formed.is_some() {
@@ -305,7 +305,7 @@ impl Figures {
         self.left_s = gone.map(|gone| seconds(gone - from));
         let settled = world.now() + 5 * SECONDS;
         pass(world, settled, &slots, tell);
-        let views = Views::of(world, lines);
+        let views = Views::of(&world.trace().lines[lines..]);
         self.leave_views = views.decided;
         let names = names(&leavers);
         self.left_unsaid = names.difference(&views.left).count();
@@ -362,7 +362,7 @@ impl Figures {
         // Whoever is to go by mistake has gone by then.
         let until = world.now() + 20 * SECONDS;
         pass(world, until, &slots, tell);
-        let views = Views::of(world, lines);
+        let views = Views::of(&world.trace().lines[lines..]);
         self.removal_views = views.decided;
         self.healthy_lost += views.departed.difference(&names(&faulty)).count();
         self.lost_again = views.departed_again.len();
@@ -373,7 +373,7 @@ fn names(slots: &[Slot]) -> BTreeSet<String> {
     slots.iter().map(|slot| format!("n{slot}")).collect()
 }
 
-/// The views that nodes saw from some line of the trace on.
+/// The views that nodes saw.
 struct Views {
     sizes: BTreeSet<usize>,
     decided: usize,
@@ -385,7 +385,7 @@ struct Views {
 }
 
 impl Views {
-    fn of(world: &World, from: usize) -> Self {
+    fn of(lines: &[Line]) -> Self {
         let mut ids = BTreeSet::new();
         let mut views = Self {
             sizes: BTreeSet::new(),
@@ -394,7 +394,7 @@ impl Views {
             departed_again: BTreeSet::new(),
             left: BTreeSet::new(),
         };
-        for line in &world.trace().lines[from..] {
+        for line in lines {
             if let Seen::NodeView(view) = &line.what
                 && view.is_primary()
                 && ids.insert((view.lineage, view.id))
@@ -511,5 +511,73 @@ fn plan(scale: &Scale) -> Plan {
         steps,
         duration: 0,
         liveness: Liveness::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::wire::{Departure, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
+
+    use super::*;
+
+    fn without(counter: u32, name: &str) -> Line {
+        let member = Member {
+            incarnation: Incarnation(counter.into()),
+            name: name.to_owned(),
+            addr: ([127, 0, 0, 1], 1).into(),
+            further: Vec::new(),
+            metadata: Default::default(),
+            weight: 1,
+        };
+        let view = NodeView {
+            lineage: Lineage(1),
+            id: NodeViewId::Primary {
+                id: ViewId { epoch: 1, counter },
+            },
+            number: counter,
+            members: Vec::new(),
+            joined: Vec::new(),
+            departed: vec![Departure {
+                member,
+                cause: Cause::Crashed,
+                accusers: Vec::new(),
+            }],
+            merged: Vec::new(),
+            wire_level: 1,
+        };
+        Line {
+            at: 0,
+            process: 0,
+            what: Seen::NodeView(Arc::new(view)),
+        }
+    }
+
+    #[test]
+    fn who_came_back_and_was_lost_again_is_counted_and_a_view_that_many_see_is_one() {
+        let views = Views::of(&[without(2, "n1"), without(2, "n1"), without(3, "n2")]);
+        assert_eq!((views.decided, views.departed_again.len()), (2, 0));
+        let views = Views::of(&[without(2, "n1"), without(3, "n2"), without(4, "n1")]);
+        assert_eq!(views.departed_again, ["n1".to_owned()].into());
+    }
+
+    #[test]
+    fn ten_nodes_of_which_one_is_killed_are_sound_and_not_if_it_was_lost_twice() {
+        let scale = Scale {
+            nodes: 10,
+            seeds: 3,
+            joins: 0,
+            leave: 0,
+            faulty: 1,
+            fault: Fault::Killed,
+            detect: Duration::from_secs(2),
+            rest: Duration::from_secs(1),
+            engine: EngineKind::Cut,
+            most_sizes: None,
+            seed: 1,
+        };
+        let mut figures = measure(&scale, |_, _, _| {});
+        assert_eq!(figures.complaints(&scale), [""; 0]);
+        figures.lost_again = 1;
+        assert_eq!(figures.complaints(&scale), ["1 lost more than once"]);
     }
 }

@@ -77,6 +77,8 @@ pub struct World {
     faults: BTreeMap<&'static str, u64>,
     digest: u64,
     traffic: Traffic,
+    /// So much of either is a flood.
+    flood: usize,
 }
 
 /// What nodes send each other in frames, by slot. Lifelines and what kernels add are not in it.
@@ -269,6 +271,7 @@ impl World {
             faults: BTreeMap::new(),
             digest: seed,
             traffic: Traffic::of(plan.slots),
+            flood: FLOOD,
             plan,
         }
     }
@@ -290,9 +293,14 @@ impl World {
         self.now = self.now.max(until);
     }
 
+    #[cfg(test)]
+    pub(crate) fn call_a_flood(&mut self, more_than: usize) {
+        self.flood = more_than;
+    }
+
     /// Whether more happens than memory holds for long, as when each message is answered by two: nothing happens any more then.
     pub fn is_flooded(&self) -> bool {
-        self.trace.lines.len() > FLOOD || self.agenda.len() > FLOOD
+        self.trace.lines.len() > self.flood || self.agenda.len() > self.flood
     }
 
     /// What happened so far.
