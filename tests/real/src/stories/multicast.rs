@@ -52,7 +52,10 @@ fn through_a_bridge(keyed: bool, flags: &[&str]) {
             .iter()
             .all(|name| heard_by(trace, name, "n3") == Some(false))
     });
-    assert!(cluster.look(|trace| heard_by(trace, "n1", "n2") == Some(true)));
+    // A tenth lost is now and then three of its calls in a row, and it does not hear for a moment.
+    cluster.until("n2 is known to hear", SOON, |trace| {
+        heard_by(trace, "n1", "n2") == Some(true)
+    });
     NAMES.iter().for_each(|name| cluster.say(name, 500));
     cluster.until_delivered(&NAMES, SOON);
     cluster.kill("n1");
