@@ -26,6 +26,7 @@ mod operator;
 mod outgoing;
 mod passing;
 mod probes;
+mod tested;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -328,12 +329,6 @@ impl Node {
         seq: u64,
     ) -> Option<bool> {
         self.groups.holds(group, view, sender, seq)
-    }
-
-    /// A message of an unordered or scoped group that this node holds and could deliver, and has not delivered: its sender and number. For
-    /// the tests of just that; between two inputs there is none.
-    pub fn withheld(&self, group: GroupHandle) -> Option<(antiphon_wire::Incarnation, u64)> {
-        self.groups.withheld(group)
     }
 
     /// Sends consecutive messages to a group, all or none, without copying them. The caller chooses their tickets,

@@ -161,6 +161,11 @@ fn show(what: &Seen) -> String {
             sender.short(),
             lacks.short()
         ),
+        Seen::Roll { group, removed, .. } if !removed.is_empty() => {
+            let removed: Vec<String> = removed.iter().map(|who| who.short()).collect();
+            format!("g{group}: has removed {}", removed.join(" "))
+        }
+        Seen::Roll { .. } => String::new(),
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } => String::new(),
         Seen::Group(group, heard) => match heard {

@@ -1,10 +1,11 @@
 //! The record of a simulation: what every application saw, and what the simulator itself did.
 //!
-//! The checkers read this and nothing else. It holds no frame and no state of the protocol but four: who voted for which
+//! The checkers read this and nothing else. It holds no frame and no state of the protocol but five: who voted for which
 //! view, since what applications see does not tell a rightful decision from that of a minority; the ways of frames
 //! that are handed on, since a frame that circles is seen by no application; who lacked a message that was delivered
-//! as safe, since a member that is cut off or dead delivers no more what it held; and what was held and could have been delivered,
-//! since an application cannot tell a message that is kept from it from one that is on its way.
+//! as safe, since a member that is cut off or dead delivers no more what it held; what was held and could have been delivered,
+//! since an application cannot tell a message that is kept from it from one that is on its way; and who has which view and has removed
+//! whom, since a leader that dies may have told nobody but the one that it removed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -284,6 +285,17 @@ pub enum Seen {
         sender: Incarnation,
         /// Its number.
         seq: u64,
+    },
+    /// What the process's node has of a group, which its application may not know: another view than before, or it has removed somebody.
+    Roll {
+        /// Which group.
+        group: GroupIndex,
+        /// The view that is installed.
+        view: GroupViewId,
+        /// Its members.
+        members: Vec<Incarnation>,
+        /// Whom of them the next view will not have.
+        removed: Vec<Incarnation>,
     },
     /// A promise of the core to its driver was broken; the text says which.
     Contract(String),

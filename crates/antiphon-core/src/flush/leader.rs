@@ -286,6 +286,11 @@ impl Group {
                 }
                 self.catch_up(ctx, *decision, Some(source), installed);
             }
+            // Nobody can complete it for this member, nor for those that stand where it does: each finds that when it leads.
+            Verdict::Lost => {
+                let cause = "what it lacks of an earlier view is gone with all members that had it";
+                self.removed(ctx, cause.to_owned());
+            }
             Verdict::Complete(survivors, joiners) => {
                 let Some(retained) = &membership.retained else {
                     return;

@@ -15,6 +15,9 @@ use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
 /// No log reaches further in one view than this beyond what a member has delivered.
 const MAX_CUT_AHEAD: u64 = 1 << 32;
 
+/// So often the named holders are asked before all others of the view are asked as well.
+const ASKED_IN_VAIN: usize = 4;
+
 impl Membership {
     fn standing(&self) -> Standing {
         let (held, nulls) = self.stream.held();
@@ -161,12 +164,14 @@ impl Membership {
             let named = named
                 .iter()
                 .filter_map(|rank| stream.members.get(usize::from(*rank)).copied());
-            let all: Vec<_> = catch_up.source.into_iter().chain(named).collect();
-            let live: Vec<_> = all
-                .into_iter()
-                .filter(|who| *who != ctx.me && ctx.present(*who))
-                .collect();
-            live.get(attempt % live.len().max(1)).copied()
+            let live = |who: &Incarnation| *who != ctx.me && ctx.present(*who);
+            let all = catch_up.source.into_iter().chain(named);
+            let mut live_ones: Vec<_> = all.filter(live).collect();
+            // Not all that hold it are named: those that are may be gone, or members no more, when it is fetched.
+            if attempt >= live_ones.len() * ASKED_IN_VAIN {
+                live_ones.extend(stream.members.iter().copied().filter(live));
+            }
+            live_ones.get(attempt % live_ones.len().max(1)).copied()
         };
         let (group, view) = (self.id, stream.id);
         let mut pulls = Vec::new();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{CutSpan, Decision, DepartureCause, Joiner, Span, Standing};
 use antiphon_wire::{GroupViewId, Incarnation};
 
+use super::cut_of;
 use crate::group::context::MAX_CAUSE_BYTES;
 use crate::group::member::Membership;
 use crate::group::reached::Reached;
@@ -19,6 +20,8 @@ const MAX_HOLDERS: usize = 3;
 pub(super) enum Verdict {
     /// This one has installed a later view than the leader, or (`false`) has said that it holds a cut with safe messages.
     Adopt(Box<Decision>, Incarnation, bool),
+    /// The next view is installed, but what this leader lacks of the view before is gone with all who had it.
+    Lost,
     /// These have not installed the leader's view: survivors, joiners.
     Complete(BTreeSet<Incarnation>, BTreeSet<Incarnation>),
     /// These do not fit at all: they are removed.
@@ -44,6 +47,9 @@ impl Membership {
         reports: &BTreeMap<Incarnation, Standing>,
     ) -> Verdict {
         let mine = self.stream.id;
+        if self.is_left_behind(reports) {
+            return Verdict::Lost;
+        }
         let mut behind = BTreeSet::new();
         let mut joining = BTreeSet::new();
         let mut misfits = Vec::new();
@@ -106,6 +112,61 @@ impl Membership {
         }
         let (decision, survivors) = self.decide(ctx, target, reports);
         Verdict::Decide(Box::new(decision), survivors)
+    }
+
+    /// Whether all that have gone on from this view came with the next one, and hold nothing of this one, and those that are still here do
+    /// not hold its whole cut together: whoever did is gone. R12: joiners have the next view, so its leader did not wait for this member
+    /// any more, and had removed it.
+    fn is_left_behind(&self, reports: &BTreeMap<Incarnation, Standing>) -> bool {
+        let mine = self.stream.id;
+        let mut next = reports.iter().filter_map(|(who, standing)| match standing {
+            Standing::At {
+                view,
+                decision: Some(decision),
+                ..
+            } if *view > mine && decision.from == mine && decision.id == *view => Some((*who, &**decision)),
+            _ => None,
+        });
+        let came = |(who, next): (Incarnation, &Decision)| {
+            next.joined.iter().any(|joiner| joiner.incarnation == who)
+        };
+        // The first is the one that would be completed.
+        let Some((_, decision)) = next.clone().next().filter(|_| next.all(came)) else {
+            return false;
+        };
+        !planted!(SkipInstalledView) && !self.is_held_here(decision, reports)
+    }
+
+    /// Whether those that are still in this view, this member among them, hold all of a cut of it together.
+    fn is_held_here(&self, decision: &Decision, reports: &BTreeMap<Incarnation, Standing>) -> bool {
+        let mut held: Vec<Reached> = self.stream.members.iter().map(|_| Reached::new(0)).collect();
+        let mut most = 0;
+        for standing in reports.values() {
+            let Standing::At {
+                view,
+                held: prefixes,
+                beyond,
+                ordered,
+                ..
+            } = standing
+            else {
+                continue;
+            };
+            if *view != self.stream.id {
+                continue;
+            }
+            for (held, last) in held.iter_mut().zip(prefixes) {
+                held.raise(last.saturating_add(1));
+            }
+            for span in beyond {
+                if let Some(held) = held.get_mut(usize::from(span.sender)) {
+                    held.add(span.first, span.first.saturating_add(span.count));
+                }
+            }
+            most = most.max(*ordered);
+        }
+        let mut held = held.iter().enumerate();
+        most >= decision.ordered && held.all(|(rank, held)| held.covers_all(&cut_of(decision, rank)))
     }
 
     /// The cut and the next view, from the reports of all survivors. None has delivered more than it reported.

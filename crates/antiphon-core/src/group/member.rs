@@ -214,6 +214,14 @@ impl Group {
         Some((stream.members[rank], number))
     }
 
+    pub(super) fn roll(&self) -> Option<(GroupViewId, &[Incarnation], Vec<Incarnation>)> {
+        let Phase::Member(membership) = &self.phase else {
+            return None;
+        };
+        let removed = membership.dropped.keys().copied().collect();
+        Some((membership.stream.id, &membership.stream.members, removed))
+    }
+
     pub(super) fn window(&self) -> usize {
         self.options.window_bytes as usize
     }

@@ -512,6 +512,12 @@ impl Groups {
         self.groups.get(&group).filter(|_| !self.suspended)?.withheld()
     }
 
+    /// The view of a group that this node has installed, whether or not its application was told, and who of it is removed already.
+    /// For tests: who was left out before it knew.
+    pub fn roll(&self, group: GroupHandle) -> Option<(GroupViewId, &[Incarnation], Vec<Incarnation>)> {
+        self.groups.get(&group)?.roll()
+    }
+
     /// Whether a group of this node has this member.
     pub(crate) fn has(&self, member: Incarnation) -> bool {
         self.groups.values().any(|group| match &group.phase {

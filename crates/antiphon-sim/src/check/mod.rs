@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, overrides, components, groups, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
+//!                 └─► lifecycle, membership, chain, overrides, components, groups, rolls, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -25,6 +25,7 @@ mod order;
 mod overrides;
 mod paths;
 mod receipts;
+mod rolls;
 mod safe;
 mod slow;
 mod spread;
@@ -141,6 +142,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "R2",
     "R8",
     "R9",
+    "R12",
     "R20",
     "R17",
     "causes",
@@ -164,6 +166,7 @@ pub fn check(trace: &Trace) -> Report {
     overrides::check(&history, &mut report);
     components::check(&history, &mut report);
     groups::check(&history, &mut report);
+    rolls::check(&history, &mut report);
     synchrony::check(&history, &mut report);
     delivery::check(&history, &mut report);
     order::check(&history, &mut report);

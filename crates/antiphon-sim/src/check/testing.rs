@@ -264,6 +264,25 @@ impl Story {
         }
     }
 
+    /// The nodes of these have the group view of this number, and have removed these.
+    pub(super) fn roll(&mut self, members: &[ProcessId], k: u32, removed: &[ProcessId], by: &[ProcessId]) {
+        let list = |processes: &[ProcessId]| processes.iter().map(|process| incarnation(*process)).collect();
+        for process in by {
+            let roll = Seen::Roll {
+                group: 0,
+                view: Self::group_view_id(k),
+                members: list(members),
+                removed: list(removed),
+            };
+            self.add(*process, roll);
+        }
+    }
+
+    /// Process `by` is told to start over.
+    pub(super) fn resync(&mut self, by: ProcessId, cause: &str) {
+        self.add(by, Seen::Group(0, Heard::Resync(cause.to_owned())));
+    }
+
     /// Process `by` sends its message number `seq`.
     pub(super) fn send(&mut self, by: ProcessId, seq: u64) {
         self.add(

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use antiphon_core::wire::frame::{MAX_FRAME_BYTES, MAX_PROBE_BYTES};
-use antiphon_core::wire::{Block, Incarnation, Member, NodeView};
+use antiphon_core::wire::{Block, GroupViewId, Incarnation, Member, NodeView};
 use antiphon_core::{
     Alone, Config, Dissemination, Event, GroupEvent, GroupHandle, GroupView, Hints, LifelineEvent, Memory,
     Message, Messages, Node, Output, PathTrouble, Policy,
@@ -116,6 +116,8 @@ pub(super) struct Usage {
     unread_objects: BTreeMap<Incarnation, usize>,
     /// The most that was noted of the core's memory, and of what was not taken of one sender.
     noted: (usize, usize),
+    /// The view that was noted last, and whom it lost meanwhile.
+    roll: Option<(GroupViewId, Vec<Incarnation>)>,
 }
 
 impl Usage {
@@ -132,6 +134,7 @@ impl Usage {
             unread: BTreeMap::new(),
             unread_objects: BTreeMap::new(),
             noted: (0, 0),
+            roll: None,
         }
     }
 }
@@ -422,6 +425,8 @@ impl World {
     pub(super) fn drive(&mut self, id: ProcessId) {
         let mut count = 0;
         loop {
+            // Before anything leaves: it may be killed after the first output.
+            self.note_rolls(id);
             while let Some(note) = self.processes[id].node.poll_trail() {
                 self.note(id, Seen::Ballot(note));
             }
@@ -654,6 +659,31 @@ impl World {
             Some(Seen::Withheld { group, sender, seq })
         });
         for note in groups.collect::<Vec<_>>() {
+            self.note(id, note);
+        }
+    }
+
+    /// Notes which view each group has, and whom that is to lose, whenever either is new.
+    fn note_rolls(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id];
+        let mut notes = Vec::new();
+        for (group, usage) in &mut process.uses {
+            let Some((view, members, removed)) = process.node.roll(usage.handle) else {
+                continue;
+            };
+            let known = usage.roll.as_ref();
+            if known.is_some_and(|(last, gone)| *last == view && *gone == removed) {
+                continue;
+            }
+            usage.roll = Some((view, removed.clone()));
+            notes.push(Seen::Roll {
+                group: *group,
+                view,
+                members: members.to_vec(),
+                removed,
+            });
+        }
+        for note in notes {
             self.note(id, note);
         }
     }

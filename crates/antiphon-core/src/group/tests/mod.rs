@@ -1,12 +1,13 @@
 //! Stories of groups, told by several [`Groups`](super::Groups) connected directly under virtual time.
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
-//! read only what the applications saw. [`stories`], [`returns`], [`gone`], [`large`], [`objects`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`], [`scoped`] and [`slow`] are
+//! read only what the applications saw. [`stories`], [`returns`], [`gone`], [`left_behind`], [`large`], [`objects`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`], [`scoped`] and [`slow`] are
 //! faults with names, made with [`loss`]; [`swarm`] draws faults from a seed.
 
 mod chain;
 mod gone;
 mod large;
+mod left_behind;
 mod loss;
 mod objects;
 mod returns;

@@ -1,6 +1,6 @@
 //! The harness and its checkers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,8 +139,8 @@ pub(crate) struct World {
     pub(crate) data_records: u64,
     /// Records that were handed on.
     pub(crate) chained: u64,
-    /// Control for this one waits.
-    held: Option<Incarnation>,
+    /// Control for these waits.
+    held: BTreeSet<Incarnation>,
 }
 
 const GROUP: &str = "orders";
@@ -171,7 +171,7 @@ impl World {
             options,
             data_records: 0,
             chained: 0,
-            held: None,
+            held: BTreeSet::new(),
         }
     }
 
@@ -595,12 +595,12 @@ impl World {
 
     /// From now on control for this node waits; what is on its way is kept, as on a very slow host.
     pub(crate) fn hold_control(&mut self, to: Id) {
-        self.held = Some(self.inc(to));
+        self.held.insert(self.inc(to));
     }
 
     /// Control goes on.
     pub(crate) fn release_control(&mut self) {
-        self.held = None;
+        self.held.clear();
     }
 
     pub(crate) fn run(&mut self, ms: u64) {
@@ -656,7 +656,7 @@ impl World {
     fn next_control(&self) -> Option<(Time, (Incarnation, Incarnation))> {
         let ready = self.control.iter().filter_map(|(pair, queue)| {
             let (at, view, _) = queue.front()?;
-            if self.held == Some(pair.1) {
+            if self.held.contains(&pair.1) {
                 return None;
             }
             let receiver = self.peer_of(pair.1).map(|id| &self.peers[&id]);
