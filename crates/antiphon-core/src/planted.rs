@@ -279,4 +279,8 @@ bugs! {
     ProbesCountForEver,
     /// In the rotation, a run of nulls is sent and not kept for those that miss it.
     ForgetNulls,
+    /// Who joins is told of no view before the one that admits it, whoever may lack them (R1).
+    AdmitWithoutThePast,
+    /// A member that is behind asks nobody that joined since for what it missed (R1).
+    PullFromNoStranger,
 }

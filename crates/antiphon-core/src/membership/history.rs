@@ -1,5 +1,22 @@
 //! The last primary views, with causes and accusers: what members that fell behind pull, and what answers *why*. Of a large cluster
 //! fewer are kept whole, and of the older ones what they changed, which answers *why* alone.
+//!
+//! # Who can still follow
+//!
+//! A member may be some views behind, since a cut, and be needed for the quorum of the last one. No view is skipped (R1), so somebody alive must
+//! have each of those that it lacks:
+//! - *members that have been there since*: they installed them, and are asked by whoever hears that they have a later one;
+//! - *who joined later*: it installed none before the one that admits it. So whoever tells it of that one tells it before of those that a member of
+//!   it may lack, by what that member said last ([`Seat::tell_admission`]); it keeps them when it takes its seat, and installs none of them.
+//!   The member that is behind has never met it, and asks it when it says, sought at its address, that it is further ([`super::lineage`]).
+//!
+//! Who is more than the last sixteen views behind, or two megabytes of them, is not helped by that. In a wide view joiners are told nothing of the time before: there are many others, and several views of thousands are more than a joiner can wait for.
+//!
+//! Invariant: what is kept of a lineage from a node's admission on has no gap; what it was told of the time before ends there without one.
+//!
+//! If whoever tells it dies in between, the joiner has the earlier views or has not heard that it was admitted: they travel in order. Who joined and lacks
+//! what it is asked for says nothing to a member of its view: another one may have it, while a fresh incarnation of the one that asks would be no member any
+//! more, and its vote be gone.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,10 +38,10 @@ const KEPT_ALWAYS: usize = 8;
 /// How many nodes that came and went, and accusations of them, are kept of views that are not: some megabytes.
 const KEPT_CHANGES: usize = 100_000;
 /// How many views answer one pull, and how many bytes of them, unless the first is larger.
-const VIEWS_PER_PULL: usize = 16;
+pub(super) const VIEWS_PER_PULL: usize = 16;
 const BYTES_PER_PULL: usize = 2 << 20;
 
-/// The last primary views that this process installed, across its incarnations.
+/// The last primary views that this process installed, across its incarnations, or was told of when it was admitted.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// What those changed that are not kept whole any more. All of them are older.
@@ -50,6 +67,16 @@ impl History {
         };
         while self.past.len() + self.views.len() > KEPT_VIEWS || weight(&self.past) > KEPT_CHANGES {
             self.past.pop_front();
+        }
+    }
+
+    /// Views before the one that admits this node, as it was told of them, in order.
+    pub(crate) fn recall(&mut self, now: Time, earlier: impl IntoIterator<Item = Arc<NodeView>>) {
+        for view in earlier {
+            let last = self.of(view.lineage).last().map(|last| last.primary_id());
+            if last < Some(view.primary_id()) {
+                self.push(now, view);
+            }
         }
     }
 
@@ -123,6 +150,24 @@ impl History {
         entries
     }
 
+    /// The last views after one of them and before another, as many as answer one pull.
+    fn between(&self, lineage: Lineage, after: ViewId, before: ViewId) -> VecDeque<Arc<NodeView>> {
+        let is_between = |view: &&Arc<NodeView>| after < view.primary_id() && view.primary_id() < before;
+        let mut all: VecDeque<Arc<NodeView>> = self.of(lineage).filter(is_between).cloned().collect();
+        let mut bytes: usize = all.iter().map(|view| encode_to_vec(&**view).len()).sum();
+        while all.len() > VIEWS_PER_PULL || bytes > BYTES_PER_PULL {
+            bytes -= all.pop_front().map_or(bytes, |view| encode_to_vec(&*view).len());
+        }
+        all
+    }
+
+    /// The id before that of the oldest view of this lineage that is kept whole.
+    fn before(&self, lineage: Lineage) -> Option<ViewId> {
+        let ViewId { epoch, counter } = self.of(lineage).next()?.primary_id();
+        let counter = counter.saturating_sub(1);
+        Some(ViewId { epoch, counter })
+    }
+
     fn of(&self, lineage: Lineage) -> impl Iterator<Item = &Arc<NodeView>> {
         self.views
             .iter()
@@ -152,8 +197,13 @@ impl Seat {
         let lately = cx.config.profile.retransmit;
         self.pulled.retain(|_, at| now.since(*at) < lately);
         let Some(views) = cx.history.after(lineage, after) else {
-            // Too far behind to follow view by view: only a fresh incarnation gets in again.
-            return self.tell_removed(cx, now, to);
+            let admitted = cx.history.admission(lineage, cx.me).map(|view| view.primary_id());
+            let was_there = admitted.is_none_or(|admitted| admitted <= super::check::next_id(after));
+            if was_there || !self.view.contains(to) {
+                // Too far behind to follow view by view: only a fresh incarnation gets in again.
+                self.tell_removed(cx, now, to);
+            }
+            return;
         };
         if views.is_empty() || self.pulled.contains_key(&to) {
             return;
@@ -161,6 +211,33 @@ impl Seat {
         self.pulled.insert(to, now);
         for view in views {
             cx.send(to, MembershipMessage::Decide(Box::new((*view).clone())));
+        }
+    }
+
+    /// Tells a joiner of the view that admits it, and before that of those that a member of it may not have installed: whoever else has them
+    /// may die.
+    pub(crate) fn tell_admission(&self, cx: &mut Context, joiner: Incarnation, first: &Arc<NodeView>) {
+        let lineage = first.lineage;
+        let is_behind = |member: Incarnation| match self.reports.get(&member) {
+            Some(report) => Some(report.view),
+            // It has not said anything yet: it installed the view that admits it, at least, or was there before this node.
+            None => {
+                let admission = cx.history.admission(lineage, member);
+                admission.map_or_else(|| cx.history.before(lineage), |view| Some(view.primary_id()))
+            }
+        };
+        let old = first.members.iter().map(|member| member.incarnation);
+        let old = old.filter(|member| *member != cx.me && !first.joined.contains(member));
+        let behind = old
+            .filter(|member| !self.engine.is_certified(*member))
+            .filter_map(is_behind)
+            .min();
+        // In a wide view a member knows what few others say, and views are large.
+        let behind = behind.filter(|_| self.wide.is_none() && !planted!(AdmitWithoutThePast));
+        let earlier = behind.map(|behind| cx.history.between(lineage, behind, first.primary_id()));
+        let earlier = earlier.unwrap_or_default().into_iter();
+        for view in earlier.chain([first.clone()]) {
+            cx.send(joiner, MembershipMessage::Decide(Box::new((*view).clone())));
         }
     }
 }

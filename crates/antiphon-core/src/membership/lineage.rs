@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_wire::membership::{Discovery, KnownNode, MembershipMessage, Origin, Standing};
-use antiphon_wire::{Evidence, Incarnation};
+use antiphon_wire::{Evidence, Incarnation, MAX_MEMBERS};
 
 use super::check;
 use super::context::{Context, Past};
@@ -62,6 +62,9 @@ fn standing_of(message: &Discovery) -> Option<&Standing> {
         | Discovery::Announce { .. } => None,
     }
 }
+
+/// So many others are told anything in one view: all members that there may be, and as many that come and go.
+const MAX_TOLD: usize = 2 * MAX_MEMBERS;
 
 impl Seat {
     /// Whether this is of a lineage that nodes of this one cannot join.
@@ -216,9 +219,8 @@ impl Seat {
                 if standing.lineage != self.view.lineage {
                     self.went_apart(cx, sender);
                     self.meet(cx, now, standing, addr);
-                } else if standing.view > self.view.primary_id() && self.view.contains(sender) {
-                    self.reach(cx, sender);
-                    self.pull(cx, now, sender);
+                } else if standing.view > self.view.primary_id() {
+                    self.hear_of_later(cx, now, sender, addr);
                 }
             }
             Discovery::Removed { who, standing, cause } => {
@@ -250,6 +252,20 @@ impl Seat {
         self.evaluate(cx, now);
     }
 
+    /// Somebody is further, in the same lineage: a member that has been there since, or one that joined later, of which this node cannot have
+    /// heard. That one answers so only if this node is a member there as well.
+    fn hear_of_later(&mut self, cx: &mut Context, now: Time, sender: Incarnation, addr: SocketAddr) {
+        if self.view.contains(sender) {
+            self.reach(cx, sender);
+            self.pull(cx, now, sender);
+        } else if !planted!(PullFromNoStranger) && self.may_tell(cx, now, sender) {
+            // Whatever was asked of others: this one may be the only one that has what is missing, and always answer last.
+            cx.know_peer(sender, addr);
+            let (lineage, after) = (self.view.lineage, self.view.primary_id());
+            cx.send(sender, MembershipMessage::Pull { lineage, after });
+        }
+    }
+
     /// A node without a view asks who is there.
     fn sought(&mut self, cx: &mut Context, now: Time, sender: Incarnation, name: &str, addr: SocketAddr) {
         if self.view.contains(sender) {
@@ -260,9 +276,9 @@ impl Seat {
                 self.here(cx, addr);
                 self.reach(cx, sender);
                 if admitted {
-                    cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));
+                    self.tell_admission(cx, sender, &view);
                 } else if let Some(first) = cx.history.admission(view.lineage, sender).cloned() {
-                    cx.send(sender, MembershipMessage::Decide(Box::new((*first).clone())));
+                    self.tell_admission(cx, sender, &first);
                 }
             }
             return;
@@ -289,9 +305,17 @@ impl Seat {
             .get(&who)
             .is_none_or(|told| now.since(*told) >= cx.config.profile.heartbeat);
         if due {
-            self.told.insert(who, now);
+            self.note_told(now, who);
         }
         due
+    }
+
+    /// Anybody may ask to be told, as anybody.
+    fn note_told(&mut self, now: Time, who: Incarnation) {
+        if self.told.len() >= MAX_TOLD {
+            self.told.clear();
+        }
+        self.told.insert(who, now);
     }
 
     /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question takes too long.
@@ -362,10 +386,7 @@ impl Seat {
         let addr = cx.history.departure(who).map(|departure| departure.member.addr);
         let addr = addr.or_else(|| cx.peers.get(&who).copied());
         if let Some(addr) = addr.filter(|_| due) {
-            if self.told.len() >= antiphon_wire::MAX_MEMBERS * 2 {
-                self.told.clear();
-            }
-            self.told.insert(who, now);
+            self.note_told(now, who);
             self.removed_notice(cx, who, addr);
         }
     }

@@ -501,7 +501,11 @@ impl Seat {
             .filter(|to| *to != cx.me && !certified.contains(to) && is_near(to))
             .collect();
         for to in to.iter().filter(|_| self.wide.is_none()) {
-            cx.send(*to, MembershipMessage::Decide(Box::new((*next).clone())));
+            if next.joined.contains(to) {
+                self.tell_admission(cx, *to, &next);
+            } else {
+                cx.send(*to, MembershipMessage::Decide(Box::new((*next).clone())));
+            }
         }
         self.depart_after(cx, now, &next, &to);
         self.follow(cx, now, next);

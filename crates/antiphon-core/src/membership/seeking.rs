@@ -28,6 +28,7 @@ use self::voting::is_candidate;
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
+use super::history::VIEWS_PER_PULL;
 use super::slot::FAST;
 use crate::inspection::Looking;
 use crate::text::printable;
@@ -93,6 +94,8 @@ pub(crate) struct Seeking {
     founding: Option<Founding>,
     /// What others who found proposed last, before this node could vote: who is new has yet to hear the others.
     unanswered: BTreeMap<Incarnation, SlotMessage>,
+    /// The last views of a cluster that may be about to admit this node, without a gap.
+    earlier: Vec<Arc<NodeView>>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
     rumour: Option<Rumour>,
@@ -124,6 +127,7 @@ impl Seeking {
             hastened: None,
             founding: founder.then(|| Founding::new(&cx.config)),
             unanswered: BTreeMap::new(),
+            earlier: Vec::new(),
             remnant: None,
             rumour: None,
             missing: None,
@@ -702,17 +706,24 @@ impl Seeking {
                 cx.trail(slot, Some(FAST), || Arc::new(*value), BallotStep::Accepted);
                 cx.send(sender, MembershipMessage::Slot { slot, message });
             }
-            MembershipMessage::Decide(view) => self.decided(cx, sender, view),
+            MembershipMessage::Decide(view) => self.decided(cx, now, sender, view),
             _ => {}
         }
     }
 
-    fn decided(&mut self, cx: &mut Context, sender: Incarnation, view: Box<NodeView>) {
-        if !check::primary_is_sound(&view) || !view.contains(cx.me) {
+    fn decided(&mut self, cx: &mut Context, now: Time, sender: Incarnation, view: Box<NodeView>) {
+        if !check::primary_is_sound(&view) {
             return;
+        }
+        if !view.contains(cx.me) {
+            return self.note_earlier(Arc::new(*view));
         }
         let (lineage, id) = (view.lineage, view.primary_id());
         if view.joined.contains(&cx.me) {
+            let earlier = std::mem::take(&mut self.earlier);
+            if earlier.last().is_some_and(|last| is_next(last, &view)) {
+                cx.history.recall(now, earlier);
+            }
             cx.send(sender, MembershipMessage::Confirm { lineage, view: id });
             cx.fate = Some(Fate::Seated(view));
         } else {
@@ -724,6 +735,22 @@ impl Seeking {
             cx.send(sender, MembershipMessage::Pull { lineage, after });
         }
     }
+
+    /// A view before the one that may admit this node: a member may need it from here ([`super::history`]).
+    fn note_earlier(&mut self, view: Arc<NodeView>) {
+        if self.earlier.last().is_some_and(|last| !is_next(last, &view)) {
+            self.earlier.clear();
+        }
+        if self.earlier.len() >= VIEWS_PER_PULL {
+            self.earlier.remove(0);
+        }
+        self.earlier.push(view);
+    }
+}
+
+/// Whether the second view comes right after the first one.
+fn is_next(view: &NodeView, next: &NodeView) -> bool {
+    next.lineage == view.lineage && next.primary_id() == check::next_id(view.primary_id())
 }
 
 fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {

@@ -38,6 +38,7 @@ pub const NAMES: &[&str] = &[
     "quiet",
     "simultaneous-start",
     "r1-coordinator-dies-in-the-slot",
+    "r1-only-a-joiner-is-left",
     "r2-cut-heal-kill",
     "r2-killed-while-voting",
     "r2-proven-while-apart",
@@ -167,7 +168,8 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         return plan;
     }
     let usual = match name {
-        "r2-killed-while-voting"
+        "r1-only-a-joiner-is-left"
+        | "r2-killed-while-voting"
         | "r4-one-of-three-restarted"
         | "r3-joiners-vanish"
         | "three-to-one-by-kill"
@@ -203,7 +205,11 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     let spare = match name {
         "r3-joiners-vanish" => 6,
         "joiner-storm" => random.range(6, 12) as usize,
-        "r12-founding-race" | "group-churn" | "crash-at-every-step" | "r18-stalled-flush" => 1,
+        "r1-only-a-joiner-is-left"
+        | "r12-founding-race"
+        | "group-churn"
+        | "crash-at-every-step"
+        | "r18-stalled-flush" => 1,
         _ => 0,
     };
     let mut story = Story {
@@ -290,6 +296,7 @@ impl Story<'_> {
             "killed-on-the-second-link" => self.killed_on_the_second_link(),
             "simultaneous-start" => self.simultaneous_start(),
             "r1-coordinator-dies-in-the-slot" => self.coordinator_dies(),
+            "r1-only-a-joiner-is-left" => self.only_a_joiner_is_left(),
             "r2-cut-heal-kill" => self.cut_heal_kill(),
             "r2-killed-while-voting" => self.killed_while_voting(),
             "r3-joiners-vanish" => self.joiners_vanish(),

@@ -1,6 +1,10 @@
 //! Memberships that talk to each other, without the layers around them.
 #![expect(clippy::duplicate_mod, reason = "the same stories are told with each engine")]
 
+#[path = "behind.rs"]
+mod behind_coordinator;
+#[path = "behind.rs"]
+mod behind_cut;
 #[path = "bereft.rs"]
 mod bereft_coordinator;
 #[path = "bereft.rs"]

@@ -108,4 +108,28 @@ impl Story<'_> {
         }
         self.plan.duration = 12 * SECONDS;
     }
+
+    /// R1: one of three hears nothing while another one is removed and a fourth admitted; then the host of the elder loses power, who alone
+    /// installed both views. Kills and streams would not do: what was written comes after the heal, and on lifelines it tells what was voted for.
+    /// The one that is behind and the one that is new are most of the last view.
+    pub(super) fn only_a_joiner_is_left(&mut self) {
+        self.plan.transport = Transport::Datagram;
+        for slot in 0..3 {
+            self.at(u64::from(slot > 0) * 500 * MILLIS, Action::Start(slot));
+        }
+        let patience = self.plan.profile.suspect_after.as_micros() as Micros;
+        let (gone, behind) = if self.random.percent(50) { (1, 2) } else { (2, 1) };
+        let at = 3 * SECONDS + self.ms(0, 500);
+        self.at(at, Action::OneWay(vec![0, gone, 3], vec![behind]));
+        let soon = self.random.below(patience / 8);
+        self.at(at + soon, Action::Crash(Who::Slot(gone)));
+        let joins = at + patience / 4;
+        self.at(joins, Action::Start(3));
+        let dead = joins + self.random.range(0, patience / 2);
+        self.at(dead, Action::ResetLifelines(0, behind));
+        self.at(dead, Action::PowerOff(Who::Slot(0)));
+        let heals = dead + self.random.below(patience);
+        self.at(heals, Action::Heal);
+        self.plan.duration = dead + 4 * SECONDS;
+    }
 }
