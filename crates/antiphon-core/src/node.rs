@@ -602,6 +602,10 @@ impl Node {
                 }
                 None => self.counters.messages_dropped += 1,
             },
+            membership::Effect::Pulse { to, pulse } => match self.links.addr(to) {
+                Some(addr) => self.queue_life(to, addr, Record::Pulse(pulse)),
+                None => self.counters.messages_dropped += 1,
+            },
             membership::Effect::Probe { to, asks, heartbeat } => self.send_probe(to, asks, heartbeat),
             membership::Effect::Lifeline(command) => self.perform_lifeline(now, command),
             membership::Effect::Testament(record) => {

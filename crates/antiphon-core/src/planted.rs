@@ -131,6 +131,12 @@ bugs! {
     VoteAtOnceInANewView,
     /// A leader counts without the dead at once, though they may have answered a moment before (R7).
     CountLateDead,
+    /// In a large view, whoever hears a tick that renews anybody believes from then on (R7).
+    PulseRenewsWhoHears,
+    /// A maker of ticks renews whoever answered it, however few others did (R7).
+    PulseWithoutQuorum,
+    /// A member that no tick reaches asks nobody for them, or is not heard (R7).
+    NobodyGrafts,
     /// What was held back without a lease is delivered all the same (R7).
     DeliverWithoutLease,
     /// A component goes on as a lineage of its own before all its members have acknowledged it (G41).

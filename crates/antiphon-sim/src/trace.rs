@@ -50,8 +50,6 @@ pub struct Trace {
     pub prompt: Option<Micros>,
     /// The nodes' heartbeat.
     pub heartbeat: Micros,
-    /// The largest view whose members are all neighbours.
-    pub narrow: usize,
     /// Places whose nodes do without the lease of the primary.
     pub unleased: Vec<Slot>,
     /// Whether every component goes on (policy `any`).

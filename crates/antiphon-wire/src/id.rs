@@ -13,6 +13,10 @@ pub struct Incarnation(pub u128);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lineage(pub u128);
 
+/// What tells lineages apart in heartbeats, of which a node sends many: half of the bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineageMark(pub u64);
+
 /// A group's identity inside its lineage, made by the node that founded it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u64);
@@ -55,8 +59,16 @@ macro_rules! fixed_id {
 }
 fixed_id!(Incarnation, u128, "{:032x}");
 fixed_id!(Lineage, u128, "{:032x}");
+fixed_id!(LineageMark, u64, "{:016x}");
 fixed_id!(GroupId, u64, "{:016x}");
 fixed_id!(ViewDigest, u128, "{:032x}");
+
+impl Lineage {
+    /// The last 64 bits.
+    pub fn mark(self) -> LineageMark {
+        LineageMark(self.0 as u64)
+    }
+}
 
 impl Incarnation {
     /// The first eight hex digits: enough for a log line.

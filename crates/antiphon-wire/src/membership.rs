@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 
 use crate::codec::encode_to_vec;
 use crate::{
-    Accusation, Cause, Evidence, Incarnation, Lineage, Member, NodeView, Subview, ViewDigest, ViewId,
-    wire_enum, wire_struct,
+    Accusation, Cause, Evidence, Incarnation, Lineage, LineageMark, Member, NodeView, Subview, ViewDigest,
+    ViewId, wire_enum, wire_struct,
 };
 
 /// The highest wire level this build speaks.
@@ -502,7 +502,7 @@ wire_struct! {
         /// The sender's count of heartbeats, from 1; an earlier one that comes later is void.
         pub round: u64,
         /// The chain of views.
-        pub lineage: Lineage,
+        pub lineage: LineageMark,
         /// The last primary view installed.
         pub view: ViewId,
         /// Whether the sender is in the primary view now.
@@ -515,8 +515,8 @@ wire_struct! {
         pub suspicions: Vec<Suspicion>,
         /// Engine `cut`, in large views: a sum over all rumours known. An observer that has another one tells the sender all.
         pub rumours: u32,
-        /// What the two need of each other to believe in their view.
-        pub lease: LeaseNote,
+        /// What the two need of each other to believe in their view; nothing in large views.
+        pub lease: Option<LeaseNote>,
     }
 }
 
@@ -534,6 +534,55 @@ wire_struct! {
         pub voted: bool,
         /// Members that the sender is about to have removed: whoever takes it for the leader does not answer them either.
         pub withheld: Vec<Incarnation>,
+    }
+}
+
+wire_enum! {
+    /// Engine `cut`, in large views: by what all members know for how long they may believe in their view. From neighbour to neighbour;
+    /// unreliable, each replaced by the next. Sets of ranks are packed by whoever sends them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Pulse {
+        /// Of one member to all.
+        Tick = 0 {
+            /// The primary view it is about.
+            view: ViewId,
+            /// The rank of the member that made it.
+            maker: u16,
+            /// That one's count of ticks in this view, from 1.
+            number: u32,
+            /// For how long it is good, in milliseconds.
+            length_ms: u32,
+            /// Who had answered the tick before this one when this one was made, and may be let believe for that by whoever answers this one.
+            fresh: Vec<u8>,
+            /// `fresh` of the tick before, if a quorum has answered that one: these believe, as of their answers to the one before it.
+            renewed: Option<Vec<u8>>,
+        },
+        /// Answers on their way back to the maker.
+        Echo = 1 {
+            /// As in the tick.
+            view: ViewId,
+            /// As in the tick.
+            maker: u16,
+            /// As in the tick.
+            number: u32,
+            /// Who answers.
+            who: Vec<u8>,
+            /// Whether the receiver goes on passing ticks on to the sender.
+            edge: Edge,
+        },
+    }
+}
+
+wire_enum! {
+    /// What one neighbour asks of another that passes ticks on, in the terms of Plumtree.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Edge {
+        /// The tick came by it first.
+        Keep = 0,
+        /// The tick had come by another one.
+        Prune = 1,
+        /// No tick comes.
+        Graft = 2,
     }
 }
 

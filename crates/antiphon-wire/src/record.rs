@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::codec::put_varint;
 use crate::enquiry::Enquiry;
 use crate::group::{GroupControl, GroupData};
-use crate::membership::{Certificate, Discovery, Heartbeat, MembershipMessage};
+use crate::membership::{Certificate, Discovery, Heartbeat, MembershipMessage, Pulse};
 use crate::{Block, Incarnation, Wire, wire_enum, wire_struct};
 
 wire_enum! {
@@ -61,6 +61,8 @@ wire_enum! {
             /// The sender hears little of `to`, and wants probes in turn.
             asks: bool,
         },
+        /// What lets members of a large view believe in it; unreliable.
+        Pulse = 12 (Pulse),
         /// What a node would say to another, and what it says; idempotent.
         Enquiry = 16 (Enquiry),
     }

@@ -19,7 +19,7 @@ impl Seat {
         heartbeat: Heartbeat,
         came: Came,
     ) {
-        if heartbeat.lineage != self.view.lineage {
+        if heartbeat.lineage != self.view.lineage.mark() {
             self.hear_elsewhere(cx, now, sender, heartbeat.lineage);
             return;
         }
@@ -89,7 +89,9 @@ impl Seat {
             }
         }
         self.leaving.confirmed(sender, view);
-        self.hear_lease(cx, now, sender, (round, view), &lease);
+        if let Some(lease) = lease {
+            self.hear_lease(cx, now, sender, (round, view), &lease);
+        }
         if view > self.view.primary_id() {
             self.pull_soon(cx, now, sender);
         } else if let Some(wide) = self.wide.as_mut().filter(|_| view == self.view.primary_id()) {
@@ -129,7 +131,7 @@ impl Seat {
         {
             if !self.engine.is_certified(member.incarnation) {
                 let mut heartbeat = heartbeat.clone();
-                heartbeat.lease.answers = self.lease.answer_to(member.incarnation, self.view.primary_id());
+                self.answer_in(&mut heartbeat, member.incarnation);
                 let effect = Effect::Heartbeat {
                     to: member.incarnation,
                     heartbeat,
@@ -142,7 +144,7 @@ impl Seat {
     /// The last heartbeat once more, as it is now, to a member that wants to hear at once. It has the same number, or others would miss one.
     pub(crate) fn beat_to(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
         let mut heartbeat = self.heartbeat(cx, now);
-        heartbeat.lease.answers = self.lease.answer_to(member, self.view.primary_id());
+        self.answer_in(&mut heartbeat, member);
         let effect = Effect::Heartbeat {
             to: member,
             heartbeat,
@@ -158,7 +160,7 @@ impl Seat {
         for (to, asks) in cx.detector.take_probes(now) {
             if !self.engine.is_certified(to) {
                 let mut heartbeat = self.heartbeat(cx, now);
-                heartbeat.lease.answers = self.lease.answer_to(to, self.view.primary_id());
+                self.answer_in(&mut heartbeat, to);
                 cx.effects.push_back(Effect::Probe { to, asks, heartbeat });
             }
         }
@@ -169,23 +171,27 @@ impl Seat {
         let length = self.lease.length().as_millis();
         Heartbeat {
             round: cx.beats,
-            lineage: self.view.lineage,
+            lineage: self.view.lineage.mark(),
             view: self.view.primary_id(),
             primary: self.is_primary(),
             leaving: self.leaving.is_wanted(),
             wire_level: WIRE_LEVEL,
             suspicions: cx.detector.opinion(now),
             rumours: self.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
-            lease: match self.wide {
-                Some(_) => LeaseNote::default(),
-                None => LeaseNote {
-                    length_ms: u32::try_from(length).unwrap_or(u32::MAX),
-                    answers: 0,
-                    asks: self.is_primary() && !self.believes(now),
-                    voted: self.lease.has_voted(),
-                    withheld: self.withholds(now),
-                },
-            },
+            lease: self.wide.is_none().then(|| LeaseNote {
+                length_ms: u32::try_from(length).unwrap_or(u32::MAX),
+                answers: 0,
+                asks: self.is_primary() && !self.believes(now),
+                voted: self.lease.has_voted(),
+                withheld: self.withholds(now),
+            }),
+        }
+    }
+
+    /// Which of a member's heartbeats this one answers.
+    fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
+        if let Some(lease) = &mut heartbeat.lease {
+            lease.answers = self.lease.answer_to(to, self.view.primary_id());
         }
     }
 }

@@ -13,8 +13,8 @@
 //!   later: remove m, which is not proven dead? ─► not before c + L', nor before a's install of this view + L', and
 //!                                                 a leader not before its last proof of death + L'        (L' = L and a margin for clocks)
 //! ```
-//! The answer rides on heartbeats, each of which goes to one member anyway: it costs some bytes. In views whose members are not all neighbours there is no
-//! lease (see [`super::wide`]): a quorum of a thousand is not heard by anybody.
+//! The answer rides on heartbeats, each of which goes to one member anyway: it costs some bytes. In views whose members are not all neighbours nobody hears a
+//! quorum: there the answers go another way ([`super::pulse`]), and all else is the same.
 //!
 //! While m does not believe, it stays a member, votes, answers and sends; but nothing is delivered to its application, which is told. What was held
 //! back is delivered when the lease is renewed, also after the loss of the primary, and dropped if m turns out to be removed.
@@ -54,7 +54,8 @@
 //! # What it assumes
 //!
 //! Clocks of two hosts that measure the same L differ by less than one part in [`MARGIN`], and go on while a host sleeps (`CLOCK_BOOTTIME`). All nodes have the same
-//! profile; each tells its own L with its heartbeats, so that one with another L is not voted out early by those who hear it.
+//! profile; each tells its own L with its heartbeats, so that one with another L is not voted out early by those who hear it. (Not all of a large view hear it: nobody
+//! believes there for longer than the tick says that all wait for.)
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -62,6 +63,7 @@ use std::time::Duration;
 use antiphon_wire::{Incarnation, NodeView, ViewId};
 
 use super::context::Context;
+use super::cut::ranks::Ranks;
 use super::engine::Engine;
 use super::seat::Seat;
 use super::slot::Value;
@@ -80,6 +82,9 @@ const RENEWS_BEFORE: u32 = 4;
 /// And at most so often in a lease.
 const COUNTS: u32 = 16;
 
+/// Ticks that come closer to each other than this part of a lease are remembered as one, which came with the last of them.
+const TICKS_A_LEASE: u32 = 16;
+
 /// The longest lease that a member can have: others hold votes back for so long.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60);
 
@@ -89,6 +94,14 @@ struct Noted {
     round: u64,
     view: ViewId,
     came: Time,
+}
+
+/// Ticks that were answered: whom they let believe, and when they came.
+#[derive(Debug)]
+struct TickNoted {
+    fresh: Ranks,
+    first: Time,
+    last: Time,
 }
 
 /// What this node believes of its view, and what it lets others believe.
@@ -108,7 +121,7 @@ pub(crate) struct Lease {
     count_again: Time,
     /// When this node voted first in the slot, and whether for a view that has it.
     voted: Option<(Time, bool)>,
-    /// Which others have, as they say, and since when this is known.
+    /// Which others have, as they say or as votes tell, and since when this is known.
     voters: BTreeMap<Incarnation, Time>,
     noted: BTreeMap<Incarnation, Noted>,
     /// For how long each member believes an answer, as it said.
@@ -119,8 +132,13 @@ pub(crate) struct Lease {
     installed: Time,
     /// When the last proof of death came.
     proven: Option<Time>,
-    /// Whether not all members are neighbours: no lease at all.
+    /// Whether not all members are neighbours, and so no heartbeats are answered but ticks.
     wide: bool,
+    /// The ticks of this view that were answered.
+    ticks: VecDeque<TickNoted>,
+    /// The longest that ticks were good for, in this view and in the one before.
+    tick_length: Duration,
+    tick_length_before: Duration,
     /// What the application was told last.
     told: bool,
     /// How long the lease of a member is that has not said so.
@@ -152,6 +170,9 @@ impl Lease {
             installed: now,
             proven: None,
             wide: false,
+            ticks: VecDeque::new(),
+            tick_length: Duration::ZERO,
+            tick_length_before: Duration::ZERO,
             told: false,
             usual,
             others: 0,
@@ -172,10 +193,9 @@ impl Lease {
         self.installed = now;
         self.others = view.members.len().saturating_sub(1);
         self.fresh = true;
-        if self.wide {
-            self.since = None;
-        }
         self.wide = wide;
+        self.ticks.clear();
+        self.tick_length_before = std::mem::take(&mut self.tick_length);
     }
 
     /// Nothing that this node believed in another lineage counts in this one.
@@ -219,6 +239,55 @@ impl Lease {
                 came: now,
             },
         );
+    }
+
+    /// Whether this node answers ticks: it has no vote in the slot.
+    pub(crate) fn answers_ticks(&self) -> bool {
+        self.wide && (self.voted.is_none() || planted!(AnswerAfterVote))
+    }
+
+    /// Whether it makes them: it has a lease itself.
+    pub(crate) fn makes_ticks(&self) -> bool {
+        self.answers_ticks() && self.length.is_some()
+    }
+
+    /// A tick is good for so long to whoever is let believe by it.
+    pub(crate) fn hear_tick(&mut self, length: Duration) {
+        self.tick_length = self.tick_length.max(length);
+    }
+
+    fn tick_length(&self) -> Duration {
+        self.tick_length.max(self.tick_length_before)
+    }
+
+    /// A tick is answered that lets these believe.
+    pub(crate) fn note_tick(&mut self, now: Time, fresh: Ranks) {
+        let longest = self.tick_length().max(self.usual);
+        self.ticks.retain(|tick| now.since(tick.last) < longest * 2);
+        match self.ticks.back_mut() {
+            Some(tick) if now.since(tick.first) < longest / TICKS_A_LEASE => {
+                tick.fresh.merge(&fresh);
+                tick.last = now;
+            }
+            _ => self.ticks.push_back(TickNoted {
+                fresh,
+                first: now,
+                last: now,
+            }),
+        }
+    }
+
+    /// A quorum answered a tick that was made after this node gave an answer, which was then: it believes for so long.
+    pub(crate) fn renewed_by_tick(&mut self, at: Time, good_for: Duration) {
+        let removed = self.voted.is_some_and(|(_, keeps)| !keeps);
+        if removed || !self.wide {
+            return;
+        }
+        // It counts with its own length from then on.
+        let less = self.length().saturating_sub(good_for);
+        if at >= Time::ZERO + less {
+            self.since = self.since.max(Some(at - less));
+        }
     }
 
     /// The view of what was noted last.
@@ -265,7 +334,12 @@ impl Lease {
             .filter(|(member, _)| reachable.contains(member));
         let own = self.voted.map(|(since, _)| since);
         let mut all = others.map(|(_, since)| *since).chain(own);
-        !self.wide && all.any(|since| now.since(since) >= patience)
+        all.any(|since| now.since(since) >= patience)
+    }
+
+    /// A member has a vote in the slot, as all of a large view are told.
+    pub(crate) fn has_a_vote(&mut self, now: Time, member: Incarnation) {
+        self.voters.entry(member).or_insert(now);
     }
 
     /// These are to be removed: what they send is not noted for as long as that may take.
@@ -276,54 +350,66 @@ impl Lease {
         }
     }
 
+    pub(crate) fn withheld(&self, now: Time) -> impl Iterator<Item = Incarnation> {
+        let withheld = self.withheld.iter().filter(move |(_, until)| now < **until);
+        withheld.map(|(member, _)| *member)
+    }
+
     pub(crate) fn proven(&mut self, now: Time) {
         self.proven = Some(now);
         self.fresh = true;
     }
 
-    /// This node missed so much by itself: what it was answered before is old.
-    pub(crate) fn missed(&mut self, missed: Duration) {
-        if self.length.is_some_and(|length| missed > length / 2) && !planted!(BelieveForever) {
+    /// This node missed so much by itself: what it was answered before is old, or (`false`) still good.
+    pub(crate) fn missed(&mut self, missed: Duration) -> bool {
+        let much = self.length.is_some_and(|length| missed > length / 2) && !planted!(BelieveForever);
+        if much {
             self.answered.clear();
             self.since = None;
             self.fresh = true;
         }
+        much
     }
 
     /// How long a vote against this member is held back after it was answered.
     fn waits_for(&self, member: Incarnation) -> Duration {
         let length = self.lengths.get(&member).copied().unwrap_or(self.usual);
+        let length = length.max(self.tick_length());
         length + length / MARGIN
     }
 
-    /// Until when this node may not vote for a view without this member, unless it is proven dead.
-    pub(crate) fn holds(&self, now: Time, member: Incarnation) -> Option<Time> {
+    /// Until when this node may not vote for a view without this member, unless it is proven dead. Of a large view it has this rank.
+    pub(crate) fn holds(&self, now: Time, member: Incarnation, rank: Option<usize>) -> Option<Time> {
         let wait = self.waits_for(member);
-        if self.wide || wait.is_zero() || planted!(VoteWhileAnswered) {
+        if wait.is_zero() || planted!(VoteWhileAnswered) {
             return None;
         }
         let noted = self.noted.get(&member).map(|noted| noted.came);
+        let mut ticks = self.ticks.iter().rev();
+        let tick = ticks.find(|tick| rank.is_some_and(|rank| tick.fresh.contains(rank)));
+        let noted = noted.max(tick.map(|tick| tick.last));
         let installed = Some(self.installed).filter(|_| !planted!(VoteAtOnceInANewView));
         let last = noted.max(installed)?;
         Some(last + wait).filter(|until| now < *until)
     }
 
     /// Until when a decision that removes somebody without a proof of death may not be counted without those proven dead: as long as anybody's lease
-    /// lasts. Where nobody has one, nothing waits.
+    /// lasts. Where nobody has one, nothing waits; in a large view nobody knows that of all.
     pub(crate) fn counts_dead_from(&self) -> Option<Time> {
-        if self.wide || planted!(CountLateDead) {
+        if planted!(CountLateDead) {
             return None;
         }
         let unsaid = self.lengths.len() < self.others;
         let lengths = self.lengths.values().copied();
-        let longest = lengths.chain(unsaid.then_some(self.usual)).max();
+        let told = lengths.chain(unsaid.then_some(self.usual));
+        let longest = told.chain(Some(self.tick_length())).max();
         let longest = longest.filter(|longest| !longest.is_zero())?;
         self.proven.map(|proven| proven + longest + longest / MARGIN)
     }
 
     /// Until when this node believes, if that has an end; in the past if it does not.
     pub(crate) fn until(&self) -> Option<Time> {
-        let length = self.length.filter(|_| !self.wide && !planted!(BelieveForever))?;
+        let length = self.length.filter(|_| !planted!(BelieveForever))?;
         Some(self.since.map_or(Time::ZERO, |since| since + length))
     }
 
@@ -368,7 +454,9 @@ pub(crate) fn usual(profile: &Profile) -> Duration {
 impl Seat {
     /// Counts the answers again, well before what was counted last is over: whoever asks in between must not find that it is.
     pub(crate) fn renew_lease(&mut self, cx: &Context, now: Time) {
-        let Some(until) = self.lease.until() else { return };
+        let Some(until) = self.lease.until().filter(|_| !self.lease.wide) else {
+            return;
+        };
         let length = self.lease.length();
         let soon = until <= now + length / 2;
         let due = until <= now + length / RENEWS_BEFORE && now >= self.lease.count_again;
@@ -395,7 +483,10 @@ impl Seat {
         cx.event(Event::Lease { held: believes });
         if !believes {
             // The sooner it asks, the sooner it knows.
-            self.next_heartbeat = self.next_heartbeat.min(now);
+            match &mut self.pulses {
+                Some(pulses) => pulses.ask(now),
+                None => self.next_heartbeat = self.next_heartbeat.min(now),
+            }
         }
     }
 
@@ -403,6 +494,9 @@ impl Seat {
     pub(crate) fn lease_deadline(&self) -> Option<Time> {
         let until = self.lease.until();
         let until = until.filter(|_| self.lease.told && self.is_primary())?;
+        if self.lease.wide {
+            return Some(until);
+        }
         let early = until - self.lease.length() / RENEWS_BEFORE;
         Some(early.max(self.lease.count_again).min(until))
     }
@@ -452,11 +546,7 @@ impl Seat {
 
     /// Whom this node would remove and does not answer therefore.
     pub(crate) fn withholds(&self, now: Time) -> Vec<Incarnation> {
-        let withheld = self.lease.withheld.iter();
-        let mut members: Vec<Incarnation> = withheld
-            .filter(|(_, until)| now < **until)
-            .map(|(member, _)| *member)
-            .collect();
+        let mut members: Vec<Incarnation> = self.lease.withheld(now).collect();
         members.truncate(MOST_NAMED);
         members
     }
@@ -467,7 +557,7 @@ const MOST_NAMED: usize = 64;
 
 impl Engine {
     /// Those proven dead that accepted nothing in the slot.
-    fn dead_without_vote(&self) -> BTreeSet<Incarnation> {
+    pub(crate) fn dead_without_vote(&self) -> BTreeSet<Incarnation> {
         let certificates = self.slot().certificates().iter();
         certificates
             .filter(|(_, last)| last.accepted.is_none())

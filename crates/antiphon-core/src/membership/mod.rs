@@ -11,7 +11,7 @@
 //! - [`seat`]: a member; [`beats`]: its heartbeats; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
 //! - [`wide`]: views in which not all are neighbours, with the rumours of [`cut`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
-//! - [`lease`]: for how long a member believes in its view;
+//! - [`lease`]: for how long a member believes in its view, and [`pulse`]: by what it does in a large one;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
 //! - [`separation`], [`merging`], [`apart`]: the policy `any`, by which every component goes on;
 //! - [`recovery`]: an operator's word instead of a quorum;
@@ -49,7 +49,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_wire::membership::{Certificate, Discovery, Heartbeat, MembershipMessage};
+use antiphon_wire::membership::{Certificate, Discovery, Heartbeat, MembershipMessage, Pulse};
 use antiphon_wire::{Evidence, Incarnation, NodeView, ViewId};
 use bytes::Bytes;
 
@@ -86,6 +86,7 @@ mod lineage;
 mod merging;
 mod nonprimary;
 mod proofs;
+mod pulse;
 mod recovery;
 mod refusals;
 mod seat;
@@ -94,6 +95,7 @@ mod separation;
 pub mod slot;
 #[cfg(test)]
 pub(crate) mod testing;
+mod timers;
 mod wide;
 mod wish;
 
@@ -127,6 +129,8 @@ pub(crate) enum Effect {
     Discovery { to: SocketAddr, message: Discovery },
     /// Unreliable, control class.
     Heartbeat { to: Incarnation, heartbeat: Heartbeat },
+    /// Unreliable, control class.
+    Pulse { to: Incarnation, pulse: Pulse },
     /// Unreliable, in a datagram of its own. `asks`: for probes in turn.
     Probe {
         to: Incarnation,
@@ -232,6 +236,15 @@ impl Membership {
         self.cx.detector.awake(now);
         if let Phase::Seated(seat) = &mut self.phase {
             seat.handle_heartbeat(&mut self.cx, now, sender, heartbeat, came);
+        }
+        self.settle(now);
+    }
+
+    /// Something of the pulse of a large view; also to be called when the sender is no known peer.
+    pub(crate) fn handle_pulse(&mut self, now: Time, sender: Incarnation, pulse: Pulse) {
+        self.cx.detector.awake(now);
+        if let Phase::Seated(seat) = &mut self.phase {
+            seat.handle_pulse(&mut self.cx, now, sender, pulse);
         }
         self.settle(now);
     }
@@ -423,7 +436,10 @@ impl Membership {
     pub(crate) fn take_missed(&mut self) -> Duration {
         let missed = self.cx.detector.take_missed();
         if let (Phase::Seated(seat), false) = (&mut self.phase, missed.is_zero()) {
-            seat.lease.missed(missed);
+            let much = seat.lease.missed(missed);
+            if let Some(pulses) = seat.pulses.as_mut().filter(|_| much) {
+                pulses.missed();
+            }
         }
         missed
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
-    Change, LifelineRecord, MembershipMessage, Origin, SlotId, SlotMessage, VoteState,
+    Change, LifelineRecord, MembershipMessage, Origin, Pulse, SlotId, SlotMessage, VoteState,
 };
 use antiphon_wire::{Cause, Evidence, Incarnation, NodeView, ViewId};
 
@@ -30,6 +30,7 @@ use super::leaving::Leaving;
 use super::lifeline;
 use super::merging::Merging;
 use super::nonprimary::Nonprimary;
+use super::pulse::{Inherited, Pulses};
 use super::slot;
 use super::wide::{Early, Wide, Word, are_named, rings_of};
 use crate::{BallotStep, EngineKind, Event, Time};
@@ -79,9 +80,12 @@ pub(crate) struct Seat {
     /// Set in views so large that not all hear all.
     pub(crate) wide: Option<Wide>,
     pub(crate) early: Early,
+    /// In views where not all are neighbours, and a tick of the next one.
+    pub(crate) pulses: Option<Pulses>,
+    pub(crate) early_tick: Option<(Incarnation, Pulse)>,
     pub(crate) beyond: Beyond,
     /// When everything was weighed last, in a wide view, and when to do it again.
-    weighed: Time,
+    pub(crate) weighed: Time,
     pub(super) weigh: Option<Time>,
     /// Since when those that are ready to join have waited for others.
     pub(super) waiting_since: Option<Time>,
@@ -108,6 +112,8 @@ impl Seat {
             leader: None,
             wide: None,
             early: Early::default(),
+            pulses: None,
+            early_tick: None,
             beyond: Beyond::default(),
             weighed: Time::ZERO,
             weigh: None,
@@ -141,6 +147,10 @@ impl Seat {
         let rings = self.rings.clone();
         let follows = base.is_some();
         self.named = are_named(cx, &view, &rings);
+        let inherited = self
+            .pulses
+            .take()
+            .map_or_else(Inherited::default, |pulses| pulses.leaves_behind(&self.view));
         let beyond = std::mem::take(&mut self.beyond);
         if view.members == self.view.members {
             self.beyond = beyond.renewed();
@@ -164,6 +174,7 @@ impl Seat {
         self.pull_at = None;
         self.wide = Wide::of(cx, now, &view, &rings);
         self.lease.install(now, &view, self.wide.is_some());
+        self.pulses = Pulses::of(&cx.config, cx.me, now, &view, &rings, &inherited);
         let wide = self.wide.as_ref();
         let is_near = |member: Incarnation| wide.is_none_or(|wide| wide.is_neighbour(member));
         let members = || view.members.iter().map(|member| member.incarnation);
@@ -251,6 +262,7 @@ impl Seat {
             self.next_heartbeat = now;
         }
         self.hear_early(cx, now);
+        self.hear_early_tick(cx, now);
     }
 
     /// Members this node does not doubt, itself included.
@@ -434,7 +446,7 @@ impl Seat {
         let (lease, rings, view) = (&self.lease, &self.rings, &self.view);
         let wide = self.wide.is_some();
         let observers = |member| rings.observers_in(view, member).filter(|_| wide).collect();
-        let held = |member| lease.holds(now, member);
+        let held = |member| lease.holds(now, member, rings.rank(member));
         let counts_dead_from = lease.counts_dead_from().filter(|from| now < *from);
         action(
             &mut self.engine,
@@ -722,57 +734,6 @@ impl Seat {
                 cx.send(sender, MembershipMessage::Decide(Box::new((*view).clone())));
             }
         }
-    }
-
-    pub(crate) fn tick(&mut self, cx: &mut Context, now: Time) {
-        let news = cx.detector.tick(now);
-        let mut commands = Vec::new();
-        cx.lifelines.tick(now, &mut commands);
-        cx.lifeline_commands(commands);
-        if news || now >= self.next_heartbeat {
-            // An accusation is told at once: others need it to agree.
-            self.beat(cx, now);
-        }
-        self.probe(cx, now);
-        self.pull_late(cx, now);
-        self.seek_others(cx, now);
-        self.register(cx, now);
-        let view = self.view.clone();
-        self.joiners
-            .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
-        self.evaluate(cx, now);
-        self.tell_lease(cx, now);
-        self.tell_rumours(cx, now, false);
-    }
-
-    pub(crate) fn next_deadline(&self, cx: &Context) -> Time {
-        let departing = self.leaving.is_departing();
-        let weighed_again = match self.wide {
-            Some(_) => self.weighed + cx.config.profile.batch,
-            None => Time::ZERO,
-        };
-        [
-            cx.detector.next_deadline(),
-            cx.config.udp_probes.then(|| cx.detector.next_probe()).flatten(),
-            cx.lifelines.next_deadline(),
-            self.engine
-                .next_deadline()
-                .map(|at| at.max(weighed_again))
-                .filter(|_| !departing),
-            self.nonprimary
-                .next_deadline(cx)
-                .map(|at| at.max(weighed_again))
-                .filter(|_| !departing),
-            self.leaving.next_deadline(),
-            self.lease_deadline(),
-            Some(self.next_seek),
-            self.weigh.filter(|_| !departing),
-            self.pull_at.map(|(at, _)| at),
-            self.wide.as_ref().and_then(|wide| wide.rumours.next_deadline()),
-        ]
-        .into_iter()
-        .flatten()
-        .fold(self.next_heartbeat, Time::min)
     }
 
     /// The weight of the primary view.

@@ -47,7 +47,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use antiphon_wire::membership::LifelineRecord;
-use antiphon_wire::{Cause, Departure, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
+use antiphon_wire::{Cause, Departure, Incarnation, Lineage, LineageMark, NodeView, NodeViewId, ViewId};
 
 use super::check;
 use super::context::Context;
@@ -207,7 +207,7 @@ impl Seat {
         cx: &mut Context,
         now: Time,
         sender: Incarnation,
-        lineage: Lineage,
+        lineage: LineageMark,
     ) {
         if !cx.any() {
             return;
@@ -216,7 +216,7 @@ impl Seat {
         let agreed = self
             .nonprimary
             .agreed
-            .take_if(|agreed| agreed.view.lineage == lineage && agreed.view.contains(sender));
+            .take_if(|agreed| agreed.view.lineage.mark() == lineage && agreed.view.contains(sender));
         match agreed.filter(|agreed| agreed.base == self.view.primary_id() && agreed.view.is_primary()) {
             Some(agreed) => {
                 self.separate(cx, now, agreed.view);

@@ -103,9 +103,11 @@ impl Seat {
             .min();
         let wire_level = level.unwrap_or(self.view.wire_level).min(join_level);
         // R7: who has a vote in a slot answers nobody. What came of a wish that nobody has any more must come to its end.
-        let unfinished = self
-            .lease
-            .is_unfinished(now, reachable, cx.config.profile.heartbeat);
+        let patience = match self.wide {
+            Some(_) => cx.config.profile.heartbeat.max(cx.config.profile.retransmit * 8) * 2,
+            None => cx.config.profile.heartbeat,
+        };
+        let unfinished = self.lease.is_unfinished(now, reachable, patience);
         let renew = !self.is_primary() || self.somebody_lost_the_primary(cx, reachable);
         let needed = !remove.is_empty() || !join.is_empty() || renew || unfinished;
         needed.then_some(Wish {

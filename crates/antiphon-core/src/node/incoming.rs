@@ -169,6 +169,7 @@ impl Node {
                 };
                 self.membership.handle_heartbeat(now, sender, heartbeat, came);
             }
+            Record::Pulse(pulse) => self.membership.handle_pulse(now, sender, pulse),
             Record::Group(data) => self.groups.handle_data(now, sender, data),
             Record::Call { .. } | Record::Probe { .. } => self.counters.frames_malformed += 1,
             Record::Heard { to, .. } if to != self.me => self.counters.records_misaddressed += 1,

@@ -8,7 +8,7 @@ use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
 use super::Report;
 use super::history::{End, History};
 use crate::agenda::Micros;
-use crate::trace::Slot;
+use crate::trace::{ProcessId, Seen, Slot};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let Some(faulty) = &history.trace.faulty else {
@@ -53,6 +53,9 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             });
         }
     }
+    if let Some(from) = faulty.leased_from {
+        leases_are_kept(history, from, &faulty.slots, report);
+    }
     let views = departures.len();
     let at = departures.values().map(|(at, _)| *at).max().unwrap_or(0);
     // G43: where nobody may go, a host was only late.
@@ -69,5 +72,71 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         report.check("G35", at, kept.is_empty(), || {
             format!("view {id}, the last one, still has n{kept:?}")
         });
+    }
+}
+
+/// R7: all others believe in their view by then, and whoever falls silent takes nobody's lease away, whatever it did for them.
+fn leases_are_kept(history: &History<'_>, from: Micros, faulty: &[Slot], report: &mut Report) {
+    let is_well = |process: &ProcessId| {
+        let facts = history.processes.get(process);
+        facts.is_some_and(|facts| !faulty.contains(&facts.slot))
+    };
+    let mut without: BTreeSet<ProcessId> = history.processes.keys().copied().filter(is_well).collect();
+    let lines = history.trace.lines.iter().filter(|line| is_well(&line.process));
+    for line in lines {
+        let Seen::Lease(held) = line.what else { continue };
+        if line.at >= from {
+            report.check("R7", line.at, held, || {
+                format!(
+                    "process {} stops believing in its view, and is heard by all but n{faulty:?}",
+                    line.process
+                )
+            });
+        } else if held {
+            without.remove(&line.process);
+        } else {
+            without.insert(line.process);
+        }
+    }
+    report.check("R7", from, without.is_empty(), || {
+        format!("processes {without:?} have no lease, and nothing is wrong with them")
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::Order;
+
+    use crate::check::testing::Story;
+    use crate::plan::Faulty;
+    use crate::trace::{ProcessId, Seen};
+
+    /// Three, of whom the last falls silent, and all that have the lease before that.
+    fn silent(leased: &[ProcessId]) -> Story {
+        let mut story = Story::of(3, Order::Total);
+        leased
+            .iter()
+            .for_each(|process| story.add(*process, Seen::Lease(true)));
+        let at = story.trace.lines.last().map_or(0, |line| line.at);
+        story.trace.faulty = Some(Faulty {
+            slots: vec![2],
+            removed: false,
+            views: 1,
+            cut_off: false,
+            leased_from: Some(at + 1),
+        });
+        story
+    }
+
+    #[test]
+    fn who_is_well_has_a_lease_and_keeps_it() {
+        silent(&[0, 1, 2]).is_accepted();
+        silent(&[0, 1]).is_accepted();
+        silent(&[0]).is_rejected_for("R7");
+        let mut story = silent(&[0, 1, 2]);
+        story.add(2, Seen::Lease(false));
+        story.is_accepted();
+        story.add(1, Seen::Lease(false));
+        story.is_rejected_for("R7");
     }
 }

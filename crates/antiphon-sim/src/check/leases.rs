@@ -17,7 +17,7 @@ use crate::trace::{Heard, Line, ProcessId, Seen, Slot, Trace};
 struct Believer {
     slot: Slot,
     incarnation: Option<Incarnation>,
-    /// The lineage of its view, if that is primary and its members are all neighbours.
+    /// The lineage of its view, if that is primary and it has a lease there.
     lineage: Option<Lineage>,
     held: bool,
     /// Since it was asked to leave it delivers nothing anyway.
@@ -85,12 +85,9 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
                 }
             }
             Seen::NodeView(view) => {
-                // In views whose members are not all neighbours there is no lease.
                 let leased = !trace.unleased.contains(&believer.slot);
-                let bounded = leased && view.is_primary() && view.members.len() <= trace.narrow;
-                believer.lineage = bounded.then_some(view.lineage);
-                let before = view.members.len() + view.departed.len() - view.joined.len();
-                if !view.is_primary() || before > trace.narrow || view.members.len() > trace.narrow {
+                believer.lineage = (leased && view.is_primary()).then_some(view.lineage);
+                if !view.is_primary() {
                     continue;
                 }
                 // One that was admitted, and did not hear of it, may ask again.
@@ -143,7 +140,6 @@ mod tests {
     /// Three, all with the lease; then process 2 has it no more if `over`, and the others remove it.
     fn removed(over: bool) -> Story {
         let mut story = Story::of(3, Order::Total);
-        story.trace.narrow = 11;
         (0..3).for_each(|process| story.add(process, Seen::Lease(true)));
         story.send(0, 1);
         if over {

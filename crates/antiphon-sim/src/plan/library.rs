@@ -57,6 +57,8 @@ pub const NAMES: &[&str] = &[
     "r7-behind",
     "r7-a-voter-is-asked",
     "r7-an-answer-outlives-its-giver",
+    "cut-off-from-a-large-primary",
+    "cut-the-pulse-goes-on",
     "r9-resets-and-proxies",
     "r10-killed-behind-a-cut",
     "r10-killed-behind-proxies",
@@ -183,6 +185,8 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         "cut-a-tenth-crashes" => 30,
         "cut-half-lost" => random.range(12, 16) as usize,
         "cut-deaf-together" => random.range(30, 40) as usize,
+        "cut-off-from-a-large-primary" => random.range(6, 10) as usize,
+        "cut-the-pulse-goes-on" => random.range(9, 20) as usize,
         "cut-flip-flop" | "cut-lossy" | "cut-off" => random.range(12, 30) as usize,
         "cut-islands" => random.range(6, 12) as usize,
         "cut-dead-path" => random.range(6, 14) as usize,
@@ -221,6 +225,12 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     let mut plan = story.plan;
     if plan.policy == Policy::Any {
         draws::draw_weights(&mut plan, seed, 25);
+    }
+    if matches!(
+        name,
+        "r6-merge" | "cut-off" | "cut-flip-flop" | "cut-deaf-together"
+    ) {
+        draws::draw_nobody_leased(&mut plan, seed);
     }
     draws::draw_levels(&mut plan, seed);
     plan.steps.sort_by_key(|step| step.at);
@@ -312,6 +322,8 @@ impl Story<'_> {
             "r7-cut-off" => self.cut_off_from_the_primary(),
             "r7-counted-on-die" => self.counted_on_die(),
             "r7-behind" => self.behind(),
+            "cut-off-from-a-large-primary" => self.cut_off_from_a_large_primary(),
+            "cut-the-pulse-goes-on" => self.the_pulse_goes_on(),
             "r7-a-voter-is-asked" => self.a_voter_is_asked(),
             "r7-an-answer-outlives-its-giver" => self.an_answer_outlives_its_giver(),
             "r2-proven-while-apart" => self.proven_while_apart(),

@@ -105,6 +105,8 @@ pub struct Faulty {
     pub views: usize,
     /// Whether they are cut off at the end, and must not believe any more that they are in the primary view.
     pub cut_off: bool,
+    /// From when on no other one may stop believing in its view, if that is demanded.
+    pub leased_from: Option<Micros>,
 }
 
 /// Supervisors that keep what their nodes voted (R10).

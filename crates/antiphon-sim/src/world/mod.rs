@@ -234,10 +234,6 @@ impl World {
         trace.any = plan.policy == Policy::Any;
         trace.unleased.clone_from(&plan.unleased);
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
-        trace.narrow = match plan.membership {
-            EngineKind::Coordinator => usize::MAX,
-            _ => plan.rings + 1,
-        };
         if plan.network.is_rough() {
             trace.add(0, ProcessId::MAX, Seen::Rough(true));
         }

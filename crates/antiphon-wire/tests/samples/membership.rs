@@ -3,9 +3,9 @@
 use antiphon_wire::enquiry::{Answer, Ask, Enquiry, GroupAsked, KnownThere, Objection};
 use antiphon_wire::group::GroupTerms;
 use antiphon_wire::membership::{
-    AcceptedValue, Ayes, Ballot, Certificate, Change, Discovery, Gone, Heartbeat, KnownNode, LeaseNote,
-    LifelineRecord, MembershipMessage, NodeRecord, Origin, Proof, Rumour, SlotId, SlotMessage, Standing,
-    Suspicion, VoteState, Voted, VotedIn,
+    AcceptedValue, Ayes, Ballot, Certificate, Change, Discovery, Edge, Gone, Heartbeat, KnownNode, LeaseNote,
+    LifelineRecord, MembershipMessage, NodeRecord, Origin, Proof, Pulse, Rumour, SlotId, SlotMessage,
+    Standing, Suspicion, VoteState, Voted, VotedIn,
 };
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Accusation, Cause, Evidence, Lineage, ViewId};
@@ -291,20 +291,20 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
     };
     let heartbeat = Heartbeat {
         round: 12,
-        lineage: lineage(),
+        lineage: lineage().mark(),
         view: view_id(),
         primary: true,
         leaving: false,
         wire_level: 1,
         suspicions: Vec::new(),
         rumours: 0,
-        lease: LeaseNote {
+        lease: Some(LeaseNote {
             length_ms: 1300,
             answers: 11,
             asks: false,
             voted: false,
             withheld: Vec::new(),
-        },
+        }),
     };
     let heartbeats = [
         ("heartbeat", heartbeat.clone()),
@@ -323,7 +323,34 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         .into_iter()
         .chain(edges(&heartbeat))
         .map(|(name, message)| (name, Record::Heartbeat(message)));
-    discovery.into_iter().chain(heartbeats).chain(enquiries).collect()
+    let pulses = pulses().map(|(name, pulse)| (name, Record::Pulse(pulse)));
+    let records = discovery.into_iter().chain(heartbeats);
+    records.chain(enquiries).chain(pulses).collect()
+}
+
+fn pulses() -> [(&'static str, Pulse); 4] {
+    let view = ViewId { epoch: 1, counter: 9 };
+    let tick = |renewed| Pulse::Tick {
+        view,
+        maker: 0,
+        number: 300,
+        length_ms: 1300,
+        fresh: vec![2, 7],
+        renewed,
+    };
+    let echo = |who, edge| Pulse::Echo {
+        view,
+        maker: 0,
+        number: 300,
+        who,
+        edge,
+    };
+    [
+        ("tick", tick(None)),
+        ("tick that renews", tick(Some(vec![2]))),
+        ("echo", echo(vec![1, 4, 0], Edge::Keep)),
+        ("graft", echo(vec![1], Edge::Graft)),
+    ]
 }
 
 fn enquiries() -> [(&'static str, Enquiry); 5] {

@@ -79,11 +79,21 @@ fn all_was_heard(cluster: &Cluster, names: &[&str]) {
 }
 
 /// How a member ceases to be one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Killed,
     CutOff,
     Stopped,
+}
+
+/// G42: it said between these two moments that its lease is over.
+fn stopped_believing(cluster: &Cluster, name: &str, from: Duration, to: Duration) {
+    let over = |event: &Event| matches!(event, Event::Lease { held: false });
+    let said = cluster.look(|trace| trace.last(name).when(from, over));
+    assert!(
+        said.is_some_and(|at| at <= to),
+        "{name}: {said:.1?}, not between {from:.1?} and {to:.1?}"
+    );
 }
 
 #[test]
@@ -93,6 +103,10 @@ fn of_fourteen_hosts_one_that_dies_is_cut_off_or_stands_still_goes_and_nobody_el
         return;
     };
     let (order, load) = started(&mut cluster);
+    let held = |event: &Event| matches!(event, Event::Lease { held: true });
+    cluster.until("all believe in their view", SOON, |trace| {
+        order.iter().all(|name| trace.last(name).said(held))
+    });
     let victims =
         [(End::Killed, 0), (End::CutOff, 6), (End::Stopped, 12)].map(|(end, rank)| (end, &*order[rank]));
     for (end, victim) in victims {
@@ -107,6 +121,7 @@ fn of_fourteen_hosts_one_that_dies_is_cut_off_or_stands_still_goes_and_nobody_el
             End::CutOff => {
                 cluster.partition(&[&[victim], &rest]);
                 let gone = cluster.until_together(&rest, DETECTED);
+                stopped_believing(&cluster, victim, from, from + gone);
                 cluster.until("it knows that it has no majority", DETECTED, |trace| {
                     !trace.last(victim).primary()
                 });
@@ -125,6 +140,9 @@ fn of_fourteen_hosts_one_that_dies_is_cut_off_or_stands_still_goes_and_nobody_el
             End::Stopped => cluster.thaw(victim),
         }
         cluster.until_together(&all(&order), REUNITED);
+        if end == End::Stopped {
+            stopped_believing(&cluster, victim, mended, cluster.now());
+        }
         let back = cluster.now() - mended;
         println!("{end:?}: gone after {gone:.1?}, back after {back:.1?}");
         nobody_else_was_missed(&cluster, &rest, from);

@@ -31,4 +31,5 @@ mod objections;
 mod recovery_coordinator;
 #[path = "recovery.rs"]
 mod recovery_cut;
+mod succession;
 mod wide;

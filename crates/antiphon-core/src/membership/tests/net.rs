@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::codec::encode_to_vec;
-use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage};
+use antiphon_wire::membership::{Discovery, Heartbeat, MembershipMessage, Pulse};
 use antiphon_wire::{Evidence, Incarnation, Lineage, NodeView, NodeViewId, ViewId};
 use bytes::Bytes;
 
 use super::super::seat::Seat;
 use super::super::wide::Wide;
 use super::super::{Effect, Membership, Phase, check};
+use super::succession::check_succession;
 use crate::detector::Came;
 use crate::random::Random;
 use crate::{
@@ -32,6 +33,7 @@ const RETRANSMIT: Duration = Duration::from_millis(50);
 enum Parcel {
     Discovery(Discovery),
     Heartbeat(Heartbeat),
+    Pulse(Pulse),
     Message {
         link: (Incarnation, Incarnation),
     },
@@ -600,7 +602,10 @@ impl Net {
             ref parcel,
         } = delivery;
         let now = self.now;
-        let lossy = matches!(parcel, Parcel::Discovery(_) | Parcel::Heartbeat(_));
+        let lossy = matches!(
+            parcel,
+            Parcel::Discovery(_) | Parcel::Heartbeat(_) | Parcel::Pulse(_)
+        );
         let blocked = self.cut.contains(&(from, to));
         if (blocked && !lossy) || self.paused.contains(&to) {
             self.next += 1;
@@ -627,6 +632,10 @@ impl Net {
                 host.membership.heard(now, sender, Came::Directly);
                 host.membership
                     .handle_heartbeat(now, sender, heartbeat, Came::Directly);
+            }
+            Parcel::Pulse(pulse) => {
+                host.membership.heard(now, sender, Came::Directly);
+                host.membership.handle_pulse(now, sender, pulse);
             }
             Parcel::Message { link } => {
                 if host.me != link.1 {
@@ -757,6 +766,11 @@ impl Net {
                     Parcel::Heartbeat(heartbeat),
                 );
             }
+            Effect::Pulse { to, pulse } => {
+                let addr = host.peers[&to];
+                self.spoken.insert((node, index(addr), false));
+                self.post(self.latency, node, me, index(addr), None, Parcel::Pulse(pulse));
+            }
             // None passes here: all is as without.
             Effect::Probe { .. } => {}
             Effect::Lifeline(command) => self.lifeline(node, me, process, command),
@@ -774,24 +788,5 @@ impl Net {
             Effect::Event(event) => host.events.push(event),
             Effect::Stopped => host.stopped = true,
         }
-    }
-}
-
-/// Views are installed in order and none is skipped.
-fn check_succession(last: Option<&Arc<NodeView>>, view: &NodeView) {
-    match last {
-        Some(last) if view.is_primary() && view.lineage != last.lineage => {
-            let left = view.overrides().or(view.separates());
-            assert_eq!(left, Some((last.lineage, last.primary_id())));
-            assert_eq!(view.primary_id().epoch, last.primary_id().epoch + 1);
-            assert!(view.number > last.number);
-        }
-        Some(last) if view.is_primary() => {
-            assert_eq!(view.lineage, last.lineage);
-            assert_eq!(view.primary_id().counter, last.primary_id().counter + 1);
-            assert!(view.number > last.number);
-        }
-        Some(last) => assert_eq!(view.primary_id(), last.primary_id()),
-        None => assert!(view.is_primary()),
     }
 }

@@ -1,8 +1,6 @@
 //! Stories of memberships that talk to each other, told with each engine: this file is two modules, by their names.
 
-use antiphon_wire::membership::{
-    Heartbeat, LeaseNote, MembershipMessage, SlotMessage, Suspicion, WIRE_LEVEL,
-};
+use antiphon_wire::membership::{Heartbeat, MembershipMessage, SlotMessage, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Cause, Evidence};
 
 use super::super::check;
@@ -105,14 +103,14 @@ fn a_heartbeat_that_was_overtaken_is_void() {
     let view = net.view(0).unwrap();
     let heartbeat = |round, suspicions| Heartbeat {
         round,
-        lineage: view.lineage,
+        lineage: view.lineage.mark(),
         view: view.primary_id(),
         primary: true,
         leaving: false,
         wire_level: WIRE_LEVEL,
         suspicions,
         rumours: 0,
-        lease: LeaseNote::default(),
+        lease: None,
     };
     let doubt = vec![Suspicion {
         member: doubted,

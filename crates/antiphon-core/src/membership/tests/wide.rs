@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_wire::membership::{
-    Change, Heartbeat, LeaseNote, MembershipMessage, Rumour, Suspicion, WIRE_LEVEL,
-};
+use antiphon_wire::membership::{Change, Heartbeat, MembershipMessage, Rumour, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Evidence, NodeView, ViewDigest, ViewId};
 
 use super::super::check;
@@ -716,7 +714,7 @@ fn a_heartbeat_says_nothing_of_others_in_a_wide_view() {
     let me = |net: &Net, node: usize| net.host(node).me;
     let says = |net: &Net, of: usize, view: ViewId| Heartbeat {
         round: 1_000,
-        lineage: net.view(0).unwrap().lineage,
+        lineage: net.view(0).unwrap().lineage.mark(),
         view,
         primary: true,
         leaving: false,
@@ -727,7 +725,7 @@ fn a_heartbeat_says_nothing_of_others_in_a_wide_view() {
             for_ms: 0,
         }],
         rumours: 0,
-        lease: LeaseNote::default(),
+        lease: None,
     };
     let doubted_by = |net: &Net, by: usize| net.host(0).membership.cx.detector.doubted_by(me(net, by));
     let id = view.primary_id();

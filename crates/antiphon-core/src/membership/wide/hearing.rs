@@ -16,6 +16,8 @@ use crate::membership::seat::{Report, Seat};
 
 /// Votes about so many views that are not known here wait for them.
 const MAX_WAITING: usize = 256;
+/// Of those who have voted so many are noted, of all ranks: some of them is heard.
+const VOTERS_NOTED: usize = 16;
 /// Rumours of the next view that are kept until it is installed, in bytes.
 const MAX_EARLY_BYTES: usize = 4 << 20;
 /// What a message of them takes besides, about: one without rumours is not free.
@@ -194,7 +196,17 @@ impl Seat {
                 continue;
             };
             match news {
-                Rumour::Tally { what, by } => votes.push((what, Ranks::from_wire(by))),
+                Rumour::Tally { what, by } => {
+                    let by = Ranks::from_wire(by);
+                    if !matches!(what, Ayes::Promise { .. }) {
+                        let every = by.len().div_ceil(VOTERS_NOTED).max(1);
+                        let voters = by.iter().step_by(every);
+                        for voter in voters.filter_map(|rank| self.view.members.get(rank)) {
+                            self.lease.has_a_vote(now, voter.incarnation);
+                        }
+                    }
+                    votes.push((what, by));
+                }
                 Rumour::Opinion { of, .. } if of == cx.me => {}
                 Rumour::Opinion {
                     of,

@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::trace::Slot;
 
 /// When a cluster of some size has formed.
-const FORMED: u64 = 6 * SECONDS;
+pub(super) const FORMED: u64 = 6 * SECONDS;
 
 /// Whether a plan is run on this engine. What plans called `cut-` demand, such as one view for all that fail at once, only that engine gives.
 pub fn runs_on(plan: &str, engine: EngineKind) -> bool {
@@ -34,7 +34,7 @@ pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
 
 impl Story<'_> {
     /// Nodes and nothing else: no groups, started together, seeds that are not faulty.
-    fn bare(&mut self, faulty: usize) -> (Vec<Slot>, Vec<Slot>) {
+    pub(super) fn bare(&mut self, faulty: usize) -> (Vec<Slot>, Vec<Slot>) {
         self.plan.groups.clear();
         self.plan.seeds = 5;
         self.plan.liveness = Liveness::None;
@@ -50,6 +50,7 @@ impl Story<'_> {
             removed: true,
             views: usize::MAX,
             cut_off: false,
+            leased_from: None,
         });
         (faulty, others)
     }
@@ -86,7 +87,7 @@ impl Story<'_> {
         let mut cut = FORMED;
         if self.random.percent(60) {
             self.plan.transport = Transport::Datagram;
-            let from = others[..3].to_vec();
+            let from = others[..5].to_vec();
             self.at(FORMED, Action::Lossy(from, vec![faulty[0]], 700_000));
             cut += 8 * SECONDS;
         }

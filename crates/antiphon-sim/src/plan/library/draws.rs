@@ -92,6 +92,14 @@ pub(super) fn draw_unleased(plan: &mut Plan, seed: u64) {
     }
 }
 
+/// Whether nobody has the lease: what it guards by itself must not hide what is to be guarded without it.
+pub(super) fn draw_nobody_leased(plan: &mut Plan, seed: u64) {
+    let mut random = Random::new(seed ^ crate::trace::hash(b"nobody leased", 0));
+    if random.percent(50) {
+        plan.unleased = (0..plan.slots).collect();
+    }
+}
+
 /// Whether some messages, and how many, are to be safe; drawn apart from all else.
 pub(super) fn draw_levels(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"levels", 0));

@@ -178,4 +178,60 @@ impl Story<'_> {
         }
         self.plan.duration = at;
     }
+
+    /// The same as in small views where not all members are neighbours; or some of them are apart, or stopped, for a while.
+    pub(super) fn cut_off_from_a_large_primary(&mut self) {
+        self.plan.rings = 3;
+        match self.random.below(4) {
+            0 => return self.counted_on_die(),
+            1 => return self.behind(),
+            2 => return self.cut_off_from_the_primary(),
+            _ => self.drifting(),
+        }
+        for round in 0..4 {
+            let at = (3 + 5 * round) * SECONDS + self.ms(0, 500);
+            let mut slots: Vec<Slot> = (0..self.nodes).collect();
+            self.random.shuffle(&mut slots);
+            let most = (self.nodes as u64 - 1) / 2;
+            let (some, others) = slots.split_at(self.random.range(2, most.max(2)) as usize);
+            let length = self.ms(800, 4_000);
+            match self.random.below(3) {
+                0 => self.at(at, Action::Partition(vec![some.to_vec(), others.to_vec()])),
+                1 => self.at(at, Action::OneWay(others.to_vec(), some.to_vec())),
+                _ => {
+                    for slot in some {
+                        let apart = self.ms(0, 300);
+                        self.at(at + apart, Action::Pause(Who::Slot(*slot), length));
+                    }
+                }
+            }
+            self.all_back(at + 4 * SECONDS);
+        }
+    }
+
+    /// Not all are neighbours. One that makes ticks or passes them on falls silent or dies, and nobody else stops believing for that.
+    pub(super) fn the_pulse_goes_on(&mut self) {
+        let (mut faulty, _) = self.bare(1);
+        self.plan.rings = 3;
+        let at = cuts::FORMED;
+        // The most senior is the one that makes them, most likely.
+        if self.random.percent(40) {
+            faulty = vec![0];
+        }
+        for slot in &faulty {
+            let when = at + self.ms(0, 1_000);
+            let who = Who::Slot(*slot);
+            let end = match self.random.below(3) {
+                0 => Action::PowerOff(who),
+                1 => Action::Isolate(who),
+                _ => Action::Crash(who),
+            };
+            self.at(when, end);
+        }
+        if let Some(of) = &mut self.plan.faulty {
+            of.slots = faulty;
+            of.leased_from = Some(at);
+        }
+        self.plan.duration = at + 8 * SECONDS;
+    }
 }

@@ -142,6 +142,7 @@ impl Story<'_> {
             removed: false,
             views: 0,
             cut_off: false,
+            leased_from: None,
         });
         self.plan.duration = at + 20 * SECONDS;
     }
@@ -172,6 +173,7 @@ impl Story<'_> {
             removed: true,
             views: 1,
             cut_off: true,
+            leased_from: None,
         });
     }
 
