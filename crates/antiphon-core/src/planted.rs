@@ -289,4 +289,6 @@ bugs! {
     AdmitWithoutThePast,
     /// A member that is behind asks nobody that joined since for what it missed (R1).
     PullFromNoStranger,
+    /// Who hears a quorum and can decide nothing, since it has accepted a view whose members are gone, waits for ever (R1, R3).
+    StandStill,
 }

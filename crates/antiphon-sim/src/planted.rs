@@ -367,6 +367,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Override", "r11-recover"),
     ("AdmitWithoutThePast", "r1-only-a-joiner-is-left"),
     ("PullFromNoStranger", "r1-only-a-joiner-is-left"),
+    ("StandStill", "r1-a-slot-stands-still"),
     ("SettleApart", "r6-minority-settles"),
     ("GiveWayToLighter", "r11-recover-beside-majority"),
     ("Separate", "any-partition"),

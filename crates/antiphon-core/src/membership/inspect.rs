@@ -135,7 +135,7 @@ impl Seat {
         });
         Seated {
             coordinator: self.coordinator(cx, &reachable),
-            quorum: self.engine.could_decide(&reachable),
+            quorum: self.quorum && self.engine.could_decide(&reachable),
             members: members.collect(),
             doubts: cx.detector.doubts(now),
             edges: cx.detector.edges_down(now),

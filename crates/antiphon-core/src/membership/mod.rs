@@ -14,6 +14,7 @@
 //! - [`lease`]: for how long a member believes in its view, and [`pulse`]: by what it does in a large one;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
 //! - [`separation`], [`merging`], [`apart`]: the policy `any`, by which every component goes on;
+//! - [`standstill`]: a quorum that can decide nothing;
 //! - [`recovery`]: an operator's word instead of a quorum;
 //! - [`lifeline`], [`proofs`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
 //! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
@@ -93,6 +94,7 @@ mod seat;
 mod seeking;
 mod separation;
 pub mod slot;
+mod standstill;
 #[cfg(test)]
 pub(crate) mod testing;
 mod timers;

@@ -165,7 +165,7 @@ impl Seat {
             view: self.view.primary_id(),
             number: self.view.number,
             lost: now.since(self.nonprimary.since().unwrap_or(now)),
-            quorum: self.engine.could_decide(&reachable),
+            quorum: self.quorum && self.engine.could_decide(&reachable),
             weight,
             others: others.collect(),
         })

@@ -39,9 +39,8 @@
 //! - *a quorum is heard again before all acknowledged*: the attempt is given up. After that, they are two lineages that meet;
 //! - *all of a component have no weight*: it can decide nothing, ever; it has a non-primary view, as under `majority`;
 //! - *a member wants to leave*: it goes along, and leaves the new lineage. One that is already out of the old one says no;
-//! - *the members hear a quorum, and a slot is blocked*: by a view that must be proposed unchanged, and needs the votes of members that have lost
-//!   power, or went on elsewhere. Who has accepted such a view and has missed the same members for `unreachable_after` separates from them, unless
-//!   the slot is decided first. If nobody is missing, and the blocked view waits for joiners that outweigh all others, that is the one standstill that is left.
+//! - *the members hear a quorum, and can decide nothing for all that*: they separate from those whom they miss ([`super::standstill`]), unless the slot is
+//!   decided first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -136,31 +135,6 @@ pub(super) fn acknowledged(cx: &mut Context, view: &NodeView) {
 }
 
 impl Seat {
-    /// Whether these members could decide the next view, and are not blocked.
-    pub(crate) fn has_quorum(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        !self.is_blocked(cx, now, reachable) && self.engine.could_decide(reachable)
-    }
-
-    /// Whether this node has accepted a view, and could not see it decided for long, always missing the same members. Where each component goes
-    /// on, a slot is no reason to stand still for ever: what was accepted there may need the votes of members that have gone on
-    /// elsewhere, as incarnations that never come back. The slot may be decided for all that, until another view is installed.
-    fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        let misses = || {
-            let mut members = self.view.members.iter();
-            members.any(|member| !reachable.contains(&member.incarnation))
-        };
-        if !cx.any() || !self.engine.is_bound() || !misses() {
-            self.bound = None;
-            return false;
-        }
-        let same = |(_, before): &&(Time, BTreeSet<Incarnation>)| before == reachable;
-        let since = match self.bound.as_ref().filter(same) {
-            Some((since, _)) => *since,
-            None => self.bound.insert((now, reachable.clone())).0,
-        };
-        now.since(since) >= cx.config.profile.unreachable_after
-    }
-
     pub(super) fn on_separate(
         &mut self,
         cx: &mut Context,

@@ -316,7 +316,8 @@ impl Ground {
         }
     }
 
-    /// Members of one primary view that are in no primary view are in one and the same view; unless some still are in a primary one.
+    /// Members of one primary view, one of whom is in no primary view any more, are in one and the same view: those who still are in the primary one hear a
+    /// quorum and decide the next, or they hear none, or are blocked.
     fn look_without_a_majority(&self, component: &BTreeSet<Slot>, at: Micros, report: &mut Report) {
         let seen = component.iter().filter_map(|slot| {
             let process = self.running.get(slot)?;
@@ -331,7 +332,7 @@ impl Ground {
         }
         for views in of.into_values() {
             let (first, rest) = (views[0], &views[1..]);
-            let waits = views.iter().all(|(_, view)| !view.is_primary());
+            let waits = views.iter().any(|(_, view)| !view.is_primary());
             if let Some((slot, view)) = rest.iter().find(|(_, view)| waits && *view != first.1) {
                 let what = format!(
                     "n{} is in {} {} and n{slot} in {} {}, and both have been in the component n{component:?} for long",
@@ -420,6 +421,19 @@ mod tests {
         story.add(0, Seen::Rough(true));
         let violations = story.judge().violations.into_iter();
         violations.map(|violation| violation.guarantee).collect()
+    }
+
+    /// Of a whole component of three one is in no primary view, and the others go on as if it were.
+    #[test]
+    fn who_stays_in_the_primary_view_beside_one_that_is_not_is_rejected() {
+        let mut story = Story::of(3, Order::Total);
+        let mut view = bereft(&[0], 1);
+        let base = Story::view(&[0, 1, 2], &[], 1);
+        (view.lineage, view.departed) = (base.lineage, Story::view(&[0], &[0, 1, 2], 1).departed);
+        story.seen(&Arc::new(view), &[0]);
+        story.now += 60 * story.trace.heartbeat;
+        story.add(0, Seen::Rough(true));
+        story.is_rejected_for("G5");
     }
 
     #[test]

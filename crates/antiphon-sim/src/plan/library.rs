@@ -39,6 +39,7 @@ pub const NAMES: &[&str] = &[
     "simultaneous-start",
     "r1-coordinator-dies-in-the-slot",
     "r1-only-a-joiner-is-left",
+    "r1-a-slot-stands-still",
     "r2-cut-heal-kill",
     "r2-killed-while-voting",
     "r2-proven-while-apart",
@@ -171,6 +172,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     }
     let usual = match name {
         "r1-only-a-joiner-is-left"
+        | "r1-a-slot-stands-still"
         | "r2-killed-while-voting"
         | "r4-one-of-three-restarted"
         | "r3-joiners-vanish"
@@ -307,6 +309,7 @@ impl Story<'_> {
             "simultaneous-start" => self.simultaneous_start(),
             "r1-coordinator-dies-in-the-slot" => self.coordinator_dies(),
             "r1-only-a-joiner-is-left" => self.only_a_joiner_is_left(),
+            "r1-a-slot-stands-still" => self.a_slot_stands_still(),
             "r2-cut-heal-kill" => self.cut_heal_kill(),
             "r2-killed-while-voting" => self.killed_while_voting(),
             "r3-joiners-vanish" => self.joiners_vanish(),

@@ -1,7 +1,10 @@
 //! Stories of components without a quorum under the policy `majority`, told with each engine: this file is two modules.
 
+use antiphon_wire::membership::{MembershipMessage, SlotMessage};
+
 use super::net::Net;
 use crate::EngineKind;
+use crate::inspection::State;
 
 fn engine() -> EngineKind {
     if module_path!().ends_with("cut") {
@@ -108,4 +111,33 @@ fn who_does_not_take_what_it_was_sent_is_told_when_it_has() {
     net.crowd(3, &[]);
     net.run_ms(15_000);
     net.assert_one_view(&[1, 2, 3]);
+}
+
+/// Of three the elder was cut off, and the second lost power when the third had accepted the view without the elder, before it heard that. Whether the second
+/// had decided that nobody knows; the other two are a majority, and may not decide anything else.
+#[test]
+fn two_that_hear_a_majority_and_can_decide_nothing_say_that_they_have_none() {
+    let mut net = Net::formed(3, engine());
+    net.partition(&[0], &[1, 2]);
+    let is_accepted = |message: &MembershipMessage| {
+        let MembershipMessage::Slot { message, .. } = message else {
+            return false;
+        };
+        matches!(message, SlotMessage::Accepted { .. })
+    };
+    let took = net.run_while_ms(20_000, |net| !net.on_the_way(2, 1).iter().any(is_accepted));
+    assert!(took < 20_000, "the third never accepted anything");
+    net.power_off(1);
+    net.heal();
+    net.run_ms(20_000);
+    assert_settled(&net, &["n0", "n2"], &[0, 2]);
+    for node in [0, 2] {
+        let State::Seated(seated) = net.host(node).membership.inspect(net.now).state else {
+            panic!("{:?}", net.summary());
+        };
+        assert!(!seated.quorum, "and an operator is told so");
+    }
+    let settled = net.view(0).unwrap();
+    net.run_ms(30_000);
+    assert_eq!(net.view(2).unwrap(), settled, "and that was it");
 }

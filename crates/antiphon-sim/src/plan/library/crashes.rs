@@ -132,4 +132,22 @@ impl Story<'_> {
         self.at(heals, Action::Heal);
         self.plan.duration = dead + 4 * SECONDS;
     }
+
+    /// R1, R3: the elder of three is cut off, and the next one loses power when the third has accepted the view of these two, and before that hears what
+    /// came of it. The two that are left hear a majority, and can decide nothing.
+    pub(super) fn a_slot_stands_still(&mut self) {
+        // Between the two lie two ways of a message.
+        self.plan.network.latency = 40 * MILLIS;
+        for slot in 0..3 {
+            self.at(u64::from(slot > 0) * 500 * MILLIS, Action::Start(slot));
+        }
+        let patience = self.plan.profile.suspect_after.as_micros() as Micros;
+        let at = 3 * SECONDS + self.ms(0, 500);
+        self.at(at, Action::Partition(vec![vec![0], vec![1, 2]]));
+        let gone = at + patience + self.random.below(patience / 2);
+        self.at(gone, Action::PowerOff(Who::Slot(1)));
+        let heals = gone + self.random.range(100 * MILLIS, patience);
+        self.at(heals, Action::Heal);
+        self.plan.duration = gone + 4 * SECONDS;
+    }
 }
