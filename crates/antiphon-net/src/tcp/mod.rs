@@ -79,8 +79,8 @@ pub struct TcpConfig {
     /// The same for control connections. Members that speak at all do so several times in it; of the others, most were met
     /// once while the cluster formed, and a large cluster has too many of them to keep.
     pub idle_control_timeout: Duration,
-    /// So many control connections a node dials without looking whether it needs them. When another is dialled beyond them, the one unused for
-    /// longest is closed at once if that is two fifths of [`TcpConfig::idle_control_timeout`]: those of members that speak at all are used more often.
+    /// So many control connections a node dials without looking whether it needs them. When another is dialled beyond them, those that were not used for three
+    /// tenths of [`TcpConfig::idle_control_timeout`] are closed at once: those of members that speak at all are used more often.
     pub quiet_control: usize,
     /// An inbound connection must bring an authentic frame within this time.
     pub authenticate_within: Duration,
@@ -102,7 +102,7 @@ impl TcpConfig {
             connect_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(60),
             idle_control_timeout: Duration::from_secs(10),
-            quiet_control: 16,
+            quiet_control: 12,
             authenticate_within: Duration::from_secs(5),
             max_inbound: 1024,
             max_inbound_per_ip: 512,
@@ -311,7 +311,7 @@ impl TcpTransport {
                 return None;
             }
             if class == Class::Control {
-                self.close_quietest();
+                self.close_quiet();
             }
             let mut outbound = Outbound::spawn(self.common.clone(), to, class);
             outbound.adopt(fresh);
@@ -322,21 +322,18 @@ impl TcpTransport {
 
     /// Makes room for one more control connection, if there are many: whoever forms or joins a large cluster meets many
     /// members once, within less than the idle time.
-    fn close_quietest(&mut self) {
+    fn close_quiet(&mut self) {
         let config = &self.common.config;
-        let control = |(key, outbound): (&(SocketAddr, Class), &Outbound)| {
-            (key.1 == Class::Control).then(|| outbound.unused_since().map(|since| (since, *key)))
-        };
-        let control: Vec<_> = self.outbound.iter().filter_map(control).collect();
-        if control.len() < config.quiet_control {
+        let quiet = config.idle_control_timeout * 3 / 10;
+        let control = self.outbound.keys().filter(|(_, class)| *class == Class::Control);
+        if control.count() < config.quiet_control {
             return;
         }
-        if let Some((since, quietest)) = control.into_iter().flatten().min()
-            && since.elapsed() >= config.idle_control_timeout * 2 / 5
-        {
-            // Dropped, and thereby closed: all that it took was written.
-            self.outbound.remove(&quietest);
-        }
+        // Dropped, and thereby closed: all that they took was written.
+        self.outbound.retain(|(_, class), outbound| {
+            let unused = outbound.unused_since().filter(|_| *class == Class::Control);
+            unused.is_none_or(|since| since.elapsed() < quiet)
+        });
     }
 }
 

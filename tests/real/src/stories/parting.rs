@@ -43,7 +43,7 @@ fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
     let healed_at = cluster.now();
     cluster.heal();
     cluster.until_together(&names, Duration::from_secs(60));
-    let told = cluster.look(|trace| {
+    cluster.look(|trace| {
         let stayed = |name: &&&str| {
             let over = |event: &Event| matches!(event, Event::Expelled { .. });
             trace.last(name).when(healed_at, over).is_none()
@@ -76,14 +76,17 @@ fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
                 .collect();
             assert_eq!(came, others, "what {name} was told");
         }
-        stayed
-    });
-    assert!(
-        sides
+        let stays = sides
             .iter()
-            .any(|side| side.iter().all(|name| told.contains(*name))),
-        "one side stays: {told:?}"
-    );
+            .any(|side| side.iter().all(|name| stayed.contains(*name)));
+        let since = |name: &&str| {
+            let events = &trace.last(name).events;
+            let since: Vec<_> = events.iter().filter(|(at, _)| *at >= healed_at).collect();
+            format!("{name}: {since:?}")
+        };
+        let seen: Vec<String> = names.iter().map(since).collect();
+        assert!(stays, "one side stays: {stayed:?}\n{}", seen.join("\n"));
+    });
     names.iter().for_each(|name| cluster.say(name, 20));
     cluster.until_delivered(&names, SOON);
     cluster.finish();
