@@ -43,6 +43,9 @@ fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
     let healed_at = cluster.now();
     cluster.heal();
     cluster.until_together(&names, Duration::from_secs(60));
+    // Of three sides a light one may have joined the second by the time at which that meets the first, and outweigh it: then some of both may give way, and go
+    // on to the one that stays from there. Of two the heavier one stays whole.
+    let crossed = sides.len() > 2;
     cluster.look(|trace| {
         let stayed = |name: &&&str| {
             let over = |event: &Event| matches!(event, Event::Expelled { .. });
@@ -64,7 +67,7 @@ fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
                         let side = sides
                             .iter()
                             .any(|side| part.members.iter().all(|member| side.contains(&member.as_str())));
-                        assert!(side && part.lineage != parts[0].lineage, "{parts:?}");
+                        assert!((side || crossed) && part.lineage != parts[0].lineage, "{parts:?}");
                         came.extend(part.members.iter().cloned());
                     }
                 }
@@ -76,16 +79,17 @@ fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
                 .collect();
             assert_eq!(came, others, "what {name} was told");
         }
-        let stays = sides
+        let whole = sides
             .iter()
             .any(|side| side.iter().all(|name| stayed.contains(*name)));
+        let stays = whole || (crossed && !stayed.is_empty());
         let since = |name: &&str| {
             let events = &trace.last(name).events;
             let since: Vec<_> = events.iter().filter(|(at, _)| *at >= healed_at).collect();
             format!("{name}: {since:?}")
         };
         let seen: Vec<String> = names.iter().map(since).collect();
-        assert!(stays, "one side stays: {stayed:?}\n{}", seen.join("\n"));
+        assert!(stays, "who stays: {stayed:?}\n{}", seen.join("\n"));
     });
     names.iter().for_each(|name| cluster.say(name, 20));
     cluster.until_delivered(&names, SOON);
