@@ -291,4 +291,6 @@ bugs! {
     PullFromNoStranger,
     /// Who hears a quorum and can decide nothing, since it has accepted a view whose members are gone, waits for ever (R1, R3).
     StandStill,
+    /// Who is admitted by somebody that it never met is not told, and does not ask again (R1).
+    MissAdmission,
 }

@@ -234,6 +234,13 @@ impl Seat {
             .min();
         // In a wide view a member knows what few others say, and views are large.
         let behind = behind.filter(|_| self.wide.is_none() && !planted!(AdmitWithoutThePast));
+        // It asked somebody else to be admitted, who may be gone: it and this node may never have met.
+        if let Some(member) = first.member(joiner).filter(|_| !planted!(MissAdmission))
+            && !cx.peers.contains_key(&joiner)
+        {
+            cx.know_peer(joiner, member.addr);
+            self.here(cx, member.addr);
+        }
         let earlier = behind.map(|behind| cx.history.between(lineage, behind, first.primary_id()));
         let earlier = earlier.unwrap_or_default().into_iter();
         for view in earlier.chain([first.clone()]) {

@@ -13,6 +13,7 @@
 //! find out who is the coordinator now. If the decision that admits this node is lost with its author, any member that
 //! installed the view sends it when this node seeks again.
 
+mod admission;
 mod voting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,13 +23,13 @@ use std::time::Duration;
 
 use antiphon_wire::enquiry::{Ask, Objection};
 use antiphon_wire::membership::{Discovery, MembershipMessage, NodeRecord, SlotMessage, Standing};
-use antiphon_wire::{Incarnation, NodeView, ViewId};
+use antiphon_wire::{Incarnation, NodeView};
 
+use self::admission::Missed;
 use self::voting::is_candidate;
 use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
-use super::history::VIEWS_PER_PULL;
 use super::slot::FAST;
 use crate::inspection::Looking;
 use crate::text::printable;
@@ -96,6 +97,8 @@ pub(crate) struct Seeking {
     unanswered: BTreeMap<Incarnation, SlotMessage>,
     /// The last views of a cluster that may be about to admit this node, without a gap.
     earlier: Vec<Arc<NodeView>>,
+    /// This node was admitted, and has missed by which view.
+    missed: Option<Missed>,
     /// When members without a primary were first met: they get time to find theirs before anyone founds anew.
     remnant: Option<Time>,
     rumour: Option<Rumour>,
@@ -128,6 +131,7 @@ impl Seeking {
             founding: founder.then(|| Founding::new(&cx.config)),
             unanswered: BTreeMap::new(),
             earlier: Vec::new(),
+            missed: None,
             remnant: None,
             rumour: None,
             missing: None,
@@ -230,6 +234,7 @@ impl Seeking {
             self.target = None;
         }
         self.ask(cx, now);
+        self.pull_missed(cx);
     }
 
     fn ask(&mut self, cx: &mut Context, now: Time) {
@@ -710,47 +715,6 @@ impl Seeking {
             _ => {}
         }
     }
-
-    fn decided(&mut self, cx: &mut Context, now: Time, sender: Incarnation, view: Box<NodeView>) {
-        if !check::primary_is_sound(&view) {
-            return;
-        }
-        if !view.contains(cx.me) {
-            return self.note_earlier(Arc::new(*view));
-        }
-        let (lineage, id) = (view.lineage, view.primary_id());
-        if view.joined.contains(&cx.me) {
-            let earlier = std::mem::take(&mut self.earlier);
-            if earlier.last().is_some_and(|last| is_next(last, &view)) {
-                cx.history.recall(now, earlier);
-            }
-            cx.send(sender, MembershipMessage::Confirm { lineage, view: id });
-            cx.fate = Some(Fate::Seated(view));
-        } else {
-            // The view that admitted this node is missing: views are never skipped.
-            let after = ViewId {
-                epoch: id.epoch,
-                counter: id.counter.saturating_sub(2),
-            };
-            cx.send(sender, MembershipMessage::Pull { lineage, after });
-        }
-    }
-
-    /// A view before the one that may admit this node: a member may need it from here ([`super::history`]).
-    fn note_earlier(&mut self, view: Arc<NodeView>) {
-        if self.earlier.last().is_some_and(|last| !is_next(last, &view)) {
-            self.earlier.clear();
-        }
-        if self.earlier.len() >= VIEWS_PER_PULL {
-            self.earlier.remove(0);
-        }
-        self.earlier.push(view);
-    }
-}
-
-/// Whether the second view comes right after the first one.
-fn is_next(view: &NodeView, next: &NodeView) -> bool {
-    next.lineage == view.lineage && next.primary_id() == check::next_id(view.primary_id())
 }
 
 fn seed_lists_differ(node: &NodeRecord, expect: u16) -> String {

@@ -1,7 +1,7 @@
 //! Members that are some views behind, told with each engine: this file is two modules, by their names.
 
 use antiphon_wire::ViewId;
-use antiphon_wire::membership::MembershipMessage;
+use antiphon_wire::membership::{MembershipMessage, SlotMessage};
 
 use super::net::{Net, config};
 use crate::EngineKind;
@@ -71,4 +71,43 @@ fn who_joined_later_does_not_call_a_member_removed_that_asks_for_what_came_befor
     net.run_ms(1_000);
     assert_eq!(net.host(1).me, asks, "it is still the same incarnation");
     net.assert_one_view(&[0, 1, 2, 3]);
+}
+
+/// R1: the one that a joiner asked is dead before it has decided, and whoever decides it never met the joiner, which knows nobody else to ask.
+#[test]
+fn who_is_admitted_by_a_stranger_takes_its_seat() {
+    for seed in 0..10 {
+        let mut net = Net::new(seed, engine());
+        for node in 0..3 {
+            net.start(node, config(node, 1));
+            net.run_ms(500);
+        }
+        net.assert_one_view(&[0, 1, 2]);
+        net.pause(1);
+        net.start(3, config(3, 1));
+        let answers = |message: &MembershipMessage| {
+            let MembershipMessage::Slot { message, .. } = message else {
+                return false;
+            };
+            matches!(message, SlotMessage::Accepted { .. } | SlotMessage::Cast { .. })
+        };
+        let took = net.run_while_ms(400, |net| {
+            let answered = |node| net.on_the_way(node, 0).iter().any(answers);
+            !(answered(2) && answered(3))
+        });
+        assert!(took < 400, "nobody wants to admit it");
+        net.kill(0);
+        net.run_ms(100);
+        net.resume(1);
+        net.run_ms(10_000);
+        // With `cut` a vote that the living one did not cast binds nobody: there the joiner may be none.
+        let admitted = engine() == EngineKind::Coordinator || net.names(1).len() == 3;
+        net.assert_one_view(if admitted { &[1, 2, 3] } else { &[1, 2] });
+        assert_eq!(
+            net.view(3).is_some(),
+            admitted,
+            "seed {seed}: {:#?}",
+            net.summary()
+        );
+    }
 }
