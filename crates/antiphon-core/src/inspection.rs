@@ -57,6 +57,8 @@ pub struct Seated {
     pub coordinator: Incarnation,
     /// Whether the members that this node does not doubt could decide the next view.
     pub quorum: bool,
+    /// Whether it acts as a member of its primary view: it has the lease, or does without.
+    pub leased: bool,
     /// The members of the last primary view by seniority, this node included.
     pub members: Vec<MemberSeen>,
     /// Who doubts whom now.

@@ -136,6 +136,7 @@ impl Seat {
         Seated {
             coordinator: self.coordinator(cx, &reachable),
             quorum: self.quorum && self.engine.could_decide(&reachable),
+            leased: self.believes(now),
             members: members.collect(),
             doubts: cx.detector.doubts(now),
             edges: cx.detector.edges_down(now),

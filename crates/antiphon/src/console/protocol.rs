@@ -239,6 +239,9 @@ pub struct Members {
     pub coordinator: Option<String>,
     /// Whether the members that this node hears could decide the next view.
     pub quorum: Option<bool>,
+    /// In a view: whether the node acts as a member of the primary. Without the lease it delivers nothing.
+    #[serde(default)]
+    pub lease: Option<bool>,
     /// By seniority.
     pub members: Vec<Member>,
     /// Members of the last primary view that this component lacks.

@@ -76,6 +76,7 @@ pub(crate) fn members(examined: &Examined, names: &Names) -> Members {
         wire_level: view.map(|view| view.wire_level),
         coordinator: seated.map(|seated| names.name(seated.coordinator)),
         quorum: seated.map(|seated| seated.quorum),
+        lease: seated.map(|seated| seated.leased),
         members: told
             .map(|(rank, known)| member(examined, names, rank, known, seen(known.incarnation)))
             .collect(),
