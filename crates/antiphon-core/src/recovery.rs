@@ -21,6 +21,8 @@ pub struct Recovery {
     /// Whether the members that this node hears could decide by themselves: then the cluster most likely comes back without any recovery,
     /// within seconds.
     pub quorum: bool,
+    /// Whether this node voted for a next view, and does not know what came of it: those that it does not hear may have decided it, few as they are.
+    pub undecided: bool,
     /// This node's votes.
     pub weight: u16,
     /// The other members of that view by seniority, all of which would be left behind.
@@ -42,13 +44,15 @@ pub struct Abandoned {
 }
 
 impl Recovery {
-    /// Whether those that are neither heard nor proven dead might be a majority that goes on without this node. Then a recovery makes a
-    /// second cluster beside the first.
+    /// Whether those that are neither heard nor proven dead might be a majority that goes on without this node, of the last view or of one after it. Then a
+    /// recovery makes a second cluster beside the first.
     pub fn may_fork(&self) -> bool {
         let weight = |abandoned: &Abandoned| u32::from(abandoned.member.weight);
-        let total = u32::from(self.weight) + self.others.iter().map(weight).sum::<u32>();
-        let unknown = self.others.iter().filter(|other| !other.here && !other.dead);
-        2 * unknown.map(weight).sum::<u32>() >= total
+        // The dead have no vote any more.
+        let living = self.others.iter().filter(|other| !other.dead);
+        let total = u32::from(self.weight) + living.clone().map(weight).sum::<u32>();
+        let unknown: u32 = living.filter(|other| !other.here).map(weight).sum();
+        unknown > 0 && (self.undecided || 2 * unknown >= total)
     }
 }
 

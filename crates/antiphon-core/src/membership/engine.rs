@@ -131,6 +131,14 @@ impl Engine {
         }
     }
 
+    /// Whether these members could decide what this node has accepted; true if it has accepted nothing.
+    pub(crate) fn could_conclude(&self, reachable: &BTreeSet<Incarnation>) -> bool {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.could_conclude(reachable),
+            Engine::Cut(cut) => cut.could_conclude(reachable),
+        }
+    }
+
     /// Whether this node has accepted a view.
     pub(crate) fn is_bound(&self) -> bool {
         match self {

@@ -57,6 +57,14 @@ impl Merging {
         self.beside = None;
     }
 
+    /// This node was not there for so long, by its own fault.
+    pub(super) fn missed(&mut self, missed: Duration) {
+        if let Some((since, last)) = &mut self.beside {
+            *since = *since + missed;
+            *last = *last + missed;
+        }
+    }
+
     /// A junior lineage was met, and no quorum is heard: whether that has been so for this long.
     fn has_waited(&mut self, now: Time, patience: Duration) -> bool {
         // The others may ask seldom, and some of that may get lost.
@@ -73,9 +81,10 @@ fn gives_way(one: &Standing, other: &Standing) -> bool {
 }
 
 impl Seat {
-    /// A member speaks as one of another lineage.
+    /// A member speaks as one of another lineage: under `any` its component has gone on as that, otherwise an operator had it go on. It votes here no
+    /// more.
     pub(super) fn went_apart(&self, cx: &mut Context, who: Incarnation) {
-        if cx.any() && self.view.contains(who) {
+        if self.view.contains(who) {
             cx.detector.set_apart(who, true);
         }
     }
@@ -163,7 +172,14 @@ impl Seat {
         let refused = joining::refusal(&cx.config, &self.view, node, |member| {
             member == cx.me || cx.detector.hears_well(now, member)
         });
-        if refused.is_some() || !self.quorum || self.leaving.is_wanted() || self.waits(cx, now) {
+        // Until what it has accepted is decided, it may turn out that no quorum can decide that.
+        let may_be_blocked = self.engine.is_bound();
+        if refused.is_some()
+            || !self.quorum
+            || may_be_blocked
+            || self.leaving.is_wanted()
+            || self.waits(cx, now)
+        {
             return;
         }
         self.merging.stays_until = Some(now + cx.config.profile.suspect_after);

@@ -442,6 +442,8 @@ impl Membership {
             if let Some(pulses) = seat.pulses.as_mut().filter(|_| much) {
                 pulses.missed();
             }
+            seat.merging.missed(missed);
+            seat.blocked = seat.blocked.map(|since| since + missed);
         }
         missed
     }

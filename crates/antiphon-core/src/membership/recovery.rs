@@ -113,6 +113,7 @@ impl Seeking {
             number: view.number,
             lost: unanswered,
             quorum: false,
+            undecided: false,
             weight: cx.config.weight,
             others: others.collect(),
         })
@@ -166,6 +167,7 @@ impl Seat {
             number: self.view.number,
             lost: now.since(self.nonprimary.since().unwrap_or(now)),
             quorum: self.quorum && self.engine.could_decide(&reachable),
+            undecided: self.engine.is_bound(),
             weight,
             others: others.collect(),
         })

@@ -55,8 +55,8 @@ pub(crate) struct Seat {
     pub(crate) merging: Merging,
     /// Whether those whom this node does not doubt could decide the next view, as of the last time that it was weighed.
     pub(crate) quorum: bool,
-    /// Since when this node has accepted a view that was not decided since, and has heard these alone.
-    pub(super) bound: Option<(Time, BTreeSet<Incarnation>)>,
+    /// Since when this node has accepted a view that was not decided since, and has heard less than a quorum of that.
+    pub(super) blocked: Option<Time>,
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
@@ -123,7 +123,7 @@ impl Seat {
             nonprimary: Nonprimary::default(),
             merging: Merging::default(),
             quorum: true,
-            bound: None,
+            blocked: None,
             reports: BTreeMap::new(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
@@ -161,7 +161,7 @@ impl Seat {
         self.view = view.clone();
         self.nonprimary = Nonprimary::default();
         self.quorum = true;
-        self.bound = None;
+        self.blocked = None;
         self.reports.retain(|member, _| view.contains(*member));
         self.told.clear();
         cx.history.push(now, view.clone());

@@ -541,6 +541,12 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.voters.is_quorum(reachable, &self.certified()) && !self.is_dead_end()
     }
 
+    /// Whether these voters could decide what was accepted here, if anything was: it is proposed unchanged, by R1, and needs a quorum of what it makes, by R3.
+    pub fn could_conclude(&self, reachable: &BTreeSet<A>) -> bool {
+        let accepted = self.vote.accepted.as_ref();
+        accepted.is_none_or(|accepted| accepted.value.voters().is_quorum(reachable, &self.certified()))
+    }
+
     /// Whether all who would be in the value accepted here are proven dead. It must be proposed again, by R1, and can be decided by nobody, by R3.
     /// (Two of three vote the third out, and both die before either has decided that.)
     fn is_dead_end(&self) -> bool {

@@ -9,19 +9,20 @@
 //! a and c ask each other for ever, and are right to: b may come back with view 1:5. They are as good as without a majority, and as such they should behave. The same
 //! holds where the members of the accepted view went on elsewhere, as incarnations that never come back.
 //!
-//! Whoever has accepted a view, and did not see it decided while it missed the same members for `unreachable_after`, counts as one that hears no
-//! quorum:
+//! Whoever has accepted a view, and has heard less than a quorum of that view for `unreachable_after`, counts as one that hears no quorum:
 //! - under `majority` its component agrees on a non-primary view ([`super::nonprimary`]): applications see that there is no majority, `recover` is
 //!   possible, and it gives way to a primary lineage that it meets, as any such component does ([`super::lineage`]);
 //! - under `any` the component goes on as a lineage of its own ([`super::separation`]).
 //!
+//! Who goes on as a member of another lineage is not heard, whatever it says ([`super::merging`]). What this node itself has accepted is enough to look at: whoever
+//! leads has all whom it reaches accept what blocks it.
+//!
 //! # Invariants
 //! - *Nothing is decided by it.* A non-primary view is always safe, and the slot is led as before: it may be decided until another view of this or another
 //!   lineage is installed, by those who count as without a quorum as well.
-//! - *It ends with what it came from.* When the slot is decided, or another member is heard or missed, the time begins anew.
-//!
-//! If nobody is missing, this is no reason: then whoever leads gets all answers. (A view that admits more than it keeps could be blocked by its joiners; none is
-//! proposed, [`super::wish`].)
+//! - *It ends with what it came from*: when the slot is decided, or enough members of the accepted view are heard.
+//! - *Who is blocked is nobody to give way to*: nor is one that may be soon. Whoever has accepted a view promises nobody to stay.
+//! - *An operator is told*: what was accepted may have been decided by those who are missing, few as they are ([`crate::Recovery::may_fork`]).
 //!
 //! # When participants die
 //! A member of the accepted view: nothing changes, or, with a proof, the rest may be a quorum of it. One that only counted to the quorum of the
@@ -41,21 +42,14 @@ impl Seat {
         !self.is_blocked(cx, now, reachable) && self.engine.could_decide(reachable)
     }
 
-    /// Whether this node has accepted a view, and could not see it decided for long, always missing the same members.
+    /// Whether this node has accepted a view, and has heard too few of that view's members for long. Others that are heard or missed meanwhile change nothing:
+    /// paths that come and go must not put it off for ever.
     fn is_blocked(&mut self, cx: &Context, now: Time, reachable: &BTreeSet<Incarnation>) -> bool {
-        let misses = || {
-            let mut members = self.view.members.iter();
-            members.any(|member| !reachable.contains(&member.incarnation))
-        };
-        if !self.engine.is_bound() || !misses() || planted!(StandStill) {
-            self.bound = None;
+        if self.engine.could_conclude(reachable) || planted!(StandStill) {
+            self.blocked = None;
             return false;
         }
-        let same = |(_, before): &&(Time, BTreeSet<Incarnation>)| before == reachable;
-        let since = match self.bound.as_ref().filter(same) {
-            Some((since, _)) => *since,
-            None => self.bound.insert((now, reachable.clone())).0,
-        };
+        let since = *self.blocked.get_or_insert(now);
         now.since(since) >= cx.config.profile.unreachable_after
     }
 }

@@ -231,6 +231,10 @@ impl Cut {
         self.classic.could_decide(reachable)
     }
 
+    pub(crate) fn could_conclude(&self, reachable: &BTreeSet<Incarnation>) -> bool {
+        self.classic.could_conclude(reachable)
+    }
+
     pub(crate) fn is_bound(&self) -> bool {
         self.classic.is_bound()
     }
