@@ -58,7 +58,10 @@ impl Seeking {
                 epoch: id.epoch,
                 counter: id.counter.saturating_sub(2),
             };
-            let before = self.missed.as_ref().filter(|missed| missed.lineage == lineage);
+            let before = self
+                .missed
+                .as_ref()
+                .filter(|missed| missed.lineage == lineage && !planted!(MissAdmission));
             let after = before.map_or(after, |missed| missed.after.min(after));
             self.missed = Some(Missed {
                 lineage,
