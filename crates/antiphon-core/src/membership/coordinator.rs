@@ -195,10 +195,6 @@ impl Coordinator {
     }
 
     /// Whether this node has accepted a value: who leads here must propose that, or another one accepted elsewhere.
-    pub(crate) fn could_conclude(&self, reachable: &BTreeSet<Incarnation>) -> bool {
-        self.slot.could_conclude(reachable)
-    }
-
     pub(crate) fn is_bound(&self) -> bool {
         self.slot.vote().accepted.is_some()
     }

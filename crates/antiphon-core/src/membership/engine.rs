@@ -134,7 +134,7 @@ impl Engine {
     /// Whether these members could decide what this node has accepted; true if it has accepted nothing.
     pub(crate) fn could_conclude(&self, reachable: &BTreeSet<Incarnation>) -> bool {
         match self {
-            Engine::Coordinator(coordinator) => coordinator.could_conclude(reachable),
+            Engine::Coordinator(coordinator) => coordinator.slot().could_conclude(reachable),
             Engine::Cut(cut) => cut.could_conclude(reachable),
         }
     }

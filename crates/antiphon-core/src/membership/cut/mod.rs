@@ -232,7 +232,7 @@ impl Cut {
     }
 
     pub(crate) fn could_conclude(&self, reachable: &BTreeSet<Incarnation>) -> bool {
-        self.classic.could_conclude(reachable)
+        self.classic.slot().could_conclude(reachable)
     }
 
     pub(crate) fn is_bound(&self) -> bool {

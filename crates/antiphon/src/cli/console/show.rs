@@ -78,7 +78,9 @@ fn headline(members: &Members) -> String {
         let _ = write!(text, "; {coordinator} admits and removes");
     }
     match (members.quorum, state.as_str()) {
-        (Some(false), _) => text.push_str("; NO view can change: those that are heard are no majority, or one of them voted for a view whose members are missing"),
+        (Some(false), _) => {
+            text.push_str("; those that are heard are NO majority that could change the view")
+        }
         (_, "non-primary") => text.push_str("; NO majority here: sending is refused"),
         _ if members.lease == Some(false) => {
             text.push_str("; its lease is over: nothing is delivered here until a majority answers again");
