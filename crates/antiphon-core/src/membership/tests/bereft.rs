@@ -136,6 +136,9 @@ fn two_that_hear_a_majority_and_can_decide_nothing_say_that_they_have_none() {
             panic!("{:?}", net.summary());
         };
         assert!(!seated.quorum, "and an operator is told so");
+        let shown = net.host(node).membership.recovery(net.now).unwrap();
+        assert!(shown.undecided && !shown.quorum);
+        assert!(shown.may_fork(), "the one that is missing may have gone on alone");
     }
     let settled = net.view(0).unwrap();
     net.run_ms(30_000);
