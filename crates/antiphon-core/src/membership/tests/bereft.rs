@@ -2,7 +2,7 @@
 
 use antiphon_wire::membership::{MembershipMessage, SlotMessage};
 
-use super::net::Net;
+use super::net::{Net, config};
 use crate::EngineKind;
 use crate::inspection::State;
 
@@ -115,8 +115,7 @@ fn who_does_not_take_what_it_was_sent_is_told_when_it_has() {
 
 /// Of three the elder was cut off, and the second lost power when the third had accepted the view without the elder, before it heard that. Whether the second
 /// had decided that nobody knows; the other two are a majority, and may not decide anything else.
-#[test]
-fn two_that_hear_a_majority_and_can_decide_nothing_say_that_they_have_none() {
+fn left_with_a_vote() -> Net {
     let mut net = Net::formed(3, engine());
     net.partition(&[0], &[1, 2]);
     let is_accepted = |message: &MembershipMessage| {
@@ -129,13 +128,23 @@ fn two_that_hear_a_majority_and_can_decide_nothing_say_that_they_have_none() {
     assert!(took < 20_000, "the third never accepted anything");
     net.power_off(1);
     net.heal();
+    net
+}
+
+fn has_quorum(net: &Net, node: usize) -> bool {
+    let State::Seated(seated) = net.host(node).membership.inspect(net.now).state else {
+        panic!("{:?}", net.summary());
+    };
+    seated.quorum
+}
+
+#[test]
+fn two_that_hear_a_majority_and_can_decide_nothing_say_that_they_have_none() {
+    let mut net = left_with_a_vote();
     net.run_ms(20_000);
     assert_settled(&net, &["n0", "n2"], &[0, 2]);
     for node in [0, 2] {
-        let State::Seated(seated) = net.host(node).membership.inspect(net.now).state else {
-            panic!("{:?}", net.summary());
-        };
-        assert!(!seated.quorum, "and an operator is told so");
+        assert!(!has_quorum(&net, node), "and an operator is told so");
         let shown = net.host(node).membership.recovery(net.now).unwrap();
         assert!(shown.undecided && !shown.quorum);
         assert!(shown.may_fork(), "the one that is missing may have gone on alone");
@@ -143,4 +152,25 @@ fn two_that_hear_a_majority_and_can_decide_nothing_say_that_they_have_none() {
     let settled = net.view(0).unwrap();
     net.run_ms(30_000);
     assert_eq!(net.view(2).unwrap(), settled, "and that was it");
+}
+
+/// The time in which a node did not run is none in which it heard too few of those whom it needs.
+#[test]
+fn a_node_that_was_stopped_has_waited_for_nobody_meanwhile() {
+    let patience = config(0, 3).profile.unreachable_after.as_millis();
+    let waits = |stopped: u64| {
+        let mut net = left_with_a_vote();
+        net.run_ms(1_000);
+        if stopped > 0 {
+            net.pause(2);
+            net.run_ms(stopped);
+            net.resume(2);
+        }
+        net.run_while_ms(20_000, |net| has_quorum(net, 2))
+    };
+    let (running, stopped) = (waits(0), waits(600));
+    assert!(
+        running.abs_diff(stopped) < 300,
+        "{running} ms, and {stopped} ms; {patience} ms are waited"
+    );
 }

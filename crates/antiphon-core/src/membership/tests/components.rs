@@ -313,6 +313,37 @@ fn a_stay_that_was_not_asked_for_moves_nobody() {
     assert_eq!(net.view(0).unwrap(), old);
 }
 
+/// Until what it has accepted is decided, it may be one that no quorum can decide: whoever gave way to it then would have lost its own for nothing.
+#[test]
+fn who_has_accepted_a_view_promises_nobody_to_stay() {
+    for bound in [false, true] {
+        let mut net = formed(3, 3);
+        if bound {
+            leave_a_vote(&mut net);
+        }
+        let (mine, mut guest) = (net.view(0).unwrap(), config(9, 3));
+        guest.policy = Policy::Any;
+        guest.engine = engine();
+        let standing = Standing {
+            lineage: Lineage(99),
+            view: mine.primary_id(),
+            number: 1,
+            weight: 1,
+            primary: true,
+            engine: engine().code(),
+            policy: Policy::Any.code(),
+            overrides: None,
+        };
+        let message = Discovery::Yield {
+            node: record_of(&guest),
+            standing,
+            nonce: 77,
+        };
+        net.discover(0, antiphon_wire::Incarnation(5), message);
+        assert_eq!(net.spoken.contains(&(0, 9, true)), !bound);
+    }
+}
+
 #[test]
 fn a_node_that_gave_way_and_is_cut_off_before_it_is_admitted_goes_on_alone() {
     let mut net = formed(3, 3);
