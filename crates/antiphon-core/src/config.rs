@@ -32,7 +32,7 @@ pub struct Config {
     /// Whether the driver tells of others at run time ([`Node::set_hints`](crate::Node::set_hints)). Then a list of seeds
     /// that names nobody else does not mean that the node is alone, and such a node founds by `expect` or `found` only.
     pub discovers: bool,
-    /// Found at once, alone if need be. Two nodes so started never become one cluster by themselves.
+    /// Found at once, alone if need be. Two nodes so started are two clusters; where they find each other, one gives way to the other and starts over.
     pub found: bool,
     /// Free for the application; every view carries it.
     pub metadata: BTreeMap<String, String>,

@@ -419,7 +419,6 @@ impl Founding {
                     .map(|(addr, candidate)| (*addr, (candidate.incarnation, candidate.record.clone())))
                     .collect();
                 nodes.insert(me, (cx.me, cx.record()));
-                let expected = usize::from(cx.config.expect.unwrap_or(0));
                 let value = compose(cx, now, &nodes);
                 if !check::has_votes(&value.members) {
                     self.clash = Some(format!(
@@ -428,11 +427,13 @@ impl Founding {
                     ));
                     return;
                 }
-                if value.members.len() < expected && !planted!(FoundByHints) {
-                    // Somebody has gone since, or two have one name. Phase 1 is tried again.
-                    if nodes.len() >= expected {
-                        self.clash = clash(&nodes);
-                    }
+                let members = value.members.iter().map(|member| member.addr).collect();
+                let (founders, needed) = self.count(cx, &members);
+                let too_few = founders < needed && !planted!(FoundByHints);
+                let clash = if too_few { clash(&nodes) } else { None };
+                if too_few && (clash.is_some() || cx.config.expect.is_some()) {
+                    // Two have one name, or somebody has gone since. Phase 1 is tried again.
+                    self.clash = clash;
                     return;
                 }
                 let step = self.slot.choose(FoundingView(value));

@@ -20,15 +20,19 @@
 //!
 //! **How often.** Nine ticks while two leases last. A member goes on believing from tick to tick if L is longer than three intervals and the way of a tick,
 //! and may miss one if it is longer than four. The way down the tree and back up must take less than an interval, or what those at its end answer comes too late
-//! to count. One that falls silent is let believe by the tick after its last answer, so what others hold back for it is over when its observers
+//! to count; a maker that far from the others renews nobody. One that falls silent is let believe by the tick after its last answer, so what others hold back for it is over when its observers
 //! agree on its loss, or hardly later. The first ticks of a view, or of another maker, follow each other as fast as answers come.
 //!
 //! **Who makes them.** The most senior member. Another one if no tick of a more senior one renewed its own lease for an interval and a half, and up to half of one more for
 //! each doubling of its rank; unless somebody senior to it has made its first few a moment ago, or three of them try. Ticks of different makers do not mix: each counts its own.
+//! A maker tries four ticks at a time, of which three are enough where it may hear a quorum. After those that were in vain it pauses, for longer each time, and whoever comes next
+//! has its turn: however many senior members are too far away, somebody is found who is not. Whoever renews leases goes on until somebody more senior renews its own, whoever else tries;
+//! and in the next view it begins at once, and those who were in vain do not.
 //!
 //! **Which way.** Ticks go along the tree of rumours ([`super::cut::Rings::branches`]) at first, and from then on along the edges on which they came first,
 //! as in *Epidemic Broadcast Trees* (Leitão, Pereira, Rodrigues, SRDS 2007; Plumtree): whoever is not renewed, or hears no tick, grafts the edges from
-//! some of its neighbours on the rings, then from more; who is told one twice prunes the later edge, unless it is one of the tree. Answers go back the way their tick came.
+//! some of its neighbours on the rings, then from more; who is told one twice prunes the later edge, unless it is one of the tree. That is for the ticks of this maker: each
+//! has edges of its own, or one that renews nobody would have those edges pruned that others need. Answers go back the way their tick came.
 //! Each member waits for those whom it passed the tick on to, an eighth of an interval at most, not again for who was too late, and stops telling whoever
 //! goes on giving no answer: what does not come back that way may come back another one, and who hears nothing asks.
 //!
@@ -67,12 +71,17 @@ use super::cut::ranks::Ranks;
 use super::lease::{LONGEST, usual};
 use crate::{Config, Policy, Time};
 
-/// So many makers are listened to: of more, the latest.
+/// So many makers are listened to: of more, the most senior.
 const MAX_MAKERS: usize = 8;
+/// A maker that was not heard for so many intervals makes room for another one.
+const SILENT_MAKER: u32 = 4;
 /// So many members more senior than this one that make ticks are enough, whatever becomes of these.
 const ENOUGH_MAKERS: usize = 3;
-/// A maker whose ticks renew nobody by then is not waited for; so many follow each other at once.
+/// A maker whose ticks renew nobody by then is not waited for; so many it makes before it pauses, and those of its first try follow each other at once.
 const PROMISING_TICKS: u32 = 4;
+/// The pause after tries in vain is doubled so often at most; who did not get beyond so many was no bad maker, or not for long.
+const MOST_PAUSES: u32 = 6;
+const FEW_IN_VAIN: u32 = 1;
 /// So many of its own answers to one maker a member remembers: a tick is about the last but two.
 const REMEMBERED: usize = 4;
 /// So many neighbours are asked for ticks first, then twice as many, then four times.
@@ -112,6 +121,8 @@ struct Maker {
     passed_on: bool,
     /// Whether somebody did not answer in time.
     short: bool,
+    /// Whom its ticks are passed on to.
+    eager: BTreeSet<usize>,
 }
 
 /// What this member does as a maker.
@@ -120,8 +131,9 @@ struct Making {
     made: Time,
     /// `fresh` of the last tick.
     fresh: Ranks,
+    /// Whether it renewed a quorum.
     renews: bool,
-    /// The number of the first tick since it makes them again.
+    /// The number of the first tick of this try.
     first: u32,
 }
 
@@ -133,7 +145,7 @@ pub(crate) struct Pulses {
     members: usize,
     neighbours: BTreeSet<usize>,
     tree: BTreeSet<usize>,
-    /// Whom ticks are passed on to, and of these who did not answer the last one in time, and since when.
+    /// Whom ticks of a maker are passed on to at first; and who did not answer the last one in time, and since when.
     eager: BTreeSet<usize>,
     mute: BTreeMap<usize, Time>,
     interval: Duration,
@@ -148,14 +160,20 @@ pub(crate) struct Pulses {
     numbers: Vec<u32>,
     makers: BTreeMap<usize, Maker>,
     making: Option<Making>,
+    /// Tries of this member that were in vain, one after the other.
+    vain: u32,
+    /// Whether its ticks renewed leases in the view before.
+    renewed_before: bool,
     outbox: Vec<(usize, Pulse)>,
 }
 
-/// Along which edges of this member ticks go, and who of those behind them does not answer.
+/// Along which edges of this member ticks go, who of those behind them does not answer, and what came of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     eager: Vec<Incarnation>,
     mute: Vec<(Incarnation, Time)>,
+    vain: u32,
+    renews: bool,
 }
 
 /// What a tick means to whoever hears it.
@@ -205,13 +223,15 @@ impl Pulses {
             tree,
             mute,
             interval,
-            begins: now + config.profile.retransmit / 2,
+            begins: now + config.profile.retransmit / 2 + pause_after(interval, before.vain),
             grafts_at: now + interval * 5 / 4,
             grafts: 0,
             renewed: now,
             numbers: vec![0; view.members.len()],
             makers: BTreeMap::new(),
             making: None,
+            vain: before.vain,
+            renewed_before: before.renews,
             outbox: Vec::new(),
         })
     }
@@ -219,14 +239,31 @@ impl Pulses {
     /// What the next view begins with, if this is the pulse of that one.
     pub(crate) fn leaves_behind(&self, view: &NodeView) -> Inherited {
         let member = |rank: &usize| view.members.get(*rank).map(|member| member.incarnation);
+        let best = self
+            .makers
+            .values()
+            .max_by_key(|known| (known.renewed, known.came));
         Inherited {
-            eager: self.eager.iter().filter_map(member).collect(),
+            eager: best
+                .map_or(&self.eager, |known| &known.eager)
+                .iter()
+                .filter_map(member)
+                .collect(),
             mute: self
                 .mute
                 .iter()
                 .filter_map(|(rank, since)| Some((member(rank)?, *since)))
                 .collect(),
+            vain: if self.vain > FEW_IN_VAIN { self.vain } else { 0 },
+            renews: self.renews(),
         }
+    }
+
+    /// Whether the ticks of this member renew leases, or did in the view before, and it has not tried in this one.
+    fn renews(&self) -> bool {
+        self.making
+            .as_ref()
+            .map_or(self.renewed_before, |making| making.renews)
     }
 
     /// What this member answered before counts no more.
@@ -246,10 +283,14 @@ impl Pulses {
             return Heard::Known;
         }
         self.numbers[at] = number;
-        self.make_room(at);
+        if !self.make_room(now, at) {
+            self.answer(from, at, number, Ranks::default(), Edge::Prune);
+            return Heard::Known;
+        }
         let before = self.makers.remove(&at);
-        let (mut answered, mut renewed) =
-            before.map_or((VecDeque::new(), None), |maker| (maker.answers, maker.renewed));
+        let (mut answered, mut renewed, eager) = before.map_or((VecDeque::new(), None, None), |maker| {
+            (maker.answers, maker.renewed, Some(maker.eager))
+        });
         let counted = number.saturating_sub(2);
         let since = answered
             .iter()
@@ -274,14 +315,17 @@ impl Pulses {
             who = Ranks::of(self.me);
         }
         let (mute, given_up) = (&self.mute, self.interval * 2);
-        self.eager
-            .retain(|to| mute.get(to).is_none_or(|since| now.since(*since) < given_up));
-        let to: Vec<usize> = self
-            .eager
-            .iter()
-            .copied()
-            .filter(|to| Some(*to) != from)
-            .collect();
+        let is_given_up = |to: &usize| mute.get(to).is_some_and(|since| now.since(*since) >= given_up);
+        self.eager.retain(|to| !is_given_up(to));
+        // Whoever begins to try knows nothing of who hears it best.
+        let begins = from.is_none() && self.making.as_ref().is_some_and(|making| making.first == number);
+        let mut eager = match eager {
+            _ if begins => self.neighbours.clone(),
+            Some(eager) => eager,
+            None => self.eager.clone(),
+        };
+        eager.retain(|to| !is_given_up(to));
+        let to: Vec<usize> = eager.iter().copied().filter(|to| Some(*to) != from).collect();
         let waiting: BTreeSet<usize> = to.iter().copied().filter(|to| !mute.contains_key(to)).collect();
         let patience = if waiting.is_empty() {
             Duration::ZERO
@@ -301,6 +345,7 @@ impl Pulses {
             due: Some(now + patience),
             passed_on: false,
             short: false,
+            eager,
         };
         self.makers.insert(at, maker);
         // Ticks that do not renew it are none to this member: it looks for others.
@@ -313,28 +358,39 @@ impl Pulses {
         Heard::New(since.or(Some(now).filter(|_| hears)))
     }
 
-    /// Of too many makers the one that was not heard for longest is forgotten.
-    fn make_room(&mut self, maker: usize) {
-        if self.makers.len() < MAX_MAKERS || self.makers.contains_key(&maker) {
-            return;
+    /// Whether there is room for a maker. Of too many one is forgotten that is not heard any more, or the most junior one of those that do not renew this member, be it the newcomer.
+    fn make_room(&mut self, now: Time, maker: usize) -> bool {
+        if self.makers.len() < MAX_MAKERS || self.makers.contains_key(&maker) || maker == self.me {
+            return true;
         }
-        let others = self.makers.iter().filter(|(at, _)| **at != self.me);
-        let oldest = others.min_by_key(|(_, known)| known.came).map(|(at, _)| *at);
-        if let Some(oldest) = oldest {
-            self.makers.remove(&oldest);
+        let long = self.interval * SILENT_MAKER;
+        let others = || self.makers.iter().filter(|(at, _)| **at != self.me);
+        let oldest = others().min_by_key(|(_, known)| known.came);
+        let oldest = oldest.filter(|(_, known)| now.since(known.came) >= long);
+        let is_barren = |known: &Maker| known.renewed.is_none_or(|renewed| now.since(renewed) >= long);
+        let barren = || others().filter(|(_, known)| is_barren(known)).map(|(at, _)| *at);
+        let junior = || barren().max().filter(|at| *at > maker);
+        let forgotten = oldest.map(|(at, _)| *at).or_else(junior);
+        if let Some(forgotten) = forgotten {
+            self.makers.remove(&forgotten);
         }
+        forgotten.is_some()
     }
 
     /// Answers came from a neighbour.
     fn echo(&mut self, now: Time, from: usize, (maker, number): (usize, u32), who: &Ranks, edge: Edge) {
         self.mute.remove(&from);
-        match edge {
-            Edge::Keep => drop(self.eager.insert(from)),
-            Edge::Prune if self.tree.contains(&from) => {}
-            Edge::Prune => drop(self.eager.remove(&from)),
-            Edge::Graft if planted!(NobodyGrafts) => {}
-            Edge::Graft => {
+        let eager = self.makers.get_mut(&maker).map(|known| &mut known.eager);
+        match (edge, eager) {
+            (Edge::Keep, Some(eager)) => drop(eager.insert(from)),
+            (Edge::Prune, Some(eager)) if !self.tree.contains(&from) => drop(eager.remove(&from)),
+            (Edge::Keep | Edge::Prune, _) => {}
+            (Edge::Graft, _) if planted!(NobodyGrafts) => {}
+            (Edge::Graft, _) => {
                 self.eager.insert(from);
+                for known in self.makers.values_mut() {
+                    known.eager.insert(from);
+                }
                 let latest = self.makers.iter().max_by_key(|(_, known)| known.came);
                 let lacks = |(at, known): &(&usize, &Maker)| (**at, known.tick.number) != (maker, number);
                 if let Some((_, known)) = latest.filter(lacks).filter(|(_, known)| known.from != Some(from)) {
@@ -444,17 +500,31 @@ impl Pulses {
         let part = before - (1 << doublings);
         let part = self.interval * u32::try_from(part).unwrap_or(0) / (1 << doublings);
         let patience = (self.interval * (3 + doublings) + part) / 2;
+        if renewed.is_none() && self.renews() {
+            return self.begins;
+        }
         let mut from = renewed.map_or(self.begins, |renewed| renewed.max(self.begins)) + patience;
+        if self.renews() || self.tries() {
+            return from;
+        }
         let promising = seniors().filter(|(_, known)| known.tick.number <= PROMISING_TICKS);
         if let Some(last) = promising.map(|(_, known)| known.came).max() {
-            from = from.max(last + self.interval * 3 / 2);
+            from = from.max(last + patience);
         }
         let mut lately: Vec<Time> = seniors().map(|(_, known)| known.came).collect();
         lately.sort_unstable_by(|one, other| other.cmp(one));
         if let Some(third) = lately.get(ENOUGH_MAKERS - 1) {
-            from = from.max(*third + self.interval * 2);
+            from = from.max(*third + self.interval / 2 + patience);
         }
         from
+    }
+
+    /// Whether this member has begun a try that is not over.
+    fn tries(&self) -> bool {
+        let own = self.makers.get(&self.me);
+        own.zip(self.making.as_ref()).is_some_and(|(own, making)| {
+            !making.renews && own.tick.number - making.first + 1 < PROMISING_TICKS
+        })
     }
 
     /// When this member makes its next tick.
@@ -462,13 +532,13 @@ impl Pulses {
         let from = self.makes_from(before);
         let Some(making) = &self.making else { return from };
         let own = self.makers.get(&self.me);
-        let begins =
-            |own: &&Maker| own.tick.number - making.first + 1 < PROMISING_TICKS && own.waiting.is_empty();
-        let pause = match own.filter(begins).filter(|_| !making.renews) {
+        let pause = match own.filter(|_| self.tries() && self.vain == 0) {
             // Others wait as well for who does not answer, and pass on then what they have.
+            Some(own) if !own.waiting.is_empty() => self.interval,
             Some(own) if own.short => self.interval / 2,
             Some(_) => Duration::ZERO,
-            None => self.interval,
+            None if making.renews || self.tries() => self.interval,
+            None => pause_after(self.interval, self.vain + 1),
         };
         from.max(making.made + pause)
     }
@@ -484,20 +554,35 @@ impl Pulses {
         let own = self.makers.get(&self.me);
         let number = own.map_or(0, |own| own.tick.number).saturating_add(1);
         let answered = own.map_or_else(Ranks::default, |own| own.who.clone());
+        let tries = self.tries();
         let before = self.making.take();
-        let goes_on = |making: &&Making| now.since(making.made) < self.interval * 2;
-        let first = before
-            .as_ref()
-            .filter(goes_on)
-            .map_or(number, |making| making.first);
-        let before = before.map(|making| making.fresh);
         let enough = is_quorum(&answered) || planted!(PulseWithoutQuorum);
-        let renewed = before.filter(|fresh| enough && !fresh.is_empty());
+        let first = match &before {
+            Some(making) if tries && now.since(making.made) < self.interval * 2 => making.first,
+            Some(making) => {
+                let seniors = self.makers.iter().filter(|(at, _)| **at < self.me);
+                let renewed = seniors.filter_map(|(_, known)| known.renewed).max();
+                if renewed.is_some_and(|renewed| renewed > making.made) {
+                    self.vain = 0;
+                } else if !tries && !making.renews {
+                    self.vain = self.vain.saturating_add(1);
+                }
+                number
+            }
+            None => number,
+        };
+        let fresh_before = before.map(|making| making.fresh);
+        let renewed = fresh_before.filter(|fresh| enough && !fresh.is_empty());
+        // Some may be near it that are no quorum.
+        let renews = renewed.as_ref().is_some_and(&is_quorum);
+        if renews {
+            self.vain = 0;
+        }
         let fresh = answered.without(withheld);
         self.making = Some(Making {
             made: now,
             fresh: fresh.clone(),
-            renews: renewed.is_some(),
+            renews,
             first,
         });
         Tick {
@@ -514,6 +599,14 @@ impl Pulses {
         let makes = makes.map(|before| self.makes_at(before));
         let deadlines = due.into_iter().chain(makes);
         deadlines.fold(self.grafts_at, Time::min)
+    }
+}
+
+/// How long a maker waits after so many tries in vain.
+fn pause_after(interval: Duration, vain: u32) -> Duration {
+    match vain {
+        0 => Duration::ZERO,
+        _ => interval * (1 << (2 * (vain - 1)).min(MOST_PAUSES)),
     }
 }
 

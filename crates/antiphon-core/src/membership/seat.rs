@@ -600,7 +600,8 @@ impl Seat {
 
     /// R8: a node that believed itself primary is told that it was removed.
     pub(crate) fn expelled(&mut self, cx: &mut Context, cause: String) {
-        if self.is_primary() {
+        // Whoever wants to leave has left.
+        if self.is_primary() && !self.leaving.is_wanted() {
             cx.event(Event::Expelled { cause: cause.clone() });
         }
         cx.fate = Some(if self.leaving.is_wanted() {

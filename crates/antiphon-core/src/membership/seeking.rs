@@ -16,7 +16,7 @@
 mod admission;
 mod voting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,8 @@ const RUMOUR: u32 = 2;
 /// Whoever hears of one coordinator after another asks sooner than usual once in so many times the pause until then: about the usual pace of who has
 /// asked.
 const HASTE_SELDOM: u32 = 16;
-/// The same refusal is told again after this long.
+/// The same refusal is told again after this long, and so many different ones are told within that: many may refuse this node by turns.
+const REFUSALS_TOLD: usize = 16;
 const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
 
 /// Locators may have to tell of members.
@@ -106,7 +107,8 @@ pub(crate) struct Seeking {
     missing: Option<(Time, Missing)>,
     /// How many connections each seed ended since it was heard, or was not there.
     lost: BTreeMap<SocketAddr, u32>,
-    refused: Option<(Time, String)>,
+    /// Why this node was refused, the latest last.
+    refused: VecDeque<(Time, String)>,
     /// When those whom this node asked refused it last.
     turned_away: Option<Time>,
     /// Policy `any`: since when nobody is heard of who is in a primary view, and how long that may last.
@@ -136,7 +138,7 @@ impl Seeking {
             rumour: None,
             missing: None,
             lost: BTreeMap::new(),
-            refused: None,
+            refused: VecDeque::new(),
             turned_away: None,
             alone: None,
         }
@@ -388,7 +390,7 @@ impl Seeking {
             remnant: self.remnant.map(|since| now.since(since)),
             refused: self
                 .refused
-                .as_ref()
+                .back()
                 .map(|(told, reason)| (reason.clone(), now.since(*told))),
         }
     }
@@ -651,7 +653,7 @@ impl Seeking {
     fn tell_remnant(&mut self, cx: &mut Context, now: Time, addr: SocketAddr, since: Time) {
         let lately = self
             .refused
-            .as_ref()
+            .back()
             .is_some_and(|(told, _)| now.since(*told) < REFUSAL_REPEATS);
         if lately || self.target.is_some() || now.since(since) < cx.config.profile.unreachable_after {
             return;
@@ -665,12 +667,11 @@ impl Seeking {
     /// Who was a member goes on looking, whatever it is told: there was a cluster that took it as it is.
     fn refused(&mut self, cx: &mut Context, now: Time, reason: String, fatal: bool) {
         let fatal = fatal && cx.past.is_none();
-        let known = self
-            .refused
-            .as_ref()
-            .is_some_and(|(told, known)| *known == reason && now.since(*told) < REFUSAL_REPEATS);
-        if !known {
-            self.refused = Some((now, reason.clone()));
+        let is_recent = |told: Time| now.since(told) < REFUSAL_REPEATS;
+        self.refused.retain(|(told, _)| is_recent(*told));
+        let known = self.refused.iter().any(|(_, known)| *known == reason);
+        if fatal || !known && self.refused.len() < REFUSALS_TOLD {
+            self.refused.push_back((now, reason.clone()));
             cx.event(Event::Refused { reason, fatal });
         }
         if fatal {

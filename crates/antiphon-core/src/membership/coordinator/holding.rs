@@ -34,10 +34,12 @@ impl Coordinator {
     /// What this node may vote for, or decide, by now.
     pub(super) fn resume(&mut self, around: &mut Surroundings<'_>) {
         if let Some(deferred) = self.deferred.take_if(|deferred| deferred.until <= around.now) {
-            if deferred.ballot.proposer == self.me {
-                self.accept_own(around, deferred.ballot, deferred.value, &deferred.used);
-            } else {
-                self.on_accept(around, deferred.ballot, deferred.value, &deferred.used);
+            let (ballot, value, used) = (deferred.ballot, deferred.value, deferred.used);
+            if ballot.proposer != self.me {
+                self.on_accept(around, ballot, value, &used);
+            } else if !self.defers(around, ballot, &value, &used) {
+                // One of them may have been let believe for longer since.
+                self.accept_own(around, ballot, value, &used);
             }
         }
         if let Some((_, ballot, value)) = self.late.take_if(|(until, ..)| *until <= around.now) {

@@ -20,6 +20,8 @@ struct World {
     silent: BTreeSet<usize>,
     cut: BTreeSet<(usize, usize)>,
     deaf: BTreeMap<usize, u64>,
+    /// Of a site far away: what goes to them or comes from them takes so much longer, but among them.
+    far: BTreeMap<usize, Duration>,
     random: crate::random::Random,
     /// Whose answers do not count, since they have none of their own.
     unleased: BTreeSet<usize>,
@@ -53,6 +55,7 @@ impl World {
             silent: BTreeSet::new(),
             cut: BTreeSet::new(),
             deaf: BTreeMap::new(),
+            far: BTreeMap::new(),
             random: crate::random::Random::new([members as u64, rings.observers(0).len() as u64, 3, 4]),
             unleased: BTreeSet::new(),
             ticks: 0,
@@ -138,7 +141,14 @@ impl World {
             pulses.graft(self.now);
             for (to, pulse) in std::mem::take(&mut pulses.outbox) {
                 self.count += 1;
-                self.sent.insert((self.now + HOP, self.count), (at, to, pulse));
+                let (one, other) = (self.far.get(&at), self.far.get(&to));
+                let further = [one, other]
+                    .into_iter()
+                    .flatten()
+                    .max()
+                    .filter(|_| one.is_none() || other.is_none());
+                let way = HOP + further.copied().unwrap_or_default();
+                self.sent.insert((self.now + way, self.count), (at, to, pulse));
             }
         }
     }
@@ -350,6 +360,48 @@ fn first_members_that_hear_little_are_replaced_in_the_end() {
             oldest < 20.0,
             "{oldest} intervals, {deaf} of which {percent} % are lost"
         );
+    }
+}
+
+/// Whoever is too far from the others to count for them makes ticks that renew nobody, and is heard all the same.
+#[test]
+fn first_members_that_are_far_away_take_nobodys_lease() {
+    for (members, far, percent) in [
+        (13, 1, 55),
+        (30, 1, 55),
+        (100, 1, 70),
+        (13, 3, 55),
+        (30, 3, 55),
+        (30, 6, 60),
+        (100, 10, 60),
+    ] {
+        let mut world = World::new(members, 10);
+        let further = world.interval() * percent / 100;
+        world.far.extend((0..far).map(|at| (at, further)));
+        world.run(30.0);
+        let frames = world.count;
+        let oldest = world.oldest(40, |at| at >= far);
+        let frames = (world.count - frames) as f64 / members as f64 / 40.0;
+        assert!(
+            oldest < LEASE,
+            "{oldest} intervals, of {members} without {far}, {percent} % of one away"
+        );
+        assert!(
+            frames < 6.0 + 4.0 * far as f64,
+            "{frames} frames an interval, of {members} without {far}"
+        );
+    }
+}
+
+#[test]
+fn a_first_member_whose_answers_take_most_of_an_interval_renews_all() {
+    for percent in [20, 35, 45] {
+        let mut world = World::new(30, 10);
+        let further = world.interval() * percent / 100;
+        world.far.insert(0, further);
+        world.run(20.0);
+        let oldest = world.oldest(20, |_| true);
+        assert!(oldest < LEASE, "{oldest} intervals, {percent} % of one away");
     }
 }
 

@@ -462,16 +462,18 @@ fn locators_that_were_not_asked_are_not_listened_to() {
     assert!(!asked);
 }
 
-#[test]
-fn two_nodes_of_one_name_are_one() {
-    let mut one = expecting(2, &[1], false);
+/// The second node has the name of the first one.
+fn twins(mut one: One) {
     let mut twin = record(1);
     twin.name = record(0).name;
-    one.seek(twin.clone(), 10);
-    one.membership
-        .handle_timeout(one.now + std::time::Duration::from_millis(100));
-    one.drain();
-    let ballot = one.prepares().expect("both vote");
+    let asked = (0..500).find_map(|_| {
+        one.now = one.now + std::time::Duration::from_millis(20);
+        one.seek(twin.clone(), 10);
+        one.membership.handle_timeout(one.now);
+        one.drain();
+        one.prepares()
+    });
+    let ballot = asked.expect("both vote");
     one.seek(twin, 10);
     one.say(10, promise(ballot));
     let refused = one.said.iter().find_map(|effect| match effect {
@@ -489,6 +491,25 @@ fn two_nodes_of_one_name_are_one() {
             .iter()
             .any(|(_, message)| matches!(message, SlotMessage::Accept { .. }))
     );
+}
+
+#[test]
+fn two_nodes_of_one_name_are_one() {
+    twins(expecting(2, &[1], false));
+}
+
+#[test]
+fn two_seeds_of_one_name_are_one() {
+    for seeds in [2, 3] {
+        let config = Arc::new(config(0, seeds));
+        let now = Time::ZERO;
+        twins(One {
+            now,
+            membership: Membership::new(config.clone(), Random::new([1, 2, 3, 4]), now),
+            config,
+            said: Vec::new(),
+        });
+    }
 }
 
 /// Each takes the other for the coordinator, and answers whatever it is asked.

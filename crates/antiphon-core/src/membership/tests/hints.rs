@@ -200,6 +200,11 @@ fn nodes_that_expect_different_numbers_refuse_each_other() {
     let refused =
         |event: &Event| matches!(event, Event::Refused { reason, fatal: false } if reason.contains("number"));
     assert!(net.host(0).events.iter().any(refused));
+    let told = net.host(3).events.iter().filter(|event| refused(event)).count();
+    assert_eq!(
+        told, 3,
+        "it is told once of each, however often they say so by turns"
+    );
 }
 
 #[test]
