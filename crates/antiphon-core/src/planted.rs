@@ -131,6 +131,10 @@ bugs! {
     VoteAtOnceInANewView,
     /// A leader counts without the dead at once, though they may have answered a moment before (R7).
     CountLateDead,
+    /// A member counts what another one was answered (R7).
+    AnswersAreAnybodys,
+    /// Three senior members that make ticks are enough, whether these renew anybody or not (R7).
+    SeniorsSilenceAll,
     /// In a large view, whoever hears a tick that renews anybody believes from then on (R7).
     PulseRenewsWhoHears,
     /// A maker of ticks renews whoever answered it, however few others did (R7).

@@ -361,6 +361,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("WithoutLease", "r7-cut-off"),
     ("Pulse", "cut-off-from-a-large-primary"),
     ("Graft", "cut-the-pulse-goes-on"),
+    ("SilenceAll", "cut-far-seniors"),
+    ("Anybodys", "r7-answers-go-astray"),
     ("CountLateDead", "r7-an-answer-outlives-its-giver"),
     ("AnswerAfterVote", "r7-a-voter-is-asked"),
     ("VoteAtOnceInANewView", "r7-behind"),

@@ -522,8 +522,10 @@ wire_struct! {
 
 wire_struct! {
     /// What a heartbeat says of leases: how long its sender believes an answer, and which heartbeat it answers.
-    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LeaseNote {
+        /// The incarnation this is for; any other drops it, though it may hear the rest.
+        pub to: Incarnation,
         /// For how long the sender believes in its view after a heartbeat that a quorum answered, in milliseconds; 0 if without end.
         pub length_ms: u32,
         /// The `round` of the last heartbeat of the receiver that the sender has noted in the same view; 0 if none.

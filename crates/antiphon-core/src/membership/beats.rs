@@ -179,6 +179,7 @@ impl Seat {
             suspicions: cx.detector.opinion(now),
             rumours: self.wide.as_ref().map_or(0, |wide| wide.rumours.sum()),
             lease: self.wide.is_none().then(|| LeaseNote {
+                to: cx.me,
                 length_ms: u32::try_from(length).unwrap_or(u32::MAX),
                 answers: 0,
                 asks: self.is_primary() && !self.believes(now),
@@ -188,9 +189,10 @@ impl Seat {
         }
     }
 
-    /// Which of a member's heartbeats this one answers.
+    /// Which of a member's heartbeats this one answers: of that one's alone, and all count theirs alike.
     fn answer_in(&self, heartbeat: &mut Heartbeat, to: Incarnation) {
         if let Some(lease) = &mut heartbeat.lease {
+            lease.to = to;
             lease.answers = self.lease.answer_to(to, self.view.primary_id());
         }
     }

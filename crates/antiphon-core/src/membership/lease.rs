@@ -510,7 +510,8 @@ impl Seat {
         (round, view): (u64, ViewId),
         said: &antiphon_wire::membership::LeaseNote,
     ) {
-        if self.wide.is_some() {
+        // What one member was answered another must not count, however it came there.
+        if self.wide.is_some() || said.to != cx.me && !planted!(AnswersAreAnybodys) {
             return;
         }
         let length = Duration::from_millis(u64::from(said.length_ms));

@@ -504,7 +504,7 @@ impl Pulses {
             return self.begins;
         }
         let mut from = renewed.map_or(self.begins, |renewed| renewed.max(self.begins)) + patience;
-        if self.renews() || self.tries() {
+        if (self.renews() || self.tries()) && !planted!(SeniorsSilenceAll) {
             return from;
         }
         let promising = seniors().filter(|(_, known)| known.tick.number <= PROMISING_TICKS);
@@ -538,6 +538,7 @@ impl Pulses {
             Some(own) if own.short => self.interval / 2,
             Some(_) => Duration::ZERO,
             None if making.renews || self.tries() => self.interval,
+            None if planted!(SeniorsSilenceAll) => self.interval,
             None => pause_after(self.interval, self.vain + 1),
         };
         from.max(making.made + pause)

@@ -154,6 +154,8 @@ pub struct Network {
     pub latency: Micros,
     /// And up to this much more.
     pub jitter: Micros,
+    /// So many of the first hosts are at a site far away: a frame takes so much longer between them and the others.
+    pub far: (Slot, Micros),
     /// A packet is lost: a datagram for good, what carries a stream until it is sent again.
     pub loss_ppm: u32,
     /// Datagram: arrives twice.
@@ -221,6 +223,7 @@ impl Default for Network {
         Self {
             latency: 100,
             jitter: 200,
+            far: (0, 0),
             loss_ppm: 0,
             duplicate_ppm: 0,
             reorder_ppm: 0,
@@ -369,6 +372,8 @@ pub enum Action {
     ProxyEnds(Slot, Slot),
     /// This many frames of garbage from outside.
     Garbage(Who, u32),
+    /// For this long the node gets all that others send each other as well, from an address that is nobody's.
+    Astray(Who, Micros),
     /// A process of a foreign cluster starts at the slot, if it is free, and ends after this time.
     Foreign(Slot, Micros),
     /// Another network from now on.
@@ -416,6 +421,7 @@ impl Action {
             Action::ResetLifelines(..) => "reset_lifelines",
             Action::ProxyEnds(..) => "proxy_ends",
             Action::Garbage(..) => "garbage",
+            Action::Astray(..) => "astray",
             Action::Foreign(..) => "foreign_cluster",
             Action::Network(_) => "network",
             Action::Tell(..) => "tell",

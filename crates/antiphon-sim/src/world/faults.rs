@@ -199,6 +199,14 @@ impl World {
                 (0..*count).for_each(|_| self.throw_garbage(slot));
                 true
             }
+            Action::Astray(who, length) => {
+                let Some(slot) = self.resolve(*who) else {
+                    return false;
+                };
+                self.fault_note(action);
+                self.astray = Some((slot, self.now + length));
+                true
+            }
             Action::Foreign(slot, length) => match self.start(*slot, true) {
                 Some(id) => {
                     self.agenda.add(self.now + length, Happening::EndForeign(id));
@@ -424,6 +432,23 @@ impl World {
     }
 
     /// One frame from outside the cluster: noise, a real frame with bytes changed, or a lying length.
+    /// A copy of a frame goes where nobody sent it.
+    pub(super) fn let_stray(&mut self, from: Slot, to: Slot, frame: &Bytes) {
+        let astray = self.astray.filter(|(_, until)| self.now < *until);
+        let Some((at, _)) = astray.filter(|(at, _)| *at != from && *at != to) else {
+            return;
+        };
+        let outside = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10)), 6_000);
+        self.agenda.add(
+            self.now + self.network.latency,
+            Happening::Outside {
+                to: at,
+                from: outside,
+                bytes: frame.clone(),
+            },
+        );
+    }
+
     fn throw_garbage(&mut self, to: Slot) {
         let from = SocketAddr::new(
             IpAddr::V4(Ipv4Addr::new(192, 0, 2, self.random.range(1, 9) as u8)),

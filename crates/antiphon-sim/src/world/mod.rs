@@ -73,6 +73,8 @@ pub struct World {
     /// Rises when all faults are taken back: what was scheduled before is void.
     calm: u32,
     recent: Option<Bytes>,
+    /// Who gets what others send each other, and until when.
+    astray: Option<(Slot, Micros)>,
     trace: Trace,
     faults: BTreeMap<&'static str, u64>,
     digest: u64,
@@ -263,6 +265,7 @@ impl World {
             loaded: true,
             calm: 0,
             recent: None,
+            astray: None,
             trace,
             faults: BTreeMap::new(),
             digest: seed,
@@ -527,7 +530,9 @@ impl World {
         if from == to {
             return 20;
         }
-        self.network.latency + self.random.below(self.network.jitter + 1)
+        let (far, further) = self.network.far;
+        let between_sites = if (from < far) == (to < far) { 0 } else { further };
+        self.network.latency + between_sites + self.random.below(self.network.jitter + 1)
     }
 
     /// When the last of these bytes would leave a path's sender, with the line's bandwidth and clogs.

@@ -507,6 +507,7 @@ impl World {
                 }
                 let sender = self.processes[id].slot;
                 self.traffic.note(sender, door.slot, bytes.len());
+                self.let_stray(sender, door.slot, &bytes);
                 self.count_chatter(id, class);
                 if self.recent.is_none() || self.digest.is_multiple_of(64) {
                     self.recent = Some(bytes.clone());

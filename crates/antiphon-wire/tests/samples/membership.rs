@@ -299,6 +299,7 @@ pub(crate) fn records() -> Vec<(&'static str, Record)> {
         suspicions: Vec::new(),
         rumours: 0,
         lease: Some(LeaseNote {
+            to: incarnation(3),
             length_ms: 1300,
             answers: 11,
             asks: false,

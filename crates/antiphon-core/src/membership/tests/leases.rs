@@ -1,6 +1,7 @@
 //! For how long a member believes in its view, and the others wait (R7, G42).
 
 use antiphon_wire::Evidence;
+use antiphon_wire::membership::{Heartbeat, LeaseNote, WIRE_LEVEL};
 
 use super::net::{Net, config};
 use crate::{EngineKind, Event, Policy};
@@ -65,6 +66,39 @@ fn who_is_cut_off_stops_before_the_others_go_on() {
         assert!(removed < most, "{removed} ms more");
         assert!(others.iter().all(|node| believes(&net, *node)));
         assert_eq!(lost_leases(&net, &others), 0, "{engine:?}, {count}");
+    }
+}
+
+/// Somebody has it hear all that the others answer each other: a member of another view, or whoever caught what they sent.
+#[test]
+fn what_others_are_answered_counts_for_nobody_else() {
+    for engine in [EngineKind::Coordinator, EngineKind::Cut] {
+        let mut net = formed(3, engine);
+        let view = net.view(0).unwrap();
+        net.partition(&[2], &[0, 1]);
+        for round in 0..2_000 {
+            net.run_ms(1);
+            let heartbeat = Heartbeat {
+                round: 100_000 + round,
+                lineage: view.lineage.mark(),
+                view: view.primary_id(),
+                primary: true,
+                leaving: false,
+                wire_level: WIRE_LEVEL,
+                suspicions: Vec::new(),
+                rumours: 0,
+                lease: Some(LeaseNote {
+                    to: net.host(1).me,
+                    length_ms: 1300,
+                    answers: round % 100,
+                    asks: false,
+                    voted: false,
+                    withheld: Vec::new(),
+                }),
+            };
+            net.beat(0, 2, heartbeat);
+        }
+        assert!(!believes(&net, 2));
     }
 }
 

@@ -234,4 +234,36 @@ impl Story<'_> {
         }
         self.plan.duration = at + 8 * SECONDS;
     }
+
+    /// Not all are neighbours, and the most senior ones are so far from the others that no answer of these comes in time to count for them: somebody else
+    /// renews the leases of those that are near each other, all the time.
+    pub(super) fn far_seniors(&mut self) {
+        self.bare(1);
+        self.plan.rings = 3;
+        let far = self.random.range(1, 3) as Slot;
+        self.plan.network.far = (far, self.ms(160, 200));
+        let begins = cuts::FORMED + 12 * SECONDS;
+        if let Some(of) = &mut self.plan.faulty {
+            of.slots = (0..far).collect();
+            of.removed = false;
+            of.views = 0;
+            of.leased_from = Some(begins);
+        }
+        self.plan.duration = begins + 8 * SECONDS;
+    }
+
+    /// Somebody is cut off, and gets all that the others answer each other, as whoever caught their frames would have it: none of that is for it.
+    pub(super) fn answers_go_astray(&mut self) {
+        // With three rings five members are not all neighbours.
+        self.plan.rings = if self.random.percent(40) { 3 } else { 10 };
+        for round in 0..3 {
+            let at = (3 + 6 * round) * SECONDS + self.ms(0, 500);
+            let (one, _) = pair(self.random, self.nodes);
+            let (who, length) = (Who::Slot(one), self.ms(2_500, 4_500));
+            self.at(at, Action::Isolate(who));
+            let astray = at + self.ms(0, 1_500);
+            self.at(astray, Action::Astray(who, length));
+            self.all_back(at + length);
+        }
+    }
 }
