@@ -3,6 +3,7 @@
 //! Names are the same everywhere: `--key-file`, `ANTIPHON_KEY_FILE`, `key-file = "…"`. An unknown key in the file is an
 //! error that names it, since a setting that is silently ignored is found only when it was needed.
 
+mod addresses;
 mod discovery;
 mod groups;
 mod library;
@@ -10,12 +11,11 @@ mod multicast;
 mod print;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use antiphon::discovery::Source;
 use antiphon::{ClusterKey, Profile};
-use antiphon_core::{is_link_local, link_local};
 use serde::Deserialize;
 
 use super::args::{
@@ -26,15 +26,18 @@ use super::exit::Failed;
 use super::key;
 use super::patience::Patience;
 use super::size::Size;
+use addresses::list;
+pub(crate) use addresses::{DEFAULT_PORT, Written as WrittenAddress, address, address_with};
 pub(crate) use discovery::DiscoverySettings;
 use multicast::MulticastSettings;
 
 /// The longest cluster, node or group name.
 const MAX_NAME_BYTES: usize = 64;
-/// The port where none is given.
-pub(crate) const DEFAULT_PORT: u16 = 7400;
 /// The library's.
 const DEFAULT_MAX_OBJECT: Size = Size(256 << 20);
+/// What `max-object` may be: as in the library, which refuses what is beyond.
+const SMALLEST_MAX_OBJECT: Size = Size(64 << 10);
+const LARGEST_MAX_OBJECT: Size = Size(1 << 30);
 /// A configuration file larger than this is a mistake.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -179,11 +182,14 @@ enum Metadata {
 impl Settings {
     /// Puts flags, environment (both in `args`) and file together and checks them.
     pub(crate) fn resolve(args: NodeArgs) -> Result<Self, Failed> {
-        let file = match &args.config {
-            Some(path) => read_file(path)?,
-            None => File::default(),
-        };
+        let file = file_of(&args)?;
         Self::merge(args, file)
+    }
+
+    /// The same where seeds that do not resolve were left out: what follows from a list as a whole is not checked.
+    pub(crate) fn resolve_in_part(args: NodeArgs) -> Result<Self, Failed> {
+        let file = file_of(&args)?;
+        Self::assemble(args, file)
     }
 
     /// Whether a node is meant at all: by its file, its names or its addresses. What it lacks then is an error.
@@ -197,23 +203,26 @@ impl Settings {
 
     /// What is needed before the rest is checked: the addresses as they were written, before any name is looked up.
     pub(crate) fn written(args: &NodeArgs) -> Result<Written, Failed> {
-        let file = match &args.config {
-            Some(path) => read_file(path)?,
-            None => File::default(),
-        };
-        let either = |given: &Option<Vec<String>>, file: Option<Strings>| {
-            let texts = given.clone().or(file.map(Strings::into_vec)).unwrap_or_default();
-            texts.into_iter().filter(|text| !text.is_empty()).collect()
+        let file = file_of(args)?;
+        let either = |field: &str, given: &Option<Vec<String>>, file: Option<Strings>| {
+            let texts = list(field, given.clone().or(file.map(Strings::into_vec)))?;
+            Ok::<_, Failed>(texts.unwrap_or_default())
         };
         Ok(Written {
-            bind: either(&args.bind, file.bind),
-            advertise: either(&args.advertise, file.advertise),
-            seeds: either(&args.seeds, file.seeds),
+            bind: either("bind", &args.bind, file.bind)?,
+            advertise: either("advertise", &args.advertise, file.advertise)?,
+            seeds: either("seeds", &args.seeds, file.seeds)?,
             json: args.json.or(file.json).unwrap_or(false),
         })
     }
 
     fn merge(args: NodeArgs, file: File) -> Result<Self, Failed> {
+        let settings = Self::assemble(args, file)?;
+        settings.check_as_the_library_does()?;
+        Ok(settings)
+    }
+
+    fn assemble(args: NodeArgs, file: File) -> Result<Self, Failed> {
         let required = |value: Option<String>, name: &str| {
             value.filter(|value| !value.is_empty()).ok_or_else(|| {
                 Failed::usage(format!(
@@ -227,40 +236,39 @@ impl Settings {
         checked_name("cluster", &cluster)?;
         checked_name("name", &name)?;
 
-        let addresses = |field: &str, given: Option<Vec<String>>| {
-            let texts = given.unwrap_or_default();
-            let texts = texts.iter().filter(|text| !text.is_empty());
+        let either = |field: &str, given: Option<Vec<String>>, file: Option<Strings>| {
+            list(field, given.or(file.map(Strings::into_vec)))
+        };
+        let addresses = |field: &str, given: Option<Vec<String>>, file: Option<Strings>| {
+            let texts = either(field, given, file)?.unwrap_or_default();
             texts
+                .iter()
                 .map(|text| address(field, text))
                 .collect::<Result<Vec<_>, _>>()
         };
-        let mut bind = addresses("bind", args.bind.or(file.bind.map(Strings::into_vec)))?;
+        let mut bind = addresses("bind", args.bind, file.bind)?;
         if bind.is_empty() {
             bind.push(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
         }
-        let advertise = args.advertise.or(file.advertise.map(Strings::into_vec));
-        let advertise = addresses("advertise", advertise)?;
-        let seeds = args
-            .seeds
-            .or(file.seeds.map(Strings::into_vec))
-            .unwrap_or_default();
+        let advertise = addresses("advertise", args.advertise, file.advertise)?;
+        let seeds = either("seeds", args.seeds, file.seeds)?.unwrap_or_default();
         let discovery = DiscoverySettings::merge(
             &seeds,
-            args.locators.or(file.locators.map(Strings::into_vec)),
-            args.dns_server.or(file.dns_server.map(Strings::into_vec)),
+            either("locators", args.locators, file.locators)?,
+            either("dns-server", args.dns_server, file.dns_server)?,
         )?;
         let seeds = seeds
             .iter()
-            .filter(|text| !text.is_empty() && !Source::is_meant_by(text))
+            .filter(|text| !Source::is_meant_by(text))
             .map(|text| text.split('/').map(|part| address("seeds", part)).collect())
             .map(|addresses: Result<_, _>| addresses.map(Seed))
             .collect::<Result<Vec<_>, _>>()?;
 
-        let in_file = (file.group.map(Strings::into_vec), file.no_group);
-        let groups = groups::merge((args.group, args.no_group), in_file)?;
+        let in_file = (list("group", file.group.map(Strings::into_vec))?, file.no_group);
+        let groups = groups::merge((list("group", args.group)?, args.no_group), in_file)?;
 
         let metadata = match (args.metadata, file.metadata) {
-            (Some(pairs), _) | (None, Some(Metadata::Pairs(pairs))) => pairs_to_map(&pairs)?,
+            (Some(pairs), _) | (None, Some(Metadata::Pairs(pairs))) => pairs_to_map(pairs)?,
             (None, Some(Metadata::Table(table))) => table,
             (None, None) => BTreeMap::new(),
         };
@@ -323,6 +331,7 @@ impl Settings {
         };
         settings.check_reachable()?;
         settings.check_spool()?;
+        settings.check_objects()?;
         settings.read_key()?;
         settings.check_exposure()?;
         settings.check_witness()?;
@@ -359,6 +368,22 @@ impl Settings {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// The library says the same by other names, and for `max-object` in bytes.
+    fn check_objects(&self) -> Result<(), Failed> {
+        let (largest, memory) = (self.max_object, self.object_memory);
+        if !(SMALLEST_MAX_OBJECT..=LARGEST_MAX_OBJECT).contains(&largest) {
+            return Err(Failed::usage(format!(
+                "max-object is {largest}: give {SMALLEST_MAX_OBJECT} to {LARGEST_MAX_OBJECT}"
+            )));
+        }
+        if memory < largest {
+            return Err(Failed::usage(format!(
+                "object-memory is {memory}, which does not hold one payload of the largest size: give at least max-object, {largest}"
+            )));
+        }
+        Ok(())
     }
 
     fn read_key(&mut self) -> Result<(), Failed> {
@@ -398,7 +423,7 @@ impl Settings {
             .chain(seeds.map(|address| ("seeds", *address)));
         let exposed = addresses
             .into_iter()
-            .find(|(_, address)| !is_loopback(address.ip()));
+            .find(|(_, address)| !address.ip().is_loopback());
         let exposed = exposed.map(|(field, address)| (format!("{field} {address}"), address.to_string()));
         let by_multicast = self
             .multicast
@@ -418,6 +443,12 @@ impl Settings {
             ))),
         }
     }
+}
+
+fn file_of(args: &NodeArgs) -> Result<File, Failed> {
+    args.config
+        .as_deref()
+        .map_or_else(|| Ok(File::default()), read_file)
 }
 
 fn read_file(path: &Path) -> Result<File, Failed> {
@@ -440,62 +471,10 @@ fn checked_name(field: &str, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// `ADDR`, `ADDR:PORT` or `HOST:PORT`; a host is looked up once, now.
-pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
-    address_with(field, text, DEFAULT_PORT)
-}
-
-pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed> {
-    let text = text.trim();
-    let given = text.parse::<SocketAddr>().ok();
-    let given = given.or_else(|| text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port)));
-    let usable = |address: SocketAddr| match is_link_local(address.ip()) {
-        true => Err(Failed::usage(format!(
-            "{field} {text:?}: {}",
-            link_local(address)
-        ))),
-        false => Ok(address),
-    };
-    if let Some(address) = given {
-        return usable(address);
-    }
-    let looked_up = if text
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
-    {
-        text.to_socket_addrs()
-    } else {
-        (text, port).to_socket_addrs()
-    };
-    // A name may stand for an address of a link beside others.
-    let best = looked_up.map(|addresses| addresses.min_by_key(|address| is_link_local(address.ip())));
-    match best {
-        Ok(Some(address)) => usable(address),
-        Ok(None) => Err(Failed::usage(format!(
-            "{field} {text:?}: the name has no address"
-        ))),
-        Err(error) => {
-            let later = match field {
-                "seeds" => {
-                    "; a name that may resolve later is written dns:NAME:PORT, by which nobody founds: see --expect"
-                }
-                _ => "",
-            };
-            Err(Failed::usage(format!(
-                "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400{later}"
-            )))
-        }
-    }
-}
-
-pub(crate) fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
-}
-
-fn pairs_to_map(pairs: &[String]) -> Result<BTreeMap<String, String>, Failed> {
+fn pairs_to_map(pairs: Vec<String>) -> Result<BTreeMap<String, String>, Failed> {
+    let pairs = list("metadata", Some(pairs))?.unwrap_or_default();
     pairs
         .iter()
-        .filter(|pair| !pair.is_empty())
         .map(|pair| match pair.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
             _ => Err(Failed::usage(format!(
@@ -506,285 +485,4 @@ fn pairs_to_map(pairs: &[String]) -> Result<BTreeMap<String, String>, Failed> {
 }
 
 #[cfg(test)]
-mod tests {
-    use antiphon::{Interface, Multicast};
-    use clap::Parser as _;
-
-    use super::*;
-    use crate::cli::args::{Cli, Command};
-
-    fn args(flags: &str) -> NodeArgs {
-        let line = ["antiphon", "node"].into_iter().chain(flags.split_whitespace());
-        match Cli::try_parse_from(line).unwrap().command {
-            Command::Node(args) => *args,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn resolve(flags: &str, file: &str) -> Result<Settings, String> {
-        let file = toml::from_str::<File>(file).map_err(|error| error.to_string())?;
-        Settings::merge(args(flags), file).map_err(|failed| failed.message)
-    }
-
-    #[test]
-    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-        let file = r#"
-            cluster = "file"
-            name = "f"
-            bind = "127.0.0.1:1"
-            seeds = ["127.0.0.1:1", "[::1]:2"]
-            group = "g,h"
-            order = "fifo"
-            engine = "rotation"
-            dissemination = "chain"
-            slow-after = "90s"
-            max-object = "64MiB"
-            object-memory = "100MiB"
-            transport = "udp"
-            max-datagram = 1400
-            profile = "wan"
-            membership = "cut"
-            policy = "any"
-            primary-lease = false
-            udp-probes = false
-            weight = 3
-            found = true
-            allow-faults = true
-            metadata = { role = "db" }
-        "#;
-        let settings = resolve(
-            "--name flag --found=false --seeds 127.0.0.1:9 --metadata a=b=c",
-            file,
-        )
-        .unwrap();
-        assert_eq!(settings.cluster, "file");
-        assert_eq!(settings.name, "flag");
-        assert_eq!(settings.bind[0].port(), 1);
-        assert_eq!(settings.seeds, [Seed(vec!["127.0.0.1:9".parse().unwrap()])]);
-        assert_eq!(settings.groups, ["g", "h"]);
-        assert_eq!(settings.order, OrderName::Fifo);
-        assert_eq!(settings.engine, EngineName::Rotation);
-        assert_eq!(settings.dissemination, DisseminationName::Chain);
-        assert_eq!(settings.slow_after.to_string(), "90s");
-        assert_eq!(
-            (settings.max_object, settings.object_memory),
-            (Size(64 << 20), Size(100 << 20))
-        );
-        assert_eq!(
-            (settings.transport, settings.max_datagram),
-            (TransportName::Udp, Some(1400))
-        );
-        assert_eq!(settings.profile.name, "wan");
-        assert_eq!((settings.weight, settings.membership), (3, MembershipName::Cut));
-        assert_eq!(settings.policy, PolicyName::Any);
-        assert!(!settings.primary_lease && !settings.udp_probes);
-        assert!(!settings.found);
-        assert!(settings.allow_faults);
-        assert!(!settings.json);
-        assert_eq!(
-            settings.metadata,
-            BTreeMap::from([("a".to_owned(), "b=c".to_owned())])
-        );
-    }
-
-    #[test]
-    fn two_names_are_enough_for_a_first_node() {
-        let settings = resolve("--cluster c --name n", "").unwrap();
-        assert_eq!(settings.bind, ["127.0.0.1:7400".parse().unwrap()]);
-        assert_eq!(settings.groups, ["main"]);
-        assert_eq!(settings.order, OrderName::Total);
-        assert_eq!(
-            settings.engine.engine(),
-            antiphon_core::GroupOptions::default().engine
-        );
-        assert_eq!(settings.dissemination, DisseminationName::Direct);
-        // As --help says.
-        assert_eq!(settings.slow_after.to_string(), "30s");
-        assert_eq!(
-            (settings.max_object, settings.object_memory),
-            (Size(256 << 20), Size(512 << 20))
-        );
-        assert_eq!(
-            (settings.transport, settings.max_datagram),
-            (TransportName::Tcp, None)
-        );
-        assert_eq!(settings.profile.name, "lan");
-        assert_eq!(
-            (settings.weight, settings.membership),
-            (1, MembershipName::Coordinator)
-        );
-        assert_eq!(settings.policy.policy(), antiphon::Policy::Majority);
-        assert!(settings.primary_lease && settings.udp_probes);
-        assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
-    }
-
-    #[test]
-    fn what_is_printed_gives_the_same_settings_again() {
-        let flags = "--cluster c --name n --bind [::1]:5 --bind 127.0.0.1:5 --seeds 127.0.0.1:5/[::1]:7,[::1]:6,dns:db:1 --locators loc:1,127.0.0.1 --dns-server 127.0.0.1 --group a --group b \
-                     --metadata role=db,zone=z.1 --expect 3 --profile local --order fifo --engine rotation --dissemination chain --slow-after never --max-object 1MiB --spool / --json --weight 0 --membership cut --policy any --primary-lease=false --udp-probes=false \
-                     --transport udp --max-datagram 9000";
-        let printed = resolve(flags, "").unwrap().to_toml();
-        let again = resolve("", &printed).unwrap();
-        assert_eq!(again.to_toml(), printed);
-        assert_eq!(again.metadata.len(), 2);
-        let printed = resolve("--cluster c --name n --no-group", "").unwrap().to_toml();
-        assert_eq!(resolve("", &printed).unwrap().groups, [""; 0]);
-    }
-
-    #[test]
-    fn where_multicast_goes_is_said_only_with_it_and_printed() {
-        let flags = "--cluster c --name n --dissemination multicast";
-        let default = resolve(flags, "").unwrap();
-        let own = Multicast::of_cluster("c");
-        assert_eq!(default.multicast.unwrap().to_library().unwrap(), own);
-        let flags = "--cluster c --name n --dissemination multicast --multicast-group [ff12::1]:9 --multicast-interface 3 \
-                     --multicast-hops 2 --insecure";
-        let printed = resolve(flags, "").unwrap().to_toml();
-        let again = resolve("", &printed).unwrap();
-        assert_eq!(again.to_toml(), printed);
-        let multicast = again.multicast.unwrap().to_library().unwrap();
-        assert_eq!(
-            (multicast.interface, multicast.hops),
-            (Some(Interface::Index(3)), 2)
-        );
-        for (flags, expected) in [
-            ("--multicast-hops 2", "--dissemination multicast"),
-            (
-                "--dissemination multicast --multicast-interface no/such",
-                "network interface",
-            ),
-            (
-                "--dissemination multicast --multicast-interface lo",
-                "multicast-interface is \"lo\", but for the IPv4 group",
-            ),
-            (
-                "--dissemination multicast --multicast-group [ff12::1]:9",
-                "give --multicast-interface",
-            ),
-            (
-                "--dissemination multicast --multicast-interface 10.0.0.1",
-                "on interface 10.0.0.1 is not on loopback",
-            ),
-            (
-                "--dissemination multicast --multicast-group [ff12::1]:9 --multicast-interface 3",
-                "--insecure",
-            ),
-        ] {
-            let error = resolve(&format!("--cluster c --name n {flags}"), "").unwrap_err();
-            assert!(error.contains(expected), "{flags}: {error}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_key_in_the_file_is_named() {
-        let error = resolve("", "cluster = \"c\"\nname = \"n\"\nseed = [\"127.0.0.1:1\"]").unwrap_err();
-        assert!(
-            error.contains("seed") && error.contains("seeds") && error.contains("line 3"),
-            "{error}"
-        );
-        let error = resolve("", "key_file = \"k\"").unwrap_err();
-        assert!(
-            error.contains("key_file") && error.contains("key-file"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn wrong_values_are_errors_that_name_the_setting() {
-        for (flags, file, expected) in [
-            ("--name n", "", "no cluster is given"),
-            ("--cluster c", "", "ANTIPHON_NAME"),
-            ("--cluster c --name n", "weight = -1", "weight"),
-            ("--cluster c --name n", "seeds = [1]", "list of strings"),
-            ("--cluster c --name n", "order = \"causal\"", "causal"),
-            ("--cluster c --name n", "dissemination = \"ring\"", "ring"),
-            ("--cluster c --name n", "slow-after = \"30\"", "slow-after"),
-            ("--cluster c --name n", "max-object = \"big\"", "256MiB"),
-            (
-                "--cluster c --name n --spool /nonexistent/spool",
-                "",
-                "/nonexistent/spool",
-            ),
-            ("--cluster c --name n", "transport = \"sctp\"", "sctp"),
-            ("--cluster c --name n", "expect = 0", "expect"),
-            ("--cluster c --name n --bind 127.0.0.1:99999", "", "bind"),
-            (
-                "--cluster c --name n --seeds 127.0.0.1:1,nowhere.invalid",
-                "",
-                "nowhere.invalid",
-            ),
-            ("--cluster c --name n --seeds nowhere.invalid", "", "dns:NAME"),
-            (
-                "--cluster c --name n --bind [fe80::1]:7400 --insecure",
-                "",
-                "bind \"[fe80::1]:7400\"",
-            ),
-            (
-                "--cluster c --name n --bind [::]:7400 --advertise fe80::1 --insecure",
-                "",
-                "unique local",
-            ),
-            (
-                "--cluster c --name n --seeds [fd00::1]:1,[fe80::1%2]:1 --insecure",
-                "",
-                "seeds \"[fe80::1%2]:1\"",
-            ),
-            ("--cluster c --name n --locators fe80::9", "", "unique local"),
-            ("--cluster c --name n --metadata role", "", "key=value"),
-            ("--cluster c --name n --group a --group a", "", "twice"),
-            ("--cluster c --name n --key-file /nonexistent", "", "antiphon key"),
-            (
-                "--cluster c --name n --bind 0.0.0.0 --insecure",
-                "",
-                "--advertise",
-            ),
-        ] {
-            let error = resolve(flags, file).expect_err(flags);
-            assert!(error.contains(expected), "{flags} {file}: {error}");
-        }
-        let long = "x".repeat(65);
-        assert!(
-            resolve(&format!("--cluster {long} --name n"), "")
-                .unwrap_err()
-                .contains("64 bytes")
-        );
-    }
-
-    #[test]
-    fn without_a_key_only_loopback_is_allowed_unless_insecure_is_said() {
-        for flags in [
-            "--bind 10.0.0.1",
-            "--bind 127.0.0.1 --seeds 127.0.0.1,10.0.0.2:1",
-            "--advertise 10.0.0.1:7400",
-        ] {
-            let flags = format!("--cluster c --name n {flags}");
-            let error = resolve(&flags, "").unwrap_err();
-            assert!(
-                error.contains("loopback") && error.contains("--key-file"),
-                "{error}"
-            );
-            let allowed = resolve(&format!("{flags} --insecure"), "").unwrap();
-            assert!(allowed.warnings[0].contains("insecure"));
-        }
-        assert!(
-            resolve(
-                "--cluster c --name n --bind [::ffff:127.0.0.1]:1 --seeds [::1]:1",
-                ""
-            )
-            .is_ok()
-        );
-    }
-
-    #[test]
-    fn a_port_that_is_left_out_is_the_default_one() {
-        let settings = resolve(
-            "--cluster c --name n --bind 127.0.0.2 --seeds ::1,127.0.0.1,localhost:9/127.0.0.3",
-            "",
-        )
-        .unwrap();
-        assert_eq!(settings.bind, ["127.0.0.2:7400".parse().unwrap()]);
-        assert_eq!(settings.seeds[0].to_string(), "[::1]:7400");
-        assert_eq!(settings.seeds[2].0[0].port(), 9);
-        assert_eq!(settings.seeds[2].0[1], "127.0.0.3:7400".parse().unwrap());
-    }
-}
+mod tests;

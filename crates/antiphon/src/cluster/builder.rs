@@ -1,6 +1,7 @@
 //! From settings to a running node.
 
 mod addresses;
+mod check;
 #[cfg(all(feature = "console", unix))]
 mod console;
 mod discover;
@@ -239,7 +240,8 @@ impl Builder {
         self
     }
 
-    /// Found at once, alone if need be. Two nodes so started never become one cluster by themselves.
+    /// Found at once, alone if need be. Two nodes so started found two clusters; where those meet, the one with less weight, or the younger
+    /// one, gives way: its nodes start over in the other, and what they had is lost.
     pub fn found(mut self) -> Self {
         self.found = true;
         self
@@ -345,21 +347,11 @@ impl Builder {
     /// # Cancel safety
     /// If the future is dropped, no node is started.
     pub async fn start(self) -> Result<Cluster, Error> {
-        let bind = match self.bind.as_slice() {
-            [] => vec![SocketAddr::from(([127, 0, 0, 1], 0))],
-            given => parse_all(given)?,
-        };
-        let advertise = parse_all(&self.advertise)?;
-        check_addresses_of(&bind, &advertise)?;
+        let (bind, advertise) = self.addresses()?;
         self.check_datagram()?;
         let (written, sources) = self.split_seeds()?;
         let seeds = resolve_all(&written).await?;
-        for bind in &bind {
-            self.check_loopback("bind", *bind)?;
-        }
-        for seed in seeds.iter().flatten() {
-            self.check_loopback("seeds", *seed)?;
-        }
+        self.check_exposure(&bind, &seeds)?;
         let mut seed = [0u64; 4];
         for word in &mut seed {
             *word = getrandom::u64().map_err(|_| Error::Entropy)?;

@@ -1,7 +1,7 @@
 //! The one syntax for where nodes are found.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -167,10 +167,20 @@ impl Source {
 /// An address, or a name and its port.
 pub(crate) fn target(text: &str, port: u16) -> Result<Kind, SourceError> {
     let addr = text.parse::<SocketAddr>().ok();
-    let addr = addr.or_else(|| text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port)));
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let without_port = || match bare {
+        Some(bare) => bare.parse::<Ipv6Addr>().ok().map(IpAddr::from),
+        None => text.parse::<IpAddr>().ok(),
+    };
+    let addr = addr.or_else(|| without_port().map(|ip| SocketAddr::new(ip, port)));
     match addr {
         Some(addr) if is_link_local(addr.ip()) => Err(wrong(text, &link_local(addr))),
+        Some(addr) if addr.port() == 0 => Err(wrong(text, "nobody is reached at port 0: give 1 to 65535")),
         Some(addr) => Ok(Kind::Fixed(addr)),
+        // Resolvers take a number for an address: 7410 for 0.0.28.242.
+        None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(wrong(text, "a number alone is no address: give 10.0.0.1:7400"))
+        }
         None => named(text, text, port),
     }
 }

@@ -10,15 +10,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 /// What the doctor said: its steps, its verdict, its exit code.
-struct Told {
-    steps: Vec<Value>,
-    verdict: Value,
-    code: Option<i32>,
+pub(super) struct Told {
+    pub(super) steps: Vec<Value>,
+    pub(super) verdict: Value,
+    pub(super) code: Option<i32>,
 }
 
 impl Told {
     /// The step that failed, or warns, with this word.
-    fn failed(&self, code: &str) -> &Value {
+    pub(super) fn failed(&self, code: &str) -> &Value {
         let mut steps = self.steps.iter();
         steps
             .find(|step| step["code"] == code)
@@ -32,7 +32,7 @@ impl Told {
             .unwrap_or_else(|| panic!("no {outcome} step {name} in {self}"))
     }
 
-    fn failures(&self) -> Vec<&str> {
+    pub(super) fn failures(&self) -> Vec<&str> {
         let failed = self.steps.iter().filter(|step| step["outcome"] == "failed");
         failed.map(|step| step["code"].as_str().unwrap()).collect()
     }
@@ -47,7 +47,7 @@ impl std::fmt::Display for Told {
     }
 }
 
-fn doctor(bench: &Bench, arguments: &str) -> Told {
+pub(super) fn doctor(bench: &Bench, arguments: &str) -> Told {
     let output = bench.run(&format!("doctor --json --within 1s {arguments}"));
     let text = String::from_utf8(output.stdout).unwrap();
     let mut steps: Vec<Value> = text
@@ -66,7 +66,7 @@ fn doctor(bench: &Bench, arguments: &str) -> Told {
 }
 
 /// A process that ends with the test.
-struct Ended(Child);
+pub(super) struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -76,7 +76,7 @@ impl Drop for Ended {
 }
 
 /// The settings of a node that would join, or found, with these.
-fn newcomer(addr: SocketAddr, seeds: &[SocketAddr]) -> String {
+pub(super) fn newcomer(addr: SocketAddr, seeds: &[SocketAddr]) -> String {
     format!(
         "--cluster tea --name new --bind {addr} --seeds {} --profile local",
         list(seeds)
@@ -268,7 +268,7 @@ fn seeds_that_are_ready_and_those_that_are_missing_make_the_verdict() {
 }
 
 /// A locator that is ready.
-fn locator(bench: &Bench, addr: SocketAddr) -> Ended {
+pub(super) fn locator(bench: &Bench, addr: SocketAddr) -> Ended {
     let mut locator = bench.program();
     locator.args([
         "locator",

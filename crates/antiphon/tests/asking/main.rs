@@ -7,3 +7,4 @@ mod doctor;
 mod lines;
 mod recover;
 mod stdout;
+mod verdicts;

@@ -50,7 +50,7 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     if !Settings::are_given(&args.node) {
         return without_settings(report, &args.node).await;
     }
-    let Some(settings) = settings(&mut report, args.node, within).await else {
+    let Some((settings, unresolved)) = settings(&mut report, args.node, within).await else {
         return report.finish(Exit::Usage);
     };
     let own = running::own(&mut report, &settings).await;
@@ -58,9 +58,27 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     if let Some(port) = port {
         let confined = settings.key.is_none() && !settings.insecure;
         let found = sources::look(&mut report, &settings.discovery, confined).await;
-        let mut enquiries = Enquiries::new(&settings, &found, port, within)?;
-        enquiries.run(&mut report).await;
-        verdict::draw(&mut report, &settings, &enquiries, own.as_ref());
+        match Enquiries::new(&settings, &found, port, within) {
+            Ok(mut enquiries) => {
+                enquiries.run(&mut report).await;
+                verdict::draw(&mut report, &settings, &enquiries, own.as_ref(), &unresolved);
+            }
+            // Of what is left of the list not even a question can be made.
+            Err(_) if !unresolved.is_empty() => {
+                report.add(Step::skipped("seeds", "", "no seed is left to ask"));
+                verdict::does_not_start(&mut report, &unresolved);
+            }
+            Err(failed) => {
+                report.add(Step::failed(
+                    "seeds",
+                    "seeds",
+                    "",
+                    failed.message,
+                    "nobody could be asked: mend that, then start again",
+                ));
+                return report.finish(failed.exit);
+            }
+        }
     } else {
         report.add(Step::skipped(
             "seeds",
@@ -71,8 +89,12 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     report.finish(Exit::Failure)
 }
 
-/// Resolves names, each by itself, then checks the settings as `antiphon node` does.
-async fn settings(report: &mut Report, mut args: NodeArgs, within: Duration) -> Option<Settings> {
+/// Resolves names, each by itself, then checks the settings as `antiphon node` does. With them come the seeds that do not resolve.
+async fn settings(
+    report: &mut Report,
+    mut args: NodeArgs,
+    within: Duration,
+) -> Option<(Settings, Vec<String>)> {
     let written = match Settings::written(&args) {
         Ok(written) => written,
         Err(failed) => {
@@ -81,7 +103,7 @@ async fn settings(report: &mut Report, mut args: NodeArgs, within: Duration) -> 
                 "settings",
                 "",
                 failed.message,
-                "mend the file, then start again",
+                "mend that, then start again",
             ));
             return None;
         }
@@ -92,7 +114,11 @@ async fn settings(report: &mut Report, mut args: NodeArgs, within: Duration) -> 
     args.seeds = Some(usable.seeds);
     args.bind = Some(usable.bind).filter(|bind| !bind.is_empty());
     args.advertise = Some(usable.advertise).filter(|advertise| !advertise.is_empty());
-    match Settings::resolve(args) {
+    let resolved = match usable.unresolved.as_slice() {
+        [] => Settings::resolve(args),
+        _ => Settings::resolve_in_part(args),
+    };
+    match resolved {
         Ok(settings) => {
             let groups = match settings.groups.as_slice() {
                 [] => "no group".to_owned(),
@@ -113,7 +139,7 @@ async fn settings(report: &mut Report, mut args: NodeArgs, within: Duration) -> 
                 report.add(Step::warning("settings", "", warning.clone()));
             }
             key(report, &settings);
-            Some(settings)
+            Some((settings, usable.unresolved))
         }
         Err(failed) => {
             report.add(Step::failed(

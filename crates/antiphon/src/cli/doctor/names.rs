@@ -1,7 +1,7 @@
 //! Names of hosts, each looked up by itself, all at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon::discovery::Source;
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::report::{Report, Step};
-use crate::cli::settings::{DEFAULT_PORT, Written};
+use crate::cli::settings::{DEFAULT_PORT, Written, WrittenAddress};
 
 /// What each name, with its port, stands for, and how long it took to find out.
 type Looked = BTreeMap<String, (Result<Vec<SocketAddr>, String>, Duration)>;
@@ -20,6 +20,8 @@ pub(super) struct Usable {
     pub(super) bind: Vec<String>,
     pub(super) advertise: Vec<String>,
     pub(super) seeds: Vec<String>,
+    /// Seeds that were left out: a node with one of these does not start.
+    pub(super) unresolved: Vec<String>,
 }
 
 /// Looks up every name, within this time, and tells what it stands for.
@@ -29,6 +31,7 @@ pub(super) async fn resolve(report: &mut Report, written: &Written, within: Dura
     let written_out = written.seeds.iter().filter(|text| !Source::is_meant_by(text));
     let parts = texts.chain(written_out).flat_map(|text| text.split('/'));
     let looked = look_up(parts.filter_map(|part| name_of(part.trim())), within).await;
+    let unresolved = &mut usable.unresolved;
     for (field, texts, good) in [
         ("bind", &written.bind, &mut usable.bind),
         ("advertise", &written.advertise, &mut usable.advertise),
@@ -45,26 +48,22 @@ pub(super) async fn resolve(report: &mut Report, written: &Written, within: Dura
                 all &= tell(report, field, part.trim(), &looked, within);
             }
             // What this node itself is called must resolve, or it cannot start: the check of the settings says so.
-            if all || field != "seeds" {
-                good.push(text.clone());
+            match all || field != "seeds" {
+                true => good.push(text.clone()),
+                false => unresolved.push(text.clone()),
             }
         }
     }
     usable
 }
 
-/// The name that is to be looked up, with its port; none if it is an address.
+/// The name that is to be looked up, with its port; none if it is no name.
 fn name_of(text: &str) -> Option<String> {
-    if text.parse::<SocketAddr>().is_ok() || text.parse::<IpAddr>().is_ok() {
-        return None;
+    match WrittenAddress::parse(text, DEFAULT_PORT) {
+        Ok(WrittenAddress::Name(host, port)) => Some(format!("{host}:{port}")),
+        // The check of the settings says what is wrong with a text that is neither.
+        Ok(WrittenAddress::Address(_)) | Err(_) => None,
     }
-    let has_port = text
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    Some(match has_port {
-        true => text.to_owned(),
-        false => format!("{text}:{DEFAULT_PORT}"),
-    })
 }
 
 async fn look_up(names: impl Iterator<Item = String>, within: Duration) -> Looked {
@@ -149,6 +148,8 @@ mod tests {
     fn addresses_are_no_names_and_names_have_a_port() {
         assert_eq!(name_of("10.0.0.1"), None);
         assert_eq!(name_of("[fd00::1]:1"), None);
+        assert_eq!(name_of("[fd00::1]"), None);
+        assert_eq!(name_of("127.0.0.1:99999"), None);
         assert_eq!(name_of("db.example").as_deref(), Some("db.example:7400"));
         assert_eq!(name_of("db.example:1").as_deref(), Some("db.example:1"));
     }

@@ -49,6 +49,8 @@ pub(super) struct Asked {
     pub(super) answer: Option<Answer>,
     /// What a locator said.
     pub(super) known: Option<KnownThere>,
+    /// A locator answered where a node is expected, or a node where a locator is.
+    pub(super) mistaken: bool,
     /// The addresses of this node at which answers came.
     pub(super) arrived: BTreeSet<SocketAddr>,
 }
@@ -62,6 +64,7 @@ impl Asked {
             reached: None,
             answer: None,
             known: None,
+            mistaken: false,
             arrived: BTreeSet::new(),
         }
     }
@@ -308,7 +311,7 @@ impl Enquiries {
                                 match answer {
                                     Told::Node(answer) if !asked.locator => asked.answer = Some(*answer),
                                     Told::Locator(known) if asked.locator => asked.known = Some(known),
-                                    _ => {}
+                                    _ => asked.mistaken = true,
                                 }
                             }
                         }

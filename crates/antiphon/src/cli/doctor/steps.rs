@@ -24,7 +24,15 @@ impl Enquiries {
         if let Some(step) = self.identity(asked, notice) {
             return report.add(step);
         }
-        let what = if asked.locator { "locator" } else { "node" };
+        if asked.mistaken {
+            return report.add(mistaken(asked, &self.cluster));
+        }
+        // Both take the question in the same way: what is there is known by its answer.
+        let what = match (&asked.answer, &asked.known) {
+            (None, None) => "node or locator",
+            (None, Some(_)) => "locator",
+            (Some(_), _) => "node",
+        };
         report.add(Step::ok(
             "identity",
             asked.addr,
@@ -48,6 +56,14 @@ impl Enquiries {
     /// Whether a node is there at all.
     fn reach<'a>(&self, asked: &Asked, reached: &'a Reached) -> Result<(Step, &'a Notice), Step> {
         let within = self.within.as_secs_f32();
+        let start = match asked.locator {
+            true => {
+                "start that locator; if it runs, compare its --bind with this address, and look for a firewall that rejects"
+            }
+            false => {
+                "start that node; if it runs, compare its --bind with this address, and look for a firewall that rejects"
+            }
+        };
         let (code, cause, remedy) = match reached {
             Reached::Node { notice, connected } => {
                 let text = format!("connected in {:.1} ms", connected.as_secs_f64() * 1000.0);
@@ -56,7 +72,7 @@ impl Enquiries {
             Reached::Refused => (
                 "nobody-listens",
                 "nobody listens there: the host refuses the connection".to_owned(),
-                "start that node; if it runs, compare its --bind with this address, and look for a firewall that rejects",
+                start,
             ),
             Reached::TimedOut => (
                 "timeout",
@@ -310,7 +326,21 @@ fn standing(answer: &Answer) -> String {
     }
 }
 
-/// What something that is no node said, as far as it can be printed.
+/// A node where a locator is expected, or the other way round. A running node asks it in vain for as long as it runs.
+fn mistaken(asked: &Asked, cluster: &str) -> Step {
+    let (code, there, list, other) = match asked.locator {
+        true => ("is-a-node", "a node", "--locators", "--seeds"),
+        false => ("is-a-locator", "a locator", "--seeds", "--locators"),
+    };
+    Step::failed(
+        "identity",
+        code,
+        asked.addr,
+        format!("{there} of cluster {cluster} is there, and {list} names it"),
+        format!("take this address out of {list}, and give it with {other}"),
+    )
+}
+
 /// Whom a locator knows.
 fn known_there(asked: &Asked, known: &KnownThere) -> Step {
     let members = known.nodes.iter().filter(|node| node.member).count();
@@ -327,6 +357,7 @@ fn known_there(asked: &Asked, known: &KnownThere) -> Step {
     }
 }
 
+/// What something that is no node said, as far as it can be printed.
 fn shown(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.escape_ascii())
 }

@@ -12,7 +12,13 @@ use super::seeds::Enquiries;
 use crate::cli::settings::Settings;
 
 /// Draws the conclusion.
-pub(super) fn draw(report: &mut Report, settings: &Settings, enquiries: &Enquiries, own: Option<&Own>) {
+pub(super) fn draw(
+    report: &mut Report,
+    settings: &Settings,
+    enquiries: &Enquiries,
+    own: Option<&Own>,
+    unresolved: &[String],
+) {
     if let Some(status) = own.and_then(|own| own.status.as_ref())
         && status.state == "primary"
     {
@@ -23,6 +29,9 @@ pub(super) fn draw(report: &mut Report, settings: &Settings, enquiries: &Enquiri
             status.members
         );
         return report.verdict(true, text);
+    }
+    if !unresolved.is_empty() {
+        return does_not_start(report, unresolved);
     }
     let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
     let mut primaries: BTreeMap<Lineage, (u32, u16, String)> = BTreeMap::new();
@@ -62,6 +71,15 @@ pub(super) fn draw(report: &mut Report, settings: &Settings, enquiries: &Enquiri
         };
     }
     founding(report, settings, enquiries);
+}
+
+/// Seeds that do not resolve are no step of the way in: the node looks them up once, before anything else.
+pub(super) fn does_not_start(report: &mut Report, unresolved: &[String]) {
+    let text = format!(
+        "a node with these settings ends at once (exit code 2): of its seeds, {} cannot be resolved; a name that may resolve later is written dns:NAME:PORT, with --expect",
+        unresolved.join(", ")
+    );
+    report.verdict(false, text);
 }
 
 /// Whoever has this node's seed list looks at all seeds that are asked here, so at the other cluster's, too.
@@ -113,6 +131,8 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
     let alike = of_founders
         .filter_map(|asked| asked.answer.as_ref())
         .filter(|answer| answer.objection.is_none() && answer.seeds == enquiries.seeds);
+    let has_vote =
+        (enquiries.founder && settings.weight > 0) || alike.clone().any(|answer| answer.node.weight > 0);
     let others_ready = different(alike, &settings.name, &enquiries.own);
     let ready = others_ready + usize::from(enquiries.founder);
     let (needed, of) = match settings.expect {
@@ -134,6 +154,10 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
         None => "no other node could be asked",
     };
     match ready >= needed {
+        true if !has_vote => report.verdict(
+            false,
+            format!("{so_far}; {ready} of {of} are ready{here}, but none of them has a vote (--weight 0), and without one nothing is founded: start one with a weight above 0"),
+        ),
         true => report.verdict(
             true,
             format!("{so_far}; {ready} of {of} are ready{here}: enough to found it"),

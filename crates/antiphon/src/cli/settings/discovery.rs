@@ -24,27 +24,23 @@ impl DiscoverySettings {
         locators: Option<Vec<String>>,
         dns_servers: Option<Vec<String>>,
     ) -> Result<Self, Failed> {
-        let given = |texts: Option<Vec<String>>| {
-            let texts = texts.unwrap_or_default().into_iter();
-            texts
-                .map(|text| text.trim().to_owned())
-                .filter(|text| !text.is_empty())
-        };
         let sources: Vec<String> = seeds
             .iter()
-            .map(|text| text.trim().to_owned())
             .filter(|text| Source::is_meant_by(text))
+            .cloned()
             .collect();
         for source in &sources {
             let parsed = source.parse::<Source>();
             parsed.map_err(|error| Failed::usage(format!("seeds {error}")))?;
         }
-        let locators: Vec<String> = given(locators).collect();
+        let locators = locators.unwrap_or_default();
         for locator in &locators {
             Source::locator(locator).map_err(|error| Failed::usage(format!("locators {error}")))?;
         }
-        let dns_servers = given(dns_servers)
-            .map(|text| server(&text))
+        let dns_servers = dns_servers.unwrap_or_default();
+        let dns_servers = dns_servers
+            .iter()
+            .map(|text| server(text))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             sources,
@@ -91,7 +87,7 @@ mod tests {
         let seeds = strings(&["10.0.0.1:7400", "dns:db.example", "file:/etc/nodes", "dns:7400"]);
         let settings = DiscoverySettings::merge(
             &seeds,
-            Some(strings(&["loc.example", ""])),
+            Some(strings(&["loc.example"])),
             Some(strings(&["10.0.0.53", "[::1]:8600"])),
         )
         .unwrap();
@@ -110,17 +106,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused_by_name() {
+        let none: &[&str] = &[];
         for (seeds, locators, servers, expected) in [
-            ("srv:", "", "", "seeds"),
-            ("", "a b", "", "locators"),
-            ("", "multicast", "", "locators"),
-            ("", "", "ns.example", "dns-server"),
+            (&["srv:"][..], none, none, "seeds"),
+            (none, &["a b"][..], none, "locators"),
+            (none, &["multicast"][..], none, "locators"),
+            (none, none, &["ns.example"][..], "dns-server"),
         ] {
-            let refused = DiscoverySettings::merge(
-                &strings(&[seeds]),
-                Some(strings(&[locators])),
-                Some(strings(&[servers])),
-            );
+            let refused =
+                DiscoverySettings::merge(&strings(seeds), Some(strings(locators)), Some(strings(servers)));
             let message = refused.unwrap_err().message;
             assert!(message.contains(expected), "{message}");
         }

@@ -11,13 +11,9 @@ type Written = (Option<Vec<String>>, Option<bool>);
 
 /// What is given beside the file counts, be it groups or that there are none.
 pub(super) fn merge(given: Written, in_file: Written) -> Result<Vec<String>, Failed> {
-    let named = |groups: Option<Vec<String>>| -> Vec<String> {
-        let groups = groups.unwrap_or_default().into_iter();
-        groups.filter(|group| !group.is_empty()).collect()
-    };
-    let (mut groups, mut none) = (named(given.0), given.1);
+    let (mut groups, mut none) = (given.0.unwrap_or_default(), given.1);
     if groups.is_empty() && none != Some(true) {
-        groups = named(in_file.0);
+        groups = in_file.0.unwrap_or_default();
         none = none.or(in_file.1);
     }
     match (groups.is_empty(), none.unwrap_or(false)) {
@@ -56,7 +52,6 @@ mod tests {
             ((g(), None), (None, Some(true)), vec!["g"]),
             ((None, Some(false)), (None, Some(true)), vec!["main"]),
             ((None, Some(false)), (g(), Some(true)), vec!["g"]),
-            ((Some(vec![String::new()]), None), (None, None), vec!["main"]),
         ] {
             assert_eq!(merged(given, in_file).unwrap(), expected);
         }

@@ -1,6 +1,7 @@
 //! What the settings mean to the library: the only place where they are handed on, for a node that runs and for the doctor that asks in the
 //! name of one.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use antiphon::{Builder, Cluster};
@@ -62,6 +63,16 @@ impl Settings {
             Some(path) if path == Path::new("none") => builder,
             Some(path) => builder.console_at(path),
         })
+    }
+
+    /// Whether a node with these settings can start and join its groups, as far as the settings alone tell: what the library refuses only
+    /// when the node is a member is found here.
+    pub(super) fn check_as_the_library_does(&self) -> Result<(), Failed> {
+        let seeds: Vec<Vec<SocketAddr>> = self.seeds.iter().map(|seed| seed.0.clone()).collect();
+        let options = self.group_options();
+        let groups: Vec<_> = self.groups.iter().map(|group| (group.clone(), options)).collect();
+        let checked = self.builder()?.check(&seeds, &groups);
+        checked.map_err(|error| Failed::usage(error.to_string()))
     }
 
     /// Each of its groups.

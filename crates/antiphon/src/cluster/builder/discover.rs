@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use antiphon_core::wire::Incarnation;
+use antiphon_net::udp::MulticastConfig;
 
 use super::Builder;
 use super::addresses::conflict;
@@ -19,6 +20,10 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.locators.is_empty()
+    }
+
+    pub(super) fn nodes(&self) -> &[Source] {
+        &self.nodes
     }
 }
 
@@ -43,6 +48,11 @@ impl Builder {
         for text in &self.locators {
             let locator = Source::locator(text).map_err(|error| conflict(format!("`locators` {error}")))?;
             found.locators.push(locator);
+        }
+        for locator in &found.locators {
+            if let Kind::Fixed(addr) = locator.0 {
+                self.check_loopback("locators", addr)?;
+            }
         }
         for (field, sources) in [("seeds", &found.nodes), ("locators", &found.locators)] {
             if sources.len() > MAX_SOURCES {
@@ -69,6 +79,22 @@ impl Builder {
         Ok((written, found))
     }
 
+    /// Where a node announces itself by this source, if it does.
+    pub(super) fn announced_at(
+        &self,
+        source: &Source,
+        bind: &[SocketAddr],
+    ) -> Result<Option<MulticastConfig>, Error> {
+        let Some(multicast) = source.multicast(&self.cluster) else {
+            return Ok(None);
+        };
+        let multicast = multicast.map_err(|error| conflict(format!("`seeds` {error}")))?;
+        let own = bind.iter().map(SocketAddr::ip).find(std::net::IpAddr::is_ipv4);
+        discovery::multicast_config(&multicast, own, self.is_confined())
+            .map(Some)
+            .map_err(|problem| conflict(format!("`seeds` {source}: {problem}")))
+    }
+
     /// Makes what can fail at once, so that it fails at the start.
     pub(super) fn open_sources(
         &self,
@@ -77,26 +103,17 @@ impl Builder {
         addr: SocketAddr,
     ) -> Result<Sources, Error> {
         let resolver = Resolver::new(&self.dns_servers).map_err(conflict)?;
-        for locator in &found.locators {
-            if let Kind::Fixed(addr) = locator.0 {
-                self.check_loopback("locators", addr)?;
-            }
-        }
         let mut air = None;
         for source in &found.nodes {
-            let Some(multicast) = source.multicast(&self.cluster) else {
+            let Some(config) = self.announced_at(source, bind)? else {
                 continue;
             };
-            let multicast = multicast.map_err(|error| conflict(format!("`seeds` {error}")))?;
-            let own = bind.iter().map(SocketAddr::ip).find(std::net::IpAddr::is_ipv4);
-            let config = discovery::multicast_config(&multicast, own, self.is_confined())
-                .map_err(|problem| conflict(format!("`seeds` {source}: {problem}")))?;
             let high = getrandom::u64().map_err(|_| Error::Entropy)?;
             let low = getrandom::u64().map_err(|_| Error::Entropy)?;
             let me = Incarnation(u128::from(high) << 64 | u128::from(low));
             let opened = discovery::open_multicast(&config, &self.cluster, self.key.as_ref(), me, addr);
             air = Some(opened.map_err(|source| Error::Multicast {
-                group: multicast.group,
+                group: config.group,
                 source,
             })?);
         }
