@@ -73,6 +73,19 @@ fn wrong_settings_end_with_two_and_say_what_is_wrong() {
             "membership engines are chosen with `--membership`",
         ),
         ("node --cluster c --name n --bnid 1".to_owned(), "--bind"),
+        (
+            "node --cluster c --name n --max-object 2GiB".to_owned(),
+            "max-object",
+        ),
+        (
+            "node --cluster c --name n --object-memory 1MiB --print-config".to_owned(),
+            "object-memory",
+        ),
+        (
+            "node --cluster c --name n --found --expect 2 --print-config".to_owned(),
+            "`expect`",
+        ),
+        ("node --cluster c --name n --seeds=".to_owned(), "seeds is empty"),
         ("demo --nodes 2".to_owned(), "3..=9"),
         (String::new(), "Usage"),
     ] {
@@ -231,6 +244,8 @@ fn the_end_of_stdin_changes_nothing_and_each_signal_leaves_in_order() {
             node.child.try_wait().unwrap().is_none(),
             "the node ended with its stdin"
         );
+        // As `timeout` and some service managers do: to the process, and to its group.
+        node.signal(signal);
         node.signal(signal);
         assert_eq!(node.exit().code(), Some(0));
         assert_eq!(node.rest().last(), Some(&json!({"event": "left"})));

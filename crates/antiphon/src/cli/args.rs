@@ -108,7 +108,7 @@ pub(crate) struct NodeArgs {
     pub(crate) advertise: Option<Vec<String>>,
 
     /// Addresses of the nodes that may found the cluster, the same list at each; a majority of them founds it.
-    /// Without seeds, or with only its own address, a node founds a cluster at once. Further addresses of a seed may follow its
+    /// Without seeds, or with only its own address, a node founds a cluster at once; an empty value is an error. Further addresses of a seed may follow its
     /// first: 10.0.0.1/10.1.0.1. And where to find nodes again and again, which founds nothing (see --expect):
     /// dns:NAME:PORT, srv:NAME, file:PATH, multicast[:GROUP[:PORT]][@IF]
     #[arg(long, env = "ANTIPHON_SEEDS", value_name = "A,B,…", value_delimiter = ',')]
@@ -205,7 +205,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_EXPECT", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) expect: Option<u16>,
 
-    /// Found a cluster at once, alone if need be; two nodes started so never become one cluster by themselves
+    /// Found a cluster at once, alone if need be. Two nodes started so found two clusters; where those meet, one gives way, and its nodes
+    /// start over without what they had
     #[arg(long, env = "ANTIPHON_FOUND", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) found: Option<bool>,
 

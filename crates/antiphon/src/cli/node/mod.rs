@@ -11,7 +11,7 @@
 //!
 //! Who dies: stdin at its end is simply not read any more. If nobody reads stdout any more, the node leaves in order. A
 //! slow reader of stdout fills the queue, then its group's credit, then its senders wait; views and votes go on. The
-//! first signal leaves in order, the second ends the process at once.
+//! first signal leaves in order, a second one, half a second later or of the other kind, ends the process at once.
 
 pub(crate) mod human;
 mod session;
@@ -97,21 +97,20 @@ pub(crate) fn start_log() {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// For a node with a witness: the last one, and when it came.
+    /// The last one, and when it came.
     last: Option<(i32, Instant)>,
-    witnessed: bool,
 }
 
-/// Ctrl-C goes to the witness and to the node, and the witness passes it on: of two in so short a time one is meant.
+/// Of two in so short a time one is meant: `timeout` and others send theirs to the process and to its group, Ctrl-C goes to a witness and
+/// to its node, and the witness passes it on.
 const SAME_SIGNAL_WITHIN: Duration = Duration::from_millis(500);
 
 impl Signals {
-    fn new(witnessed: bool) -> io::Result<Self> {
+    fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             last: None,
-            witnessed,
         })
     }
 
@@ -124,7 +123,7 @@ impl Signals {
             };
             let now = Instant::now();
             let is_same = |(last, at): (i32, Instant)| last == signal && now - at < SAME_SIGNAL_WITHIN;
-            if !(self.witnessed && self.last.is_some_and(is_same)) {
+            if !self.last.is_some_and(is_same) {
                 self.last = Some((signal, now));
                 return signal;
             }
@@ -133,8 +132,8 @@ impl Signals {
 }
 
 async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
-    let mut signals = Signals::new(settings.testament.is_some())
-        .map_err(|error| Failed::run(format!("cannot handle signals: {error}")))?;
+    let mut signals =
+        Signals::new().map_err(|error| Failed::run(format!("cannot handle signals: {error}")))?;
     let (cluster, events, incarnation) = tokio::select! {
         started = start(&settings) => started?,
         // Nothing to leave yet.
@@ -153,7 +152,18 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
 
     let spool = Arc::new(Spool::new(settings.spool.as_deref(), incarnation));
     let _files = CleanUp(spool.clone());
-    let mut session = Session::start(cluster.clone(), events, &settings, printer.clone(), spool).await?;
+    let started = Session::start(cluster.clone(), events, &settings, printer.clone(), spool).await;
+    let mut session = match started {
+        Ok(session) => session,
+        Err(failed) => {
+            // The others may have seen the node: to them it is no crash.
+            tokio::select! {
+                _ = cluster.leave() => {}
+                _ = signals.next() => {}
+            }
+            return Err(failed);
+        }
+    };
     let input = stdin::start(io::BufReader::new(io::stdin()));
     let (asked, mut leave_asked) = mpsc::channel(1);
     session.obey(input, asked);

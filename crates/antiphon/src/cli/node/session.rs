@@ -255,7 +255,6 @@ impl Session {
                 Ok(group) => group,
                 // The cluster refused the node before it could join its groups: its events say why it ended.
                 Err(Error::Closed) => break,
-                Err(error @ Error::Config(_)) => return Err(Failed::usage(error.to_string())),
                 Err(other) => return Err(Failed::run(format!("cannot join group {name}: {other}"))),
             };
             let (receipts, pending) = mpsc::channel(MAX_PENDING_RECEIPTS);
