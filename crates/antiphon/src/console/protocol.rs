@@ -230,7 +230,7 @@ pub struct Members {
     pub view: Option<u32>,
     /// The view's identity.
     pub id: Option<String>,
-    /// How often an operator had this cluster go on from one survivor (`antiphon recover`).
+    /// How often an operator had this cluster go on from one survivor (`antiphon recover`); with the policy `any` there is no need to.
     #[serde(default)]
     pub recoveries: u32,
     /// The wire level that all speak.

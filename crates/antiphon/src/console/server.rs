@@ -43,6 +43,8 @@ pub(crate) struct Facts {
     pub(crate) seeds: Vec<String>,
     pub(crate) keyed: bool,
     pub(crate) profile: String,
+    /// Components that go on apart take epochs of their own, as an operator's word does.
+    pub(crate) goes_on_apart: bool,
 }
 
 /// A console that listens and is not served yet.
@@ -248,7 +250,11 @@ impl Client {
                 .map(|examined| Answer::Status(Box::new(answers::status(&examined, &desk.facts)))),
             Question::Members {} => desk.examine().await.map(|examined| {
                 let (history, _) = desk.shared.hub().history();
-                Answer::Members(Box::new(answers::members(&examined, &answers::names(&history))))
+                Answer::Members(Box::new(answers::members(
+                    &examined,
+                    &desk.facts,
+                    &answers::names(&history),
+                )))
             }),
             Question::Why { node } => match desk.examine().await {
                 Ok(examined) => {

@@ -149,3 +149,32 @@ fn a_survivor_goes_on_alone_and_gives_way(engine: &str) {
     });
     assert_eq!(members["recoveries"], 0);
 }
+
+#[test]
+fn components_that_go_on_apart_are_no_recoveries() {
+    let bench = Bench::new();
+    let addrs = free_addrs(2);
+    let flags = format!("--seeds {} --policy any --allow-faults", list(&addrs));
+    let mut nodes: Vec<Node> = ["a", "b"]
+        .iter()
+        .zip(&addrs)
+        .map(|(name, addr)| bench.node(name, *addr, &flags))
+        .collect();
+    nodes.iter().for_each(|node| drop(node.view_of(2)));
+    nodes[0].say(json!({"fault": {"block": ["b"]}}));
+    nodes[1].say(json!({"fault": {"block": ["a"]}}));
+    nodes.iter().for_each(|node| drop(node.view_of(1)));
+    // One of the two is of a later epoch.
+    let ids: Vec<Value> = ["a", "b"]
+        .iter()
+        .map(|name| {
+            let members = bench.json(&format!("members --node {name}"));
+            assert_eq!(members["recoveries"], 0, "{members}");
+            members["id"].clone()
+        })
+        .collect();
+    assert!(
+        ids.iter().any(|id| !id.as_str().unwrap().starts_with("1:")),
+        "{ids:?}"
+    );
+}

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use antiphon_core::Config;
+use antiphon_core::{Config, Policy};
 
 use super::Builder;
 use crate::Error;
@@ -52,6 +52,7 @@ pub(super) fn open(wanted: Option<&Wanted>, config: &Config) -> Result<Option<(S
         seeds: config.seeds.iter().map(ToString::to_string).collect(),
         keyed: config.key.is_some(),
         profile: config.profile.name.to_string(),
+        goes_on_apart: config.policy == Policy::Any,
     };
     Ok(Some((server, facts)))
 }

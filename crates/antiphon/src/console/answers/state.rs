@@ -7,7 +7,7 @@ use crate::cluster::Examined;
 use crate::console::protocol::{
     Edge, Forming, Link, Member, Members, Refusal, RefusedNode, Said, Status, Suspicion, Waiting,
 };
-use crate::{Incarnation, Phase};
+use crate::{Incarnation, NodeView, Phase};
 
 pub(crate) fn status(examined: &Examined, facts: &Facts) -> Status {
     let Examined {
@@ -53,7 +53,7 @@ pub(crate) fn status(examined: &Examined, facts: &Facts) -> Status {
     }
 }
 
-pub(crate) fn members(examined: &Examined, names: &Names) -> Members {
+pub(crate) fn members(examined: &Examined, facts: &Facts, names: &Names) -> Members {
     let Examined {
         status, inspection, ..
     } = examined;
@@ -72,7 +72,7 @@ pub(crate) fn members(examined: &Examined, names: &Names) -> Members {
         state: state(status.phase).to_owned(),
         view: view.map(|view| view.number),
         id: view.map(|view| view.id.to_string()),
-        recoveries: view.map_or(0, |view| view.primary_id().epoch.saturating_sub(1)),
+        recoveries: recoveries(view, facts.goes_on_apart),
         wire_level: view.map(|view| view.wire_level),
         coordinator: seated.map(|seated| names.name(seated.coordinator)),
         quorum: seated.map(|seated| seated.quorum),
@@ -98,6 +98,15 @@ pub(crate) fn members(examined: &Examined, names: &Names) -> Members {
         suspicions: suspicions(inspection, names),
         edges: edges(inspection, names),
         forming: looking(inspection).map(forming),
+    }
+}
+
+/// Each recovery begins an epoch. So does each component that goes on apart by the policy `any`, where nobody can recover: it has a primary view
+/// already.
+fn recoveries(view: Option<&NodeView>, goes_on_apart: bool) -> u32 {
+    match (view, goes_on_apart) {
+        (Some(view), false) => view.primary_id().epoch.saturating_sub(1),
+        _ => 0,
     }
 }
 
