@@ -201,6 +201,17 @@ impl Driver {
         }
     }
 
+    /// Whether the core was told to leave.
+    fn core_leaves(&self) -> bool {
+        matches!(
+            self.life,
+            Life::Leaving {
+                core_leaves_by: None,
+                ..
+            }
+        )
+    }
+
     /// When there is something to do even if nothing happens.
     fn next_deadline(&self) -> Option<Time> {
         let flush = match self.life {
@@ -322,10 +333,19 @@ impl Driver {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %reason, fatal, "refused");
                 self.shared.hub().publish(ClusterEvent::Refused { reason, fatal });
             }
+            // It will not go on, as those who are told of this expect: `Left` follows.
+            CoreEvent::Expelled { cause } if self.core_leaves() => {
+                tracing::info!(target: "antiphon::membership", node = %self.shared.name, %cause, "removed while it was leaving");
+                self.discard_late();
+            }
             CoreEvent::Expelled { cause } => {
                 tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
                 self.discard_late();
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
+            }
+            // The others may be gone already: nothing is done in their name any more.
+            CoreEvent::Lease { held } if self.core_leaves() => {
+                tracing::debug!(target: "antiphon::membership", node = %self.shared.name, held, "the lease, while leaving");
             }
             CoreEvent::Lease { held } => {
                 if held {
