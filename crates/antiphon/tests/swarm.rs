@@ -103,8 +103,16 @@ fn a_signal_makes_all_nodes_leave_and_nothing_stays_behind() {
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
     let children: Vec<&str> = children.split_whitespace().collect();
     assert!(!children.is_empty(), "the nodes have a process of their own");
+    // As `timeout` does: to the process, and to its group.
+    kill_process(pid, Signal::INT).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "they left in order");
+    let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
+    assert_eq!(
+        (&last["event"], &last["interrupted"]),
+        (&"summary".into(), &true.into()),
+        "{last}"
+    );
     for child in children {
         assert!(
             !std::path::Path::new("/proc").join(child).exists(),

@@ -11,9 +11,9 @@ use antiphon::discovery::LOCATOR_PORT;
 use antiphon::{Error, Located, Locator, LocatorEvent};
 use clap::Args;
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::{Exit, Failed};
+use super::signals::Signals;
 use super::stdout::{self, LAST_LINES_WITHIN, Stdout};
 use super::{key, node, settings};
 
@@ -144,13 +144,11 @@ pub(crate) fn run(args: LocatorArgs) -> Result<Exit, Failed> {
 
 async fn serve(args: LocatorArgs) -> Result<Exit, Failed> {
     let json = args.json;
-    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut signals = Signals::new().map_err(no_signals)?;
     let mut locator = start(&args).await?;
     let (stdout, writer) = stdout::start(io::stdout());
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        _ = signals.next() => {}
         () = tell(&mut locator, json, &stdout) => {
             return Err(Failed::run("the locator's task has stopped; this is a defect of Antiphon"));
         }
@@ -167,8 +165,7 @@ async fn serve(args: LocatorArgs) -> Result<Exit, Failed> {
     };
     tokio::select! {
         () = end => Ok(Exit::Success),
-        _ = terminate.recv() => Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
-        _ = interrupt.recv() => Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
+        signal = signals.next() => Ok(Exit::Signal(signal)),
     }
 }
 

@@ -34,6 +34,7 @@ mod patience;
 mod progress;
 mod say;
 mod settings;
+mod signals;
 mod size;
 mod stdout;
 mod swarm;

@@ -22,16 +22,16 @@ mod translate;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use antiphon::{Cluster, ClusterEvent, ClusterEvents, Error, Incarnation};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::args::NodeArgs;
 use super::exit::{Exit, Failed};
 use super::lines::Line;
 use super::settings::Settings;
+use super::signals::Signals;
 use super::stdout::{self, LAST_LINES_WITHIN};
 use session::{Ended, Printer, Session};
 use spool::Spool;
@@ -91,44 +91,6 @@ pub(crate) fn start_log() {
         .with_ansi(false);
     // Fails only if a subscriber is set already, which nothing else in this process does.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(layer));
-}
-
-/// Both signals that ask a process to end.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    /// The last one, and when it came.
-    last: Option<(i32, Instant)>,
-}
-
-/// Of two in so short a time one is meant: `timeout` and others send theirs to the process and to its group, Ctrl-C goes to a witness and
-/// to its node, and the witness passes it on.
-const SAME_SIGNAL_WITHIN: Duration = Duration::from_millis(500);
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            last: None,
-        })
-    }
-
-    /// The next signal's number.
-    async fn next(&mut self) -> i32 {
-        loop {
-            let signal = tokio::select! {
-                _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
-                _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-            };
-            let now = Instant::now();
-            let is_same = |(last, at): (i32, Instant)| last == signal && now - at < SAME_SIGNAL_WITHIN;
-            if !self.last.is_some_and(is_same) {
-                self.last = Some((signal, now));
-                return signal;
-            }
-        }
-    }
 }
 
 async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
@@ -261,7 +223,7 @@ pub(crate) fn die_with(parent: i32) {
     use rustix::process::getppid;
     std::thread::spawn(move || {
         while getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(std::time::Duration::from_millis(200));
         }
         std::process::exit(Exit::Failure.code());
     });

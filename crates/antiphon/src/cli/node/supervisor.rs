@@ -17,7 +17,7 @@ use antiphon::witness::{Death, Handed, Unproven};
 use super::super::exit::{Exit, Failed};
 use super::super::settings::Settings;
 #[cfg(target_os = "linux")]
-use super::SAME_SIGNAL_WITHIN;
+use super::super::signals::SAME_SIGNAL_WITHIN;
 
 #[cfg(target_os = "linux")]
 pub(super) use linux::run;

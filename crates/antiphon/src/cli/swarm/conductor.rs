@@ -13,6 +13,7 @@ use crate::cli::exit::{Exit, Failed};
 use crate::cli::fleet::free_addrs;
 use crate::cli::hands::Hand;
 use crate::cli::progress::Progress;
+use crate::cli::signals::Signals;
 
 /// For processes to be there, before any node is started.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -59,7 +60,14 @@ pub(super) fn run(args: &SwarmArgs) -> Result<Exit, Failed> {
             conductor.progress.clear();
             Err(failed)
         }
-        Err(Stop::Signal(_)) => conductor.leave_early(),
+        Err(Stop::Signal(_)) => {
+            let left = conductor.leave_early()?;
+            if left == Exit::Success {
+                conductor.summary.learn(&conductor.seen);
+                report::summary(&conductor.summary, args)?;
+            }
+            Ok(left)
+        }
     }
 }
 
@@ -73,6 +81,7 @@ struct Conductor<'a> {
     /// Whose nodes have all left: they may end.
     left: Vec<bool>,
     progress: Progress,
+    summary: Summary,
 }
 
 impl<'a> Conductor<'a> {
@@ -151,6 +160,7 @@ impl<'a> Conductor<'a> {
             crowds,
             heard,
             progress: Progress::new(),
+            summary: Summary::new(args),
         })
     }
 
@@ -160,39 +170,40 @@ impl<'a> Conductor<'a> {
         self.answers(READY_WITHIN, "the processes to start", |say| {
             matches!(say, Say::Ready).then_some(())
         })?;
-        let mut summary = Summary::new(args);
         report::begun(args)?;
 
         let begun = Instant::now();
         self.ask_all(&Ask::Start)?;
         let formed = self.until_complete(nodes, "forming", begun)?;
-        summary.formed_ms = report::milliseconds(formed.saturating_duration_since(begun));
+        self.summary.formed_ms = report::milliseconds(formed.saturating_duration_since(begun));
         let counts = self.count()?;
-        summary.learn(&self.seen);
-        summary.formed(&counts);
+        self.summary.learn(&self.seen);
+        self.summary.formed(&counts);
         self.progress.clear();
-        report::formed(&summary, args)?;
+        report::formed(&self.summary, args)?;
 
         if !args.seconds.is_zero() {
             let rest = self.rest()?;
-            let views = summary.views;
-            summary.learn(&self.seen);
-            summary.rested(rest, summary.views.saturating_sub(views));
+            let views = self.summary.views;
+            self.summary.learn(&self.seen);
+            self.summary
+                .rested(rest, self.summary.views.saturating_sub(views));
             self.progress.clear();
-            report::rested(&summary, args)?;
+            report::rested(&self.summary, args)?;
         }
         for run in 0..args.joins {
             self.progress.show(&format!("join {} of {}", run + 1, args.joins));
             let (own_ms, everywhere_ms) = self.join(nodes)?;
-            summary.joined(own_ms, everywhere_ms);
+            self.summary.joined(own_ms, everywhere_ms);
             report::joined(run, own_ms, everywhere_ms, args)?;
         }
-        summary.learn(&self.seen);
+        self.summary.learn(&self.seen);
 
         self.progress.show("leaving");
-        summary.left_ms = report::milliseconds(self.leave(args.within)?);
+        let taken = self.leave(args.within)?;
+        self.summary.left_ms = report::milliseconds(taken);
         self.progress.clear();
-        report::summary(&summary, args)?;
+        report::summary(&self.summary, args)?;
         Ok(Exit::Success)
     }
 
@@ -239,7 +250,10 @@ impl<'a> Conductor<'a> {
         let left = self.leave(LEAVE_EARLY_WITHIN);
         self.progress.clear();
         match left {
-            Ok(_) => Ok(Exit::Success),
+            Ok(taken) => {
+                self.summary.interrupted(report::milliseconds(taken));
+                Ok(Exit::Success)
+            }
             Err(Stop::Signal(signal)) => Ok(Exit::Signal(signal)),
             Err(Stop::Failed(failed)) => Err(failed),
         }
@@ -394,23 +408,15 @@ fn fresh_key() -> Result<[u8; 32], Failed> {
 
 /// Has SIGINT and SIGTERM heard like a crowd.
 fn hear_signals(hearing: Sender<Heard>) {
-    use tokio::signal::unix::{SignalKind, signal};
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         // Without it signals end the program as they always do, and with it the crowds.
         let Ok(runtime) = runtime else { return };
         runtime.block_on(async {
-            let (Ok(mut terminate), Ok(mut interrupt)) =
-                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-            else {
-                return;
-            };
+            let Ok(mut signals) = Signals::new() else { return };
             loop {
-                let signal = tokio::select! {
-                    _ = terminate.recv() => SignalKind::terminate(),
-                    _ = interrupt.recv() => SignalKind::interrupt(),
-                };
-                if hearing.send(Heard::Signal(signal.as_raw_value())).is_err() {
+                let signal = signals.next().await;
+                if hearing.send(Heard::Signal(signal)).is_err() {
                     return;
                 }
             }

@@ -35,6 +35,8 @@ pub(super) struct Summary {
     own_ms: Vec<f64>,
     everywhere_ms: Vec<f64>,
     pub(super) left_ms: f64,
+    /// A signal ended the story: what is not there was not measured.
+    interrupted: bool,
 }
 
 impl Summary {
@@ -51,6 +53,7 @@ impl Summary {
             own_ms: Vec::new(),
             everywhere_ms: Vec::new(),
             left_ms: 0.0,
+            interrupted: false,
         }
     }
 
@@ -94,6 +97,12 @@ impl Summary {
     pub(super) fn joined(&mut self, own_ms: f64, everywhere_ms: f64) {
         self.own_ms.push(own_ms);
         self.everywhere_ms.push(everywhere_ms);
+    }
+
+    /// A signal had all leave, in so much time.
+    pub(super) fn interrupted(&mut self, left_ms: f64) {
+        self.left_ms = left_ms;
+        self.interrupted = true;
     }
 
     fn per_node(&self, count: u64) -> f64 {
@@ -206,7 +215,7 @@ pub(super) fn summary(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed>
             "membership": args.membership.as_str(), "profile": args.profile.as_str(),
             "transport": args.transport.as_str(), "keyed": args.keyed, "group": args.group,
             "rest": summary.rest, "join_own_ms": own, "join_everywhere_ms": everywhere, "removed": summary.removed,
-            "left_ms": summary.left_ms,
+            "left_ms": summary.left_ms, "interrupted": summary.interrupted,
         });
         if let (Some(whole), Value::Object(more)) = (whole.as_object_mut(), more) {
             whole.extend(more);
