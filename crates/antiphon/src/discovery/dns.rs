@@ -53,6 +53,18 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// The addresses of these that need no asking: those that are written out, and what the names among them were resolved to last.
+    pub(super) fn known_of(&self, kinds: &[Kind]) -> Vec<SocketAddr> {
+        let known = |kind: &Kind| match kind.fixed() {
+            Some(addr) => vec![addr],
+            None => {
+                let shown = Source(kind.clone()).to_string();
+                self.known.get(&shown).cloned().unwrap_or_default()
+            }
+        };
+        kinds.iter().flat_map(known).collect()
+    }
+
     /// The addresses of these, and what is wrong with the first of them that was not resolved wholly.
     pub(super) async fn resolve(
         &mut self,

@@ -60,10 +60,10 @@ pub(super) async fn run(path: PathBuf, port: u16, resolver: Resolver, place: Pla
                     (text, known) = (now, kinds);
                 }
                 if changed || std::mem::take(&mut spoilt) || Instant::now() >= resolve_at {
-                    let fixed: Vec<_> = known.iter().filter_map(Kind::fixed).collect();
-                    if changed && !fixed.is_empty() && fixed.len() < known.len() {
-                        // Addresses need not wait for names.
-                        place.partly(fixed, "the names in it are being resolved".to_owned());
+                    let at_once = names.known_of(&known);
+                    if changed && !at_once.is_empty() && known.iter().any(|kind| kind.fixed().is_none()) {
+                        // Addresses need not wait for names, nor names that were known for those that are new.
+                        place.found(at_once);
                     }
                     let (found, problem) = names.resolve(&known, &resolver).await;
                     resolve_at = Instant::now() + pace.next(problem.is_some());
