@@ -98,6 +98,38 @@ fn wrong_settings_end_with_two_and_say_what_is_wrong() {
 }
 
 #[test]
+fn a_node_that_founds_nothing_by_its_settings_says_what_it_lacks() {
+    let bench = Bench::new();
+    let file = bench.directory.join("nodes");
+    std::fs::write(&file, "localhost:1\n").unwrap();
+    let node = alone(&bench, &format!("--seeds file:{}", file.display()));
+    let forming = node.event(is("forming"));
+    assert!(
+        forming["reason"].as_str().unwrap().contains("--expect"),
+        "{forming}"
+    );
+}
+
+#[test]
+fn a_file_with_a_name_in_it_is_no_trouble_when_it_is_edited() {
+    let bench = Bench::new();
+    let file = bench.directory.join("nodes");
+    std::fs::write(&file, "127.0.0.1:1\nlocalhost:1\n").unwrap();
+    let node = alone(&bench, &format!("--seeds file:{} --expect 2", file.display()));
+    let found = |port: u16| {
+        node.event(|line| {
+            assert_eq!(line["problem"], Value::Null, "{line}");
+            line["event"] == "discovery" && line["found"].to_string().contains(&format!(":{port}\""))
+        })
+    };
+    found(1);
+    let edited = bench.directory.join("edited");
+    std::fs::write(&edited, "127.0.0.1:2\nlocalhost:1\n").unwrap();
+    std::fs::rename(&edited, &file).unwrap();
+    found(2);
+}
+
+#[test]
 fn a_port_that_is_taken_ends_with_one_and_says_so() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let output = Bench::new().run(&format!(

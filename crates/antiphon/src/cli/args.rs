@@ -532,6 +532,21 @@ fn help() -> String {
     )
 }
 
+/// What goes over standard input and output, by name. docs/node.md says what each means.
+pub(crate) const JSON_HELP: &str = "\
+With --json, one object a line; docs/node.md says what each means.
+  Commands, on standard input:
+    {\"send\":{\"group\":\"chat\",\"payload\":\"hello\"}}   {\"leave\":{}}
+    {\"why\":{\"node\":\"a\"}}   {\"fault\":{\"block\":[\"b\"]}}
+    `payload` may be {\"base64\":\"…\"} or {\"file\":\"/path\"}; beside it \"safe\":true, or \"scope\":17
+  Events, on standard output, by the field `event`:
+    of the node   ready, forming, founded_alone, discovery, refused, node_view, merge, lease,
+                  expelled, incarnation, starved, link, path, multicast, left
+    of a group    view, message, transitional, suspended, resync, receipt, progress, refused,
+                  group_left
+    answers       why, error, refused
+Without --json, lines are sent to the first group; /why NAME, /view and /leave are commands.";
+
 fn node_help() -> String {
     format!(
         "\
@@ -547,6 +562,8 @@ Examples:
     antiphon node --cluster shop --name a --bind 10.0.0.1:7400 --seeds 10.0.0.1,10.0.0.2,10.0.0.3 --key-file shop.key
   Under a program that reads and writes JSON lines:
     antiphon node --config node.toml --json
+
+{JSON_HELP}
 
 {}",
         exit::HELP

@@ -40,11 +40,13 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0    the node, or all of a swarm, left in order (command, SIGTERM or SIGINT); the demo's sheet holds
   1    failed at run time: the address is in use, the demo's sheet does not hold
-  2    command line, environment or configuration file are wrong, or a seed does not resolve; nothing was started
-  3    the cluster refused the node for good: it runs with another --membership or --policy, or is too new or old a build
-       (with another key or cluster name, or a name that is taken, a node says so and goes on trying)
+  2    command line, environment or configuration file are wrong, or a seed's name does not resolve;
+       nothing was started
+  3    the cluster refused the node for good: it runs with another --membership or --policy, or a
+       build too far from this one; with another key or cluster name, or a name that is taken, a
+       node says so and goes on trying
   4    stdout was closed by its reader; what ran left in order
-  130  a second SIGINT arrived while leaving, half a second after the first or later: ended at once (143 for SIGTERM)
+  130  a second SIGINT, half a second after the first or later: ended at once (143 for SIGTERM)
   128+N with --witness: the node was killed by signal N (137 for SIGKILL, 134 for an abort)";
 
 /// The table of `recover --help`.

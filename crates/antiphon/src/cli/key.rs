@@ -36,8 +36,11 @@ pub(crate) fn read(path: &Path) -> Result<KeyFile, Failed> {
     let (text, mode) = read()
         .map_err(|error| Failed::usage(format!("cannot read key file {shown}: {error}; {make_one}")))?;
     let text = String::from_utf8_lossy(&text);
-    let key = ClusterKey::parse(&text)
-        .map_err(|error| Failed::usage(format!("key file {shown}: {error}; {make_one}")))?;
+    let key = ClusterKey::parse(&text).map_err(|error| {
+        Failed::usage(format!(
+            "key file {shown}: {error}; if there is no key in it, remove it and {make_one}"
+        ))
+    })?;
     let warning = (mode & 0o077 != 0).then(|| {
         format!(
             "key file {shown} can be read by others (mode {:03o}); `chmod 600 {shown}` keeps it yours",

@@ -1,4 +1,4 @@
-//! `--slow-after`: how long a group waits for a member whose application does not read.
+//! Times on the command line: `--slow-after`, how long a group waits for a member whose application does not read, and others.
 
 use std::fmt;
 use std::time::Duration;
@@ -40,6 +40,12 @@ impl Patience {
             _ => Err(EXPECTED.to_owned()),
         }
     }
+}
+
+/// Reads a time that comes to an end.
+pub(crate) fn limited(text: &str) -> Result<Duration, String> {
+    let parsed = Patience::parse(text).ok().and_then(|patience| patience.0);
+    parsed.ok_or_else(|| "expected a time with its unit, such as 3s, 1500ms or 5m (1 s to 1 h)".to_owned())
 }
 
 impl TryFrom<String> for Patience {
@@ -87,6 +93,8 @@ mod tests {
             assert_eq!(patience.0, Some(Duration::from_millis(ms)), "{text}");
             assert_eq!(patience.to_string(), text);
         }
+        assert_eq!(limited("1500ms"), Ok(Duration::from_millis(1500)));
+        assert!(limited("never").unwrap_err().contains("1 s to 1 h"));
         assert_eq!(Patience::parse("60s").unwrap().to_string(), "1m");
         assert_eq!(Patience::parse("never").unwrap(), Patience(None));
         assert_eq!(Patience(None).to_string(), "never");

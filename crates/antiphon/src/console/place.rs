@@ -239,6 +239,29 @@ pub fn running() -> Vec<PathBuf> {
     found
 }
 
+/// What keeps nodes of this user from having consoles in those directories, a sentence each. That one is not there yet keeps nobody.
+pub fn problems() -> Vec<String> {
+    let directories = directories();
+    let problem = |directory: &PathBuf| {
+        let shown = directory.display();
+        match check(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = directory.parent()?;
+                // Where there is another directory, a node has its console in that one.
+                (directories.len() == 1 && !parent.as_os_str().is_empty() && !parent.is_dir()).then(|| {
+                    format!(
+                        "{shown} cannot be made, since {} is no directory",
+                        parent.display()
+                    )
+                })
+            }
+            Err(error) => Some(format!("{shown}: {error}")),
+            Ok(()) => None,
+        }
+    };
+    directories.iter().filter_map(problem).collect()
+}
+
 /// Whether a socket may be that of a node with this name in this cluster, as far as its own name tells.
 pub fn may_be(path: &Path, cluster: Option<&str>, node: Option<&str>) -> bool {
     let name = path

@@ -91,3 +91,25 @@ fn bad_options_of_groups_are_told_with_a_verdict() {
             .contains("max-object")
     );
 }
+
+#[test]
+fn a_directory_that_cannot_have_consoles_is_named_by_those_who_look_for_nodes_there() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bench = Bench::new();
+    let open = bench.directory.join("antiphon");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for command in ["members", "doctor"] {
+        let output = bench.run(command);
+        let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(told.contains("(mode 755); `chmod 700` it"), "{command}: {told}");
+    }
+    let nowhere = bench
+        .program()
+        .args(["members"])
+        .env("ANTIPHON_RUNTIME_DIR", bench.directory.join("no/such"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(nowhere.stderr).unwrap();
+    assert!(told.contains("no is no directory"), "{told}");
+}

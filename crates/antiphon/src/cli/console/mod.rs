@@ -300,6 +300,11 @@ fn nobody(args: &AskArgs, silent: &[PathBuf]) -> String {
         "{which} (looked in {}). Start one with `antiphon node`; ask as the user who runs it{as_root}; or, if it was started with --socket PATH, give the same here. `antiphon doctor` says why a node does not come up",
         places.join(", ")
     );
+    for problem in place::problems() {
+        text.push_str(&format!(
+            "\n  {problem}: a node that runs has no console there, and cannot be asked"
+        ));
+    }
     for path in silent {
         text.push_str(&format!(
             "\n  a node listens at {} and does not answer: its process is stopped, or has no time",

@@ -1,9 +1,11 @@
 //! The command line of `antiphon doctor`.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use crate::cli::args::NodeArgs;
-use crate::cli::patience::Patience;
+use crate::cli::patience::limited;
 
 /// The table of `--help`.
 pub(crate) const HELP: &str = "\
@@ -16,8 +18,8 @@ Exit codes:
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// How long each attempt to reach a node may take, 1s to 1h
-    #[arg(long, value_name = "DURATION", value_parser = Patience::parse, default_value = "3s")]
-    pub(crate) within: Patience,
+    #[arg(long, value_name = "DURATION", value_parser = limited, default_value = "3s")]
+    pub(crate) within: Duration,
 
     #[command(flatten)]
     pub(crate) node: NodeArgs,

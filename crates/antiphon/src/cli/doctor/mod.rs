@@ -46,7 +46,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failed> {
 
 async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     let mut report = Report::new(args.node.json.unwrap_or(false));
-    let within = args.within.0.unwrap_or(Duration::from_secs(3600));
+    let within = args.within;
     if !Settings::are_given(&args.node) {
         return without_settings(report, &args.node).await;
     }
@@ -178,6 +178,7 @@ fn key(report: &mut Report, settings: &Settings) {
 async fn without_settings(mut report: Report, args: &NodeArgs) -> Result<Exit, Failed> {
     let asked = running::all(&mut report, args.socket.as_deref()).await;
     if asked == 0 {
+        running::without_consoles(&mut report);
         report.add(Step::failed(
             "settings",
             "settings",

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use antiphon::console::protocol::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
-use antiphon::console::{Client, ClientError, ago};
+use antiphon::console::{Client, ClientError, ago, place};
 
 use antiphon_core::text::on_one_line;
 
@@ -73,9 +73,12 @@ pub(super) async fn own(report: &mut Report, settings: &Settings) -> Option<Own>
                 ),
             ),
         });
+        if settings.socket.is_none() {
+            without_consoles(report);
+        }
         return None;
     };
-    let status = tell(report, &mut client).await;
+    let status = tell(report, &mut client, Seeds::Asked).await;
     Some(Own {
         hello: client.hello().clone(),
         status,
@@ -89,7 +92,7 @@ pub(super) async fn all(report: &mut Report, socket: Option<&Path>) -> usize {
         None => running(None, None).await,
     };
     for client in &mut clients {
-        tell(report, client).await;
+        tell(report, client, Seeds::NotAsked).await;
     }
     for path in &silent {
         report.add(stopped(path));
@@ -107,6 +110,17 @@ async fn at(path: &Path) -> (Vec<Client>, Vec<PathBuf>) {
     }
 }
 
+/// Nodes that run there cannot be asked, and nobody would know of them.
+pub(super) fn without_consoles(report: &mut Report) {
+    for problem in place::problems() {
+        report.add(Step::warning(
+            "running",
+            "",
+            format!("{problem}: a node that runs has no console there, and is not seen"),
+        ));
+    }
+}
+
 fn stopped(path: &Path) -> Step {
     Step::failed(
         "running",
@@ -118,7 +132,7 @@ fn stopped(path: &Path) -> Step {
 }
 
 /// Tells what a node says of itself.
-async fn tell(report: &mut Report, client: &mut Client) -> Option<Status> {
+async fn tell(report: &mut Report, client: &mut Client, seeds: Seeds) -> Option<Status> {
     let subject = format!(
         "{} (process {})",
         on_one_line(&client.hello().node),
@@ -133,11 +147,24 @@ async fn tell(report: &mut Report, client: &mut Client) -> Option<Status> {
             return None;
         }
     };
-    report.add(judge(&subject, &status));
+    report.add(judge(&subject, &status, seeds));
     Some(status)
 }
 
-fn judge(subject: &str, status: &Status) -> Step {
+/// Whether the steps of the node's seeds follow, for which its settings are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seeds {
+    Asked,
+    NotAsked,
+}
+
+fn judge(subject: &str, status: &Status, seeds: Seeds) -> Step {
+    let see = |steps: &str| match seeds {
+        Seeds::Asked => format!("see the steps of {steps}"),
+        Seeds::NotAsked => {
+            format!("give `antiphon doctor` the settings of this node, for the steps of {steps}")
+        }
+    };
     let seconds = status.uptime_ms / 1000;
     if let Some(forming) = &status.forming {
         let mut cause = format!("runs for {seconds} s and is in no cluster yet");
@@ -157,7 +184,7 @@ fn judge(subject: &str, status: &Status) -> Step {
                     "{cause}; {} ends each connection after this node's first frame",
                     forming.rejecting.join(", ")
                 ),
-                "key or cluster name differ: see the steps of that seed",
+                format!("key or cluster name differ: {}", see("that seed")),
             );
         }
         if let Some(asks) = &forming.asks {
@@ -174,7 +201,7 @@ fn judge(subject: &str, status: &Status) -> Step {
             "forming",
             subject,
             cause,
-            "see the steps of the seeds it misses",
+            see("those that it waits for"),
         );
     }
     if status.quorum == Some(false) || status.state == "non-primary" {
@@ -186,7 +213,10 @@ fn judge(subject: &str, status: &Status) -> Step {
                 "runs for {seconds} s, and hears no majority; it does not hear {}",
                 status.silent.join(", ")
             ),
-            "see the steps of those that it does not hear; `antiphon why NAME` tells more. Silence is no proof of death: run nodes with --witness, and a killed one proves its own where its host can be reached",
+            format!(
+                "{}; `antiphon why NAME` tells more. Silence is no proof of death: run nodes with --witness, and a killed one proves its own where its host can be reached",
+                see("those that it does not hear")
+            ),
         );
     }
     let silent = match status.silent.as_slice() {
@@ -240,7 +270,7 @@ mod tests {
             }),
             connections_refused: 0,
         };
-        judge("a", &status)
+        judge("a", &status, Seeds::Asked)
     }
 
     #[test]

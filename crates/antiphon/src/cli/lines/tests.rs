@@ -6,6 +6,12 @@ use super::*;
 #[track_caller]
 fn golden(line: Line, text: &str) {
     assert_eq!(line.to_json(), text);
+    let event = serde_json::from_str::<serde_json::Value>(text).unwrap()["event"].clone();
+    let mut named = crate::cli::args::JSON_HELP.split([' ', ',', '\n']);
+    assert!(
+        named.any(|word| event == word),
+        "`antiphon node --help` does not name {event}"
+    );
     assert_eq!(serde_json::from_str::<Line>(text).unwrap(), line);
 }
 

@@ -57,6 +57,12 @@ pub(crate) fn members(view: &NodeView) -> String {
 
 /// What a source of addresses has found.
 pub(crate) fn finds(source: &str, found: &[String], problem: Option<&str>) -> String {
+    // One that is written out leads to itself, whether it is there or not.
+    if let ([found], None) = (found, problem)
+        && source.strip_prefix("locator ") == Some(found)
+    {
+        return format!("asks the locator at {found}");
+    }
     let found = match found {
         [] => "nobody".to_owned(),
         found => found.join(", "),
@@ -381,6 +387,15 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&line).unwrap(),
             r#"{"event":"discovery","source":"dns:db:7400","found":["10.0.0.1:7400"],"problem":"no DNS server answers"}"#
+        );
+        let one = ["10.0.0.9:7410".to_owned()];
+        assert_eq!(
+            finds("locator 10.0.0.9:7410", &one, None),
+            "asks the locator at 10.0.0.9:7410"
+        );
+        assert_eq!(
+            finds("locator loc:7410", &one, None),
+            "locator loc:7410 finds 10.0.0.9:7410"
         );
         let line = Line::FoundedAlone {
             reason: "--found is given".into(),

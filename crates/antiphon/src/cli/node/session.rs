@@ -27,6 +27,8 @@ use crate::cli::stdout::Stdout;
 const MAX_PENDING_RECEIPTS: usize = 4096;
 /// Files that wait to be sent; beyond that stdin is not read on.
 const MAX_LARGE: usize = 16;
+/// What to say of a node that founds nothing by its settings, which is seldom meant of all nodes.
+const WAITS_FOR_A_CLUSTER: &str = "by sources and locators alone no node founds a cluster: if there is none to join yet, give --expect N, the same at each node, or --found at one";
 /// Events of a group taken at once.
 const BATCH: usize = 256;
 
@@ -243,6 +245,7 @@ impl Session {
             events,
             session.names.clone(),
             session.printer.clone(),
+            settings.waits_for_a_cluster().then_some(WAITS_FOR_A_CLUSTER),
         ));
         for name in &settings.groups {
             let group = session
@@ -322,6 +325,7 @@ async fn print_node_events(
     mut events: ClusterEvents,
     names: Arc<Mutex<Names>>,
     printer: Printer,
+    mut hint: Option<&str>,
 ) -> Option<Ended> {
     let mut left = false;
     while let Some(event) = events.next().await {
@@ -331,7 +335,13 @@ async fn print_node_events(
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .cluster_event(event);
-        if let Some(line) = line {
+        if let Some(mut line) = line {
+            match &mut line {
+                Line::Forming { reason, .. } if reason.is_none() => *reason = hint.map(str::to_owned),
+                // A member never founds again, whatever is given.
+                Line::NodeView { .. } => hint = None,
+                _ => {}
+            }
             printer.print(&line).await;
         }
         if refused {

@@ -7,7 +7,7 @@ use std::path::Path;
 use antiphon::{Builder, Cluster};
 use antiphon_core::GroupOptions;
 
-use super::Settings;
+use super::{Seed, Settings};
 use crate::cli::exit::Failed;
 
 impl Settings {
@@ -73,6 +73,15 @@ impl Settings {
         let groups: Vec<_> = self.groups.iter().map(|group| (group.clone(), options)).collect();
         let checked = self.builder()?.check(&seeds, &groups);
         checked.map_err(|error| Failed::usage(error.to_string()))
+    }
+
+    /// Whether it founds no cluster, since it has nobody to found one with but whom it finds at run time, and was not told how many these are.
+    pub(crate) fn waits_for_a_cluster(&self) -> bool {
+        let own = |seed: &Seed| {
+            let mut own = self.bind.iter().chain(&self.advertise);
+            own.any(|own| seed.0.contains(own))
+        };
+        !self.discovery.is_empty() && !self.found && self.expect.is_none() && self.seeds.iter().all(own)
     }
 
     /// Each of its groups.
