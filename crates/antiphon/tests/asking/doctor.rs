@@ -566,6 +566,7 @@ fn a_port_that_is_taken_names_who_has_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let told = doctor(&bench, &newcomer(addr, &free_addrs(1)));
+    assert_eq!(told.verdict["gets_in"], false, "{told}");
     let text = told.failed("address-in-use")["text"].as_str().unwrap();
     if cfg!(target_os = "linux") {
         assert!(
@@ -577,6 +578,7 @@ fn a_port_that_is_taken_names_who_has_it() {
         &bench,
         &format!("--cluster c --name n --insecure --bind 192.0.2.77:7400 --seeds {addr}"),
     );
+    assert_eq!(not_here.verdict["gets_in"], false, "{not_here}");
     assert!(
         not_here.failed("address-not-here")["remedy"]
             .as_str()

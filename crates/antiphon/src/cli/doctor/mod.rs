@@ -34,6 +34,7 @@ use super::settings::Settings;
 use args::DoctorArgs;
 use report::{Report, Step};
 use seeds::Enquiries;
+use verdict::Obstacles;
 
 /// Runs `antiphon doctor`.
 pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failed> {
@@ -55,18 +56,22 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     };
     let own = running::own(&mut report, &settings).await;
     let port = port::take(&mut report, &settings, own.as_ref());
+    let obstacles = Obstacles {
+        unresolved,
+        port: port.as_ref().is_none_or(|port| !port.is_free),
+    };
     if let Some(port) = port {
         let confined = settings.key.is_none() && !settings.insecure;
         let found = sources::look(&mut report, &settings.discovery, confined).await;
         match Enquiries::new(&settings, &found, port, within) {
             Ok(mut enquiries) => {
                 enquiries.run(&mut report).await;
-                verdict::draw(&mut report, &settings, &enquiries, own.as_ref(), &unresolved);
+                verdict::draw(&mut report, &settings, &enquiries, own.as_ref(), &obstacles);
             }
             // Of what is left of the list not even a question can be made.
-            Err(_) if !unresolved.is_empty() => {
+            Err(_) if !obstacles.unresolved.is_empty() => {
                 report.add(Step::skipped("seeds", "", "no seed is left to ask"));
-                verdict::does_not_start(&mut report, &unresolved);
+                obstacles.tell(&mut report);
             }
             Err(failed) => {
                 report.add(Step::failed(
@@ -85,6 +90,7 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
             "",
             "no address of this host could be listened at, so no answer would arrive",
         ));
+        obstacles.tell(&mut report);
     }
     report.finish(Exit::Failure)
 }

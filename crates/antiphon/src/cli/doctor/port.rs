@@ -22,12 +22,14 @@ pub(super) struct Port {
     pub(super) is_the_nodes: bool,
     /// What the node would advertise, ports filled in.
     pub(super) advertised: Vec<SocketAddr>,
+    /// Whether the node could listen, or does already.
+    pub(super) is_free: bool,
 }
 
 /// Listens where the node would, or, if it runs already, beside it. `None` if that is not possible.
 pub(super) fn take(report: &mut Report, settings: &Settings, own: Option<&Own>) -> Option<Port> {
     let mut listeners = Vec::new();
-    let mut taken = false;
+    let (mut taken, mut is_free) = (false, true);
     for addr in &settings.bind {
         match listen(*addr, settings.transport) {
             Ok(listener) => {
@@ -45,8 +47,12 @@ pub(super) fn take(report: &mut Report, settings: &Settings, own: Option<&Own>) 
                     _ => in_use(*addr),
                 });
                 taken = true;
+                is_free &= by_own;
             }
-            Err(error) => report.add(refused(*addr, &error)),
+            Err(error) => {
+                report.add(refused(*addr, &error));
+                is_free = false;
+            }
         }
     }
     if !taken && listeners.len() == settings.bind.len() {
@@ -57,9 +63,11 @@ pub(super) fn take(report: &mut Report, settings: &Settings, own: Option<&Own>) 
             listeners,
             is_the_nodes: true,
             advertised,
+            is_free,
         });
     }
-    beside(report, settings)
+    let port = beside(report, settings)?;
+    Some(Port { is_free, ..port })
 }
 
 /// Other ports on the same addresses.
@@ -99,6 +107,7 @@ fn beside(report: &mut Report, settings: &Settings) -> Option<Port> {
         reached_at,
         is_the_nodes: false,
         advertised: advertised(settings, &settings.bind),
+        is_free: true,
     })
 }
 

@@ -11,13 +11,40 @@ use super::running::Own;
 use super::seeds::Enquiries;
 use crate::cli::settings::Settings;
 
+/// What ends a node before it asks anybody.
+#[derive(Debug)]
+pub(super) struct Obstacles {
+    /// Seeds: the node looks them up once, before anything else.
+    pub(super) unresolved: Vec<String>,
+    /// Whether it could not listen.
+    pub(super) port: bool,
+}
+
+impl Obstacles {
+    /// Tells the verdict, if there are any.
+    pub(super) fn tell(&self, report: &mut Report) -> bool {
+        let text = match self.unresolved.as_slice() {
+            [] if self.port => {
+                "a node with these settings ends at once (exit code 1): it cannot listen at its address, as is said above".to_owned()
+            }
+            [] => return false,
+            unresolved => format!(
+                "a node with these settings ends at once (exit code 2): of its seeds, {} cannot be resolved; a name that may resolve later is written dns:NAME:PORT, with --expect",
+                unresolved.join(", ")
+            ),
+        };
+        report.verdict(false, text);
+        true
+    }
+}
+
 /// Draws the conclusion.
 pub(super) fn draw(
     report: &mut Report,
     settings: &Settings,
     enquiries: &Enquiries,
     own: Option<&Own>,
-    unresolved: &[String],
+    obstacles: &Obstacles,
 ) {
     if let Some(status) = own.and_then(|own| own.status.as_ref())
         && status.state == "primary"
@@ -30,8 +57,8 @@ pub(super) fn draw(
         );
         return report.verdict(true, text);
     }
-    if !unresolved.is_empty() {
-        return does_not_start(report, unresolved);
+    if obstacles.tell(report) {
+        return;
     }
     let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
     let mut primaries: BTreeMap<Lineage, (u32, u16, String)> = BTreeMap::new();
@@ -71,15 +98,6 @@ pub(super) fn draw(
         };
     }
     founding(report, settings, enquiries);
-}
-
-/// Seeds that do not resolve are no step of the way in: the node looks them up once, before anything else.
-pub(super) fn does_not_start(report: &mut Report, unresolved: &[String]) {
-    let text = format!(
-        "a node with these settings ends at once (exit code 2): of its seeds, {} cannot be resolved; a name that may resolve later is written dns:NAME:PORT, with --expect",
-        unresolved.join(", ")
-    );
-    report.verdict(false, text);
 }
 
 /// Whoever has this node's seed list looks at all seeds that are asked here, so at the other cluster's, too.
