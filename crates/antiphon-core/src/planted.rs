@@ -73,6 +73,8 @@ bugs! {
     ReuseGroupViewId,
     /// A joiner gets its first view before the survivors have installed it (R12).
     JoinerFirst,
+    /// A joiner that is to lead and has not heard of its view says that it is no member (R14).
+    NobodyHelpsALeaderIn,
     /// Messages queued during a flush are dropped at the view change.
     LoseOwnMessages,
     /// The tail of a total order is delivered in an order of each member's own (R16).

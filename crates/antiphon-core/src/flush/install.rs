@@ -286,7 +286,12 @@ impl Group {
                     ctx.nonsense();
                     return;
                 }
+                let late = decision.members.iter().any(|member| !ctx.present(*member));
                 self.enter(ctx, group, decision, departed, false);
+                if late {
+                    // The node view that they are missing from was installed here before this one.
+                    self.restart_lead(ctx, false);
+                }
             }
             Phase::Member(_) | Phase::Ghost { .. } | Phase::Refused => return,
         }

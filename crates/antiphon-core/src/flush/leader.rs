@@ -429,6 +429,12 @@ impl Group {
             }
         } else if ctx.present(from) && view > membership.stream.id {
             membership.confirmations.insert(from, view);
+            // Whoever has installed it was told that all hold its cut.
+            if let Flow::Catching(catch_up) = &mut membership.flow
+                && catch_up.decision.id == view
+            {
+                catch_up.is_installed();
+            }
             self.try_install(ctx);
         }
     }

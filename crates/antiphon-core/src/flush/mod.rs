@@ -43,6 +43,7 @@
 //! | the leader | after one left by its cut, before anyone else had it | that one holds the view for `flush_stall`, which is then completed; later it says that it left, and the next view lists it so |
 //! | the leader | after a joiner got its view | all survivors have it; the next leader gives it to the other joiners |
 //! | the leader, and all who hold the cut | after they removed a survivor that does not hear of it, and told the joiners | what it lacks nobody has: when it leads it starts over, as if it had been told |
+//! | all old members | after some joiners got the view, and not the most senior of these | the others count on that one to lead, which asks them to be let in: they have the view that did |
 //! | a joiner | before its view | it is in the view, and the next flush removes it |
 //! | all old members | after joiners got the view | the joiners know the decision and go on as its members |
 
@@ -108,6 +109,13 @@ pub(crate) struct CatchUp {
     attempt: usize,
     asked: Asked,
     pull_at: Time,
+}
+
+impl CatchUp {
+    /// Somebody has installed the view.
+    fn is_installed(&mut self) {
+        self.safe = true;
+    }
 }
 
 impl Flow {

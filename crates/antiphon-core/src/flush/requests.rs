@@ -1,7 +1,7 @@
 //! What members and joiners ask of a group's leader between flushes: to be let in, to leave, to go on, whether they
 //! still belong. Also what one that has left still does for those who are where it was.
 
-use antiphon_wire::group::{GroupMessage, Joiner, Standing};
+use antiphon_wire::group::{Decision, GroupMessage, Joiner, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
 use super::{Flow, Lead};
@@ -15,8 +15,7 @@ impl Group {
             return;
         };
         if !membership.am_leader(ctx) {
-            let leader = membership.leader(ctx);
-            return ctx.send(joiner.incarnation, GroupMessage::Moved { name, leader });
+            return self.direct(ctx, &joiner, name);
         }
         let from = joiner.incarnation;
         if membership.stream.members.len() + membership.joins.len() >= MAX_GROUP_MEMBERS {
@@ -45,6 +44,38 @@ impl Group {
             membership.dropped.insert(from, "it joins again".to_owned());
         }
         self.gather(ctx);
+    }
+
+    /// Somebody asks to be let in, and this member does not lead.
+    fn direct(&mut self, ctx: &mut Context<'_>, joiner: &Joiner, name: String) {
+        let Phase::Member(membership) = &self.phase else {
+            return;
+        };
+        let came = |decision: &Decision| {
+            let joined = &decision.joined;
+            joined.contains(joiner) && joined.iter().any(|other| other.incarnation == ctx.me)
+        };
+        let retained = membership.retained.as_ref();
+        let retained = retained.filter(|retained| came(&retained.decision));
+        let (group, view) = (membership.id, membership.stream.id);
+        let leader = membership.leader(ctx);
+        if leader != Some(joiner.incarnation) {
+            return ctx.send(joiner.incarnation, GroupMessage::Moved { name, leader });
+        }
+        // It is to lead itself.
+        let answer = match retained {
+            // Nobody is left who was there before it came: it came with the present view, like this member, and has not heard of that. All who were there had (R12).
+            Some(retained) => GroupMessage::FirstView {
+                group,
+                name,
+                terms: self.terms(),
+                decision: Box::new(retained.decision.clone()),
+                departed: membership.departed.iter().cloned().collect(),
+            },
+            // What it asks may be late. If it is no member, it says so.
+            None => GroupMessage::Check { group, view },
+        };
+        ctx.send(joiner.incarnation, answer);
     }
 
     /// A member wants to leave.

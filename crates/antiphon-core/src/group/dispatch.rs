@@ -197,15 +197,26 @@ impl Groups {
             | GroupMessage::Removed { group, .. } => *group,
             _ => return,
         };
-        let handle = self.find(id);
-        let mut ctx = context!(self);
-        let Some(handle) = handle else {
+        let Some(handle) = self.find(id) else {
             if let GroupMessage::Resume { group, view } | GroupMessage::Check { group, view } = message {
+                // Which of those that it waits for that is, only the other one knows.
+                let was_there = self.floors.contains_key(&group);
+                let mut waiting = false;
+                let checks = matches!(message, GroupMessage::Check { .. });
+                for local in self.groups.values_mut().filter(|_| !was_there) {
+                    let mut ctx = context!(self);
+                    waiting |= local.is_counted_on(&mut ctx, from, checks);
+                }
+                if waiting {
+                    return;
+                }
+                let mut ctx = context!(self);
                 let cause = "its leader is no member of the group any more".to_owned();
                 ctx.send(from, GroupMessage::Removed { group, view, cause });
             }
             return;
         };
+        let mut ctx = context!(self);
         let Some(group) = self.groups.get_mut(&handle) else {
             return;
         };

@@ -62,9 +62,26 @@ impl Group {
             leader,
             retry_at: ctx.now + ctx.profile.retransmit * 8,
         };
+        self.ask(ctx, leader);
+    }
+
+    /// A member counts on this node, which would have the group if it were in it: it may have been let in, and not have heard of it.
+    /// False if that one cannot let it in, as it shows by checking again instead.
+    pub(super) fn is_counted_on(&mut self, ctx: &mut Context<'_>, by: Incarnation, checks: bool) -> bool {
+        let looking = matches!(self.phase, Phase::Locating { .. } | Phase::Joining { .. });
+        let asked = Some((by, ctx.node.id));
+        if !looking || !self.asked || (checks && self.counted_on == asked) || planted!(NobodyHelpsALeaderIn) {
+            return false;
+        }
+        self.counted_on = asked;
+        self.ask(ctx, by);
+        true
+    }
+
+    fn ask(&mut self, ctx: &mut Context<'_>, member: Incarnation) {
         self.asked = true;
         ctx.send(
-            leader,
+            member,
             GroupMessage::Join {
                 name: self.name.clone(),
                 terms: self.terms(),

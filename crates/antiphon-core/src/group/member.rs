@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use antiphon_wire::block::{Form, PIECE_BYTES};
 use antiphon_wire::group::{Decision, DepartedSender, GroupData, GroupReport, GroupTerms, Joiner};
-use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level, ViewId};
 use bytes::Bytes;
 
 use super::credit::{Backlog, Credit};
@@ -72,6 +72,8 @@ pub(crate) struct Group {
     pub(crate) nonce: u64,
     /// Whether a leader may know of this attempt.
     pub(crate) asked: bool,
+    /// Which member it asked last since that one takes it for its leader, and under which node view.
+    pub(crate) counted_on: Option<(Incarnation, ViewId)>,
     pub(super) next_ticket: u64,
     pub(super) next_seq: u64,
     pub(super) outbox: Outbox,
@@ -162,6 +164,7 @@ impl Group {
             phase: Phase::Locating { retry_at: now },
             nonce,
             asked: false,
+            counted_on: None,
             next_ticket: 1,
             next_seq: 1,
             outbox: Outbox::default(),

@@ -88,3 +88,33 @@ fn nobody_starts_over_while_one_of_those_that_were_removed_holds_what_the_others
         are_together(&world, kind, &[3, 4, 5]);
     }
 }
+
+/// Member 1 lets 2 and 3 in, by one view; only 3 hears of it before 1 dies. Now 2, the senior of the two, is to lead a group that it does not know.
+#[test]
+fn whoever_is_to_lead_and_has_not_heard_that_it_was_let_in_is_told_by_one_that_has() {
+    for kind in Kind::ALL {
+        let mut world = World::with_group(kind, 3, &[1]);
+        world.start(2);
+        world.start(3);
+        world.primary(&[1, 2, 3]);
+        world.run(200);
+        world.join(2);
+        world.join(3);
+        let lets_in = |message: &GroupMessage| matches!(message, GroupMessage::FirstView { .. });
+        while !world.is_on_its_way(1, 2, lets_in) {
+            world.run_micros(100);
+        }
+        world.hold_control(2);
+        while world.members(3).is_empty() {
+            world.run_micros(100);
+        }
+        assert_eq!(world.members(3), world.incarnations(&[1, 2, 3]), "{kind:?}");
+        assert!(world.members(2).is_empty());
+        world.crash(1);
+        world.primary(&[2, 3]);
+        world.release_control();
+        world.run(20_000);
+        assert!(starts_over(&world, 3).is_empty(), "{kind:?}");
+        are_together(&world, kind, &[2, 3]);
+    }
+}
