@@ -22,12 +22,17 @@ fn each_view_by_itself(life: &Life<'_>, rules: &Rules, wrong: &mut Vec<String>) 
         if !view.has(life.incarnation) {
             wrong.push(format!("G1 {label}: is not in its own node view {id:?}"));
         }
-        // G7: departures say who said so, and why; G38: or that an operator did; G41: or that it is not in this component.
+        // G7: departures say who said so, and why; or that the same node is here as another incarnation, which joins by this view; G38: or that an operator
+        // did; G41: or that it is not in this component.
         for crash in view
             .crashed
             .iter()
             .filter(|crash| !crash.cause.starts_with("overridden"))
             .filter(|crash| !(rules.any && crash.cause.starts_with("separated")))
+            .filter(|crash| {
+                let superseded = crash.cause.starts_with("superseded");
+                !(superseded && view.joined.contains(&crash.name))
+            })
             .filter(|crash| crash.accusers.is_empty() || crash.evidence.is_empty())
         {
             wrong.push(format!(
