@@ -600,8 +600,7 @@ impl Seat {
 
     /// R8: a node that believed itself primary is told that it was removed.
     pub(crate) fn expelled(&mut self, cx: &mut Context, cause: String) {
-        // Whoever wants to leave has left.
-        if self.is_primary() && !self.leaving.is_wanted() {
+        if self.is_primary() {
             cx.event(Event::Expelled { cause: cause.clone() });
         }
         cx.fate = Some(if self.leaving.is_wanted() {
