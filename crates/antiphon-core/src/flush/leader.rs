@@ -363,7 +363,6 @@ impl Group {
         let Phase::Member(membership) = &self.phase else {
             return;
         };
-        let departed: Vec<_> = membership.departed.iter().cloned().collect();
         for joiner in &decision.joined {
             let confirmed = match &membership.lead {
                 Lead::Confirming(confirm) => !confirm.joiners.contains(&joiner.incarnation),
@@ -372,16 +371,18 @@ impl Group {
             if confirmed {
                 continue;
             }
-            ctx.send(
-                joiner.incarnation,
-                GroupMessage::FirstView {
-                    group: membership.id,
-                    name: self.name.clone(),
-                    terms: self.terms(),
-                    decision: Box::new(decision.clone()),
-                    departed: departed.clone(),
-                },
-            );
+            ctx.send(joiner.incarnation, self.first_view(membership, decision));
+        }
+    }
+
+    /// What a joiner of this decision is told.
+    pub(super) fn first_view(&self, membership: &Membership, decision: &Decision) -> GroupMessage {
+        GroupMessage::FirstView {
+            group: membership.id,
+            name: self.name.clone(),
+            terms: self.terms(),
+            decision: Box::new(decision.clone()),
+            departed: membership.departed.iter().cloned().collect(),
         }
     }
 
@@ -433,7 +434,7 @@ impl Group {
             if let Flow::Catching(catch_up) = &mut membership.flow
                 && catch_up.decision.id == view
             {
-                catch_up.is_installed();
+                catch_up.safe = true;
             }
             self.try_install(ctx);
         }

@@ -111,13 +111,6 @@ pub(crate) struct CatchUp {
     pull_at: Time,
 }
 
-impl CatchUp {
-    /// Somebody has installed the view.
-    fn is_installed(&mut self) {
-        self.safe = true;
-    }
-}
-
 impl Flow {
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         match self {

@@ -57,7 +57,6 @@ impl Group {
         };
         let retained = membership.retained.as_ref();
         let retained = retained.filter(|retained| came(&retained.decision));
-        let (group, view) = (membership.id, membership.stream.id);
         let leader = membership.leader(ctx);
         if leader != Some(joiner.incarnation) {
             return ctx.send(joiner.incarnation, GroupMessage::Moved { name, leader });
@@ -65,15 +64,12 @@ impl Group {
         // It is to lead itself.
         let answer = match retained {
             // Nobody is left who was there before it came: it came with the present view, like this member, and has not heard of that. All who were there had (R12).
-            Some(retained) => GroupMessage::FirstView {
-                group,
-                name,
-                terms: self.terms(),
-                decision: Box::new(retained.decision.clone()),
-                departed: membership.departed.iter().cloned().collect(),
-            },
+            Some(retained) => self.first_view(membership, &retained.decision),
             // What it asks may be late. If it is no member, it says so.
-            None => GroupMessage::Check { group, view },
+            None => GroupMessage::Check {
+                group: membership.id,
+                view: membership.stream.id,
+            },
         };
         ctx.send(joiner.incarnation, answer);
     }
