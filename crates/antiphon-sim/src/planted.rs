@@ -378,6 +378,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("LeftBehind", "any-partition"),
     ("MergeNames", "any-partition"),
     ("Grant", "r12-founding-race"),
+    ("LeaderIn", "r12-only-joiners-are-left"),
     ("Directory", "r12-founding-race"),
     ("Minority", "r6-merge"),
     ("Primary", "r6-merge"),

@@ -150,4 +150,30 @@ impl Story<'_> {
         self.at(heals, Action::Heal);
         self.plan.duration = gone + 4 * SECONDS;
     }
+
+    /// R12: a group lets two in by one view, the senior of whom does not hear of it, and all who were there before die. It is to lead a group, and asks those
+    /// that are no more to be let in; the other one was told.
+    pub(super) fn only_joiners_are_left(&mut self) {
+        self.plan.transport = Transport::Datagram;
+        self.plan.network.latency = 10 * MILLIS;
+        self.one_group(Order::Total);
+        self.plan.groups[0].members = vec![0, 1];
+        for slot in 0..self.nodes {
+            self.at(u64::from(slot > 0) * 500 * MILLIS, Action::Start(slot));
+        }
+        let (first, second) = pair(self.random, self.nodes - 2);
+        let unaware = 2 + first;
+        let at = 4 * SECONDS + self.ms(0, 500);
+        self.at(at, Action::JoinGroup(Who::Slot(unaware), 0));
+        let soon = self.random.below(5 * MILLIS);
+        self.at(at + soon, Action::JoinGroup(Who::Slot(2 + second), 0));
+        let deaf = at + self.ms(20, 120);
+        self.at(deaf, Action::OneWay(vec![0, 1], vec![unaware]));
+        let dead = deaf + self.ms(10, 100);
+        self.at(dead, Action::Crash(Who::Slot(0)));
+        self.at(dead, Action::Crash(Who::Slot(1)));
+        let heals = dead + self.ms(0, 100);
+        self.at(heals, Action::Heal);
+        self.plan.duration = dead + 4 * SECONDS;
+    }
 }
