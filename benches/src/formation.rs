@@ -73,19 +73,20 @@ pub(crate) fn formation(args: &FormationArgs) -> Result<(), Failure> {
         let mut seen = Case::of(of("sizes seen"), "sizes");
         let mut forming = Case::of(of("open files of each while forming"), "files");
         let mut at_rest = Case::of(of("open files of each at rest"), "files");
+        let compared = systems.of(nodes, peers)?;
         for _ in 0..common.runs() {
-            for system in systems.of(nodes, peers)? {
+            for system in &compared {
                 let Some(told) = system.run(nodes, story, &mut formed) else {
                     continue;
                 };
-                let series = system.series(nodes);
-                formed.add(&series, told.formed);
-                seen.add(&series, told.sizes);
+                let series = system.series();
+                formed.add(series, told.formed);
+                seen.add(series, told.sizes);
                 if let Some(files) = told.descriptors_forming {
-                    forming.add(&series, files);
+                    forming.add(series, files);
                 }
                 if let Some(files) = told.descriptors_at_rest {
-                    at_rest.add(&series, files);
+                    at_rest.add(series, files);
                 }
             }
         }
@@ -130,12 +131,13 @@ pub(crate) fn join(args: &JoinArgs) -> Result<(), Failure> {
     for nodes in sizes {
         let mut own = Case::new(format!("into {}, until the joiner sees all", members(nodes)));
         let mut everywhere = Case::new(format!("into {}, until all see the joiner", members(nodes)));
+        let compared = systems.of(nodes, true)?;
         for _ in 0..common.runs() {
-            for system in systems.of(nodes, true)? {
+            for system in &compared {
                 let told = system.run(nodes, story, &mut own);
                 for (until_own, until_all) in told.into_iter().flat_map(|told| told.joins) {
-                    own.add(&system.series(nodes), until_own);
-                    everywhere.add(&system.series(nodes), until_all);
+                    own.add(system.series(), until_own);
+                    everywhere.add(system.series(), until_all);
                 }
             }
         }
@@ -174,10 +176,11 @@ pub(crate) fn shutdown(args: &ShutdownArgs) -> Result<(), Failure> {
     };
     for (nodes, peers) in sizes(common, &args.nodes, &args.alone) {
         let mut left = Case::new(members(nodes));
+        let compared = systems.of(nodes, peers)?;
         for _ in 0..common.runs() {
-            for system in systems.of(nodes, peers)? {
+            for system in &compared {
                 if let Some(told) = system.run(nodes, story, &mut left) {
-                    left.add(&system.series(nodes), told.left);
+                    left.add(system.series(), told.left);
                 }
             }
         }
