@@ -1,14 +1,14 @@
 //! A host that loses many of its packets lives, however long TCP is silent; one that only UDP reaches does not stay for ever.
 
 use super::*;
-use crate::{Cluster, Options};
+use crate::{Cluster, Options, ViewName};
 
 /// Long enough that TCP at 30 % loss is silent for longer than a member may be, many times.
 const LOSSY: Duration = Duration::from_secs(20);
 /// What a connection needs after that until it is tried again.
 const RECOVERED: Duration = Duration::from_secs(30);
 
-fn view_of(cluster: &Cluster) -> Option<crate::ViewName> {
+fn view_of(cluster: &Cluster) -> Option<ViewName> {
     cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()))
 }
 
@@ -55,6 +55,41 @@ fn one_of_five_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
 #[test]
 fn by_udp_one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed() {
     one_host_loses_a_third(3, "udp", true, "cut");
+}
+
+/// Now and then something gets through, and each time it looks alive for a while: mostly 12 to 20 s, with luck a minute.
+const FOUND_LOSSY: Duration = Duration::from_secs(150);
+/// How long it is watched whether it gets in again, or takes somebody with it.
+const GONE: Duration = Duration::from_secs(10);
+
+#[test]
+fn one_of_five_hosts_loses_four_fifths_of_its_packets_and_goes_once_and_alone() {
+    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+        return;
+    };
+    let Some(mut cluster) = Cluster::on_hosts(5, told_in(module_path!())) else {
+        return;
+    };
+    let names = names(5);
+    let names = all(&names);
+    let others: Vec<&str> = names.iter().copied().filter(|name| *name != "n2").collect();
+    cluster.start(&names);
+    cluster.until_together(&names, SOON);
+    let before = view_of(&cluster);
+    cluster.lose_packets("n2", 80);
+    cluster.until_together(&others, FOUND_LOSSY);
+    let after = view_of(&cluster);
+    assert!(
+        matches!((&before, &after), (Some(ViewName::Number(before)), Some(ViewName::Number(after))) if *after == before + 1),
+        "one view, without n2: {before:?}, {after:?}"
+    );
+    cluster.throughout("n2 is gone, and nobody else", GONE, |trace| {
+        trace.together(&others)
+    });
+    assert_eq!(after, view_of(&cluster), "no view changed");
+    cluster.heal();
+    cluster.until_together(&names, RECOVERED);
+    cluster.finish();
 }
 
 /// Six times the 1.5 s of the profile `lan` by probes, what makes a member suspected, and what a busy machine needs.
