@@ -123,6 +123,8 @@ bugs! {
     ProveOnce,
     /// A member without a majority that is in another view than the one that coordinates it says nothing (R6).
     SettleApart,
+    /// A component without a quorum does not say why one that is heard is not in it: that one does not hear it (G7).
+    PartUnaccused,
     /// A member believes in its view until it hears that it was removed (R7).
     BelieveForever,
     /// A member votes another one out although that may still believe, by its answer (R7).

@@ -371,6 +371,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("PullFromNoStranger", "r1-only-a-joiner-is-left"),
     ("StandStill", "r1-a-slot-stands-still"),
     ("SettleApart", "r6-minority-settles"),
+    ("PartUnaccused", "r6-minority-settles"),
     ("GiveWayToLighter", "r11-recover-beside-majority"),
     ("Separate", "any-partition"),
     ("Separate", "any-flap"),

@@ -580,7 +580,19 @@ fn compose(
 ) -> NodeView {
     let accusers = |member: Incarnation| {
         let accusers = cx.detector.accusers(now, member).into_iter();
-        accusers.take(8).collect()
+        let mut accusers: Vec<Accusation> = accusers.take(8).collect();
+        // Nobody here doubts one that is heard, and has a component of its own because it does not hear this node.
+        if let Some(doubt) = cx.detector.doubt(member, cx.me)
+            && accusers.is_empty()
+            && !planted!(PartUnaccused)
+        {
+            accusers.push(Accusation {
+                accuser: cx.me,
+                evidence: Evidence::Deaf,
+                before_ms: for_ms(now, doubt.since),
+            });
+        }
+        accusers
     };
     composed(primary, component, (cx.me, attempt), accusers)
 }

@@ -14,6 +14,10 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for life in &history.lives {
         self_inclusion(history, life, report);
         monotone(history, life, report);
+        // Of such a view each member may have been told other accusers.
+        for (at, view) in life.views.iter().filter(|(_, view)| !view.is_primary()) {
+            departures(history, *at, view, report);
+        }
     }
     numbers(history, report);
     for (first_seen, view) in agreement(history, report) {
