@@ -1,4 +1,5 @@
-//! A host that loses many of its packets lives, however long TCP is silent; one that only UDP reaches does not stay for ever.
+//! A host that loses many of its packets lives, however long TCP is silent; one that only UDP reaches does not stay for ever, nor one that loses most,
+//! hears nobody, or is heard by nobody.
 
 use super::*;
 use crate::{Cluster, Options, ViewName};
@@ -62,9 +63,9 @@ const FOUND_LOSSY: Duration = Duration::from_secs(150);
 /// How long it is watched whether it gets in again, or takes somebody with it.
 const GONE: Duration = Duration::from_secs(10);
 
-#[test]
-fn one_of_five_hosts_loses_four_fifths_of_its_packets_and_goes_once_and_alone() {
-    let Some(_turn) = Turn::take_on_one_engine("coordinator", module_path!()) else {
+/// Of five hosts this happens to n2: one view has the others go on without it, and no other one follows until all is well again.
+fn goes_once_and_alone(engine: &str, bound: Duration, what_happens: impl Fn(&mut Cluster, &[&str])) {
+    let Some(_turn) = Turn::take_on_one_engine(engine, module_path!()) else {
         return;
     };
     let Some(mut cluster) = Cluster::on_hosts(5, told_in(module_path!())) else {
@@ -76,8 +77,8 @@ fn one_of_five_hosts_loses_four_fifths_of_its_packets_and_goes_once_and_alone() 
     cluster.start(&names);
     cluster.until_together(&names, SOON);
     let before = view_of(&cluster);
-    cluster.lose_packets("n2", 80);
-    cluster.until_together(&others, FOUND_LOSSY);
+    what_happens(&mut cluster, &others);
+    cluster.until_together(&others, bound);
     let after = view_of(&cluster);
     assert!(
         matches!((&before, &after), (Some(ViewName::Number(before)), Some(ViewName::Number(after))) if *after == before + 1),
@@ -90,6 +91,27 @@ fn one_of_five_hosts_loses_four_fifths_of_its_packets_and_goes_once_and_alone() 
     cluster.heal();
     cluster.until_together(&names, RECOVERED);
     cluster.finish();
+}
+
+#[test]
+fn a_host_that_loses_four_fifths_of_its_packets_goes_once_and_alone() {
+    goes_once_and_alone("coordinator", FOUND_LOSSY, |cluster, _| {
+        cluster.lose_packets("n2", 80);
+    });
+}
+
+#[test]
+fn a_host_that_hears_nobody_and_is_heard_goes_once_and_alone() {
+    goes_once_and_alone("cut", DETECTED, |cluster, others| {
+        others.iter().for_each(|other| cluster.deafen(other, "n2"));
+    });
+}
+
+#[test]
+fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone() {
+    goes_once_and_alone("coordinator", DETECTED, |cluster, others| {
+        others.iter().for_each(|other| cluster.deafen("n2", other));
+    });
 }
 
 /// Six times the 1.5 s of the profile `lan` by probes, what makes a member suspected, and what a busy machine needs.
