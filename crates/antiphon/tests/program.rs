@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -308,6 +308,35 @@ fn a_node_whose_lines_nobody_reads_any_more_leaves_and_says_so_with_four() {
     drop(child.stdout.take());
     // The pipe breaks with the first line after its end was closed.
     let _ = stdin.write_all(b"{\"send\":{\"payload\":\"x\"}}\n");
+    let mut node = Node {
+        child,
+        stdin,
+        lines: mpsc::channel().1,
+    };
+    assert_eq!(node.exit().code(), Some(4));
+}
+
+#[test]
+fn a_node_with_nothing_to_say_notices_that_nobody_reads_any_more() {
+    let bench = Bench::new();
+    let mut child = bench
+        .program()
+        .args(["node", "--json"])
+        .args(ALONE.split_whitespace())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The view of its group is the last that a node tells that is alone.
+    let last = lines.find(|line| {
+        line.as_ref()
+            .is_ok_and(|line| line.contains("\"event\":\"view\""))
+    });
+    assert!(last.is_some());
+    drop(lines);
     let mut node = Node {
         child,
         stdin,

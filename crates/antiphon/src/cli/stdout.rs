@@ -3,7 +3,7 @@
 //! Whoever has a line waits while the queue is full. A slow reader so slows down the reading of events, which the library
 //! turns into back-pressure on the senders; the protocol itself never waits for stdout, and neither does whoever waits for a signal meanwhile.
 //!
-//! That the reader has gone is seen when something is written. Where nothing may be written for long ([`start_watched`]), one more thread waits for it: the
+//! That the reader has gone, or that nothing can be written for another reason, is seen when something is written. Where nothing may be written for long ([`start_watched`]), one more thread waits for it: the
 //! kernel tells of a pipe without a reader, and of a terminal that was hung up, without being asked for anything.
 
 use std::io::{self, Write};
@@ -61,8 +61,12 @@ fn start_with(mut target: impl Write + Send + 'static, close: Arc<watch::Sender<
     let (lines, waiting) = mpsc::sync_channel::<String>(MAX_WAITING);
     let closed = close.subscribe();
     let thread = std::thread::spawn(move || {
-        if write_all(&mut target, &waiting).is_err() {
-            // The reader has gone away. Whoever watches `closed` ends the node.
+        if let Err(error) = write_all(&mut target, &waiting) {
+            // That a reader has gone away is for it to know; a full disk is for whoever looks for the node that has left.
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                let _ = writeln!(io::stderr(), "antiphon: standard output: {error}");
+            }
+            // Whoever watches `closed` ends the node.
             close.send_replace(true);
             // Nobody is made to wait for a writer that cannot write.
             while waiting.recv().is_ok() {}

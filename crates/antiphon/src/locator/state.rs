@@ -22,20 +22,22 @@ use antiphon_core::{ConfigError, Located};
 use crate::Error;
 
 const FIRST: &str = "antiphon locator 1";
+/// So begins such a file in every version.
+const OURS: &str = "antiphon locator";
 /// Far more than the most nodes take.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// What the file holds, and what was wrong with it: a file that is damaged was set aside.
 ///
 /// # Errors
-/// If it cannot be read although it is there, or is of another cluster.
+/// If it cannot be read although it is there, is of another cluster, or is not a locator's: then it is left as it is.
 pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>, Option<String>), Error> {
     let failed = |source| Error::State {
         path: path.to_owned(),
         source,
     };
     let mut bytes = Vec::new();
-    match File::open(path) {
+    match open(path) {
         Ok(file) => file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // A folder that is not there would be noticed at the first write only.
@@ -46,6 +48,18 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
         }
         Err(error) => return Err(failed(error)),
     };
+    // Whatever else it is, somebody may need it: a key, named by mistake.
+    let beginning = &bytes[..bytes.len().min(OURS.len())];
+    if !OURS.as_bytes().starts_with(beginning) {
+        return Err(ConfigError::Conflict {
+            reason: format!(
+                "{} is no state file of a locator and was left alone: its first line does not begin with {OURS:?}; \
+                 name a file of the locator's own, or remove this one",
+                path.display()
+            ),
+        }
+        .into());
+    }
     let parsed = match String::from_utf8(bytes) {
         Ok(text) if text.len() as u64 <= MAX_BYTES => parse(&text, now),
         _ => Err("it is no text, or larger than 1 MiB".to_owned()),
@@ -69,6 +83,18 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
             );
             Ok((Vec::new(), Some(problem)))
         }
+    }
+}
+
+/// A device must not be moved away, and a pipe that nobody writes to would be waited for.
+fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
     }
 }
 
@@ -216,13 +242,13 @@ mod tests {
         let mut damaged: Vec<Vec<u8>> = (0..good.len())
             .map(|length| good.as_bytes()[..length].to_vec())
             .collect();
-        for index in (0..good.len()).step_by(7) {
+        for index in (OURS.len()..good.len()).step_by(7) {
             let mut flipped = good.clone().into_bytes();
             flipped[index] ^= 1;
             damaged.push(flipped);
         }
-        damaged.push(vec![0xff; 10]);
-        damaged.push(vec![b'x'; 2 << 20]);
+        damaged.push([FIRST.as_bytes(), &[0xff; 10]].concat());
+        damaged.push([FIRST.as_bytes(), &vec![b'x'; 2 << 20]].concat());
         for bytes in damaged {
             fs::write(&path, &bytes).unwrap();
             let (located, problem) = load(&path, "shop", NOW).unwrap();
@@ -245,5 +271,25 @@ mod tests {
         assert!(error.contains("shop") && error.contains("bank"), "{error}");
         assert!(path.exists(), "it is not damaged");
         assert!(load(&folder.0.join("no/state"), "shop", NOW).is_err());
+    }
+
+    #[test]
+    fn what_is_not_a_locators_is_refused_and_left_as_it_is() {
+        let folder = Folder::new("foreign");
+        let path = folder.0.join("key");
+        for foreign in [&b"3f9a a key"[..], b"antiphon trace 1", &[0xff; 10]] {
+            fs::write(&path, foreign).unwrap();
+            let error = load(&path, "shop", NOW).unwrap_err().to_string();
+            assert!(error.contains("was left alone"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), foreign);
+        }
+        let pipe = folder.0.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        for none in [&pipe, &folder.0, Path::new("/dev/null")] {
+            let error = load(none, "shop", NOW).unwrap_err().to_string();
+            assert!(error.contains("no regular file"), "{error}");
+            assert!(none.exists());
+        }
     }
 }

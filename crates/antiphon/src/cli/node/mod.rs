@@ -65,7 +65,9 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
         .enable_all()
         .build()
         .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
-    let (stdout, writer) = stdout::start(io::stdout());
+    // A quiet cluster gives nothing to write, and whoever reads may be the program that this node is for.
+    let (stdout, writer) = stdout::start_watched(io::stdout())
+        .map_err(|error| Failed::run(format!("cannot watch standard output: {error}")))?;
     let printer = Printer::new(stdout, settings.json);
     let result = runtime.block_on(live(settings, printer));
     // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to the exit.
