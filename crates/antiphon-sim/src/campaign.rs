@@ -10,6 +10,7 @@ use antiphon_core::EngineKind;
 use crate::check::Violation;
 use crate::plan::{named_on, runs_on};
 use crate::run::run;
+use crate::trace::hash;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -53,6 +54,9 @@ pub struct Summary {
     pub liveness: u64,
     /// Lineages founded beside another, each with the documented excuse.
     pub forks: u64,
+    /// A number over all outputs and events of all runs, in whatever order these ended: a change of the code that changes no behaviour leaves it
+    /// as it is.
+    pub digest: u64,
 }
 
 impl Campaign {
@@ -113,6 +117,7 @@ pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + 
                     summary.simulated += u128::from(outcome.simulated);
                     summary.liveness += u64::from(outcome.liveness);
                     summary.forks += outcome.report.forks;
+                    summary.digest = summary.digest.wrapping_add(hash(&seed.to_le_bytes(), outcome.digest));
                     for (kind, count) in outcome.faults {
                         *summary.faults.entry(kind).or_default() += count;
                     }

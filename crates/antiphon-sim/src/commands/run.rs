@@ -168,6 +168,7 @@ fn report(campaign: &Campaign, summary: &Summary) -> bool {
             "sim_s_per_core_s": rounded(simulated_s / wall_s / campaign.jobs as f64),
             "liveness": summary.liveness,
             "forks": summary.forks,
+            "digest": format!("{:016x}", summary.digest),
             "never_evaluated": idle,
             "never_drawn": never_drawn,
             "faults": summary.faults,
