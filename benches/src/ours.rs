@@ -43,7 +43,7 @@ impl Ours {
                 "--locked",
                 "--quiet",
                 "-p",
-                "antiphon",
+                "antiphon-cli",
                 "--target-dir",
             ])
             .arg(&target)

@@ -31,7 +31,7 @@ fn build() -> PathBuf {
             "--profile",
             "test",
             "--package",
-            "antiphon",
+            "antiphon-cli",
             "--bin",
             "antiphon",
             "--message-format",

@@ -1,0 +1,104 @@
+//! `antiphon recover`: shows what would be given up, asks, and has a survivor go on alone (R11).
+//!
+//! ```text
+//!   what would it mean? ──► shown ──► the node's name typed, or --yes ──► do that ──► done
+//!                                       │ anything else: nothing happens
+//! ```
+//! It connects anew for the second question: whoever has to think about it may take longer than a console waits.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use antiphon::console::Client;
+use antiphon::console::protocol::{Answer, Question, Recovery};
+use antiphon_core::text::on_one_line;
+
+use super::args::{AskArgs, RecoverArgs};
+use super::{astray, choose, failed, print, readable, show};
+use crate::exit::{Exit, Failed};
+
+pub(super) async fn run(args: &RecoverArgs) -> Result<Exit, Failed> {
+    let told = connect(args)
+        .await?
+        .ask(&Question::Recovery {})
+        .await
+        .map_err(failed)?;
+    let Answer::Recovery(recovery) = told.answer.clone() else {
+        return Err(astray());
+    };
+    let shown = match args.json {
+        true => told.line,
+        false => match readable(&told)? {
+            Answer::Recovery(recovery) => show::recovery(&recovery),
+            _ => return Err(astray()),
+        },
+    };
+    if print(&shown).is_err() {
+        // What nobody could read is not done.
+        return Ok(Exit::StdoutClosed);
+    }
+    confirm(args, &recovery)?;
+    let question = Question::Recover {
+        lineage: recovery.lineage,
+        view: recovery.view,
+    };
+    let told = connect(args).await?.ask(&question).await.map_err(failed)?;
+    let Answer::Recovered(recovered) = readable(&told)? else {
+        return Err(astray());
+    };
+    let shown = match args.json {
+        true => told.line,
+        false => show::recovered(&recovered),
+    };
+    Ok(print(&shown).map_or(Exit::StdoutClosed, |()| Exit::Success))
+}
+
+async fn connect(args: &RecoverArgs) -> Result<Client, Failed> {
+    let ask = AskArgs {
+        node: Some(args.from.clone()),
+        cluster: args.cluster.clone(),
+        socket: args.socket.clone(),
+        json: args.json,
+    };
+    let client = choose(&ask).await?;
+    // A socket is chosen by its path alone.
+    let hello = client.hello();
+    if hello.node != args.from
+        || args
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| *cluster != hello.cluster)
+    {
+        return Err(Failed::usage(format!(
+            "at {} listens {} of cluster {}, and not {}: nothing was changed",
+            client.path().display(),
+            on_one_line(&hello.node),
+            on_one_line(&hello.cluster),
+            args.from
+        )));
+    }
+    Ok(client)
+}
+
+/// Whoever types the name of the node means it.
+fn confirm(args: &RecoverArgs, recovery: &Recovery) -> Result<(), Failed> {
+    if args.yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Failed::usage(
+            "stdin is no terminal, so nobody can confirm this: give --yes. Nothing was changed",
+        ));
+    }
+    eprint!(
+        "\nTo have {} go on alone, type its name; anything else changes nothing: ",
+        on_one_line(&recovery.node)
+    );
+    // If the prompt cannot be shown, the answer will not be the name.
+    let _ = io::stderr().flush();
+    let mut typed = String::new();
+    let read = io::stdin().lock().read_line(&mut typed);
+    match read {
+        Ok(_) if typed.trim() == recovery.node => Ok(()),
+        _ => Err(Failed::run("not confirmed; nothing was changed")),
+    }
+}

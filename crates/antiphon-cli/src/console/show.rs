@@ -1,0 +1,537 @@
+//! Answers for people.
+
+use std::fmt::Write as _;
+
+use antiphon::console::ago;
+use antiphon::console::protocol::{
+    Accuser, Forming, Happened, Happening, Member, Members, MergedPart, Recovered, Recovery, RefusedNode,
+    Suspicion, Why,
+};
+
+use crate::node::human::finds;
+
+/// As wide as a time and what follows it.
+const INDENT: &str = "                         ";
+
+/// The members of a cluster, as one of them sees them.
+pub(super) fn members(members: &Members) -> String {
+    let mut text = headline(members);
+    if let Some(looks_for) = &members.forming {
+        forming(&mut text, looks_for);
+    }
+    if !members.members.is_empty() {
+        let mut rows =
+            vec![["rank", "name", "address", "heard", "round trip", "groups", ""].map(str::to_owned)];
+        rows.extend(members.members.iter().map(row));
+        table(&mut text, &rows);
+    }
+    if !members.absent.is_empty() {
+        line(
+            &mut text,
+            format!("not in this component: {}", members.absent.join(", ")),
+        );
+    }
+    for waiting in &members.joining {
+        let ready = match waiting.ready_ms {
+            Some(_) => "is ready",
+            None => "does NOT answer: what is sent to its address does not arrive",
+        };
+        line(
+            &mut text,
+            format!(
+                "waits to be admitted: {} at {}, {ready}",
+                waiting.name, waiting.addr
+            ),
+        );
+    }
+    for refused in &members.refused {
+        line(&mut text, refusal(refused));
+    }
+    if !members.members.is_empty() {
+        suspicions(&mut text, &members.suspicions);
+    }
+    for edge in &members.edges {
+        line(
+            &mut text,
+            format!(
+                "edge {} - {} is bad for {}, as {} sees it: {}; that alone makes nobody suspected",
+                edge.observer,
+                edge.subject,
+                ago(edge.for_ms),
+                edge.observer,
+                edge.evidence
+            ),
+        );
+    }
+    text
+}
+
+fn headline(members: &Members) -> String {
+    let Members {
+        node, cluster, state, ..
+    } = members;
+    let Some(view) = members.view else {
+        return format!("cluster {cluster}: {node} is {state}, without a view");
+    };
+    let mut text = format!("cluster {cluster}, view {view}, as {node} sees it ({state})");
+    if let Some(coordinator) = &members.coordinator {
+        let _ = write!(text, "; {coordinator} admits and removes");
+    }
+    match (members.quorum, state.as_str()) {
+        (Some(false), _) => {
+            text.push_str("; those that are heard are NO majority that could change the view")
+        }
+        (_, "non-primary") => text.push_str("; NO majority here: sending is refused"),
+        _ if members.lease == Some(false) => {
+            text.push_str("; its lease is over: nothing is delivered here until a majority answers again");
+        }
+        _ => {}
+    }
+    if members.recoveries > 0 {
+        let _ = write!(
+            text,
+            "; recovered by hand from one survivor ({}x): what others had was given up",
+            members.recoveries
+        );
+    }
+    text
+}
+
+/// What a recovery would mean, before anybody says yes.
+pub(super) fn recovery(recovery: &Recovery) -> String {
+    let Recovery {
+        node, cluster, view, ..
+    } = recovery;
+    let mut text = format!(
+        "UNSAFE: {node} would go on alone, without the majority of cluster {cluster}\n\nwhat {node} has is as of view {} ({view}); it has had no majority for {}",
+        recovery.number,
+        ago(recovery.lost_ms)
+    );
+    for other in &recovery.others {
+        let state = match (other.here, other.dead) {
+            (true, _) => "is heard, and will join as a new member".to_owned(),
+            (_, true) => "its process has ended (proven)".to_owned(),
+            _ => format!("last heard {} ago, NOT proven dead", ago(other.heard_ms)),
+        };
+        line(
+            &mut text,
+            format!("left behind: {} at {}: {state}", other.name, other.addr),
+        );
+    }
+    text.push('\n');
+    for warning in &recovery.warnings {
+        line(&mut text, format!("! {warning}"));
+    }
+    text
+}
+
+/// It is done.
+pub(super) fn recovered(recovered: &Recovered) -> String {
+    format!(
+        "{} goes on alone, as view {} ({}) of a new lineage; nodes that are started, and survivors that hear of it, join it",
+        recovered.node, recovered.number, recovered.view
+    )
+}
+
+fn forming(text: &mut String, forming: &Forming) {
+    if !forming.missing.is_empty() {
+        line(text, format!("no answer from {}", forming.missing.join(", ")));
+    }
+    if !forming.rejecting.is_empty() {
+        line(text, rejected_by(&forming.rejecting));
+    }
+    for (name, addr) in &forming.candidates {
+        line(
+            text,
+            format!("{name} at {addr} has answered and has no view either"),
+        );
+    }
+    if let Some(asks) = &forming.asks {
+        line(text, format!("asks {asks} to be admitted"));
+    }
+    if forming.remnant {
+        line(
+            text,
+            "members without a majority have answered, and get time to find it again".to_owned(),
+        );
+    }
+    if !forming.founder {
+        line(
+            text,
+            "is not among the seeds, so it founds nothing and only joins".to_owned(),
+        );
+    }
+    line(
+        text,
+        "`antiphon doctor` with this node's settings looks at each step".to_owned(),
+    );
+}
+
+fn rejected_by(rejecting: &[String]) -> String {
+    format!(
+        "{} closed each connection after this node's first frame: check key and cluster name, here and there",
+        rejecting.join(", ")
+    )
+}
+
+fn row(member: &Member) -> [String; 7] {
+    let mut remarks = Vec::new();
+    if member.elder {
+        remarks.push("elder".to_owned());
+    }
+    if member.me {
+        remarks.push("asked".to_owned());
+    }
+    if member.weight != 1 {
+        remarks.push(format!("weight {}", member.weight));
+    }
+    let down = member.links.iter().filter(|link| link.up == Some(false));
+    remarks.extend(down.map(|link| format!("link {} DOWN", link.addr)));
+    if member.heard_by_probes {
+        remarks.push("heard by probes alone".to_owned());
+    }
+    remarks.extend(relayed(member));
+    if let Some(ms) = member.trouble_ms {
+        remarks.push(format!("connection trouble for {ms} ms"));
+    }
+    if member.dead {
+        remarks.push("its process has ENDED".to_owned());
+    }
+    if !member.suspected_by.is_empty() {
+        remarks.push(format!("SUSPECTED by {}", member.suspected_by.join(", ")));
+    }
+    if let Some(said) = &member.said {
+        if said.leaving {
+            remarks.push("leaving".to_owned());
+        }
+        if !said.primary {
+            remarks.push("says it has NO majority".to_owned());
+        }
+    }
+    remarks.extend(
+        member
+            .metadata
+            .iter()
+            .map(|(key, value)| format!("{key}={value}")),
+    );
+    let used = member
+        .links
+        .iter()
+        .find(|link| link.in_use)
+        .or(member.links.first());
+    let further = member.links.len().saturating_sub(1);
+    let more = match further {
+        0 => String::new(),
+        more => format!(" (+{more})"),
+    };
+    [
+        member.rank.to_string(),
+        member.name.clone(),
+        format!("{}{more}", used.map_or("?", |link| &link.addr)),
+        member
+            .last_heard_ms
+            .map_or("-".to_owned(), |ms| format!("{ms} ms")),
+        member.rtt_us.map_or("-".to_owned(), |us| {
+            format!("{}.{:02} ms", us / 1000, us % 1000 / 10)
+        }),
+        member.groups.join(","),
+        remarks.join(", "),
+    ]
+}
+
+/// Through whom frames go that find no direct way.
+fn relayed(member: &Member) -> Option<String> {
+    Some(match (&member.through, &member.heard_through) {
+        (Some(to), Some(from)) if to == from => format!("NO DIRECT PATH: through {to}"),
+        (Some(to), Some(from)) => format!("NO DIRECT PATH: sent to through {to}, heard through {from}"),
+        (Some(to), None) => format!("NO DIRECT PATH to it: sent to through {to}"),
+        (None, Some(from)) => format!("heard through {from}"),
+        (None, None) => return None,
+    })
+}
+
+fn refusal(refused: &RefusedNode) -> String {
+    let often = match refused.times {
+        1 => String::new(),
+        times => format!(", {times} times"),
+    };
+    format!(
+        "refused {} ago{often}: {} at {}: {}",
+        ago(refused.ago_ms),
+        refused.name,
+        refused.addr,
+        refused.reason
+    )
+}
+
+/// Who suspects whom.
+fn suspicions(text: &mut String, suspicions: &[Suspicion]) {
+    if suspicions.is_empty() {
+        return line(text, "nobody suspects anybody".to_owned());
+    }
+    for suspicion in suspicions {
+        line(
+            text,
+            format!(
+                "{} suspects {} for {}: {}",
+                suspicion.accuser,
+                suspicion.accused,
+                ago(suspicion.for_ms),
+                suspicion.evidence
+            ),
+        );
+    }
+}
+
+/// Why a node is, or is not, a member.
+pub(super) fn why(why: &Why) -> String {
+    let mut text = why.text.clone();
+    for fact in &why.facts {
+        line(&mut text, fact.text.clone());
+    }
+    if !why.facts.is_empty() {
+        line(&mut text, format!("(as {} knows it)", why.asked));
+    }
+    text
+}
+
+/// Something that happened, with its time (UTC).
+pub(super) fn happened(happened: &Happened) -> String {
+    let text = describe(&happened.what).replace('\n', &format!("\n{INDENT}"));
+    format!("{}  {text}", utc(happened.at_ms))
+}
+
+fn describe(what: &Happening) -> String {
+    match what {
+        Happening::View {
+            number,
+            id,
+            primary,
+            size,
+            members,
+            joined,
+            departed,
+        } => {
+            let members = match (members, size) {
+                (Some(members), _) => seniority(members),
+                (None, Some(size)) => format!("{size} members"),
+                (None, None) => "members not told".to_owned(),
+            };
+            let mut text = match primary {
+                true => format!("view {number}: {members}"),
+                false => format!("NO MAJORITY: view {id}: {members}"),
+            };
+            if !joined.is_empty() {
+                let _ = write!(text, "; joined: {}", joined.join(", "));
+            }
+            for departed in departed {
+                let _ = write!(
+                    text,
+                    "\n- {}: {}{}",
+                    departed.name,
+                    departed.cause,
+                    said(&departed.accusers)
+                );
+            }
+            text
+        }
+        Happening::Incarnation { incarnation } => format!(
+            "goes by incarnation {}",
+            incarnation.get(..8).unwrap_or(incarnation)
+        ),
+        Happening::Forming { missing, rejecting } => {
+            let mut text = match missing.as_slice() {
+                [] => "forming: not enough nodes are ready to found the cluster".to_owned(),
+                missing => format!("forming: no answer yet from {}", missing.join(", ")),
+            };
+            if !rejecting.is_empty() {
+                let _ = write!(text, "\n- {}", rejected_by(rejecting));
+            }
+            text
+        }
+        Happening::FoundedAlone { reason } => {
+            let why = match reason.as_str() {
+                "told" => "as it was told by --found or --expect 1",
+                "nobody-left" => "since it was a member and hears of nobody who is (policy any)",
+                _ => "since it was given no other seeds, no sources and no --expect",
+            };
+            format!("founded a cluster ALONE, {why}")
+        }
+        Happening::Discovery {
+            source,
+            found,
+            problem,
+        } => finds(source, found, problem.as_deref()),
+        Happening::Refused { reason, fatal } => {
+            let then = if *fatal { "" } else { "; trying again" };
+            format!("refused by the cluster: {reason}{then}")
+        }
+        Happening::Merge { parts } => {
+            let part = |part: &MergedPart| format!("{} of view {}", part.members.join(", "), part.view);
+            let parts: Vec<String> = parts.iter().map(part).collect();
+            format!("MERGE of {}", parts.join(" | "))
+        }
+        Happening::Expelled { cause } => format!("EXPELLED, though alive: {cause}"),
+        Happening::Link {
+            peer,
+            addr,
+            up,
+            in_use,
+        } => {
+            let now = if *up { "works" } else { "has FAILED" };
+            format!("link {addr} to {peer} {now}; in use: {in_use}")
+        }
+        Happening::Starved { missed_ms, within_ms } => {
+            format!("THIS NODE did not run for {missed_ms} ms of {within_ms}")
+        }
+        Happening::Lease { held: true } => "a majority answers this node: groups deliver".to_owned(),
+        Happening::Lease { held: false } => {
+            "NO MAJORITY ANSWERS this node: groups deliver nothing".to_owned()
+        }
+        Happening::Path {
+            peer,
+            through: Some(via),
+        } => format!("NO DIRECT PATH to {peer}: what is sent to it goes through {via}"),
+        Happening::Path { peer, through: None } => format!("{peer} is sent to directly again"),
+        Happening::Multicast { peer, hears } => {
+            let does = if *hears { "hears" } else { "does NOT hear" };
+            format!("{peer} {does} this node's multicast")
+        }
+        Happening::Suspected(Suspicion {
+            accuser,
+            accused,
+            evidence,
+            ..
+        }) => format!("{accuser} suspects {accused}: {evidence}"),
+        Happening::Cleared { accuser, accused } => format!("{accuser} no longer suspects {accused}"),
+        Happening::Left {} => "left in order".to_owned(),
+        _ => "something that this build has no words for".to_owned(),
+    }
+}
+
+fn said(accusers: &[Accuser]) -> String {
+    let said: Vec<String> = accusers
+        .iter()
+        .map(|accuser| format!("{}: {}", accuser.name, accuser.evidence))
+        .collect();
+    match said.as_slice() {
+        [] => String::new(),
+        said => format!(" ({})", said.join("; ")),
+    }
+}
+
+/// "ann (elder), ben, cleo".
+fn seniority(names: &[String]) -> String {
+    match names {
+        [] => "nobody".to_owned(),
+        [elder] => format!("{elder} (elder), alone"),
+        [elder, others @ ..] => format!("{elder} (elder), {}", others.join(", ")),
+    }
+}
+
+fn line(text: &mut String, line: String) {
+    let _ = write!(text, "\n  {line}");
+}
+
+/// Columns as wide as their widest cell; numbers as they are, without a trailing blank.
+fn table(text: &mut String, rows: &[[String; 7]]) {
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        line(text, cells.join("  ").trim_end().to_owned());
+    }
+}
+
+/// "2026-03-01 20:15:07.123".
+fn utc(at_ms: u64) -> String {
+    let (days, ms) = (at_ms / 86_400_000, at_ms % 86_400_000);
+    let (year, month, day) = date(days);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{:03}",
+        ms / 3_600_000,
+        ms / 60_000 % 60,
+        ms / 1000 % 60,
+        ms % 1000
+    )
+}
+
+/// The Gregorian date so many days after 1970-01-01: counted in eras of 400 years that begin on March 1.
+fn date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (ms, expected) in [
+            (0, "1970-01-01 00:00:00.000"),
+            (951_782_399_999, "2000-02-28 23:59:59.999"),
+            (951_782_400_000, "2000-02-29 00:00:00.000"),
+            (1_709_251_199_000, "2024-02-29 23:59:59.000"),
+            (1_709_251_200_001, "2024-03-01 00:00:00.001"),
+            (4_107_542_400_000, "2100-03-01 00:00:00.000"),
+        ] {
+            assert_eq!(utc(ms), expected);
+        }
+    }
+
+    #[test]
+    fn a_view_that_lost_a_member_says_why_under_it() {
+        let view = |members| Happening::View {
+            number: 7,
+            id: "1.7".into(),
+            primary: true,
+            size: Some(2),
+            members,
+            joined: vec![],
+            departed: vec![antiphon::console::protocol::Departed {
+                name: "c".into(),
+                cause: "crashed".into(),
+                accusers: vec![Accuser {
+                    name: "a".into(),
+                    evidence: "silent for 1500 ms".into(),
+                    before_ms: 3,
+                }],
+            }],
+        };
+        let told = |members| {
+            happened(&Happened {
+                at_ms: 1,
+                what: view(members),
+            })
+        };
+        assert_eq!(
+            told(Some(vec!["a".into(), "b".into()])),
+            "1970-01-01 00:00:00.001  view 7: a (elder), b\n                         - c: crashed (a: silent for 1500 ms)"
+        );
+        assert_eq!(
+            told(None),
+            "1970-01-01 00:00:00.001  view 7: 2 members\n                         - c: crashed (a: silent for 1500 ms)"
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! What all steps come to: whom the node would join, or with whom it would found a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use antiphon_core::wire::Lineage;
+use antiphon_core::wire::enquiry::{Answer, KnownThere};
+
+use super::report::{Report, Step};
+use super::running::Own;
+use super::seeds::Enquiries;
+use crate::settings::Settings;
+
+/// What ends a node before it asks anybody.
+#[derive(Debug)]
+pub(super) struct Obstacles {
+    /// Seeds: the node looks them up once, before anything else.
+    pub(super) unresolved: Vec<String>,
+    /// Whether it could not listen.
+    pub(super) port: bool,
+}
+
+impl Obstacles {
+    /// Tells the verdict, if there are any.
+    pub(super) fn tell(&self, report: &mut Report) -> bool {
+        let text = match self.unresolved.as_slice() {
+            [] if self.port => {
+                "a node with these settings ends at once (exit code 1): it cannot listen at its address, as is said above".to_owned()
+            }
+            [] => return false,
+            unresolved => format!(
+                "a node with these settings ends at once (exit code 2): of its seeds, {} cannot be resolved; a name that may resolve later is written dns:NAME:PORT, with --expect",
+                unresolved.join(", ")
+            ),
+        };
+        report.verdict(false, text);
+        true
+    }
+}
+
+/// Draws the conclusion.
+pub(super) fn draw(
+    report: &mut Report,
+    settings: &Settings,
+    enquiries: &Enquiries,
+    own: Option<&Own>,
+    obstacles: &Obstacles,
+) {
+    if let Some(status) = own.and_then(|own| own.status.as_ref())
+        && status.state == "primary"
+    {
+        let text = format!(
+            "the node {} runs and is a member of view {}, of {} members",
+            status.node,
+            status.view.map_or("?".to_owned(), |view| view.to_string()),
+            status.members
+        );
+        return report.verdict(true, text);
+    }
+    if obstacles.tell(report) {
+        return;
+    }
+    let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
+    let mut primaries: BTreeMap<Lineage, (u32, u16, String)> = BTreeMap::new();
+    for answer in answers() {
+        if let Some(standing) = answer.standing.filter(|standing| standing.primary) {
+            let shown = (standing.number, answer.members, answer.node.name.clone());
+            primaries.entry(standing.lineage).or_insert(shown);
+        }
+    }
+    if primaries.len() > 1 {
+        let each: Vec<String> = primaries
+            .values()
+            .map(|(number, members, name)| format!("{name} in view {number} of {members} members"))
+            .collect();
+        report.add(Step::failed(
+            "cluster",
+            "two-clusters",
+            "",
+            format!(
+                "the seeds are in {} clusters of this name: {}",
+                primaries.len(),
+                each.join("; ")
+            ),
+            how_they_become_one(settings, enquiries),
+        ));
+    }
+    if let Some((number, members, name)) = primaries.values().next() {
+        return match refusal(answers()) {
+            None => report.verdict(
+                true,
+                format!("the cluster is there, {name} in view {number} of {members} members: this node would join it"),
+            ),
+            Some(reason) => report.verdict(
+                false,
+                format!("the cluster is there, in view {number} of {members} members, and would refuse this node: {reason}"),
+            ),
+        };
+    }
+    founding(report, settings, enquiries);
+}
+
+/// Whoever has this node's seed list looks at all seeds that are asked here, so at the other cluster's, too.
+fn how_they_become_one(settings: &Settings, enquiries: &Enquiries) -> String {
+    let of_the_list = enquiries.asked.iter().filter(|asked| asked.seed.is_some());
+    let in_primaries = of_the_list.filter_map(|asked| {
+        let answer = asked.answer.as_ref()?;
+        answer.standing.filter(|standing| standing.primary)?;
+        Some(answer)
+    });
+    // Where a number is expected, what is compared is that, and not the list.
+    let mut alike =
+        in_primaries.filter(|answer| settings.expect.is_none() && answer.seeds == enquiries.seeds);
+    match alike.next() {
+        Some(answer) => format!(
+            "{} has this very seed list, so it finds the others: they become one within seconds, unless it cannot reach them, which the doctor says on its host",
+            answer.node.name
+        ),
+        None => "as far as is seen none of them has this seed list: give the nodes of one cluster the addresses of the other as --seeds, or both the same --locators; a node started with --found alone looks for nobody".to_owned(),
+    }
+}
+
+/// Nobody is in a primary view.
+fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
+    let answers = || enquiries.asked.iter().filter_map(|asked| asked.answer.as_ref());
+    if answers().any(|answer| answer.standing.is_some()) {
+        return report.verdict(
+            false,
+            "members answer, but without a majority: they wait for the others, and admit nobody until then"
+                .to_owned(),
+        );
+    }
+    let others = enquiries.others;
+    let finds_others = !settings.discovery.is_empty();
+    if settings.found
+        || settings.expect == Some(1)
+        || (others == 0 && settings.expect.is_none() && !finds_others)
+    {
+        return report.verdict(true, "this node founds a cluster by itself, at once".to_owned());
+    }
+    if others == 0 && settings.expect.is_none() {
+        return report.verdict(
+            false,
+            "this node founds no cluster without --expect or --found: it waits for one that its sources or locators lead to"
+                .to_owned(),
+        );
+    }
+    let of_founders = enquiries.asked.iter().filter(|asked| asked.seed.is_some());
+    let alike = of_founders
+        .filter_map(|asked| asked.answer.as_ref())
+        .filter(|answer| answer.objection.is_none() && answer.seeds == enquiries.seeds);
+    let has_vote =
+        (enquiries.founder && settings.weight > 0) || alike.clone().any(|answer| answer.node.weight > 0);
+    let others_ready = different(alike, &settings.name, &enquiries.own);
+    let ready = others_ready + usize::from(enquiries.founder);
+    let (needed, of) = match settings.expect {
+        Some(expect) => (usize::from(expect), format!("the {expect} expected")),
+        None => (
+            settings.seeds.len() / 2 + 1,
+            format!("{} seeds", settings.seeds.len()),
+        ),
+    };
+    let here = match enquiries.founder {
+        true => ", this one included",
+        false => "; this one is not among them, and only joins",
+    };
+    let so_far = match answers().next() {
+        Some(_) => "no cluster yet",
+        None if nobody_is_known(enquiries.asked.iter().filter_map(|asked| asked.known.as_ref())) => {
+            "the locators know nobody yet"
+        }
+        None => "no other node could be asked",
+    };
+    match ready >= needed {
+        true if !has_vote => report.verdict(
+            false,
+            format!("{so_far}; {ready} of {of} are ready{here}, but none of them has a vote (--weight 0), and without one nothing is founded: start one with a weight above 0"),
+        ),
+        true => report.verdict(
+            true,
+            format!("{so_far}; {ready} of {of} are ready{here}: enough to found it"),
+        ),
+        false => report.verdict(
+            false,
+            format!("{so_far}; {ready} of {of} are ready{here}; {needed} are needed to found it: start the others, or mend what is said of them above"),
+        ),
+    }
+}
+
+/// Why the cluster would not take this node: one of its members says so. What others object to concerns a founding with them.
+fn refusal<'a>(answers: impl Iterator<Item = &'a Answer>) -> Option<&'a str> {
+    let mut members = answers.filter(|answer| answer.standing.is_some_and(|standing| standing.primary));
+    members.find_map(|answer| Some(answer.objection.as_ref()?.reason.as_str()))
+}
+
+/// How many nodes other than this one these answers are of: one may be asked at several of its addresses, and two of one name count as one.
+fn different<'a>(
+    answers: impl Iterator<Item = &'a Answer>,
+    own_name: &str,
+    own: &BTreeSet<SocketAddr>,
+) -> usize {
+    let (mut addrs, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for answer in answers.filter(|answer| answer.node.name != own_name && !own.contains(&answer.node.addr)) {
+        addrs.insert(answer.node.addr);
+        names.insert(answer.node.name.as_str());
+    }
+    addrs.len().min(names.len())
+}
+
+/// Whether locators have answered, and none of them knows anybody.
+fn nobody_is_known<'a>(mut known: impl Iterator<Item = &'a KnownThere>) -> bool {
+    let Some(first) = known.next() else {
+        return false;
+    };
+    first.nodes.is_empty() && known.all(|known| known.nodes.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::wire::ViewId;
+    use antiphon_core::wire::enquiry::Objection;
+    use antiphon_core::wire::membership::{KnownNode, NodeRecord, Standing};
+
+    use super::*;
+
+    fn addr(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn answer(name: &str, port: u16, primary: Option<bool>, objects: bool) -> Answer {
+        Answer {
+            nonce: 0,
+            to: addr(9),
+            node: NodeRecord {
+                name: name.to_owned(),
+                addr: addr(port),
+                further: Vec::new(),
+                metadata: Default::default(),
+                weight: 1,
+                wire_level: 1,
+                engine: 0,
+                policy: 0,
+            },
+            seeds: 0,
+            standing: primary.map(|primary| Standing {
+                lineage: Lineage(1),
+                view: ViewId { epoch: 1, counter: 1 },
+                number: 1,
+                weight: 1,
+                primary,
+                engine: 0,
+                policy: 0,
+                overrides: None,
+            }),
+            members: 1,
+            coordinator: None,
+            present: false,
+            missing: Vec::new(),
+            objection: objects.then(|| Objection {
+                reason: format!("{name} objects"),
+                fatal: false,
+            }),
+            groups: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_asked_at_two_addresses_is_one_and_this_node_is_none_of_the_others() {
+        let own = BTreeSet::from([addr(1)]);
+        let count = |answers: &[Answer]| different(answers.iter(), "new", &own);
+        let (a, b) = (answer("a", 2, None, false), answer("b", 3, None, false));
+        assert_eq!(count(&[a.clone(), a.clone()]), 1);
+        assert_eq!(count(&[a.clone(), b.clone()]), 2);
+        assert_eq!(count(&[a.clone(), answer("a", 4, None, false)]), 1, "of one name");
+        assert_eq!(count(&[answer("c", 1, None, false)]), 0, "at this node's address");
+        assert_eq!(
+            count(&[answer("new", 5, None, false), b]),
+            1,
+            "of this node's name"
+        );
+        assert_eq!(count(&[]), 0);
+    }
+
+    #[test]
+    fn only_members_of_the_cluster_say_that_it_would_refuse_a_node() {
+        let waits = answer("w", 1, None, true);
+        let lost = answer("l", 2, Some(false), true);
+        let member = answer("m", 3, Some(true), false);
+        let all = [waits, lost, member];
+        assert_eq!(refusal(all.iter()), None);
+        let objects = [answer("w", 1, None, true), answer("n", 4, Some(true), true)];
+        assert_eq!(refusal(objects.iter()), Some("n objects"));
+    }
+
+    #[test]
+    fn locators_know_nobody_if_none_of_those_that_answer_does() {
+        let known = |nodes: usize| KnownThere {
+            nonce: 0,
+            to: addr(9),
+            up_ms: 1,
+            nodes: vec![
+                KnownNode {
+                    addr: addr(1),
+                    member: true,
+                    age_s: 0,
+                };
+                nodes
+            ],
+        };
+        assert!(!nobody_is_known([].iter()));
+        assert!(nobody_is_known([known(0), known(0)].iter()));
+        assert!(!nobody_is_known([known(0), known(1)].iter()));
+        assert!(!nobody_is_known([known(1), known(0)].iter()));
+    }
+}

@@ -1,0 +1,81 @@
+//! The `antiphon` program.
+//!
+//! ```text
+//!  args ──► settings ──► node ──► the library          one node: events to stdout, commands from stdin
+//!                         ▲ │
+//!            stdin, lines │ ▼ lines, stdout
+//!           demo, bench: fleet ──► judge               many nodes as child processes, and what they promised
+//!           bench, swarm: hands                        children that are told what to do, not what nodes print
+//! ```
+//! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
+//! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
+//! - [`console`]: questions to a running node, and an operator's word; [`doctor`]: why a node cannot form or join a cluster.
+//! - [`locator`]: the server that tells newcomers where the nodes are.
+//! - [`stdout`]: what writes lines while signals and the network go on.
+//! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
+//!
+//! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
+
+mod args;
+mod bench;
+mod console;
+mod demo;
+mod doctor;
+mod exit;
+mod figures;
+mod fleet;
+mod hands;
+mod judge;
+mod key;
+mod lines;
+mod locator;
+mod node;
+mod patience;
+mod progress;
+mod say;
+mod settings;
+mod signals;
+mod size;
+mod stdout;
+mod swarm;
+mod usage;
+
+use antiphon_core::text::in_lines;
+use clap::Parser as _;
+
+use args::{Cli, Command};
+use exit::{Exit, Failed};
+
+fn main() {
+    std::process::exit(run());
+}
+
+/// Runs the program and gives its exit code.
+fn run() -> i32 {
+    let result = match Cli::parse().command {
+        Command::Node(args) => node::run(*args),
+        Command::Locator(args) => locator::run(args),
+        Command::Key(args) => key::generate(&args.file).map(|()| {
+            eprintln!(
+                "wrote a new cluster key to {}; copy it to every node and keep it secret",
+                args.file.display()
+            );
+            Exit::Success
+        }),
+        Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(*args),
+        Command::Swarm(args) => swarm::run(&args),
+        Command::Doctor(args) => doctor::run(*args),
+        Command::Members(args) => console::members(&args),
+        Command::Why(args) => console::why(&args),
+        Command::View(args) => console::view(&args),
+        Command::Recover(args) => console::recover(&args),
+    };
+    match result {
+        Ok(exit) => exit.code(),
+        Err(Failed { exit, message }) => {
+            eprintln!("antiphon: {}", in_lines(&message));
+            exit.code()
+        }
+    }
+}

@@ -1,0 +1,667 @@
+//! The running node's tasks: one for node events, one for each group, one that obeys stdin.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use antiphon::{
+    Cluster, ClusterEvent, ClusterEvents, Error, Event, Group, GroupSender, MAX_PAYLOAD_BYTES, Outcome,
+    Progress, Receipt, SafeReceipt, SendError,
+};
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, block_in_place};
+
+use super::spool::{Spool, check_file};
+use super::stdin::Input;
+use super::translate::{self, Names};
+use super::{human, now};
+use crate::exit::Failed;
+use crate::lines::{
+    FaultRequest, LeaveRequest, Line, MAX_LINE_BYTES, Payload, Request, ScopeName, SendRequest, WhyRequest,
+};
+use crate::settings::Settings;
+use crate::stdout::Stdout;
+
+/// Messages accepted whose fate is not known yet; beyond that the next send waits.
+const MAX_PENDING_RECEIPTS: usize = 4096;
+/// Files that wait to be sent; beyond that stdin is not read on.
+const MAX_LARGE: usize = 16;
+/// What to say of a node that founds nothing by its settings, which is seldom meant of all nodes.
+const WAITS_FOR_A_CLUSTER: &str = "by sources and locators alone no node founds a cluster: if there is none to join yet, give --expect N, the same at each node, or --found at one";
+/// Events of a group taken at once.
+const BATCH: usize = 256;
+
+/// Writes lines in the form that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Printer {
+    stdout: Stdout,
+    json: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(stdout: Stdout, json: bool) -> Self {
+        Self { stdout, json }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints a line, waiting while the reader is behind.
+    pub(crate) async fn print(&self, line: &Line) {
+        let text = if self.json {
+            line.to_json()
+        } else {
+            human::render(line, now())
+        };
+        self.stdout.print(text).await;
+    }
+
+    /// Prints a text as it is; only for people.
+    pub(crate) async fn print_text(&self, text: String) {
+        self.stdout.print(text).await;
+    }
+
+    /// Returns when nobody reads any more.
+    pub(crate) async fn closed(&self) {
+        self.stdout.closed().await;
+    }
+
+    pub(crate) fn is_stdout_closed(&self) -> bool {
+        self.stdout.is_closed()
+    }
+}
+
+/// Why a node that was not asked to leave has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The cluster refused it for good.
+    Refused,
+    /// Its driver is gone.
+    Stopped,
+}
+
+/// The tasks of a running node.
+#[derive(Debug)]
+pub(crate) struct Session {
+    cluster: Cluster,
+    printer: Printer,
+    names: Arc<Mutex<Names>>,
+    /// In the order of the settings: the first is where human lines and sends without a group go.
+    senders: Vec<Sender>,
+    events: JoinSet<Option<Ended>>,
+}
+
+/// One group's sending side.
+#[derive(Debug)]
+struct Sender {
+    group: String,
+    sender: GroupSender,
+    receipts: mpsc::Sender<Pending>,
+    breaks: Arc<AtomicU64>,
+    /// What takes its time to be read and taken: small messages pass it.
+    large: mpsc::Sender<Large>,
+    /// The most bytes of a payload.
+    largest: u64,
+}
+
+impl Sender {
+    fn large_ones(&self, printer: Printer) -> LargeOnes {
+        LargeOnes {
+            group: self.group.clone(),
+            sender: self.sender.clone(),
+            receipts: self.receipts.clone(),
+            breaks: self.breaks.clone(),
+            printer,
+        }
+    }
+}
+
+/// A message whose fate is not known yet.
+#[derive(Debug)]
+struct Pending {
+    ticket: u64,
+    /// How many breaks the group had before it was accepted.
+    breaks: u64,
+    receipt: Fate,
+}
+
+/// The task that sends a group's large payloads, one after the other.
+struct LargeOnes {
+    group: String,
+    sender: GroupSender,
+    receipts: mpsc::Sender<Pending>,
+    breaks: Arc<AtomicU64>,
+    printer: Printer,
+}
+
+/// A large payload to send.
+#[derive(Debug)]
+struct Large {
+    ticket: u64,
+    payload: Payload,
+    safe: bool,
+    /// The request, for whoever asks what was refused.
+    echo: serde_json::Value,
+}
+
+impl LargeOnes {
+    async fn send_all(self, mut waiting: mpsc::Receiver<Large>) {
+        while let Some(large) = waiting.recv().await {
+            let echo = large.echo.clone();
+            let line = match self.send(large).await {
+                Ok(()) => continue,
+                Err(NotSent::Senseless(reason)) => Line::Error {
+                    reason,
+                    request: echo,
+                },
+                Err(NotSent::Refused { group, reason }) => Line::Refused {
+                    group: Some(group),
+                    reason,
+                    fatal: false,
+                    request: Some(echo),
+                },
+            };
+            self.printer.print(&line).await;
+        }
+    }
+
+    async fn send(&self, large: Large) -> Result<(), NotSent> {
+        let payload = block_in_place(|| large.payload.into_bytes()).map_err(NotSent::Senseless)?;
+        let breaks = self.breaks.load(Ordering::Relaxed);
+        let sent = if large.safe {
+            self.sender.send_safe_bytes(payload).await.map(Fate::Safe)
+        } else {
+            self.sender.send_bytes(payload).await.map(Fate::Delivered)
+        };
+        let receipt = sent.map_err(|error| NotSent::of(&self.group, error))?;
+        let pending = Pending {
+            ticket: large.ticket,
+            breaks,
+            receipt,
+        };
+        // Fails only when the group is over and nobody prints fates any more.
+        let _ = self.receipts.send(pending).await;
+        Ok(())
+    }
+}
+
+/// Tells a message's fate.
+#[derive(Debug)]
+enum Fate {
+    Delivered(Receipt),
+    Safe(SafeReceipt),
+}
+
+impl Fate {
+    fn is_object(&self) -> bool {
+        match self {
+            Fate::Delivered(receipt) => receipt.progress().is_some(),
+            Fate::Safe(receipt) => receipt.progress().is_some(),
+        }
+    }
+
+    async fn progressed(&mut self) -> Option<Progress> {
+        match self {
+            Fate::Delivered(receipt) => receipt.progressed().await,
+            Fate::Safe(receipt) => receipt.progressed().await,
+        }
+    }
+
+    async fn known(self) -> Outcome {
+        match self {
+            Fate::Delivered(receipt) => receipt.delivered().await,
+            Fate::Safe(receipt) => receipt.safe().await,
+        }
+    }
+}
+
+/// A fate.
+#[derive(Debug)]
+struct Resolved {
+    ticket: u64,
+    breaks: u64,
+    outcome: Outcome,
+}
+
+impl Session {
+    /// Joins the groups and starts to print.
+    pub(crate) async fn start(
+        cluster: Cluster,
+        events: ClusterEvents,
+        settings: &Settings,
+        printer: Printer,
+        spool: Arc<Spool>,
+    ) -> Result<Self, Failed> {
+        let mut session = Self {
+            cluster,
+            printer,
+            names: Arc::default(),
+            senders: Vec::new(),
+            events: JoinSet::new(),
+        };
+        session.events.spawn(print_node_events(
+            events,
+            session.names.clone(),
+            session.printer.clone(),
+            settings.waits_for_a_cluster().then_some(WAITS_FOR_A_CLUSTER),
+        ));
+        for name in &settings.groups {
+            let group = session
+                .cluster
+                .group(name)
+                .options(settings.group_options())
+                .start()
+                .await;
+            let group = match group {
+                Ok(group) => group,
+                // The cluster refused the node before it could join its groups: its events say why it ended.
+                Err(Error::Closed) => break,
+                Err(other) => return Err(Failed::run(format!("cannot join group {name}: {other}"))),
+            };
+            let (receipts, pending) = mpsc::channel(MAX_PENDING_RECEIPTS);
+            let breaks = Arc::new(AtomicU64::new(0));
+            let (large, waiting) = mpsc::channel(MAX_LARGE);
+            let sender = Sender {
+                group: name.clone(),
+                sender: group.sender(),
+                receipts,
+                breaks: breaks.clone(),
+                large,
+                largest: u64::from(settings.max_object.0).max(MAX_PAYLOAD_BYTES as u64),
+            };
+            tokio::spawn(sender.large_ones(session.printer.clone()).send_all(waiting));
+            session.senders.push(sender);
+            session.events.spawn(print_group_events(
+                group,
+                pending,
+                breaks,
+                session.printer.clone(),
+                spool.clone(),
+            ));
+        }
+        Ok(session)
+    }
+
+    /// Carries out what stdin says, from now on, and says when it asks to leave.
+    pub(crate) fn obey(&mut self, mut input: mpsc::Receiver<Input>, leave: mpsc::Sender<()>) {
+        let mut obeying = Obeying {
+            cluster: self.cluster.clone(),
+            printer: self.printer.clone(),
+            names: self.names.clone(),
+            senders: std::mem::take(&mut self.senders),
+            tickets: BTreeMap::new(),
+        };
+        tokio::spawn(async move {
+            while let Some(input) = input.recv().await {
+                if obeying.obey(input).await == Asked::Leave {
+                    // The receiver lives as long as the node.
+                    let _ = leave.send(()).await;
+                }
+            }
+            // The end of stdin changes nothing: the senders stay, or the groups would be left.
+            std::future::pending::<()>().await;
+        });
+    }
+
+    /// Returns when the node has ended without being asked to.
+    pub(crate) async fn ended(&mut self) -> Ended {
+        while let Some(finished) = self.events.join_next().await {
+            if let Ok(Some(ended)) = finished {
+                return ended;
+            }
+        }
+        Ended::Stopped
+    }
+
+    /// Waits until all that happened before leaving is printed.
+    pub(crate) async fn finish(&mut self) {
+        while self.events.join_next().await.is_some() {}
+    }
+}
+
+async fn print_node_events(
+    mut events: ClusterEvents,
+    names: Arc<Mutex<Names>>,
+    printer: Printer,
+    mut hint: Option<&str>,
+) -> Option<Ended> {
+    let mut left = false;
+    while let Some(event) = events.next().await {
+        left |= matches!(event, ClusterEvent::Left);
+        let refused = matches!(event, ClusterEvent::Refused { fatal: true, .. });
+        let line = names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .cluster_event(event);
+        if let Some(mut line) = line {
+            match &mut line {
+                Line::Forming { reason, .. } if reason.is_none() => *reason = hint.map(str::to_owned),
+                // A member never founds again, whatever is given.
+                Line::NodeView { .. } => hint = None,
+                _ => {}
+            }
+            printer.print(&line).await;
+        }
+        if refused {
+            return Some(Ended::Refused);
+        }
+    }
+    (!left).then_some(Ended::Stopped)
+}
+
+/// Prints a group's events, and the fates of messages that its events do not tell.
+///
+/// A message of this node that was delivered shows in the stream. A receipt is printed only for one that was not, or
+/// that was pending at a break, where the stream alone leaves its fate open.
+async fn print_group_events(
+    mut group: Group,
+    pending: mpsc::Receiver<Pending>,
+    breaks: Arc<AtomicU64>,
+    printer: Printer,
+    spool: Arc<Spool>,
+) -> Option<Ended> {
+    let name = group.name().to_owned();
+    let mut resolved = resolve(pending, name.clone(), printer.clone());
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        tokio::select! {
+            // Events first: a break shows before the fates that it decided.
+            biased;
+            taken = group.next_batch(&mut batch, BATCH) => {
+                if taken == 0 {
+                    return None;
+                }
+                for event in batch.drain(..) {
+                    if matches!(event, Event::Suspended | Event::Resync { .. }) {
+                        breaks.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let large = matches!(&event, Event::Message(message) if message.payload.len() > MAX_PAYLOAD_BYTES);
+                    let translate = || translate::group_event(&name, event, &spool);
+                    let line = if large { block_in_place(translate) } else { translate() };
+                    if let Some(line) = line {
+                        printer.print(&line).await;
+                    }
+                }
+            }
+            Some(fate) = resolved.recv() => {
+                let told = fate.outcome == Outcome::Delivered && fate.breaks == breaks.load(Ordering::Relaxed);
+                if !told {
+                    let outcome = translate::outcome(fate.outcome).to_owned();
+                    printer.print(&Line::Receipt { group: name.clone(), ticket: fate.ticket, outcome }).await;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known, and how far it is
+/// meanwhile.
+fn resolve(
+    mut pending: mpsc::Receiver<Pending>,
+    group: String,
+    printer: Printer,
+) -> mpsc::Receiver<Resolved> {
+    let (fates, resolved) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(Pending {
+            ticket,
+            breaks,
+            mut receipt,
+        }) = pending.recv().await
+        {
+            if receipt.is_object() {
+                let (fates, group, printer) = (fates.clone(), group.clone(), printer.clone());
+                tokio::spawn(async move {
+                    while let Some(Progress { bytes, length, .. }) = receipt.progressed().await {
+                        let group = group.clone();
+                        printer
+                            .print(&Line::Progress {
+                                group,
+                                ticket,
+                                bytes,
+                                length,
+                            })
+                            .await;
+                    }
+                    let outcome = receipt.known().await;
+                    // Fails only when nobody prints fates any more.
+                    let _ = fates
+                        .send(Resolved {
+                            ticket,
+                            breaks,
+                            outcome,
+                        })
+                        .await;
+                });
+                continue;
+            }
+            let outcome = receipt.known().await;
+            if fates
+                .send(Resolved {
+                    ticket,
+                    breaks,
+                    outcome,
+                })
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    resolved
+}
+
+/// Whether a line of stdin asked to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Leave,
+}
+
+/// What answers a line of stdin at once.
+enum Reply {
+    Line(Box<Line>),
+    /// For people.
+    Text(String),
+}
+
+/// The task that obeys stdin.
+struct Obeying {
+    cluster: Cluster,
+    printer: Printer,
+    names: Arc<Mutex<Names>>,
+    senders: Vec<Sender>,
+    /// Messages accepted so far, by group.
+    tickets: BTreeMap<String, u64>,
+}
+
+impl Obeying {
+    async fn obey(&mut self, input: Input) -> Asked {
+        let line = match input {
+            Input::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return Asked::Nothing,
+            Input::Line(line) => line,
+            Input::TooLong => {
+                let reason = format!("the line is longer than {MAX_LINE_BYTES} bytes; it was skipped");
+                self.reply(refuse(&reason)).await;
+                return Asked::Nothing;
+            }
+        };
+        let request = if self.printer.is_json() {
+            self.parse_json(&line)
+        } else {
+            self.parse_human(&line)
+        };
+        match request {
+            Ok(Request::Leave(_)) => return Asked::Leave,
+            Ok(request) => {
+                if let Some(line) = self.carry_out(request).await {
+                    self.printer.print(&line).await;
+                }
+            }
+            Err(reply) => self.reply(reply).await,
+        }
+        Asked::Nothing
+    }
+
+    fn parse_json(&self, line: &[u8]) -> Result<Request, Reply> {
+        let line = std::str::from_utf8(line).map_err(|error| refuse(&format!("not UTF-8 ({error})")))?;
+        Request::parse(line).map_err(Reply::Line)
+    }
+
+    /// `/why NAME`, `/view`, `/leave`; anything else is sent, `//x` as `/x`.
+    fn parse_human(&self, line: &[u8]) -> Result<Request, Reply> {
+        let send = |payload| {
+            Request::Send(SendRequest {
+                scope: None,
+                group: None,
+                payload: Payload::from_bytes(payload),
+                safe: false,
+            })
+        };
+        let Some(command) = line.strip_prefix(b"/") else {
+            return Ok(send(line));
+        };
+        let words = String::from_utf8_lossy(command);
+        let (word, rest) = words.trim_end().split_once(' ').unwrap_or((words.trim_end(), ""));
+        match (word, rest.trim()) {
+            ("leave", "") => Ok(Request::Leave(LeaveRequest {})),
+            ("why", node) if !node.is_empty() => Ok(Request::Why(WhyRequest {
+                node: node.to_owned(),
+            })),
+            ("view", "") => match self.cluster.view() {
+                Some(view) => Err(Reply::Text(human::members(&view))),
+                None => Err(refuse("there is no cluster yet")),
+            },
+            _ if command.starts_with(b"/") => Ok(send(command)),
+            _ => Err(refuse(
+                "commands are /why NAME, /view and /leave; //text sends /text",
+            )),
+        }
+    }
+
+    async fn reply(&self, reply: Reply) {
+        match reply {
+            Reply::Line(line) => self.printer.print(&line).await,
+            Reply::Text(text) => self.printer.print_text(text).await,
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries a request out; the line says what came of it, if anything must be said.
+    async fn carry_out(&mut self, request: Request) -> Option<Line> {
+        let echo = request.to_value();
+        let result = match request {
+            Request::Send(send) => match self.send(send, &echo).await {
+                Err(NotSent::Refused { group, reason }) => {
+                    return Some(Line::Refused {
+                        group: Some(group),
+                        reason,
+                        fatal: false,
+                        request: Some(echo),
+                    });
+                }
+                Err(NotSent::Senseless(reason)) => Err(reason),
+                Ok(()) => Ok(()),
+            },
+            Request::Fault(FaultRequest { block }) => {
+                self.cluster.block(block).await.map_err(|error| error.to_string())
+            }
+            Request::Why(WhyRequest { node }) => match self.cluster.why(node).await {
+                Ok(report) => return Some(self.names().why(&report)),
+                Err(error) => Err(error.to_string()),
+            },
+            Request::Leave(_) => Ok(()),
+        };
+        result.err().map(|reason| Line::Error {
+            reason,
+            request: echo,
+        })
+    }
+
+    async fn send(&mut self, request: SendRequest, echo: &serde_json::Value) -> Result<(), NotSent> {
+        let sender = match &request.group {
+            None => self.senders.first(),
+            Some(group) => self.senders.iter().find(|sender| sender.group == *group),
+        };
+        let sender = sender.ok_or_else(|| {
+            let joined: Vec<&str> = self.senders.iter().map(|sender| sender.group.as_str()).collect();
+            NotSent::Senseless(match joined.as_slice() {
+                [] => "this node is in no group; start it with --group".to_owned(),
+                joined => format!(
+                    "this node is not in that group, only in {}; start it with --group",
+                    joined.join(", ")
+                ),
+            })
+        })?;
+        let ticket = self.tickets.entry(sender.group.clone()).or_default();
+        if let Payload::File { file, .. } = &request.payload {
+            check_file(Path::new(file), sender.largest).map_err(NotSent::Senseless)?;
+            *ticket += 1;
+            let large = Large {
+                ticket: *ticket,
+                payload: request.payload,
+                safe: request.safe,
+                echo: echo.clone(),
+            };
+            // Fails only when the node ends.
+            let _ = sender.large.send(large).await;
+            return Ok(());
+        }
+        let payload = request.payload.into_bytes().map_err(NotSent::Senseless)?;
+        let breaks = sender.breaks.load(Ordering::Relaxed);
+        let scoped = request.scope.as_ref().map(ScopeName::scope);
+        let scoped = scoped.map(|scope| sender.sender.in_scope(scope));
+        let way = scoped.as_ref().unwrap_or(&sender.sender);
+        let sent = if request.safe {
+            way.send_safe_bytes(payload).await.map(Fate::Safe)
+        } else {
+            way.send_bytes(payload).await.map(Fate::Delivered)
+        };
+        let receipt = sent.map_err(|error| NotSent::of(&sender.group, error))?;
+        *ticket += 1;
+        // Fails only when the group is over and nobody prints fates any more.
+        let _ = sender
+            .receipts
+            .send(Pending {
+                ticket: *ticket,
+                breaks,
+                receipt,
+            })
+            .await;
+        Ok(())
+    }
+}
+
+/// Why a message was not sent.
+enum NotSent {
+    /// The request makes no sense to this node.
+    Senseless(String),
+    /// The group does not take it now.
+    Refused { group: String, reason: String },
+}
+
+impl NotSent {
+    fn of(group: &str, error: SendError) -> Self {
+        NotSent::Refused {
+            group: group.to_owned(),
+            reason: match error {
+                SendError::NotPrimary => format!("not primary: {error}"),
+                SendError::NotMember => format!("not a member: {error}"),
+                other => other.to_string(),
+            },
+        }
+    }
+}
+
+fn refuse(reason: &str) -> Reply {
+    Reply::Line(Box::new(Line::Error {
+        reason: reason.to_owned(),
+        request: serde_json::Value::Null,
+    }))
+}

@@ -1,0 +1,185 @@
+//! Addresses as people write them.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+
+use antiphon_core::{is_link_local, link_local};
+
+use crate::exit::Failed;
+
+/// The port where none is given.
+pub(crate) const DEFAULT_PORT: u16 = 7400;
+
+/// What a text stands for, before any name is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written<'a> {
+    /// An address.
+    Address(SocketAddr),
+    /// The name of a host, and a port.
+    Name(&'a str, u16),
+}
+
+impl<'a> Written<'a> {
+    /// `ADDR`, `ADDR:PORT`, `HOST` or `HOST:PORT`; an IPv6 address with a port has brackets, without one it may have them.
+    ///
+    /// # Errors
+    /// What is wrong with it. Resolvers take `7400` for the address 0.0.0.28.232, and say of a port beyond the range that the name is not
+    /// known: neither is left to them.
+    pub(crate) fn parse(text: &'a str, port: u16) -> Result<Self, String> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        let ip = bare.unwrap_or(text).parse::<IpAddr>();
+        if let Ok(ip) = ip
+            && (bare.is_none() || ip.is_ipv6())
+        {
+            return Ok(Self::Address(SocketAddr::new(ip, port)));
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self::Address(address));
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            None => (text, port),
+            Some((host, number)) => match number.parse::<u16>() {
+                Ok(port) => (host, port),
+                Err(_) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    return Err(format!("port {number} is out of range: the largest is 65535"));
+                }
+                Err(_) => return Err(format!("{number:?} is no port")),
+            },
+        };
+        if host.is_empty() {
+            return Err("it names no host".to_owned());
+        }
+        if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+            return Err(format!("{host} is a number and no whole address"));
+        }
+        if host.contains(['[', ']', ':', '/']) || host.contains(char::is_whitespace) {
+            return Err("it is neither an address nor a name".to_owned());
+        }
+        Ok(Self::Name(host, port))
+    }
+}
+
+/// One address; a host is looked up once, now.
+pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
+    address_with(field, text, DEFAULT_PORT)
+}
+
+pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed> {
+    let text = text.trim();
+    let refused = |reason: &str| Err(Failed::usage(format!("{field} {text:?}: {reason}")));
+    let expected = "expected such as 10.0.0.1:7400 or [::1]:7400";
+    let address = match Written::parse(text, port) {
+        Ok(Written::Address(address)) => address,
+        Ok(Written::Name(host, port)) => look_up(field, text, (host, port))?,
+        Err(reason) => return refused(&format!("{reason}; {expected}")),
+    };
+    if is_link_local(address.ip()) {
+        return refused(&link_local(address));
+    }
+    if field == "seeds" && address.port() == 0 {
+        return refused("nobody is reached at port 0: give the port that this seed listens at");
+    }
+    Ok(address)
+}
+
+fn look_up(field: &str, text: &str, name: (&str, u16)) -> Result<SocketAddr, Failed> {
+    // A name may stand for an address of a link beside others.
+    let best = name
+        .to_socket_addrs()
+        .map(|addresses| addresses.min_by_key(|address| is_link_local(address.ip())));
+    match best {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => Err(Failed::usage(format!(
+            "{field} {text:?}: the name has no address"
+        ))),
+        Err(error) => {
+            let later = match field {
+                "seeds" => {
+                    "; a name that may resolve later is written dns:NAME:PORT, by which nobody founds: see --expect"
+                }
+                _ => "",
+            };
+            Err(Failed::usage(format!(
+                "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400{later}"
+            )))
+        }
+    }
+}
+
+/// A list in which each entry says something. An empty one is mostly a variable that is not set, and what was left of the list would mean
+/// something else: without its seeds a node founds a cluster of its own.
+pub(super) fn list(field: &str, given: Option<Vec<String>>) -> Result<Option<Vec<String>>, Failed> {
+    let Some(texts) = given else { return Ok(None) };
+    let texts: Vec<String> = texts.into_iter().map(|text| text.trim().to_owned()).collect();
+    match texts.iter().any(String::is_empty) {
+        false => Ok(Some(texts)),
+        true if texts.len() == 1 => Err(Failed::usage(format!(
+            "{field} is empty: give a value, or leave it out (is a variable not set?)"
+        ))),
+        true => Err(Failed::usage(format!(
+            "{field} has an empty entry, in {:?}: each entry needs a value (is a variable not set?)",
+            texts.join(",")
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_left_out_is_the_default_one_with_brackets_or_without() {
+        for text in ["::1", "[::1]", "[::1]:7400"] {
+            let expected = "[::1]:7400".parse().unwrap();
+            assert_eq!(
+                Written::parse(text, 7400),
+                Ok(Written::Address(expected)),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            Written::parse("db.example", 7400),
+            Ok(Written::Name("db.example", 7400))
+        );
+        assert_eq!(
+            Written::parse("db.example:1", 7400),
+            Ok(Written::Name("db.example", 1))
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_says_why_and_no_resolver_is_asked() {
+        for (field, text, expected) in [
+            ("seeds", "127.0.0.1:99999", "port 99999 is out of range"),
+            ("seeds", "db.example:99999", "port 99999 is out of range"),
+            ("bind", "7400", "7400 is a number"),
+            ("bind", "10.0.1:7400", "no whole address"),
+            ("bind", ":7400", "names no host"),
+            ("bind", "[127.0.0.1]", "neither an address nor a name"),
+            ("bind", "db.example:http", "\"http\" is no port"),
+            ("seeds", "127.0.0.1:0", "nobody is reached at port 0"),
+        ] {
+            let error = address(field, text).expect_err(text).message;
+            assert!(
+                error.contains(expected) && error.contains(field),
+                "{text}: {error}"
+            );
+        }
+        assert_eq!(address("bind", "127.0.0.1:0").unwrap().port(), 0);
+    }
+
+    #[test]
+    fn an_empty_entry_is_no_entry_less() {
+        let texts = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        for (given, expected) in [
+            (texts(&[""]), "seeds is empty"),
+            (texts(&["a", " "]), "in \"a,\""),
+            (texts(&["", ""]), "in \",\""),
+        ] {
+            let error = list("seeds", given).unwrap_err().message;
+            assert!(error.contains(expected), "{error}");
+        }
+        assert_eq!(list("seeds", texts(&[" a"])).unwrap(), texts(&["a"]));
+        assert_eq!(list("seeds", texts(&[])).unwrap(), texts(&[]));
+        assert_eq!(list("seeds", None).unwrap(), None);
+    }
+}
