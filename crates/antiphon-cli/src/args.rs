@@ -569,3 +569,24 @@ Examples:
         exit::HELP
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_event_that_a_node_prints() {
+        let golden = include_str!("../../antiphon-api/golden/events.txt");
+        for json in golden.lines().filter(|line| line.starts_with('{')) {
+            let event: serde_json::Value = serde_json::from_str(json).unwrap();
+            let event = event["event"].as_str().unwrap();
+            // Suspicions are told by a watched console alone.
+            let printed = !matches!(event, "suspected" | "cleared");
+            let mut named = JSON_HELP.split([' ', ',', '\n']);
+            assert!(
+                !printed || named.any(|word| word == event),
+                "`antiphon node --help` does not name {event}"
+            );
+        }
+    }
+}

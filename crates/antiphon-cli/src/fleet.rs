@@ -14,14 +14,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{self, Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::exit::Failed;
-use super::lines::{Line, MemberLine, Request};
+use antiphon_api::{Command, Event, ViewMember};
 
 /// The group that all nodes of a fleet join.
 pub(crate) const GROUP: &str = "demo";
@@ -118,7 +118,7 @@ impl Arrivals {
 #[derive(Debug, Clone)]
 pub(crate) struct Stamped {
     pub(crate) at: Instant,
-    pub(crate) line: Line,
+    pub(crate) line: Event,
 }
 
 /// A child's output so far.
@@ -141,7 +141,7 @@ struct State {
 impl State {
     fn learn(&mut self, stamped: &Stamped) {
         match &stamped.line {
-            Line::NodeView {
+            Event::NodeView {
                 number,
                 primary,
                 members,
@@ -155,13 +155,13 @@ impl State {
                     members,
                 });
             }
-            Line::View { members, .. } => {
+            Event::View { members, .. } => {
                 self.group_view = Some(GroupView {
                     at: stamped.at,
                     members: members.clone(),
                 });
             }
-            Line::Suspended { .. } | Line::Resync { .. } | Line::Expelled { .. } => self.group_view = None,
+            Event::Suspended { .. } | Event::Resync { .. } | Event::Expelled { .. } => self.group_view = None,
             _ => {}
         }
     }
@@ -188,7 +188,7 @@ impl Node {
         arrivals: &Arc<Arrivals>,
     ) -> Result<Self, Failed> {
         let seeds: Vec<String> = plan.seeds.iter().map(ToString::to_string).collect();
-        let mut command = Command::new(&plan.program);
+        let mut command = process::Command::new(&plan.program);
         command
             .args([
                 "node",
@@ -262,7 +262,7 @@ impl Node {
     }
 
     /// Hands a request to the node. False if the process is gone.
-    pub(crate) fn ask(&self, request: &Request) -> bool {
+    pub(crate) fn ask(&self, request: &Command) -> bool {
         let mut line = request.to_json();
         line.push('\n');
         lock(&self.stdin).write_all(line.as_bytes()).is_ok()
@@ -362,7 +362,7 @@ pub(crate) struct View {
     pub(crate) at: Instant,
     pub(crate) number: u32,
     pub(crate) primary: bool,
-    pub(crate) members: Vec<MemberLine>,
+    pub(crate) members: Vec<ViewMember>,
 }
 
 /// A group view as a node printed it.

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::exit::{Exit, Failed};
 use super::signals::Signals;
-use super::stdout::{self, LAST_LINES_WITHIN, Stdout};
 use super::{key, node, settings};
+use antiphon_agent::stdio::stdout::{self, LAST_LINES_WITHIN, Stdout};
 
 /// Settings of a locator. Flags win over the environment.
 #[derive(Debug, Args)]
@@ -225,7 +225,11 @@ async fn print(stdout: &Stdout, json: bool, line: &Line) {
     let text = match json {
         // A line holds nothing that JSON could not say.
         true => serde_json::to_string(line).unwrap_or_default(),
-        false => format!("{}  {}", node::clock(), line.describe()),
+        false => format!(
+            "{}  {}",
+            antiphon_api::time_of_day(antiphon_api::now_ms()),
+            line.describe()
+        ),
     };
     stdout.print(text).await;
 }

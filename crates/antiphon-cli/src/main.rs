@@ -27,7 +27,6 @@ mod fleet;
 mod hands;
 mod judge;
 mod key;
-mod lines;
 mod locator;
 mod node;
 mod patience;
@@ -36,7 +35,6 @@ mod say;
 mod settings;
 mod signals;
 mod size;
-mod stdout;
 mod swarm;
 mod usage;
 

@@ -117,7 +117,9 @@ pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + 
                     summary.simulated += u128::from(outcome.simulated);
                     summary.liveness += u64::from(outcome.liveness);
                     summary.forks += outcome.report.forks;
-                    summary.digest = summary.digest.wrapping_add(hash(&seed.to_le_bytes(), outcome.digest));
+                    summary.digest = summary
+                        .digest
+                        .wrapping_add(hash(&seed.to_le_bytes(), outcome.digest));
                     for (kind, count) in outcome.faults {
                         *summary.faults.entry(kind).or_default() += count;
                     }

@@ -27,13 +27,6 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// The console could not be opened.
-    Console {
-        /// The path asked for.
-        path: std::path::PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
     /// The multicast group could not be joined.
     Multicast {
         /// Its address.
@@ -96,11 +89,6 @@ impl fmt::Display for Error {
             Error::Config(error) => write!(f, "configuration: {error}"),
             Error::Address { given, source } => write!(f, "address {given:?}: {source}"),
             Error::Bind { addr, source } => write!(f, "cannot listen on {addr}: {source}"),
-            Error::Console { path, source } => write!(
-                f,
-                "cannot open a console at {}: {source}; another node may have it, or the directory cannot be written",
-                path.display()
-            ),
             Error::Multicast { group, source } => write!(
                 f,
                 "cannot join multicast group {group}: {source}; is the interface right, and does it do multicast?"
@@ -150,7 +138,6 @@ impl std::error::Error for Error {
             Error::NotRecovered(reason) => Some(reason),
             Error::Address { source, .. }
             | Error::Bind { source, .. }
-            | Error::Console { source, .. }
             | Error::Multicast { source, .. }
             | Error::Timer { source }
             | Error::State { source, .. } => Some(source),

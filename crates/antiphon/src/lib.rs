@@ -25,7 +25,7 @@
 //! - [`Receipt`]: what became of a message.
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
-//! - `console` (feature): a local socket at which a running node answers what it knows.
+//! - [`Observer`]: what is to be known of a node, without keeping it alive; the crate `antiphon-agent` serves it to consoles.
 //! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells newcomers where the others are.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
@@ -40,8 +40,6 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
-#[cfg(all(feature = "console", unix))]
-pub mod console;
 pub mod discovery;
 mod driver;
 mod error;
@@ -58,16 +56,16 @@ pub use antiphon_core::wire::{
     ViewId,
 };
 pub use antiphon_core::{
-    Abandoned, Alone, Awaits, ClusterKey, ConfigError, Departed, Dissemination, EngineKind, Heard,
-    Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order, Outcome, PathTrouble, PeerLinks, PeerPath,
-    Policy, Profile, Recovery, RecoveryError, TotalEngine, ViewChange, WhyEntry, WhyReport,
+    Abandoned, Alone, Awaits, ClusterKey, ConfigError, Departed, Dissemination, EngineKind, GroupOptions,
+    Heard, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order, Outcome, PathTrouble, PeerLinks,
+    PeerPath, Policy, Profile, Recovery, RecoveryError, TotalEngine, ViewChange, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
-pub use antiphon_net::{Fault, TransportCounters};
+pub use antiphon_net::{Fault, PathStatus, TransportCounters};
 
 pub use cluster::{
-    Builder, Cluster, ClusterEvents, GroupStatus, Interface, MULTICAST_PORT, Multicast, Noted, Phase, Status,
-    Transport,
+    Builder, Cluster, ClusterEvents, Examined, GroupStatus, Guest, Interface, MAX_GUESTS, MULTICAST_PORT,
+    Multicast, Noted, Observer, Phase, Settings, Status, Transport,
 };
 pub use error::{Error, SendError};
 pub use event::{ClusterEvent, Event, Message, Messages, Part, Scope, View};

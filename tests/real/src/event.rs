@@ -172,8 +172,8 @@ pub struct NodeView {
     pub members: Vec<Member>,
     /// Names new since the previous primary view.
     pub joined: Vec<String>,
-    /// Names that left in order.
-    pub left: Vec<String>,
+    /// Those that left in order.
+    pub left: Vec<Gone>,
     /// Those removed.
     pub crashed: Vec<Crash>,
     /// Whether this component decides for the cluster.
@@ -213,6 +213,13 @@ pub struct Part {
     pub view: String,
     /// Their names.
     pub members: Vec<String>,
+}
+
+/// A member that left in order.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Gone {
+    /// Its name.
+    pub name: String,
 }
 
 /// A removed member.

@@ -15,8 +15,8 @@ use super::args::ViewsArgs;
 use crate::exit::{Exit, Failed};
 use crate::figures::{round, statistics};
 use crate::fleet::{Arrivals, Node, Plan, View, free_addrs};
-use crate::lines::{LeaveRequest, Line, Request};
 use crate::say::say;
+use antiphon_api::{Command, Event, command};
 
 /// A run that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -133,7 +133,7 @@ impl Bench {
             let (everywhere, groups) = self.settled(&nodes, "the joiner to be in everyone's view")?;
             let joiner = nodes.pop().ok_or_else(|| Failed::run("no joiner"))?;
             let ready = joiner.oldest(0, |stamped| {
-                matches!(stamped.line, Line::Ready { .. }).then_some(stamped.at)
+                matches!(stamped.line, Event::Ready { .. }).then_some(stamped.at)
             });
             let own = joiner.node_view().map_or(everywhere, |view| view.at);
             let ready = ready.unwrap_or(begun);
@@ -146,7 +146,7 @@ impl Bench {
                     ("join_group_everywhere_ms", ready, groups),
                 ],
             )?;
-            joiner.ask(&Request::Leave(LeaveRequest {}));
+            joiner.ask(&Command::Leave(command::Leave {}));
             if joiner.wait_for_exit(PATIENCE).is_none() {
                 return Err(Failed::run("the joiner did not leave in order"));
             }
@@ -298,12 +298,12 @@ impl Bench {
 /// When a node first printed a view without this member, and how old the oldest accusation in it was.
 fn removal(node: &Node, mark: usize, name: &str) -> Option<(Instant, Duration)> {
     node.oldest(mark, |stamped| match &stamped.line {
-        Line::NodeView {
+        Event::NodeView {
             crashed,
             primary: true,
             ..
         } => {
-            let crash = crashed.iter().find(|crash| crash.name == name)?;
+            let crash = crashed.iter().find(|crash| crash.member.name == name)?;
             Some((stamped.at, Duration::from_millis(crash.before_ms.into())))
         }
         _ => None,

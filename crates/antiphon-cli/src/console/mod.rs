@@ -4,7 +4,7 @@
 //!   place::running() ─► which node?  ─► one question ─► answer ─► show: for people │ --json: as it came
 //!     --node, --cluster, --socket choose
 //! ```
-//! Nothing is kept, and nothing is changed but by `recover`: each command connects to a node's console (`antiphon::console`), asks and ends. A node that cannot be
+//! Nothing is kept, and nothing is changed but by `recover`: each command connects to a node's console ([`antiphon_agent::console`]), asks and ends. A node that cannot be
 //! asked is named, with what to do about it. `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection that is
 //! cut without the node's last word is a failure.
 
@@ -16,15 +16,15 @@ use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use antiphon::console::protocol::{Answer, Question};
-use antiphon::console::{Client, ClientError, Told, place};
+use antiphon_agent::console::{Answered, Client, ClientError, place};
+use antiphon_api::console::{Answer, Question};
 use antiphon_core::text::{in_lines, on_one_line};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::exit::{Exit, Failed};
-use super::stdout::{self, Stdout};
+use antiphon_agent::stdio::stdout::{self, Stdout};
 use args::{AskArgs, MembersArgs, RecoverArgs, ViewArgs, WhyArgs};
 
 /// Runs `antiphon members`.
@@ -118,7 +118,7 @@ async fn tell(args: &ViewArgs, stdout: &Stdout) -> Result<Option<String>, Failed
                 past.push_back(if args.ask.json {
                     line
                 } else {
-                    in_lines(&show::happened(&happened))
+                    in_lines(&happened.to_string())
                 });
                 if let Some(last) = args.last.filter(|_| is_past) {
                     if past.len() > usize::from(last) {
@@ -145,7 +145,7 @@ async fn tell(args: &ViewArgs, stdout: &Stdout) -> Result<Option<String>, Failed
 }
 
 /// What is past comes at once, what is to come whenever it happens.
-async fn next(client: &mut Client, is_past: bool) -> Result<Told, ClientError> {
+async fn next(client: &mut Client, is_past: bool) -> Result<Answered, ClientError> {
     match is_past {
         true => client.answer().await,
         false => client.next().await,
@@ -161,7 +161,7 @@ fn cut_off(client: &Client) -> Failed {
 }
 
 /// An answer as people may read it: what is in it is of the node, and of all whom it heard.
-pub(crate) fn readable(told: &Told) -> Result<Answer, Failed> {
+pub(crate) fn readable(told: &Answered) -> Result<Answer, Failed> {
     let line = serde_json::from_str(&told.line).map(on_one_line_each);
     let answer = line.and_then(serde_json::from_value);
     answer.map_err(|error| Failed::run(format!("the answer is not understood: {error}")))
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn what_is_shown_of_an_answer_moves_no_cursor_and_forges_no_line() {
         let line = r#"{"answer":"why","asked":"a","node":"b\u001b[2J","verdict":"member","text":"b is\na member\u0007","facts":[{"kind":"x\u009b","accusers":[],"text":"\r\nok"}]}"#;
-        let told = Told {
+        let told = Answered {
             answer: serde_json::from_str(line).unwrap(),
             line: line.to_owned(),
         };

@@ -8,8 +8,8 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-use antiphon::console::Client;
-use antiphon::console::protocol::{Answer, Question, Recovery};
+use antiphon_agent::console::Client;
+use antiphon_api::console::{Answer, Question, Recovery};
 use antiphon_core::text::on_one_line;
 
 use super::args::{AskArgs, RecoverArgs};

@@ -12,7 +12,7 @@ use super::story::{Figures, PATIENCE, Story};
 use crate::exit::Failed;
 use crate::fleet::{GROUP, GroupView, Node, Stamped, View};
 use crate::judge::{self, Sheet};
-use crate::lines::{FaultRequest, LeaveRequest, Line, Payload, Request};
+use antiphon_api::{Command, Event, Payload, command};
 
 impl Story<'_> {
     /// The sheet over the whole story, and the figures. The last node leaves in order.
@@ -21,7 +21,7 @@ impl Story<'_> {
         let sheet = self.judge();
         for actor in self.alive() {
             actor.retire();
-            if actor.node.ask(&Request::Leave(LeaveRequest {})) {
+            if actor.node.ask(&Command::Leave(command::Leave {})) {
                 let status = actor.node.wait_for_exit(PATIENCE);
                 if !status.is_some_and(|status| status.success()) {
                     self.screen.tell(
@@ -53,7 +53,7 @@ impl Story<'_> {
                 .filter(|stamped| {
                     !matches!(
                         stamped.line,
-                        Line::Message { .. } | Line::Error { .. } | Line::Refused { request: Some(_), .. }
+                        Event::Message { .. } | Event::Error { .. } | Event::Refused { request: Some(_), .. }
                     )
                 })
                 .take(LAST_WORDS)
@@ -157,15 +157,16 @@ impl Story<'_> {
     }
 
     pub(super) fn fault(&self, actor: &Actor, block: Vec<String>) {
-        actor.node.ask(&Request::Fault(FaultRequest { block }));
+        actor.node.ask(&Command::Fault(command::Fault { block }));
     }
 
     /// Who said what about a node that was removed.
     pub(super) fn note_evidence(&self, name: &str) {
-        let crash = |line: &Line| match line {
-            Line::NodeView { crashed, .. } => {
-                crashed.iter().find(|crash| crash.name == *name).map(judge::shown)
-            }
+        let crash = |line: &Event| match line {
+            Event::NodeView { crashed, .. } => crashed
+                .iter()
+                .find(|crash| crash.member.name == *name)
+                .map(ToString::to_string),
             _ => None,
         };
         for actor in self.alive() {
@@ -290,15 +291,15 @@ pub(super) fn last_arrival(views: &[Views]) -> Instant {
         .unwrap_or_else(Instant::now)
 }
 
-pub(super) fn is_message_of(line: &Line, name: &str) -> bool {
-    matches!(line, Line::Message { sender, .. } if sender == name)
+pub(super) fn is_message_of(line: &Event, name: &str) -> bool {
+    matches!(line, Event::Message { sender, .. } if sender == name)
 }
 
 pub(super) fn messages(actor: &Actor) -> Vec<Instant> {
     let lines = actor.node.lines();
     lines
         .iter()
-        .filter(|stamped| matches!(stamped.line, Line::Message { .. }))
+        .filter(|stamped| matches!(stamped.line, Event::Message { .. }))
         .map(|stamped| stamped.at)
         .collect()
 }
@@ -306,20 +307,20 @@ pub(super) fn messages(actor: &Actor) -> Vec<Instant> {
 pub(super) fn messages_since(actor: &Actor, mark: usize) -> usize {
     actor.node.lines()[mark..]
         .iter()
-        .filter(|stamped| matches!(stamped.line, Line::Message { .. }))
+        .filter(|stamped| matches!(stamped.line, Event::Message { .. }))
         .count()
 }
 
 /// Whether a node has delivered this.
 pub(super) fn delivers(actor: &Arc<Actor>, wanted: &str) -> Option<()> {
     let is_it =
-        |line: &Line| matches!(line, Line::Message { payload: Payload::Text(text), .. } if text == wanted);
+        |line: &Event| matches!(line, Event::Message { payload: Payload::Text(text), .. } if text == wanted);
     actor.node.oldest(0, |stamped| is_it(&stamped.line).then_some(()))
 }
 
-pub(super) fn refusal(line: &Line) -> Option<String> {
+pub(super) fn refusal(line: &Event) -> Option<String> {
     match line {
-        Line::Refused {
+        Event::Refused {
             reason,
             request: Some(_),
             ..

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::fleet::{GROUP, Node};
 use crate::judge::Record;
-use crate::lines::{Payload, Request, SendRequest};
+use antiphon_api::{Command, Payload, command};
 
 /// How often each node is asked to send.
 pub(crate) const EVERY: Duration = Duration::from_millis(20);
@@ -42,14 +42,14 @@ impl Actor {
         // First into the books: the message may be delivered before the writing returns.
         asked.push(payload.clone());
         drop(asked);
-        let send = SendRequest {
+        let send = command::Send {
             group: Some(GROUP.to_owned()),
             payload: Payload::Text(payload.clone()),
             safe: false,
             scope: None,
         };
         // False if the process is gone: a killed node promises nothing.
-        self.node.ask(&Request::Send(send));
+        self.node.ask(&Command::Send(send));
         payload
     }
 

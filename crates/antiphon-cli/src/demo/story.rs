@@ -16,7 +16,7 @@ use super::screen::{Screen, Tone};
 use crate::exit::Failed;
 use crate::fleet::{Arrivals, Plan, free_addrs};
 use crate::judge::Sheet;
-use crate::lines::Line;
+use antiphon_api::Event;
 
 /// Everything in the story takes a second or two; this long, and something is wrong.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -131,7 +131,7 @@ impl<'a> Story<'a> {
         let marks = self.marks(&all);
         self.expect("every node to deliver messages of every node", || {
             let heard = |actor: &Arc<Actor>, mark: usize, sender: &Arc<Actor>| {
-                let is_it = |line: &Line| is_message_of(line, &sender.node.name).then_some(());
+                let is_it = |line: &Event| is_message_of(line, &sender.node.name).then_some(());
                 actor.node.oldest(mark, |stamped| is_it(&stamped.line)).is_some()
             };
             let mut pairs = all.iter().zip(&marks);
@@ -185,7 +185,7 @@ impl<'a> Story<'a> {
                 let lines = actor.node.lines();
                 lines[*mark..]
                     .iter()
-                    .filter(|stamped| matches!(stamped.line, Line::NodeView { .. }))
+                    .filter(|stamped| matches!(stamped.line, Event::NodeView { .. }))
                     .count()
             })
             .max()
@@ -392,8 +392,8 @@ impl<'a> Story<'a> {
             .zip(&marks)
             .filter(|(actor, _)| minority.contains(&actor.node.name))
         {
-            let resync = |line: &Line| match line {
-                Line::Resync { cause, .. } => Some(cause.clone()),
+            let resync = |line: &Event| match line {
+                Event::Resync { cause, .. } => Some(cause.clone()),
                 _ => None,
             };
             let cause = self.expect(&format!("{} to be told to start over", actor.node.name), || {

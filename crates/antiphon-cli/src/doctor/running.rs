@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use antiphon::console::protocol::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
-use antiphon::console::{Client, ClientError, ago, place};
+use antiphon_agent::console::{Client, ClientError, place};
+use antiphon_api::ago;
+use antiphon_api::console::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
 
 use antiphon_core::text::on_one_line;
 
@@ -237,7 +238,7 @@ fn judge(subject: &str, status: &Status, seeds: Seeds) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use antiphon::console::protocol::{Forming, Refusal};
+    use antiphon_api::console::{Forming, Refusal};
 
     use super::*;
 

@@ -345,7 +345,7 @@ fn mistaken(asked: &Asked, cluster: &str) -> Step {
 fn known_there(asked: &Asked, known: &KnownThere) -> Step {
     let members = known.nodes.iter().filter(|node| node.member).count();
     let others = known.nodes.len() - members;
-    let up = antiphon::console::ago(known.up_ms.into());
+    let up = antiphon_api::ago(known.up_ms.into());
     let text = format!("runs for {up}, and knows {members} members and {others} other nodes");
     match known.nodes.is_empty() {
         false => Step::ok("locator", asked.addr, text),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Record, Sheet, ViewChange, shown};
-use crate::lines::{Line, ViewName};
+use super::{Record, Sheet, ViewChange};
+use antiphon_api::{Event, ViewName};
 
 /// G6: primary views form one chain; one number, one list; and each node sees them in order.
 pub(super) fn check(records: &[Record], sheet: &mut Sheet) {
@@ -11,7 +11,7 @@ pub(super) fn check(records: &[Record], sheet: &mut Sheet) {
     for record in records {
         let mut last = 0;
         for line in &record.lines {
-            let Line::NodeView {
+            let Event::NodeView {
                 id: ViewName::Primary(number),
                 members,
                 joined,
@@ -50,8 +50,8 @@ pub(super) fn check(records: &[Record], sheet: &mut Sheet) {
                         number: *number,
                         members: members.iter().map(|member| member.name.clone()).collect(),
                         joined: joined.clone(),
-                        left: left.clone(),
-                        crashed: crashed.iter().map(shown).collect(),
+                        left: left.iter().map(|member| member.name.clone()).collect(),
+                        crashed: crashed.iter().map(ToString::to_string).collect(),
                     };
                     chain.insert(*number, (incarnations, change));
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Record, Sheet};
-use crate::lines::{Line, Payload};
+use antiphon_api::{Event, Payload};
 
 /// What one process was asked to send and what it said about it.
 pub(super) struct Ledger<'a> {
@@ -20,8 +20,8 @@ impl<'a> Ledger<'a> {
         let mut resolved = BTreeSet::new();
         for line in &record.lines {
             match line {
-                Line::Error { request, .. }
-                | Line::Refused {
+                Event::Error { request, .. }
+                | Event::Refused {
                     request: Some(request),
                     ..
                 } => {
@@ -32,7 +32,7 @@ impl<'a> Ledger<'a> {
                         refused.insert(payload.to_owned());
                     }
                 }
-                Line::Receipt {
+                Event::Receipt {
                     group: of, ticket, ..
                 } if of == group => {
                     resolved.insert(*ticket);
@@ -93,12 +93,12 @@ pub(super) fn split<'a>(record: &'a Record, group: &str, sheet: &mut Sheet) -> V
         // `lives` starts with one and only grows.
         let life = lives.last_mut().expect("a life is begun");
         match line {
-            Line::Resync { group: of, .. } if of == group => {
+            Event::Resync { group: of, .. } if of == group => {
                 suspended = false;
                 lives.push(begin());
             }
-            Line::Suspended { group: of } if of == group => suspended = true,
-            Line::View {
+            Event::Suspended { group: of } if of == group => suspended = true,
+            Event::View {
                 group: of,
                 id,
                 members,
@@ -118,8 +118,8 @@ pub(super) fn split<'a>(record: &'a Record, group: &str, sheet: &mut Sheet) -> V
                     messages: Vec::new(),
                 });
             }
-            Line::Transitional { group: of, .. } if of == group => suspended = false,
-            Line::Message {
+            Event::Transitional { group: of, .. } if of == group => suspended = false,
+            Event::Message {
                 group: of,
                 view,
                 sender,

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::lines::{CrashLine, Line};
+use antiphon_api::Event;
 
 mod chain;
 mod lives;
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     /// What it was asked to send, in order. Payloads of one name are never the same twice.
     pub(crate) asked: Vec<String>,
     /// What it printed.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<Event>,
     /// Whether it stayed: at the end it ran, and nothing was under way any more.
     pub(crate) stayed: bool,
 }
@@ -454,13 +454,5 @@ fn check_order(view: &str, p: (&str, &[Delivered<'_>]), q: (&str, &[Delivered<'_
             }
             _ => highest = Some((here, message.key)),
         }
-    }
-}
-
-/// "ann: crashed (ben: its process ended)".
-pub(crate) fn shown(crash: &CrashLine) -> String {
-    match crash.evidence.as_str() {
-        "" => format!("{}: {}", crash.name, crash.cause),
-        evidence => format!("{}: {} ({evidence})", crash.name, crash.cause),
     }
 }

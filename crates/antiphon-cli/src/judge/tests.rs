@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::lines::{MemberLine, Payload, ViewName};
+use antiphon_api::{Payload, ViewMember, ViewName};
 
 /// A stream in a few words: `V1:ab` a view, `a1` message 1 of a, `S` suspended, `R` resync, `!a1` a refused send,
 /// `?1` a receipt for ticket 1, `N1:ab` a primary node view.
@@ -18,7 +18,7 @@ fn record(name: &str, stayed: bool, asked: &str, stream: &str) -> Record {
                 .as_ref()
                 .map(|(_, members)| members.clone())
                 .unwrap_or_default();
-            let line = Line::View {
+            let line = Event::View {
                 group,
                 id: id.clone(),
                 joined: members.iter().filter(|m| !before.contains(m)).cloned().collect(),
@@ -34,45 +34,46 @@ fn record(name: &str, stayed: bool, asked: &str, stream: &str) -> Record {
         } else if let Some(rest) = word.strip_prefix('N') {
             let (number, members) = rest.split_once(':').unwrap();
             let number = number.parse().unwrap();
-            let member = |name: String| MemberLine {
+            let member = |name: String| ViewMember {
                 incarnation: name.clone(),
                 addr: String::new(),
                 further: Vec::new(),
                 metadata: BTreeMap::new(),
                 name,
             };
-            Line::NodeView {
+            Event::NodeView {
                 id: ViewName::Primary(number),
                 number,
                 primary: true,
                 members: list(members).into_iter().map(member).collect(),
+                size: None,
                 joined: vec![],
                 left: vec![],
                 crashed: vec![],
             }
         } else if word == "S" {
-            Line::Suspended { group }
+            Event::Suspended { group }
         } else if word == "R" {
             view = None;
-            Line::Resync {
+            Event::Resync {
                 group,
                 cause: String::new(),
             }
         } else if let Some(payload) = word.strip_prefix('!') {
-            Line::Refused {
+            Event::Refused {
                 group: Some(group),
                 reason: "not primary".into(),
                 fatal: false,
                 request: Some(serde_json::json!({"send": {"group": "g", "payload": payload}})),
             }
         } else if let Some(ticket) = word.strip_prefix('?') {
-            Line::Receipt {
+            Event::Receipt {
                 group,
                 ticket: ticket.parse().unwrap(),
                 outcome: "unknown".into(),
             }
         } else {
-            Line::Message {
+            Event::Message {
                 group,
                 view: view.as_ref().map(|(id, _)| id.clone()).unwrap_or_default(),
                 sender: word[..1].to_owned(),
@@ -312,7 +313,7 @@ fn a_transitional_set_that_claims_too_much_or_too_little_is_a_violation() {
 #[test]
 fn an_incomplete_difference_is_a_violation() {
     let mut broken = record("a", true, "", "V1:abc V2:a");
-    if let Line::View { crashed, .. } = &mut broken.lines[1] {
+    if let Event::View { crashed, .. } = &mut broken.lines[1] {
         crashed.pop();
     }
     expect(&[broken], [0, 0, 0, 1, 0]);

@@ -1,40 +1,25 @@
-//! `antiphon node`: one node between a terminal or a program and the library.
+//! `antiphon node`: one node, served on standard input and output and at a console ([`antiphon_agent`]).
 //!
-//! ```text
-//!  stdin thread ─► commands ─► Cluster, GroupSender
-//!                     │ error, why
-//!                     ▼
-//!  Cluster events ─► queue ─► stdout thread          the order of lines: `ready` first, `left` last, node events among
-//!  Group events  ──►   (bounded)                     themselves, each group's events among themselves
-//! ```
 //! With `--witness` that is the child of a process that only waits for its end ([`supervisor`]).
 //!
-//! Who dies: stdin at its end is simply not read any more. If nobody reads stdout any more, the node leaves in order. A
-//! slow reader of stdout fills the queue, then its group's credit, then its senders wait; views and votes go on. The
+//! If nobody reads stdout any more, the node leaves in order. The
 //! first signal leaves in order, a second one, half a second later or of the other kind, ends the process at once.
 
-pub(crate) mod human;
-mod session;
-mod spool;
-mod stdin;
 mod supervisor;
-mod translate;
 
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use antiphon::{Cluster, ClusterEvent, ClusterEvents, Error, Incarnation};
+use antiphon_agent::stdio::stdout::{self, LAST_LINES_WITHIN};
+use antiphon_agent::stdio::{Ended, Printer, Session, Spool, stdin};
+use antiphon_api::Event;
 use tokio::sync::mpsc;
 
 use super::args::NodeArgs;
 use super::exit::{Exit, Failed};
-use super::lines::Line;
 use super::settings::Settings;
 use super::signals::Signals;
-use super::stdout::{self, LAST_LINES_WITHIN};
-use session::{Ended, Printer, Session};
-use spool::Spool;
 
 /// Runs a node until it leaves.
 pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
@@ -103,7 +88,7 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
         // Nothing to leave yet.
         _ = signals.next() => return Ok(Exit::Success),
     };
-    let ready = Line::Ready {
+    let ready = Event::Ready {
         name: settings.name.clone(),
         addr: cluster.addr().to_string(),
         further: cluster.further().iter().map(ToString::to_string).collect(),
@@ -116,16 +101,23 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
 
     let spool = Arc::new(Spool::new(settings.spool.as_deref(), incarnation));
     let _files = CleanUp(spool.clone());
-    let started = Session::start(cluster.clone(), events, &settings, printer.clone(), spool).await;
+    let started = Session::start(
+        cluster.clone(),
+        events,
+        &settings.groups(),
+        printer.clone(),
+        spool,
+    )
+    .await;
     let mut session = match started {
         Ok(session) => session,
-        Err(failed) => {
+        Err((group, error)) => {
             // The others may have seen the node: to them it is no crash.
             tokio::select! {
                 _ = cluster.leave() => {}
                 _ = signals.next() => {}
             }
-            return Err(failed);
+            return Err(Failed::run(format!("cannot join group {group}: {error}")));
         }
     };
     let input = stdin::start(io::BufReader::new(io::stdin()));
@@ -154,7 +146,7 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
     // The groups' last lines go before the last line of all; a reader that stopped reading does not hold up the end.
     let last_lines = async {
         session.finish().await;
-        printer.print(&Line::Left).await;
+        printer.print(&Event::Left).await;
     };
     tokio::select! {
         _ = tokio::time::timeout(LAST_LINES_WITHIN, last_lines) => {}
@@ -178,6 +170,7 @@ impl Drop for CleanUp {
 
 /// Starts the node: it listens and has its first incarnation.
 async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
+    let console = settings.console()?;
     let cluster = settings.builder()?.start().await.map_err(|error| match error {
         Error::Bind { addr, source } if source.kind() == io::ErrorKind::AddrInUse => Failed::run(format!(
             "cannot listen at {addr}: it is in use, perhaps by a node that still runs; stop that or give another --bind"
@@ -185,6 +178,9 @@ async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnati
         Error::Config(_) | Error::Address { .. } => Failed::usage(error.to_string()),
         other => Failed::run(other.to_string()),
     })?;
+    if let Some(console) = console {
+        console.serve(cluster.observer());
+    }
     let mut events = cluster.events();
     loop {
         match events.next().await {
@@ -234,14 +230,4 @@ pub(crate) fn die_with(parent: i32) {
 /// The process that has started this one.
 fn parent_of_this() -> i32 {
     rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get())
-}
-
-/// The time of day, as it stands before lines for people.
-pub(crate) fn clock() -> String {
-    human::time_of_day(now())
-}
-
-/// The time for people.
-fn now() -> SystemTime {
-    SystemTime::now()
 }

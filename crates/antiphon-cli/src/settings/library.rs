@@ -4,11 +4,15 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use antiphon::{Builder, Cluster};
-use antiphon_core::GroupOptions;
+use antiphon::{Builder, Cluster, GroupOptions};
+use antiphon_agent::console::Console;
+use antiphon_agent::stdio::Groups;
 
 use super::{Seed, Settings};
 use crate::exit::Failed;
+
+/// What to say of a node that founds nothing by its settings, which is seldom meant of all nodes.
+const WAITS_FOR_A_CLUSTER: &str = "by sources and locators alone no node founds a cluster: if there is none to join yet, give --expect N, the same at each node, or --found at one";
 
 impl Settings {
     /// A node with these settings.
@@ -58,11 +62,39 @@ impl Settings {
         if self.allow_faults {
             builder = builder.allow_faults();
         }
-        Ok(match self.socket.as_deref() {
-            None => builder.console(),
-            Some(path) if path == Path::new("none") => builder,
-            Some(path) => builder.console_at(path),
-        })
+        Ok(builder)
+    }
+
+    /// The console of a node with these settings: opened before the node starts, so that a path that cannot be used starts nothing. At the
+    /// default place a node runs without one if there is no way, and its log says why.
+    pub(crate) fn console(&self) -> Result<Option<Console>, Failed> {
+        let console = match self.socket.as_deref() {
+            Some(path) if path == Path::new("none") => return Ok(None),
+            Some(path) => Console::listen_at(path).map_err(|error| {
+                Failed::run(format!(
+                    "cannot open a console at {}: {error}; another node may have it, or the directory cannot be written",
+                    path.display()
+                ))
+            })?,
+            None => match Console::listen(&self.cluster, &self.name) {
+                Ok(console) => console,
+                Err(error) => {
+                    tracing::warn!(target: "antiphon::console", node = %self.name, %error, "no console: this node cannot be asked with `antiphon members`");
+                    return Ok(None);
+                }
+            },
+        };
+        tracing::info!(target: "antiphon::console", node = %self.name, path = %console.path().display(), "console open");
+        Ok(Some(console))
+    }
+
+    /// The groups that a node with these settings joins.
+    pub(crate) fn groups(&self) -> Groups {
+        Groups {
+            names: self.groups.clone(),
+            options: self.group_options(),
+            hint: self.waits_for_a_cluster().then_some(WAITS_FOR_A_CLUSTER),
+        }
     }
 
     /// Whether a node with these settings can start and join its groups, as far as the settings alone tell: what the library refuses only
@@ -76,7 +108,7 @@ impl Settings {
     }
 
     /// Whether it founds no cluster, since it has nobody to found one with but whom it finds at run time, and was not told how many these are.
-    pub(crate) fn waits_for_a_cluster(&self) -> bool {
+    fn waits_for_a_cluster(&self) -> bool {
         let own = |seed: &Seed| {
             let mut own = self.bind.iter().chain(&self.advertise);
             own.any(|own| seed.0.contains(own))

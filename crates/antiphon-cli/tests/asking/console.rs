@@ -256,15 +256,19 @@ fn views_are_shown_with_their_causes_and_followed_as_they_come_until_the_node_go
             return line;
         }
     };
-    let both = next(&|line| line["event"] == "view" && line["members"].as_array().unwrap().len() == 2);
+    let both = next(&|line| line["event"] == "node_view" && line["members"].as_array().unwrap().len() == 2);
     assert_eq!(both["primary"], true);
     // A third comes, and is killed.
     let mut third = bench.node("c", free_addrs(1)[0], &format!("--seeds {}", list(&addrs)));
-    next(&|line| line["event"] == "view" && line["joined"] == json!(["c"]));
+    next(&|line| line["event"] == "node_view" && line["joined"] == json!(["c"]));
     third.kill();
-    let gone = next(&|line| line["event"] == "view" && line["departed"][0]["name"] == "c");
-    assert_eq!(gone["departed"][0]["cause"], "crashed");
-    assert!(!gone["departed"][0]["accusers"].as_array().unwrap().is_empty());
+    let gone = next(&|line| line["event"] == "node_view" && line["crashed"][0]["name"] == "c");
+    assert_eq!(gone["crashed"][0]["cause"], "crashed");
+    assert_eq!(
+        gone["crashed"][0]["addr"].as_str().unwrap().split(':').next(),
+        Some("127.0.0.1")
+    );
+    assert!(!gone["crashed"][0]["accusers"].as_array().unwrap().is_empty());
     assert!(gone["number"].as_u64() > both["number"].as_u64());
 
     let text = bench.text("view --node b");
@@ -292,7 +296,7 @@ fn views_are_shown_with_their_causes_and_followed_as_they_come_until_the_node_go
     assert!(error.contains("the node a has ended"), "{error}");
 
     // One that is killed says nothing any more.
-    let without_a = |line: &Value| line["event"] == "view" && line["departed"][0]["name"] == "a";
+    let without_a = |line: &Value| line["event"] == "node_view" && line["left"][0]["name"] == "a";
     while !without_a(&of_b.recv_timeout(PATIENCE).expect("a view without a")) {}
     nodes.remove(0).kill();
     assert_eq!(from_last.wait().unwrap().code(), Some(1));

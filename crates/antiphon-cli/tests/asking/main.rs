@@ -4,7 +4,6 @@
 mod common;
 mod console;
 mod doctor;
-mod lines;
 mod recover;
 mod stdout;
 mod verdicts;

@@ -2,8 +2,6 @@
 
 mod addresses;
 mod check;
-#[cfg(all(feature = "console", unix))]
-mod console;
 mod discover;
 mod to_core;
 
@@ -24,7 +22,7 @@ use antiphon_net::witness::Testament;
 use tokio::sync::mpsc;
 
 use super::shared::MAX_COMMANDS;
-use super::{Cluster, ClusterShared, Handle};
+use super::{Cluster, ClusterShared, Handle, Settings};
 use crate::discovery::{Board, Source, Tasks};
 use crate::driver::{self, Driver};
 use crate::{ClusterEvent, Error};
@@ -127,8 +125,6 @@ pub struct Builder {
     multicast: Option<Multicast>,
     memory: Option<MemoryNetwork>,
     testament: Option<PathBuf>,
-    #[cfg(all(feature = "console", unix))]
-    console: Option<console::Wanted>,
 }
 
 /// A transport that listens, what comes in by it, and where the others reach it: at least one address.
@@ -163,8 +159,6 @@ impl Builder {
             multicast: None,
             memory: None,
             testament: None,
-            #[cfg(all(feature = "console", unix))]
-            console: None,
         }
     }
 
@@ -341,7 +335,7 @@ impl Builder {
     /// that goes. Must be called on a tokio runtime with time and I/O enabled; the node lives there.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`], [`Error::Console`],
+    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`],
     /// [`Error::Testament`].
     ///
     /// # Cancel safety
@@ -368,10 +362,8 @@ impl Builder {
         // The core mixes what it is given and hands parts out as incarnations: the name above must not tell them.
         seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
 
-        #[cfg(all(feature = "console", unix))]
-        let console = console::open(self.console.as_ref(), &config)?;
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
-        let shared = Arc::new(ClusterShared::new(self.cluster, name, addrs, commands));
+        let shared = Arc::new(ClusterShared::new(addrs, Settings::of(&config), commands));
         let testament = self.testament.as_ref().map(|path| {
             Testament::open(path).map_err(|source| Error::Testament {
                 path: path.clone(),
@@ -387,10 +379,6 @@ impl Builder {
                 .then(|| Tasks::start(sources, &Board::new(shared.clone(), confined))),
         };
         let driver = Driver::new(settings, shared.clone(), transport, inputs, command_receiver)?;
-        #[cfg(all(feature = "console", unix))]
-        if let Some((server, facts)) = console {
-            server.serve(shared.clone(), facts);
-        }
         tokio::spawn(driver.run());
         Ok(Cluster {
             handle: Arc::new(Handle { shared }),

@@ -12,6 +12,7 @@
 mod builder;
 mod events;
 mod journal;
+mod observer;
 mod quorum;
 mod shared;
 
@@ -29,7 +30,9 @@ pub use builder::{Builder, Interface, MULTICAST_PORT, Multicast, Transport};
 pub use events::ClusterEvents;
 pub(crate) use events::Hub;
 pub use journal::Noted;
-pub(crate) use shared::{ClusterShared, Command, Examined, Handle, Wake};
+pub use observer::{Guest, Observer};
+pub(crate) use shared::{ClusterShared, Command, Handle, Wake};
+pub use shared::{Examined, MAX_GUESTS, Settings};
 
 use crate::{Error, GroupBuilder};
 
@@ -50,7 +53,7 @@ impl Cluster {
 
     /// The node's name.
     pub fn name(&self) -> &str {
-        &self.handle.shared.name
+        &self.handle.shared.settings.name
     }
 
     /// Where the others reach this node.
@@ -92,14 +95,18 @@ impl Cluster {
         GroupBuilder::new(self.clone(), name.into())
     }
 
+    /// What is to be known of this node, and what an operator may do with it, in a handle that does not keep it alive.
+    pub fn observer(&self) -> Observer {
+        Observer::of(self.handle.shared.clone())
+    }
+
     /// Why a node of this name is, or is not, a member: the views that admitted or removed it, who accused it of what,
     /// and who suspects it now.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
     pub async fn why(&self, name: impl Into<String>) -> Result<WhyReport, Error> {
-        let name = name.into();
-        self.ask(|reply| Command::Why { name, reply }).await
+        self.observer().why(name).await
     }
 
     /// What the node knows of its cluster now: whom it hears, who doubts whom, who waits to be admitted, whom it misses.
@@ -107,8 +114,7 @@ impl Cluster {
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
     pub async fn inspect(&self) -> Result<Inspection, Error> {
-        let examined = self.ask(|reply| Command::Examine { reply }).await?;
-        Ok(examined.inspection)
+        Ok(self.observer().examine().await?.inspection)
     }
 
     /// What the node is doing, in one piece.
@@ -127,8 +133,7 @@ impl Cluster {
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
     pub async fn recovery(&self) -> Result<Recovery, Error> {
-        let shown = self.ask(|reply| Command::Recovery { reply }).await?;
-        shown.map_err(Error::NotRecovered)
+        self.observer().recovery().await
     }
 
     /// An operator's word, where the majority is lost for good: this node goes on alone, and whoever lives of the others joins it as a new
@@ -142,8 +147,7 @@ impl Cluster {
     /// # Cancel safety
     /// If the future is dropped, it may or may not have happened.
     pub async fn recover(&self, shown: Recovery) -> Result<Arc<NodeView>, Error> {
-        let done = self.ask(|reply| Command::Recover { shown, reply }).await?;
-        done.map_err(Error::NotRecovered)
+        self.observer().recover(shown).await
     }
 
     /// Replaces the injected faults: whatever peer is not named has none. Peers are named as in a view, or by their

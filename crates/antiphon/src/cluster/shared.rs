@@ -4,16 +4,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_core::wire::NodeView;
-use antiphon_core::{GroupHandle, GroupOptions, Inspection, Recovery, RecoveryError, WhyReport};
-use antiphon_net::{Fault, PathStatus};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
-#[cfg(all(feature = "console", unix))]
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use super::{Hub, Status};
 use crate::Error;
 use crate::group::GroupShared;
+use antiphon_core::wire::NodeView;
+use antiphon_core::{
+    Config, GroupHandle, GroupOptions, Inspection, Policy, Recovery, RecoveryError, WhyReport,
+};
+use antiphon_net::{Fault, PathStatus};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 /// What handles ask of the driver that is too rare to be fast.
 #[derive(Debug)]
@@ -49,32 +48,59 @@ pub(crate) enum Command {
     },
 }
 
-/// All that a node can say of itself, at one moment.
+/// All that a node can say of itself, at one moment. From [`Observer::examine`](crate::Observer::examine).
 #[derive(Debug)]
-pub(crate) struct Examined {
-    #[cfg_attr(
-        not(all(feature = "console", unix)),
-        expect(dead_code, reason = "a console shows it")
-    )]
-    pub(crate) status: Status,
-    pub(crate) inspection: Inspection,
-    #[cfg_attr(
-        not(all(feature = "console", unix)),
-        expect(dead_code, reason = "a console shows it")
-    )]
-    pub(crate) paths: Vec<PathStatus>,
+#[non_exhaustive]
+pub struct Examined {
+    /// What it is doing.
+    pub status: Status,
+    /// What it knows of its cluster.
+    pub inspection: Inspection,
+    /// What its transport knows of the way to each peer.
+    pub paths: Vec<PathStatus>,
 }
 
-/// How long a node that has left waits for those who listen to it. They need microseconds.
-#[cfg(all(feature = "console", unix))]
+/// What a node was told at its start, as far as others may ask for it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node's name.
+    pub name: String,
+    /// The seeds, after their names were resolved.
+    pub seeds: Vec<SocketAddr>,
+    /// Whether it has a cluster key.
+    pub keyed: bool,
+    /// The name of its timing preset.
+    pub profile: String,
+    /// Which component goes on after a partition.
+    pub policy: Policy,
+}
+
+impl Settings {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            cluster: config.cluster.clone(),
+            name: config.name.clone(),
+            seeds: config.seeds.clone(),
+            keyed: config.key.is_some(),
+            profile: config.profile.name.to_string(),
+            policy: config.policy,
+        }
+    }
+}
+
+/// How long a node that has left waits for its guests. They need microseconds.
 const SEE_OFF_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
+/// How many [`Guest`]s a node has at a time.
+pub const MAX_GUESTS: usize = 16;
 /// Commands that may wait for the driver.
 pub(crate) const MAX_COMMANDS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct ClusterShared {
-    pub(crate) cluster: String,
-    pub(crate) name: String,
+    pub(crate) settings: Settings,
     /// At least one.
     pub(crate) addrs: Vec<SocketAddr>,
     pub(crate) commands: mpsc::Sender<Command>,
@@ -82,8 +108,7 @@ pub(crate) struct ClusterShared {
     hub: Hub,
     aborted: AtomicBool,
     closed: watch::Sender<bool>,
-    /// Places for those who are told of the node until its end.
-    #[cfg(all(feature = "console", unix))]
+    /// Places for observers that are told of the node until its end.
     guests: Arc<Semaphore>,
     /// What goes when the driver stops, whatever made it stop.
     kept: Mutex<Vec<Box<dyn Kept>>>,
@@ -95,29 +120,21 @@ pub(crate) trait Kept: Send + std::fmt::Debug {}
 impl<T: Send + std::fmt::Debug> Kept for T {}
 
 impl ClusterShared {
-    pub(crate) fn new(
-        cluster: String,
-        name: String,
-        addrs: Vec<SocketAddr>,
-        commands: mpsc::Sender<Command>,
-    ) -> Self {
+    pub(crate) fn new(addrs: Vec<SocketAddr>, settings: Settings, commands: mpsc::Sender<Command>) -> Self {
         Self {
-            cluster,
-            name,
+            settings,
             addrs,
             commands,
             wake: Wake::default(),
             hub: Hub::default(),
             aborted: AtomicBool::new(false),
             closed: watch::Sender::new(false),
-            #[cfg(all(feature = "console", unix))]
-            guests: Arc::new(Semaphore::new(crate::console::protocol::MAX_CLIENTS)),
+            guests: Arc::new(Semaphore::new(MAX_GUESTS)),
             kept: Mutex::default(),
         }
     }
 
     /// Keeps something for as long as the driver runs.
-    #[cfg(all(feature = "console", unix))]
     pub(crate) fn keep_until_closed(&self, kept: Box<dyn Kept>) {
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_closed() {
@@ -125,22 +142,16 @@ impl ClusterShared {
         }
     }
 
-    /// A place for somebody who is told of the node until its end, if one is free.
-    #[cfg(all(feature = "console", unix))]
+    /// A place for an observer that is told of the node until its end, if one is free.
     pub(crate) fn guest(&self) -> Option<OwnedSemaphorePermit> {
         self.guests.clone().try_acquire_owned().ok()
     }
 
-    /// Waits until those who are told of the node have heard the last of it. Whoever does not listen is not waited for.
+    /// Waits until all guests have heard the last of the node, but not for long.
     pub(crate) async fn see_guests_off(&self) {
-        #[cfg(all(feature = "console", unix))]
-        {
-            let all = self
-                .guests
-                .acquire_many(crate::console::protocol::MAX_CLIENTS as u32);
-            // The semaphore is never closed.
-            let _ = tokio::time::timeout(SEE_OFF_WITHIN, all).await;
-        }
+        let all = self.guests.acquire_many(MAX_GUESTS as u32);
+        // The semaphore is never closed.
+        let _ = tokio::time::timeout(SEE_OFF_WITHIN, all).await;
     }
 
     pub(crate) fn hub(&self) -> &Hub {
@@ -206,8 +217,8 @@ impl Drop for Handle {
         if !self.shared.is_closed() {
             tracing::warn!(
                 target: "antiphon::membership",
-                cluster = %self.shared.cluster,
-                node = %self.shared.name,
+                cluster = %self.shared.settings.cluster,
+                node = %self.shared.settings.name,
                 "dropped without leave(): the others will see a lost connection and remove this node after a while"
             );
             self.shared.abort();

@@ -121,7 +121,7 @@ impl Board {
     }
 
     fn tell(&self, entry: &Entry) {
-        let (node, source, found) = (&self.shared.name, &entry.name, &entry.found);
+        let (node, source, found) = (&self.shared.settings.name, &entry.name, &entry.found);
         match &entry.problem {
             Some(problem) => {
                 tracing::warn!(target: "antiphon::discovery", %node, %source, %problem, in_use = ?found, "cannot find all nodes");
@@ -233,12 +233,8 @@ mod tests {
 
     fn board(confined: bool) -> Arc<Board> {
         let (commands, _) = mpsc::channel(1);
-        let shared = ClusterShared::new(
-            "c".to_owned(),
-            "n".to_owned(),
-            vec![addr("127.0.0.1:1")],
-            commands,
-        );
+        let settings = crate::Settings::of(&antiphon_core::Config::new("c", "n", addr("127.0.0.1:1")));
+        let shared = ClusterShared::new(vec![addr("127.0.0.1:1")], settings, commands);
         Board::new(Arc::new(shared), confined)
     }
 

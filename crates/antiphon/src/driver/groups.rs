@@ -96,7 +96,7 @@ impl Driver {
             }
             GroupEvent::View(view) => {
                 let view = Arc::new(named(&self.people, &view, me));
-                tracing::info!(target: "antiphon::group", node = %self.shared.name, %view, "group view");
+                tracing::info!(target: "antiphon::group", node = %self.shared.settings.name, %view, "group view");
                 group.view = Some(view.clone());
                 if group.shared.membership() != Membership::Leaving {
                     group.shared.set_membership(Membership::Member);
@@ -107,12 +107,12 @@ impl Driver {
                 members: members.iter().map(|member| self.people.member(*member)).collect(),
             },
             GroupEvent::Suspended => {
-                tracing::warn!(target: "antiphon::group", node = %self.shared.name, group = %group.shared.name, "suspended: no primary");
+                tracing::warn!(target: "antiphon::group", node = %self.shared.settings.name, group = %group.shared.name, "suspended: no primary");
                 group.shared.set_membership(Membership::Suspended);
                 Event::Suspended
             }
             GroupEvent::Resync { cause } => {
-                tracing::warn!(target: "antiphon::group", node = %self.shared.name, group = %group.shared.name, %cause, "resync");
+                tracing::warn!(target: "antiphon::group", node = %self.shared.settings.name, group = %group.shared.name, %cause, "resync");
                 group.shared.set_membership(Membership::Joining);
                 if self.bound.is_over() {
                     // It was removed before the application could take these, and they are part of a state that is void.
@@ -121,7 +121,7 @@ impl Driver {
                 Event::Resync { cause }
             }
             GroupEvent::Refused { reason } => {
-                tracing::warn!(target: "antiphon::group", node = %self.shared.name, group = %group.shared.name, %reason, "refused");
+                tracing::warn!(target: "antiphon::group", node = %self.shared.settings.name, group = %group.shared.name, %reason, "refused");
                 over = true;
                 Event::Refused { reason }
             }
@@ -171,7 +171,7 @@ impl Driver {
             self.send_waiting(handle);
         } else if !healthy {
             tracing::error!(
-                target: "antiphon::group", node = %self.shared.name, group = %group.shared.name,
+                target: "antiphon::group", node = %self.shared.settings.name, group = %group.shared.name,
                 "the application does not read the group's events; leaving the group"
             );
             self.give_up(handle);

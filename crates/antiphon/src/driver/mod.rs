@@ -275,7 +275,7 @@ impl Driver {
                         .as_ref()
                         .map(|testament| testament.leave(sealed.as_deref()));
                     if let Some(Err(error)) = left {
-                        tracing::error!(target: "antiphon::membership", node = %self.shared.name, %error, "cannot take an earlier vote away from the witness, which would pass for the last: the node stops");
+                        tracing::error!(target: "antiphon::membership", node = %self.shared.settings.name, %error, "cannot take an earlier vote away from the witness, which would pass for the last: the node stops");
                         // R2: the vote that was not written, and all after it, must not leave the process.
                         self.transport = None;
                         self.life = Life::Aborted;
@@ -291,12 +291,12 @@ impl Driver {
         match event {
             CoreEvent::Group(handle, event) => self.group_event(handle, event),
             CoreEvent::NodeView(view) => {
-                log_view(&self.shared.name, &view);
+                log_view(&self.shared.settings.name, &view);
                 self.people.learn(&view);
                 let subviews = std::mem::take(&mut self.merging);
                 if !subviews.is_empty() {
                     let parts: Vec<Part> = subviews.iter().map(|part| self.people.part(part)).collect();
-                    log_merge(&self.shared.name, &parts);
+                    log_merge(&self.shared.settings.name, &parts);
                     self.shared.hub().publish(ClusterEvent::Merge { parts });
                 }
                 if let Some(discovery) = &self.discovery {
@@ -307,7 +307,7 @@ impl Driver {
             // Told with the names that the view brings, which follows at once.
             CoreEvent::Merge { subviews } => self.merging = subviews,
             CoreEvent::Incarnation(incarnation) => {
-                tracing::debug!(target: "antiphon::membership", node = %self.shared.name, %incarnation, "new incarnation");
+                tracing::debug!(target: "antiphon::membership", node = %self.shared.settings.name, %incarnation, "new incarnation");
                 if let Some(discovery) = &self.discovery {
                     discovery.settle(false);
                 }
@@ -318,7 +318,7 @@ impl Driver {
                 rejecting,
                 awaits,
             } => {
-                tracing::info!(target: "antiphon::membership", node = %self.shared.name, ?missing, ?rejecting, ?awaits, "forming");
+                tracing::info!(target: "antiphon::membership", node = %self.shared.settings.name, ?missing, ?rejecting, ?awaits, "forming");
                 self.shared.hub().publish(ClusterEvent::Forming {
                     missing,
                     rejecting,
@@ -326,37 +326,37 @@ impl Driver {
                 });
             }
             CoreEvent::Alone { reason } => {
-                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, ?reason, "founds a cluster of itself alone");
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, ?reason, "founds a cluster of itself alone");
                 self.shared.hub().publish(ClusterEvent::Alone { reason });
             }
             CoreEvent::Refused { reason, fatal } => {
-                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %reason, fatal, "refused");
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, %reason, fatal, "refused");
                 self.shared.hub().publish(ClusterEvent::Refused { reason, fatal });
             }
             // It will not go on, as those who are told of this expect: `Left` follows.
             CoreEvent::Expelled { cause } if self.core_leaves() => {
-                tracing::info!(target: "antiphon::membership", node = %self.shared.name, %cause, "removed while it was leaving");
+                tracing::info!(target: "antiphon::membership", node = %self.shared.settings.name, %cause, "removed while it was leaving");
                 self.discard_late();
             }
             CoreEvent::Expelled { cause } => {
-                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, %cause, "expelled while alive");
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, %cause, "expelled while alive");
                 self.discard_late();
                 self.shared.hub().publish(ClusterEvent::Expelled { cause });
             }
             // The others may be gone already: nothing is done in their name any more.
             CoreEvent::Lease { held } if self.core_leaves() => {
-                tracing::debug!(target: "antiphon::membership", node = %self.shared.name, held, "the lease, while leaving");
+                tracing::debug!(target: "antiphon::membership", node = %self.shared.settings.name, held, "the lease, while leaving");
             }
             CoreEvent::Lease { held } => {
                 if held {
-                    tracing::debug!(target: "antiphon::membership", node = %self.shared.name, "believes in its view");
+                    tracing::debug!(target: "antiphon::membership", node = %self.shared.settings.name, "believes in its view");
                 } else {
-                    tracing::warn!(target: "antiphon::membership", node = %self.shared.name, "no majority answers: delivers nothing until one does, or a view follows");
+                    tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, "no majority answers: delivers nothing until one does, or a view follows");
                 }
                 self.shared.hub().publish(ClusterEvent::Lease { held });
             }
             CoreEvent::Starved { missed, within } => {
-                tracing::warn!(target: "antiphon::membership", node = %self.shared.name, ?missed, ?within, "this node gets too little processor, or was stopped");
+                tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, ?missed, ?within, "this node gets too little processor, or was stopped");
                 self.shared
                     .hub()
                     .publish(ClusterEvent::Starved { missed, within });
@@ -364,7 +364,7 @@ impl Driver {
             CoreEvent::Path(path) => {
                 let peer = self.people.member(path.peer);
                 let through = path.sends_through.map(|via| self.people.member(via));
-                let (node, name) = (&self.shared.name, &peer.name);
+                let (node, name) = (&self.shared.settings.name, &peer.name);
                 match &through {
                     Some(via) => {
                         let via = &via.name;
@@ -383,7 +383,7 @@ impl Driver {
             }
             CoreEvent::Multicast { peer, hears } => {
                 let peer = self.people.member(peer);
-                let (node, name) = (&self.shared.name, &peer.name);
+                let (node, name) = (&self.shared.settings.name, &peer.name);
                 if hears {
                     tracing::info!(target: "antiphon::net", %node, peer = %name, "hears this node's multicast");
                 } else {
@@ -393,7 +393,7 @@ impl Driver {
             }
             CoreEvent::Link { links, number, cause } => {
                 let peer = self.people.member(links.peer);
-                log_link(&self.shared.name, &peer.name, &links, number, cause);
+                log_link(&self.shared.settings.name, &peer.name, &links, number, cause);
                 self.shared.hub().publish(ClusterEvent::Link {
                     peer,
                     links,
@@ -402,7 +402,7 @@ impl Driver {
                 });
             }
             CoreEvent::Left => {
-                tracing::info!(target: "antiphon::membership", node = %self.shared.name, "left");
+                tracing::info!(target: "antiphon::membership", node = %self.shared.settings.name, "left");
                 self.shared.hub().publish(ClusterEvent::Left);
                 let replies = match std::mem::replace(&mut self.life, Life::Aborted) {
                     Life::Leaving { replies, .. } | Life::Left { replies } => replies,
@@ -494,7 +494,7 @@ impl Driver {
                 .peers
                 .extend(addrs.into_iter().map(|addr| (addr, fault)));
         }
-        tracing::warn!(target: "antiphon::net", node = %self.shared.name, faults = ?by_address.peers, "injecting faults");
+        tracing::warn!(target: "antiphon::net", node = %self.shared.settings.name, faults = ?by_address.peers, "injecting faults");
         if let Some(transport) = &mut self.transport {
             transport.set_faults(by_address);
         }
@@ -510,8 +510,8 @@ impl Driver {
             _ => Phase::Leaving,
         };
         Status {
-            cluster: self.shared.cluster.clone(),
-            name: self.shared.name.clone(),
+            cluster: self.shared.settings.cluster.clone(),
+            name: self.shared.settings.name.clone(),
             addr: self.shared.addrs[0],
             incarnation: self.node.incarnation(),
             phase,

@@ -72,7 +72,7 @@ fn each_view_by_itself(life: &Life<'_>, rules: &Rules, wrong: &mut Vec<String>) 
             let said = view
                 .left
                 .iter()
-                .cloned()
+                .map(|gone| gone.name.clone())
                 .chain(view.crashed.iter().map(|c| c.name.clone()))
                 .collect();
             if departed != sorted(said) {

@@ -99,7 +99,7 @@ fn who_leaves_is_said_to_have_left_and_its_last_words_are_heard() {
     cluster.look(|trace| {
         for name in &stay {
             let run = trace.last(name);
-            let named = |event: &Event| matches!(event, Event::NodeView(view) if view.left.contains(&elder) && view.crashed.is_empty());
+            let named = |event: &Event| matches!(event, Event::NodeView(view) if view.left.iter().any(|gone| gone.name == elder) && view.crashed.is_empty());
             assert!(run.said(named), "{name} did not hear that {elder} left: {}", run.summary());
             assert!(run.delivered("g").contains(&last_words), "{name} did not hear {elder}'s last words: {}", run.summary());
         }

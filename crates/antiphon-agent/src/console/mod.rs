@@ -8,24 +8,18 @@
 //!   antiphon view --watch: answers go on coming until either side ends
 //! ```
 //! - [`place`]: where sockets are, and which of them are alive;
-//! - [`protocol`]: questions and answers, one JSON object a line, and the bounds of a line;
-//! - `server`: serves one node; [`Client`]: asks one;
-//! - `answers`: from what a node knows to answers; `recovering`: the operator's way out; [`Names`]: what incarnations are called; [`ago`]: how times are told.
+//! - [`Console`]: serves one node; [`Client`]: asks one; questions and answers are those of [`antiphon_api::console`];
+//! - `answers`: from what a node knows to answers; `recovering`: the operator's way out.
 //!
 //! # Invariants
 //! - A question changes nothing at the node, but for one: `recover` has it go on alone (R11), as the node had shown it to the one that asks. Whoever may
 //!   connect could end the process just as well.
-//! - Everything is bounded: clients at a time ([`protocol::MAX_CLIENTS`]), bytes of a question, of an answer, the time a client may stay
+//! - Everything is bounded: clients at a time ([`MAX_CLIENTS`](antiphon_api::console::MAX_CLIENTS)), bytes of a question, of an answer, the time a client may stay
 //!   silent or not read. A client that is too slow is dropped; the node never waits for one.
 //! - Only the user who runs the node, and root, is answered: the socket and the directory of the default place are closed to others, and
 //!   the credentials of the other end are checked as well.
 //! - A socket file is removed by the node that made it, when it ends; one left behind by a killed process is removed by whoever
 //!   finds that nobody listens and that the process in its name is gone, and one at a given path by the next node that is to be there.
-//!
-//! # Versions
-//! The first line on a connection is the node's `hello`, with the highest version it speaks. A question names the version it is of, and one that the node does
-//! not speak is answered by an `error` with the code `version`. Within a version fields, answers and events may be added; clients pass over what they do not
-//! know, and give programs the lines as they came.
 //!
 //! # What happens when…
 //! - *the node ends*: who watches gets the events that led there, `end`, and the end of the connection, others the latter alone; a node that leaves in
@@ -36,12 +30,9 @@
 
 mod answers;
 mod client;
-mod names;
 pub mod place;
-pub mod protocol;
 mod recovering;
 mod server;
 
-pub use client::{Client, ClientError, Told};
-pub use names::{Names, ago};
-pub(crate) use server::{Facts, Server};
+pub use client::{Answered, Client, ClientError};
+pub use server::Console;

@@ -4,14 +4,14 @@ use std::io::{self, BufRead, Read as _};
 
 use tokio::sync::mpsc;
 
-use crate::lines::MAX_LINE_BYTES;
+use antiphon_api::MAX_LINE_BYTES;
 
 /// Lines that wait to be carried out; beyond that the thread stops reading and the writer of the pipe waits.
 const MAX_WAITING: usize = 64;
 
 /// A line of stdin, without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Input {
+pub enum Input {
     /// As it came.
     Line(Vec<u8>),
     /// Longer than [`MAX_LINE_BYTES`]; skipped.
@@ -19,7 +19,7 @@ pub(crate) enum Input {
 }
 
 /// Starts the reading thread. The queue ends with stdin.
-pub(crate) fn start(source: impl BufRead + Send + 'static) -> mpsc::Receiver<Input> {
+pub fn start(source: impl BufRead + Send + 'static) -> mpsc::Receiver<Input> {
     let (inputs, waiting) = mpsc::channel(MAX_WAITING);
     std::thread::spawn(move || {
         let mut source = source;

@@ -7,26 +7,30 @@
 //! ```
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon::{ClusterEvent, ClusterEvents, Error, Guest, Observer, RecoveryError};
+use antiphon_api::console::{
+    Answer, Hello, MAX_ANSWER_BYTES, MAX_CLIENTS, MAX_QUESTION_BYTES, MAX_QUESTIONS, Problem, Question,
+    VERSION,
+};
+use antiphon_api::{LineBuffer, Told};
 use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::Names;
 use super::answers::{self, Doubts};
 use super::place::{self, Socket};
-use super::protocol::{
-    Answer, Hello, LineBuffer, MAX_ANSWER_BYTES, MAX_CLIENTS, MAX_QUESTION_BYTES, MAX_QUESTIONS, Problem,
-    Question, VERSION,
-};
 use super::recovering;
-use crate::cluster::{ClusterShared, Command, Examined};
-use crate::{ClusterEvent, ClusterEvents, RecoveryError};
+use crate::{Names, told};
+
+const _: () = assert!(
+    MAX_CLIENTS == antiphon::MAX_GUESTS,
+    "each client is a guest of the node"
+);
 
 /// A client that asks nothing for this long is sent away.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
@@ -37,31 +41,28 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// After an error of `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a console tells of the node's settings.
-#[derive(Debug, Clone)]
-pub(crate) struct Facts {
-    pub(crate) seeds: Vec<String>,
-    pub(crate) keyed: bool,
-    pub(crate) profile: String,
-    /// Components that go on apart take epochs of their own, as an operator's word does.
-    pub(crate) goes_on_apart: bool,
-}
-
-/// A console that listens and is not served yet.
+/// A console that listens. Nobody is answered before it serves a node.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Console {
     listener: UnixListener,
     socket: Socket,
 }
 
-impl Server {
-    /// Listens at the default place. Must be called on a tokio runtime.
-    pub(crate) fn listen(cluster: &str, node: &str) -> io::Result<Self> {
+impl Console {
+    /// Listens at the default place, where `antiphon members`, `why`, `view` and `doctor` find the node. Must be called on a
+    /// tokio runtime.
+    ///
+    /// # Errors
+    /// The place cannot be used: it is not this user's, is open to others, or cannot be written.
+    pub fn listen(cluster: &str, node: &str) -> io::Result<Self> {
         Self::of(place::listen(cluster, node)?)
     }
 
-    /// Listens at this path.
-    pub(crate) fn listen_at(path: &std::path::Path) -> io::Result<Self> {
+    /// Listens at this path, which must not exist, or be a socket at which nobody listens.
+    ///
+    /// # Errors
+    /// Another node listens there, or the directory cannot be written.
+    pub fn listen_at(path: &Path) -> io::Result<Self> {
         Self::of(place::listen_at(path)?)
     }
 
@@ -73,14 +74,14 @@ impl Server {
     }
 
     /// Where it listens.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.socket.path().to_owned()
     }
 
-    /// Serves a node until it ends. The file goes with the node, whatever becomes of this task.
-    pub(crate) fn serve(self, shared: Arc<ClusterShared>, facts: Facts) {
-        shared.keep_until_closed(Box::new(self.socket));
-        let desk = Arc::new(Desk { shared, facts });
+    /// Serves a node until it ends. The file goes with the node, whatever becomes of the task that serves.
+    pub fn serve(self, node: Observer) {
+        node.keep_until_closed(self.socket);
+        let desk = Arc::new(Desk { node });
         tokio::spawn(accept(self.listener, desk));
     }
 }
@@ -89,11 +90,11 @@ async fn accept(listener: UnixListener, desk: Arc<Desk>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = desk.shared.closed() => return,
+            () = desk.node.closed() => return,
         };
         match accepted {
             Ok((stream, _)) => {
-                let place = desk.shared.guest();
+                let place = desk.node.guest();
                 tokio::spawn(Client::new(stream).meet(desk.clone(), place));
             }
             Err(error) => {
@@ -104,72 +105,65 @@ async fn accept(listener: UnixListener, desk: Arc<Desk>) {
     }
 }
 
-/// What answers: the node's handles.
+/// What answers.
 struct Desk {
-    shared: Arc<ClusterShared>,
-    facts: Facts,
+    node: Observer,
 }
 
 impl Desk {
     fn hello(&self) -> Answer {
+        let settings = self.node.settings();
         Answer::Hello(Hello {
             v: VERSION,
-            cluster: self.shared.cluster.clone(),
-            node: self.shared.name.clone(),
-            addrs: self.shared.addrs.iter().map(ToString::to_string).collect(),
+            cluster: settings.cluster.clone(),
+            node: settings.name.clone(),
+            addrs: self.node.addrs().iter().map(ToString::to_string).collect(),
             pid: std::process::id(),
             build: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Gone> {
-        let (reply, answer) = oneshot::channel();
-        self.shared
-            .commands
-            .send(command(reply))
-            .await
-            .map_err(|_| Gone)?;
-        tokio::select! {
-            answer = answer => answer.map_err(|_| Gone),
-            () = self.shared.closed() => Err(Gone),
-        }
-    }
-
-    async fn examine(&self) -> Result<Box<Examined>, Gone> {
-        self.ask(|reply| Command::Examine { reply }).await
-    }
-
-    async fn recovery(&self) -> Result<Answer, Gone> {
-        let (node, cluster) = (&self.shared.name, &self.shared.cluster);
-        let shown = self.ask(|reply| Command::Recovery { reply }).await?;
-        Ok(match shown {
-            Ok(shown) => recovering::told(node, cluster, &shown),
-            Err(reason) => recovering::refused(&reason),
-        })
+    async fn recovery(&self) -> Result<Answer, Error> {
+        let settings = self.node.settings();
+        let shown = self.node.recovery().await?;
+        Ok(recovering::told(&settings.name, &settings.cluster, &shown))
     }
 
     /// Does what was shown, if what is named here is what would be shown now.
-    async fn recover(&self, lineage: &str, view: &str) -> Result<Answer, Gone> {
-        let (node, cluster) = (&self.shared.name, &self.shared.cluster);
-        let shown = match self.ask(|reply| Command::Recovery { reply }).await? {
-            Ok(shown) => shown,
-            Err(reason) => return Ok(recovering::refused(&reason)),
-        };
+    async fn recover(&self, lineage: &str, view: &str) -> Result<Answer, Error> {
+        let settings = self.node.settings();
+        let shown = self.node.recovery().await?;
         if (
             shown.lineage.to_string().as_str(),
             shown.view.to_string().as_str(),
         ) != (lineage, view)
         {
-            return Ok(recovering::refused(&RecoveryError::Changed));
+            return Err(Error::NotRecovered(RecoveryError::Changed));
         }
-        let done = self.ask(|reply| Command::Recover { shown, reply }).await?;
-        Ok(match done {
-            Ok(new) => {
-                tracing::warn!(target: "antiphon::console", %node, left = lineage, view, "an operator had this node go on alone");
-                recovering::done(node, cluster, &new)
-            }
-            Err(reason) => recovering::refused(&reason),
-        })
+        let new = self.node.recover(shown).await?;
+        let node = &settings.name;
+        tracing::warn!(target: "antiphon::console", %node, left = lineage, view, "an operator had this node go on alone");
+        Ok(recovering::done(node, &settings.cluster, &new))
+    }
+
+    async fn status(&self) -> Result<Answer, Error> {
+        let examined = self.node.examine().await?;
+        let status = answers::status(&examined, self.node.settings());
+        Ok(Answer::Status(Box::new(status)))
+    }
+
+    async fn members(&self) -> Result<Answer, Error> {
+        let examined = self.node.examine().await?;
+        let (history, _) = self.node.history();
+        let members = answers::members(&examined, self.node.settings(), &answers::names(&history));
+        Ok(Answer::Members(Box::new(members)))
+    }
+
+    async fn why(&self, name: String) -> Result<Answer, Error> {
+        let examined = self.node.examine().await?;
+        let report = self.node.why(name).await?;
+        let (history, _) = self.node.history();
+        Ok(Answer::Why(Box::new(answers::why(&report, &examined, &history))))
     }
 }
 
@@ -191,7 +185,7 @@ impl Client {
     }
 
     /// Serves a client if it may be served.
-    async fn meet(mut self, desk: Arc<Desk>, place: Option<OwnedSemaphorePermit>) {
+    async fn meet(mut self, desk: Arc<Desk>, place: Option<Guest>) {
         let own = geteuid().as_raw();
         let problem = match self.stream.peer_cred() {
             Ok(theirs) if theirs.uid() != own && theirs.uid() != 0 => Some(problem(
@@ -244,33 +238,15 @@ impl Client {
             Question::Views { watch } => return self.views(desk, watch).await,
             Question::Recovery {} => desk.recovery().await,
             Question::Recover { lineage, view } => desk.recover(&lineage, &view).await,
-            Question::Status {} => desk
-                .examine()
-                .await
-                .map(|examined| Answer::Status(Box::new(answers::status(&examined, &desk.facts)))),
-            Question::Members {} => desk.examine().await.map(|examined| {
-                let (history, _) = desk.shared.hub().history();
-                Answer::Members(Box::new(answers::members(
-                    &examined,
-                    &desk.facts,
-                    &answers::names(&history),
-                )))
-            }),
-            Question::Why { node } => match desk.examine().await {
-                Ok(examined) => {
-                    let name = node.clone();
-                    let report = desk.ask(|reply| Command::Why { name, reply }).await;
-                    report.map(|report| {
-                        let (history, _) = desk.shared.hub().history();
-                        Answer::Why(Box::new(answers::why(&report, &examined, &history)))
-                    })
-                }
-                Err(gone) => Err(gone),
-            },
+            Question::Status {} => desk.status().await,
+            Question::Members {} => desk.members().await,
+            Question::Why { node } => desk.why(node).await,
+            _ => Ok(problem("malformed", "no such question".to_owned())),
         };
         match answer {
             Ok(answer) => self.say(&answer).await,
-            Err(Gone) => {
+            Err(Error::NotRecovered(reason)) => self.say(&recovering::refused(&reason)).await,
+            Err(_) => {
                 self.say(&problem("stopped", "the node has ended".to_owned()))
                     .await
             }
@@ -279,11 +255,11 @@ impl Client {
 
     /// Tells what happened, and, if that is wanted, what happens until the client or the node ends.
     async fn views(&mut self, desk: &Desk, watch: bool) -> Result<(), Gone> {
-        let (history, events) = desk.shared.hub().history();
+        let (history, events) = desk.node.history();
         let names = answers::names(&history);
         for noted in &history {
-            if let Some(happened) = answers::happened(noted, &names) {
-                self.say(&Answer::Happened(Box::new(happened))).await?;
+            if let Some(told) = told::noted(noted, &names) {
+                self.say(&Answer::Happened(Box::new(told))).await?;
             }
         }
         if !watch {
@@ -311,14 +287,14 @@ impl Client {
                     if let ClusterEvent::View(view) = &event {
                         names.learn(view);
                     }
-                    if let Some(happened) = answers::happened(&answers::now(event), &names) {
-                        self.say(&Answer::Happened(Box::new(happened))).await?;
+                    if let Some(event) = told::cluster_event(&event, &names) {
+                        self.say(&Answer::Happened(Box::new(Told::now(event)))).await?;
                     }
                 }
                 _ = looks.tick() => {
-                    let Ok(examined) = desk.examine().await else { continue };
-                    for happened in doubts.follow(&examined, &names) {
-                        self.say(&Answer::Happened(Box::new(happened))).await?;
+                    let Ok(examined) = desk.node.examine().await else { continue };
+                    for told in doubts.follow(&examined, &names) {
+                        self.say(&Answer::Happened(Box::new(told))).await?;
                     }
                 }
                 // Whatever a watching client says is a question for later; its end is the end.
@@ -337,7 +313,7 @@ impl Client {
             }
             tokio::select! {
                 more = self.read_more() => more?,
-                () = desk.shared.closed() => return Err(Gone),
+                () = desk.node.closed() => return Err(Gone),
             }
         }
     }

@@ -1,22 +1,21 @@
-//! The JSON lines a node speaks: what it prints on stdout and what it takes on stdin.
+//! What a node tells: one JSON object a line, or a text for people.
 //!
-//! One type per direction, both readable and writable, so that the demo and the benchmark read what the node wrote with
-//! the very types that wrote it. Shapes are a promise to programs in any language; the golden tests below pin them.
+//! Shapes are a promise to programs in any language; `golden/events.txt` pins each of them, with its text.
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// The longest line taken on stdin, in bytes, without its end.
-pub(crate) const MAX_LINE_BYTES: usize = 4 << 20;
+use crate::Payload;
+use crate::console::Suspicion;
+use crate::text::now_ms;
 
-/// One line of stdout.
+/// Something that a node tells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum Line {
+#[non_exhaustive]
+pub enum Event {
     /// The node listens. Always the first line.
     Ready {
         /// The configured name.
@@ -66,7 +65,7 @@ pub(crate) enum Line {
     /// Policy `any`: components that went on apart meet in the view that follows.
     Merge {
         /// First those who were here already, then those of each component that gave way.
-        parts: Vec<PartLine>,
+        parts: Vec<Part>,
     },
     /// A view of the cluster.
     NodeView {
@@ -77,13 +76,16 @@ pub(crate) enum Line {
         /// Whether this component may go on.
         primary: bool,
         /// By seniority: the first is the elder.
-        members: Vec<MemberLine>,
+        members: Vec<ViewMember>,
+        /// How many members it has. Only in the history of a large cluster, where the members of old views are not kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<usize>,
         /// Names the previous primary view did not have.
         joined: Vec<String>,
-        /// Names that left in order.
-        left: Vec<String>,
-        /// Those removed, with the reason.
-        crashed: Vec<CrashLine>,
+        /// The members of the previous primary view that left in order.
+        left: Vec<Departed>,
+        /// Those that were removed, with the reason.
+        crashed: Vec<Removed>,
     },
     /// A link to a node with several addresses went up or down, or another one is used now. No view changes by it.
     Link {
@@ -94,7 +96,7 @@ pub(crate) enum Line {
         /// `works`, `silent`, `lost`, `refused`, `timed out`, or `last heard` if none is up and this one is used for that.
         cause: String,
         /// All its links, as they are now.
-        links: Vec<LinkLine>,
+        links: Vec<PeerLink>,
         /// The number of the one that this node sends on.
         in_use: usize,
     },
@@ -223,12 +225,21 @@ pub(crate) enum Line {
         fatal: bool,
         /// The `send` that was refused, if it is one that was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        request: Option<serde_json::Value>,
+        request: Option<Value>,
     },
     /// The node left the group in order.
     GroupLeft {
         /// The group's name.
         group: String,
+    },
+    /// One member began to suspect another; only while a console watches.
+    Suspected(Suspicion),
+    /// A suspicion was withdrawn, or the suspected member is gone; only while a console watches.
+    Cleared {
+        /// The member that suspected.
+        accuser: String,
+        /// The member that it suspected.
+        accused: String,
     },
     /// The node left in order. Always the last line.
     Left,
@@ -244,247 +255,228 @@ pub(crate) enum Line {
         /// Why not.
         reason: String,
         /// The request as it came; a string if it was no JSON.
-        request: serde_json::Value,
+        request: Value,
     },
+    /// Of a newer build: something that this one has no words for.
+    #[serde(other)]
+    Unknown,
+}
+
+/// An event and its time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// When, in milliseconds since 1970 by the clock of the node's host.
+    pub at_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
 }
 
 /// A link to a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LinkLine {
+pub struct PeerLink {
     /// The node's address.
-    pub(crate) addr: String,
+    pub addr: String,
     /// Whether what is sent there arrives.
-    pub(crate) up: bool,
+    pub up: bool,
 }
 
 /// A member of a node view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct MemberLine {
+pub struct ViewMember {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// 32 hex digits.
-    pub(crate) incarnation: String,
+    pub incarnation: String,
     /// Where others reach it.
-    pub(crate) addr: String,
+    pub addr: String,
     /// Where else they do, best first. Left out if nowhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) further: Vec<String>,
+    pub further: Vec<String>,
     /// As configured at that node.
-    pub(crate) metadata: BTreeMap<String, String>,
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// Members that come from one component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PartLine {
+pub struct Part {
     /// The lineage of its views.
-    pub(crate) lineage: String,
+    pub lineage: String,
     /// The last primary view of it that they had installed.
-    pub(crate) view: String,
+    pub view: String,
     /// Their names, by seniority.
-    pub(crate) members: Vec<String>,
+    pub members: Vec<String>,
 }
 
-impl PartLine {
-    /// As the library tells it.
-    pub(crate) fn of(part: &antiphon::Part) -> Self {
-        Self {
-            lineage: part.lineage.to_string(),
-            view: part.view.to_string(),
-            members: part.members.iter().map(|member| member.name.clone()).collect(),
-        }
-    }
+/// A node that is no member any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departed {
+    /// Its name.
+    pub name: String,
+    /// 32 hex digits.
+    pub incarnation: String,
+    /// Where others reached it. Left out, as all below, of old views of a large cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addr: Option<String>,
+    /// Where else they did, best first. Left out if nowhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<String>,
+    /// As configured at that node. Left out if there is none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// A member that was removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct CrashLine {
-    /// Its name.
-    pub(crate) name: String,
+pub struct Removed {
+    /// The member.
+    #[serde(flatten)]
+    pub member: Departed,
     /// `crashed`, `unreachable from NAME` or `superseded by a new start`.
-    pub(crate) cause: String,
+    pub cause: String,
     /// The names of those that said so.
-    pub(crate) accusers: Vec<String>,
+    pub accusers: Vec<String>,
     /// What each of them saw, for people.
-    pub(crate) evidence: String,
+    pub evidence: String,
     /// How long before the view was proposed the first of them said so, in milliseconds.
-    pub(crate) before_ms: u32,
+    pub before_ms: u32,
 }
 
 /// How a node view is called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum ViewName {
+pub enum ViewName {
     /// A primary view: its number.
     Primary(u32),
     /// A non-primary view: the number it is based on, the attempt, the proposer.
     NonPrimary(String),
 }
 
-/// A message's bytes: a JSON string if they are UTF-8, `{"base64":"…"}` if not, `{"file":"…","bytes":n}` above 1 MiB. Each
-/// form is taken on stdin, the last without `bytes` too.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-#[serde(expecting = "payload must be a string, {\"base64\": \"…\"} or {\"file\": \"…\"}")]
-pub(crate) enum Payload {
-    /// UTF-8.
-    Text(String),
-    /// Anything else.
-    Binary {
-        /// Standard alphabet, padded.
-        base64: String,
-    },
-    /// What is in a file.
-    File {
-        /// Its path.
-        file: String,
-        /// Its length; of no meaning on stdin.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        bytes: Option<u64>,
-    },
-}
-
-impl Payload {
-    /// The bytes as a payload.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Payload::Text(text.to_owned()),
-            Err(_) => Payload::Binary {
-                base64: BASE64.encode(bytes),
-            },
-        }
-    }
-
-    /// The payload as bytes. What is in a file is read by whoever waits for disks.
-    pub(crate) fn into_bytes(self) -> Result<Bytes, String> {
-        match self {
-            Payload::Text(text) => Ok(Bytes::from(text)),
-            Payload::Binary { base64 } => BASE64
-                .decode(base64.as_bytes())
-                .map(Bytes::from)
-                .map_err(|error| format!("the payload is no base64 (standard alphabet, padded): {error}")),
-            Payload::File { file, .. } => std::fs::read(&file)
-                .map(Bytes::from)
-                .map_err(|error| format!("cannot read the file {file}: {error}")),
-        }
+impl Told {
+    /// Of this moment.
+    pub fn now(event: Event) -> Self {
+        let at_ms = now_ms();
+        Self { at_ms, event }
     }
 }
 
-/// One line of stdin.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Request {
-    /// Send a message.
-    Send(SendRequest),
-    /// Cut this node off from others, or heal it (with `--allow-faults`).
-    Fault(FaultRequest),
-    /// Tell what is known about a node.
-    Why(WhyRequest),
-    /// Leave in order and end.
-    Leave(LeaveRequest),
-}
-
-/// `{"send":{"group":G,"payload":P,"safe":true,"scope":S}}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SendRequest {
-    /// The group's name; the first group if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) group: Option<String>,
-    /// What to say.
-    pub(crate) payload: Payload,
-    /// Deliver it only when every member of the view holds it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) safe: bool,
-    /// In a scoped group, what it is about: its number, or a name of which one is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) scope: Option<ScopeName>,
-}
-
-/// A scope on standard input.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-#[serde(expecting = "scope must be a number below 4294967296 or a string")]
-pub(crate) enum ScopeName {
-    /// As it is.
-    Number(u32),
-    /// What [`antiphon::Scope::named`] makes of it.
-    Name(String),
-}
-
-impl ScopeName {
-    /// What it stands for.
-    pub(crate) fn scope(&self) -> antiphon::Scope {
-        match self {
-            ScopeName::Number(number) => antiphon::Scope(*number),
-            ScopeName::Name(name) => antiphon::Scope::named(name),
-        }
-    }
-}
-
-/// `{"fault":{"block":[NAME,…]}}`; without names it clears all faults.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FaultRequest {
-    /// Nothing is sent to or taken from these nodes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) block: Vec<String>,
-}
-
-/// `{"why":{"node":NAME}}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WhyRequest {
-    /// The name asked for.
-    pub(crate) node: String,
-}
-
-/// `{"leave":{}}`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LeaveRequest {}
-
-impl Line {
+impl Event {
     /// The line without its end.
-    pub(crate) fn to_json(&self) -> String {
-        // Strings, numbers and string-keyed maps only: nothing in a `Line` can fail to serialise.
+    pub fn to_json(&self) -> String {
+        // Strings, numbers and string-keyed maps only: nothing in an `Event` can fail to serialise.
         serde_json::to_string(self).expect("a line has only string keys")
     }
 }
 
-impl Request {
-    /// Reads a line of stdin. The error says what was expected.
-    pub(crate) fn parse(line: &str) -> Result<Self, Box<Line>> {
-        let error = |reason, request| Box::new(Line::Error { reason, request });
-        let value: serde_json::Value = serde_json::from_str(line).map_err(|parse| {
-            let example = r#"{"send":{"group":"chat","payload":"hello"}}"#;
-            let reason = format!("not JSON ({parse}); expected one object, such as {example}");
-            error(reason, serde_json::Value::String(shortened(line)))
-        })?;
-        serde_json::from_value(value.clone()).map_err(|parse| {
-            let known = r#"{"send":{"group","payload","safe","scope"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
-            error(format!("{parse}; expected {known}"), value)
-        })
-    }
-
-    /// The request as it is echoed in an error.
-    pub(crate) fn to_value(&self) -> serde_json::Value {
-        serde_json::to_value(self).expect("a request has only string keys")
-    }
-
-    /// The line without its end.
-    pub(crate) fn to_json(&self) -> String {
-        self.to_value().to_string()
-    }
-}
-
-/// The beginning of a text that may be long, for echoing.
-pub(crate) fn shortened(text: &str) -> String {
-    const SHOWN_CHARS: usize = 200;
-    match text.char_indices().nth(SHOWN_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const GOLDEN: &str = include_str!("../golden/events.txt");
+
+    /// The golden file: each event's JSON, and its text.
+    fn golden() -> Vec<(String, String)> {
+        let mut told: Vec<(String, String)> = Vec::new();
+        for line in GOLDEN.lines() {
+            match (line.strip_prefix("    "), told.last_mut()) {
+                (None, _) => told.push((line.to_owned(), String::new())),
+                (Some(text), Some((_, last))) if last.is_empty() => text.clone_into(last),
+                (Some(text), Some((_, last))) => *last = format!("{last}\n{text}"),
+                (Some(_), None) => panic!("a text without an event"),
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn each_event_is_written_read_and_said_as_the_golden_file_has_it() {
+        for (json, text) in golden() {
+            let event: Event = serde_json::from_str(&json).unwrap();
+            assert_eq!(event.to_json(), json);
+            assert_eq!(event.to_string(), text, "{json}");
+        }
+    }
+
+    /// A new variant does not compile here before it is named, and then fails before the golden file has it.
+    #[test]
+    fn the_golden_file_has_every_event() {
+        fn follows(event: Option<&Event>) -> Option<&'static str> {
+            Some(match event {
+                None => "ready",
+                Some(event) => match event {
+                    Event::Ready { .. } => "incarnation",
+                    Event::Incarnation { .. } => "forming",
+                    Event::Forming { .. } => "founded_alone",
+                    Event::FoundedAlone { .. } => "discovery",
+                    Event::Discovery { .. } => "merge",
+                    Event::Merge { .. } => "node_view",
+                    Event::NodeView { .. } => "link",
+                    Event::Link { .. } => "starved",
+                    Event::Starved { .. } => "lease",
+                    Event::Lease { .. } => "path",
+                    Event::Path { .. } => "multicast",
+                    Event::Multicast { .. } => "view",
+                    Event::View { .. } => "transitional",
+                    Event::Transitional { .. } => "message",
+                    Event::Message { .. } => "suspended",
+                    Event::Suspended { .. } => "resync",
+                    Event::Resync { .. } => "receipt",
+                    Event::Receipt { .. } => "progress",
+                    Event::Progress { .. } => "expelled",
+                    Event::Expelled { .. } => "refused",
+                    Event::Refused { .. } => "group_left",
+                    Event::GroupLeft { .. } => "suspected",
+                    Event::Suspected(_) => "cleared",
+                    Event::Cleared { .. } => "left",
+                    Event::Left => "why",
+                    Event::Why { .. } => "error",
+                    Event::Error { .. } | Event::Unknown => return None,
+                },
+            })
+        }
+        let golden: Vec<Event> = golden()
+            .iter()
+            .map(|(json, _)| serde_json::from_str(json).unwrap())
+            .collect();
+        let name = |event: &Event| serde_json::to_value(event).unwrap()["event"].clone();
+        let known: BTreeSet<String> = golden.iter().map(|event| name(event).to_string()).collect();
+        let mut last = None;
+        let mut seen = 0;
+        while let Some(next) = follows(last) {
+            last = golden.iter().find(|event| name(event) == next);
+            assert!(last.is_some(), "golden/events.txt lacks {next}");
+            seen += 1;
+        }
+        assert_eq!(seen, known.len());
+    }
+
+    #[test]
+    fn an_event_of_a_newer_build_is_passed_over() {
+        let newer = r#"{"event":"from_the_future","x":1}"#;
+        assert_eq!(serde_json::from_str::<Event>(newer).unwrap(), Event::Unknown);
+    }
+
+    #[test]
+    fn what_was_told_has_its_time_and_further_lines_stand_under_the_text() {
+        let told = Told {
+            at_ms: 86_400_000 * 3 + 3_723_004,
+            event: Event::Why {
+                node: "a".into(),
+                facts: vec!["left".into()],
+            },
+        };
+        assert_eq!(
+            told.to_string(),
+            "1970-01-04 01:02:03.004  why a:\n                         left"
+        );
+        assert_eq!(
+            crate::Today(&told).to_string(),
+            "01:02:03.004  why a:\n              left"
+        );
+        let json = serde_json::to_string(&told).unwrap();
+        assert!(json.starts_with(r#"{"at_ms":262923004,"event":"why""#), "{json}");
+        assert_eq!(serde_json::from_str::<Told>(&json).unwrap(), told);
+    }
+}

@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::protocol::{Answer, Hello, LineBuffer, MAX_ANSWER_BYTES, Problem, Question};
+use antiphon_api::LineBuffer;
+use antiphon_api::console::{Answer, Hello, MAX_ANSWER_BYTES, Problem, Question};
 
 /// How long a node may take to answer. It looks at its state between two turns, so this is a process that is stopped.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -29,7 +30,7 @@ pub struct Client {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct Answered {
     /// As this build understands it.
     pub answer: Answer,
     /// The line as it came, without its end: with all that a newer node says.
@@ -163,7 +164,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Not to be used again if the future is dropped.
-    pub async fn ask(&mut self, question: &Question) -> Result<Told, ClientError> {
+    pub async fn ask(&mut self, question: &Question) -> Result<Answered, ClientError> {
         self.begin(question).await?;
         self.answer().await
     }
@@ -188,7 +189,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn answer(&mut self) -> Result<Told, ClientError> {
+    pub async fn answer(&mut self) -> Result<Answered, ClientError> {
         let path = self.path.clone();
         match timeout(ANSWER_WITHIN, self.next()).await {
             Ok(answer) => answer,
@@ -203,7 +204,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
-    pub async fn next(&mut self) -> Result<Told, ClientError> {
+    pub async fn next(&mut self) -> Result<Answered, ClientError> {
         loop {
             let line = self
                 .lines
@@ -214,7 +215,7 @@ impl Client {
                     .map_err(|_| ClientError::Malformed("a line is not UTF-8".to_owned()))?;
                 return match serde_json::from_str(&line) {
                     Ok(Answer::Error(problem)) => Err(ClientError::Refused(problem)),
-                    Ok(answer) => Ok(Told { answer, line }),
+                    Ok(answer) => Ok(Answered { answer, line }),
                     Err(error) => Err(ClientError::Malformed(error.to_string())),
                 };
             }

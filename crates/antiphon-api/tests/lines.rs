@@ -1,6 +1,7 @@
 //! What a console's decoder does with any bytes, in any pieces.
 
-use antiphon::console::protocol::{Answer, LineBuffer, MAX_QUESTION_BYTES, Question};
+use antiphon_api::LineBuffer;
+use antiphon_api::console::{Answer, MAX_QUESTION_BYTES, Question};
 use proptest::prelude::*;
 
 fn questions() -> impl Strategy<Value = Question> {

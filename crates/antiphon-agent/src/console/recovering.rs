@@ -3,13 +3,13 @@
 //! Two questions: what it would mean, and to do it. The second names what the first has shown, so that nobody gives up what he has not
 //! seen: whatever changed in between, the node refuses and is to be looked at again.
 
-use std::time::Duration;
+use antiphon::{Abandoned, NodeView, NodeViewId, RecoveryError};
+use antiphon_api::console::{Answer, LeftBehind, Problem, Recovered, Recovery};
 
-use super::protocol::{Answer, LeftBehind, Problem, Recovered, Recovery};
-use crate::{NodeView, NodeViewId, RecoveryError};
+use crate::told::millis;
 
 /// What is to be told, and what it stands for.
-pub(super) fn told(node: &str, cluster: &str, shown: &crate::Recovery) -> Answer {
+pub(super) fn told(node: &str, cluster: &str, shown: &antiphon::Recovery) -> Answer {
     let others = shown.others.iter().map(|other| LeftBehind {
         name: other.member.name.clone(),
         addr: other.member.addr.to_string(),
@@ -31,8 +31,8 @@ pub(super) fn told(node: &str, cluster: &str, shown: &crate::Recovery) -> Answer
     }))
 }
 
-fn warnings(node: &str, shown: &crate::Recovery) -> Vec<String> {
-    let names = |wanted: &dyn Fn(&crate::Abandoned) -> bool| {
+fn warnings(node: &str, shown: &antiphon::Recovery) -> Vec<String> {
+    let names = |wanted: &dyn Fn(&Abandoned) -> bool| {
         let names = shown.others.iter().filter(|other| wanted(other));
         let names: Vec<&str> = names.map(|other| other.member.name.as_str()).collect();
         names.join(", ")
@@ -89,8 +89,4 @@ pub(super) fn refused(reason: &RecoveryError) -> Answer {
         code: "not-recovered".to_owned(),
         reason: reason.to_string(),
     })
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,14 +2,14 @@
 
 use antiphon_core::inspection::{Inspection, Looking, MemberSeen};
 
-use super::{Facts, Names, evidence, looking, millis, seated, suspicion};
-use crate::cluster::Examined;
-use crate::console::protocol::{
+use antiphon::{Examined, Incarnation, NodeView, Phase, Policy, Settings};
+use antiphon_api::console::{
     Edge, Forming, Link, Member, Members, Refusal, RefusedNode, Said, Status, Suspicion, Waiting,
 };
-use crate::{Incarnation, NodeView, Phase};
 
-pub(crate) fn status(examined: &Examined, facts: &Facts) -> Status {
+use super::{Names, evidence, looking, millis, seated, suspicion};
+
+pub(crate) fn status(examined: &Examined, settings: &Settings) -> Status {
     let Examined {
         status, inspection, ..
     } = examined;
@@ -34,9 +34,9 @@ pub(crate) fn status(examined: &Examined, facts: &Facts) -> Status {
         state: state(status.phase).to_owned(),
         incarnation: status.incarnation.to_string(),
         uptime_ms: millis(status.uptime),
-        seeds: facts.seeds.clone(),
-        keyed: facts.keyed,
-        profile: facts.profile.clone(),
+        seeds: settings.seeds.iter().map(ToString::to_string).collect(),
+        keyed: settings.keyed,
+        profile: settings.profile.clone(),
         view: view.map(|view| view.number),
         members: view.map_or(0, |view| view.members.len()),
         groups: groups.collect(),
@@ -53,7 +53,7 @@ pub(crate) fn status(examined: &Examined, facts: &Facts) -> Status {
     }
 }
 
-pub(crate) fn members(examined: &Examined, facts: &Facts, names: &Names) -> Members {
+pub(crate) fn members(examined: &Examined, settings: &Settings, names: &Names) -> Members {
     let Examined {
         status, inspection, ..
     } = examined;
@@ -72,7 +72,7 @@ pub(crate) fn members(examined: &Examined, facts: &Facts, names: &Names) -> Memb
         state: state(status.phase).to_owned(),
         view: view.map(|view| view.number),
         id: view.map(|view| view.id.to_string()),
-        recoveries: recoveries(view, facts.goes_on_apart),
+        recoveries: recoveries(view, settings.policy),
         wire_level: view.map(|view| view.wire_level),
         coordinator: seated.map(|seated| names.name(seated.coordinator)),
         quorum: seated.map(|seated| seated.quorum),
@@ -103,9 +103,9 @@ pub(crate) fn members(examined: &Examined, facts: &Facts, names: &Names) -> Memb
 
 /// Each recovery begins an epoch. So does each component that goes on apart by the policy `any`, where nobody can recover: it has a primary view
 /// already.
-fn recoveries(view: Option<&NodeView>, goes_on_apart: bool) -> u32 {
-    match (view, goes_on_apart) {
-        (Some(view), false) => view.primary_id().epoch.saturating_sub(1),
+fn recoveries(view: Option<&NodeView>, policy: Policy) -> u32 {
+    match (view, policy) {
+        (Some(view), Policy::Majority) => view.primary_id().epoch.saturating_sub(1),
         _ => 0,
     }
 }
@@ -114,18 +114,19 @@ fn member(
     examined: &Examined,
     names: &Names,
     rank: usize,
-    known: &crate::Member,
+    known: &antiphon::Member,
     seen: Option<&MemberSeen>,
 ) -> Member {
     let Examined {
         status,
         inspection,
         paths,
+        ..
     } = examined;
     let links = status.links.iter().find(|links| links.peer == known.incarnation);
     let links: Vec<Link> = match links {
         Some(several) => {
-            let link = |(number, link): (usize, &crate::LinkStatus)| Link {
+            let link = |(number, link): (usize, &antiphon::LinkStatus)| Link {
                 addr: link.addr.to_string(),
                 up: Some(link.up),
                 in_use: number == several.in_use,
@@ -159,7 +160,7 @@ fn member(
             .filter(|doubt| doubt.accused == known.incarnation);
         against.map(|doubt| names.name(doubt.accuser)).collect()
     });
-    let shares = |group: &&crate::GroupStatus| {
+    let shares = |group: &&antiphon::GroupStatus| {
         let mut members = group.view.iter().flat_map(|view| &view.members);
         members.any(|member| member.incarnation == known.incarnation)
     };
@@ -250,5 +251,6 @@ fn state(phase: Phase) -> &'static str {
         Phase::Primary => "primary",
         Phase::NonPrimary => "non-primary",
         Phase::Leaving => "leaving",
+        _ => "unknown",
     }
 }

@@ -21,24 +21,24 @@ const MAX_WAITING: usize = 256;
 /// How often a full queue is tried again.
 const RETRY: Duration = Duration::from_millis(2);
 /// How long a reader may take for the last lines of a process that was told to end.
-pub(crate) const LAST_LINES_WITHIN: Duration = Duration::from_secs(2);
+pub const LAST_LINES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Where lines go. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Stdout {
+pub struct Stdout {
     lines: SyncSender<String>,
     closed: watch::Receiver<bool>,
 }
 
 /// The writing thread.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub struct Writer {
     thread: JoinHandle<()>,
     closed: watch::Receiver<bool>,
 }
 
 /// Starts the writing thread.
-pub(crate) fn start(target: impl Write + Send + 'static) -> (Stdout, Writer) {
+pub fn start(target: impl Write + Send + 'static) -> (Stdout, Writer) {
     start_with(target, Arc::new(watch::Sender::new(false)))
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn start(target: impl Write + Send + 'static) -> (Stdout, Writer) {
 ///
 /// # Errors
 /// What the system says: too many open files.
-pub(crate) fn start_watched(target: impl Write + AsFd + Send + 'static) -> io::Result<(Stdout, Writer)> {
+pub fn start_watched(target: impl Write + AsFd + Send + 'static) -> io::Result<(Stdout, Writer)> {
     let close = Arc::new(watch::Sender::new(false));
     let (end, told) = (target.as_fd().try_clone_to_owned()?, close.clone());
     std::thread::spawn(move || {
@@ -109,7 +109,7 @@ fn write_all(target: &mut impl Write, waiting: &mpsc::Receiver<String>) -> io::R
 
 impl Stdout {
     /// Writes a line, waiting for room.
-    pub(crate) async fn print(&self, line: String) {
+    pub async fn print(&self, line: String) {
         let mut line = line;
         // Retrying beats a queue that both sides can wait on asynchronously: a full queue means that the reader of
         // stdout is behind by hundreds of lines, and two milliseconds more do not matter to it.
@@ -120,7 +120,7 @@ impl Stdout {
     }
 
     /// Returns when nobody reads stdout any more.
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         let mut closed = self.closed.clone();
         if closed.wait_for(|closed| *closed).await.is_err() {
             // The thread ended in order, after the last line.
@@ -129,7 +129,7 @@ impl Stdout {
     }
 
     /// Whether nobody reads stdout any more.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }
 }
@@ -139,7 +139,7 @@ impl Writer {
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
-    pub(crate) async fn written(&self) -> bool {
+    pub async fn written(&self) -> bool {
         while !self.thread.is_finished() {
             tokio::time::sleep(RETRY).await;
         }
@@ -148,7 +148,7 @@ impl Writer {
 
     /// Waits until everything is written, but not for ever: a reader that has stopped reading must not keep a node that
     /// has left from ending. All [`Stdout`]s must be dropped before.
-    pub(crate) fn finish(self, within: Duration) {
+    pub fn finish(self, within: Duration) {
         let deadline = Instant::now() + within;
         while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(RETRY);

@@ -3,10 +3,9 @@
 use antiphon_core::{Heard, WhyEntry, WhyReport};
 
 use super::{Names, accused_by, looking, names, seated};
-use crate::cluster::{Examined, Noted};
-use crate::console::names::ago;
-use crate::console::protocol::{Fact, REFUSAL_LASTS_MS, Why};
-use crate::{Accusation, Cause, Incarnation, Phase};
+use antiphon::{Accusation, Cause, Examined, Incarnation, Noted, Phase};
+use antiphon_api::ago;
+use antiphon_api::console::{Fact, REFUSAL_LASTS_MS, Why};
 
 /// A word for programs, and a sentence.
 type Verdict = (&'static str, String);

@@ -6,85 +6,94 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use antiphon::{
-    Cluster, ClusterEvent, ClusterEvents, Error, Event, Group, GroupSender, MAX_PAYLOAD_BYTES, Outcome,
-    Progress, Receipt, SafeReceipt, SendError,
+    Cluster, ClusterEvent, ClusterEvents, Error, Group, GroupOptions, GroupSender, MAX_PAYLOAD_BYTES,
+    Outcome, Progress, Receipt, SafeReceipt, Scope, SendError,
 };
+use antiphon_api::command::{self, ScopeName};
+use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, block_in_place};
 
+use super::roster;
 use super::spool::{Spool, check_file};
 use super::stdin::Input;
-use super::translate::{self, Names};
-use super::{human, now};
-use crate::exit::Failed;
-use crate::lines::{
-    FaultRequest, LeaveRequest, Line, MAX_LINE_BYTES, Payload, Request, ScopeName, SendRequest, WhyRequest,
-};
-use crate::settings::Settings;
-use crate::stdout::Stdout;
+use super::stdout::Stdout;
+use crate::{Names, told};
 
 /// Messages accepted whose fate is not known yet; beyond that the next send waits.
 const MAX_PENDING_RECEIPTS: usize = 4096;
 /// Files that wait to be sent; beyond that stdin is not read on.
 const MAX_LARGE: usize = 16;
-/// What to say of a node that founds nothing by its settings, which is seldom meant of all nodes.
-const WAITS_FOR_A_CLUSTER: &str = "by sources and locators alone no node founds a cluster: if there is none to join yet, give --expect N, the same at each node, or --found at one";
 /// Events of a group taken at once.
 const BATCH: usize = 256;
 
 /// Writes lines in the form that was asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Printer {
+pub struct Printer {
     stdout: Stdout,
     json: bool,
 }
 
 impl Printer {
-    pub(crate) fn new(stdout: Stdout, json: bool) -> Self {
+    /// JSON lines, or text for people.
+    pub fn new(stdout: Stdout, json: bool) -> Self {
         Self { stdout, json }
     }
 
-    pub(crate) fn is_json(&self) -> bool {
+    /// Whether it writes JSON.
+    pub fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Prints a line, waiting while the reader is behind.
-    pub(crate) async fn print(&self, line: &Line) {
+    /// Prints an event, waiting while the reader is behind.
+    pub async fn print(&self, event: &Event) {
         let text = if self.json {
-            line.to_json()
+            event.to_json()
         } else {
-            human::render(line, now())
+            Today(&Told::now(event.clone())).to_string()
         };
         self.stdout.print(text).await;
     }
 
     /// Prints a text as it is; only for people.
-    pub(crate) async fn print_text(&self, text: String) {
+    pub async fn print_text(&self, text: String) {
         self.stdout.print(text).await;
     }
 
     /// Returns when nobody reads any more.
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         self.stdout.closed().await;
     }
 
-    pub(crate) fn is_stdout_closed(&self) -> bool {
+    /// Whether nobody reads any more.
+    pub fn is_stdout_closed(&self) -> bool {
         self.stdout.is_closed()
     }
 }
 
 /// Why a node that was not asked to leave has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// The cluster refused it for good.
     Refused,
     /// Its driver is gone.
     Stopped,
 }
 
+/// The groups that a node joins.
+#[derive(Debug, Clone)]
+pub struct Groups {
+    /// Their names. The first is where lines of a person, and sends without a group, go.
+    pub names: Vec<String>,
+    /// The options of each.
+    pub options: GroupOptions,
+    /// What to tell of a node that forms for ever, if its settings may be the reason.
+    pub hint: Option<&'static str>,
+}
+
 /// The tasks of a running node.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     cluster: Cluster,
     printer: Printer,
     names: Arc<Mutex<Names>>,
@@ -152,11 +161,11 @@ impl LargeOnes {
             let echo = large.echo.clone();
             let line = match self.send(large).await {
                 Ok(()) => continue,
-                Err(NotSent::Senseless(reason)) => Line::Error {
+                Err(NotSent::Senseless(reason)) => Event::Error {
                     reason,
                     request: echo,
                 },
-                Err(NotSent::Refused { group, reason }) => Line::Refused {
+                Err(NotSent::Refused { group, reason }) => Event::Refused {
                     group: Some(group),
                     reason,
                     fatal: false,
@@ -227,13 +236,16 @@ struct Resolved {
 
 impl Session {
     /// Joins the groups and starts to print.
-    pub(crate) async fn start(
+    ///
+    /// # Errors
+    /// The group that cannot be joined, and why. The node runs on.
+    pub async fn start(
         cluster: Cluster,
         events: ClusterEvents,
-        settings: &Settings,
+        groups: &Groups,
         printer: Printer,
         spool: Arc<Spool>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, (String, Error)> {
         let mut session = Self {
             cluster,
             printer,
@@ -245,20 +257,20 @@ impl Session {
             events,
             session.names.clone(),
             session.printer.clone(),
-            settings.waits_for_a_cluster().then_some(WAITS_FOR_A_CLUSTER),
+            groups.hint,
         ));
-        for name in &settings.groups {
+        for name in &groups.names {
             let group = session
                 .cluster
                 .group(name)
-                .options(settings.group_options())
+                .options(groups.options.clone())
                 .start()
                 .await;
             let group = match group {
                 Ok(group) => group,
                 // The cluster refused the node before it could join its groups: its events say why it ended.
                 Err(Error::Closed) => break,
-                Err(other) => return Err(Failed::run(format!("cannot join group {name}: {other}"))),
+                Err(other) => return Err((name.clone(), other)),
             };
             let (receipts, pending) = mpsc::channel(MAX_PENDING_RECEIPTS);
             let breaks = Arc::new(AtomicU64::new(0));
@@ -269,7 +281,7 @@ impl Session {
                 receipts,
                 breaks: breaks.clone(),
                 large,
-                largest: u64::from(settings.max_object.0).max(MAX_PAYLOAD_BYTES as u64),
+                largest: u64::from(groups.options.max_object_bytes).max(MAX_PAYLOAD_BYTES as u64),
             };
             tokio::spawn(sender.large_ones(session.printer.clone()).send_all(waiting));
             session.senders.push(sender);
@@ -285,7 +297,7 @@ impl Session {
     }
 
     /// Carries out what stdin says, from now on, and says when it asks to leave.
-    pub(crate) fn obey(&mut self, mut input: mpsc::Receiver<Input>, leave: mpsc::Sender<()>) {
+    pub fn obey(&mut self, mut input: mpsc::Receiver<Input>, leave: mpsc::Sender<()>) {
         let mut obeying = Obeying {
             cluster: self.cluster.clone(),
             printer: self.printer.clone(),
@@ -306,7 +318,7 @@ impl Session {
     }
 
     /// Returns when the node has ended without being asked to.
-    pub(crate) async fn ended(&mut self) -> Ended {
+    pub async fn ended(&mut self) -> Ended {
         while let Some(finished) = self.events.join_next().await {
             if let Ok(Some(ended)) = finished {
                 return ended;
@@ -316,7 +328,7 @@ impl Session {
     }
 
     /// Waits until all that happened before leaving is printed.
-    pub(crate) async fn finish(&mut self) {
+    pub async fn finish(&mut self) {
         while self.events.join_next().await.is_some() {}
     }
 }
@@ -331,15 +343,19 @@ async fn print_node_events(
     while let Some(event) = events.next().await {
         left |= matches!(event, ClusterEvent::Left);
         let refused = matches!(event, ClusterEvent::Refused { fatal: true, .. });
-        let line = names
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .cluster_event(event);
-        if let Some(mut line) = line {
+        let line = {
+            let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            if let ClusterEvent::View(view) = &event {
+                names.learn(view);
+            }
+            told::cluster_event(&event, &names)
+        };
+        // That the node left is the last line, behind those of its groups.
+        if let Some(mut line) = line.filter(|line| *line != Event::Left) {
             match &mut line {
-                Line::Forming { reason, .. } if reason.is_none() => *reason = hint.map(str::to_owned),
+                Event::Forming { reason, .. } if reason.is_none() => *reason = hint.map(str::to_owned),
                 // A member never founds again, whatever is given.
-                Line::NodeView { .. } => hint = None,
+                Event::NodeView { .. } => hint = None,
                 _ => {}
             }
             printer.print(&line).await;
@@ -374,11 +390,11 @@ async fn print_group_events(
                     return None;
                 }
                 for event in batch.drain(..) {
-                    if matches!(event, Event::Suspended | Event::Resync { .. }) {
+                    if matches!(event, antiphon::Event::Suspended | antiphon::Event::Resync { .. }) {
                         breaks.fetch_add(1, Ordering::Relaxed);
                     }
-                    let large = matches!(&event, Event::Message(message) if message.payload.len() > MAX_PAYLOAD_BYTES);
-                    let translate = || translate::group_event(&name, event, &spool);
+                    let large = matches!(&event, antiphon::Event::Message(message) if message.payload.len() > MAX_PAYLOAD_BYTES);
+                    let translate = || told::group_event(&name, event, &spool);
                     let line = if large { block_in_place(translate) } else { translate() };
                     if let Some(line) = line {
                         printer.print(&line).await;
@@ -388,8 +404,8 @@ async fn print_group_events(
             Some(fate) = resolved.recv() => {
                 let told = fate.outcome == Outcome::Delivered && fate.breaks == breaks.load(Ordering::Relaxed);
                 if !told {
-                    let outcome = translate::outcome(fate.outcome).to_owned();
-                    printer.print(&Line::Receipt { group: name.clone(), ticket: fate.ticket, outcome }).await;
+                    let outcome = told::outcome(fate.outcome).to_owned();
+                    printer.print(&Event::Receipt { group: name.clone(), ticket: fate.ticket, outcome }).await;
                 }
             }
         }
@@ -417,7 +433,7 @@ fn resolve(
                     while let Some(Progress { bytes, length, .. }) = receipt.progressed().await {
                         let group = group.clone();
                         printer
-                            .print(&Line::Progress {
+                            .print(&Event::Progress {
                                 group,
                                 ticket,
                                 bytes,
@@ -463,7 +479,7 @@ enum Asked {
 
 /// What answers a line of stdin at once.
 enum Reply {
-    Line(Box<Line>),
+    Event(Box<Event>),
     /// For people.
     Text(String),
 }
@@ -495,7 +511,7 @@ impl Obeying {
             self.parse_human(&line)
         };
         match request {
-            Ok(Request::Leave(_)) => return Asked::Leave,
+            Ok(Command::Leave(_)) => return Asked::Leave,
             Ok(request) => {
                 if let Some(line) = self.carry_out(request).await {
                     self.printer.print(&line).await;
@@ -506,15 +522,15 @@ impl Obeying {
         Asked::Nothing
     }
 
-    fn parse_json(&self, line: &[u8]) -> Result<Request, Reply> {
+    fn parse_json(&self, line: &[u8]) -> Result<Command, Reply> {
         let line = std::str::from_utf8(line).map_err(|error| refuse(&format!("not UTF-8 ({error})")))?;
-        Request::parse(line).map_err(Reply::Line)
+        Command::parse(line).map_err(Reply::Event)
     }
 
     /// `/why NAME`, `/view`, `/leave`; anything else is sent, `//x` as `/x`.
-    fn parse_human(&self, line: &[u8]) -> Result<Request, Reply> {
+    fn parse_human(&self, line: &[u8]) -> Result<Command, Reply> {
         let send = |payload| {
-            Request::Send(SendRequest {
+            Command::Send(command::Send {
                 scope: None,
                 group: None,
                 payload: Payload::from_bytes(payload),
@@ -527,12 +543,12 @@ impl Obeying {
         let words = String::from_utf8_lossy(command);
         let (word, rest) = words.trim_end().split_once(' ').unwrap_or((words.trim_end(), ""));
         match (word, rest.trim()) {
-            ("leave", "") => Ok(Request::Leave(LeaveRequest {})),
-            ("why", node) if !node.is_empty() => Ok(Request::Why(WhyRequest {
+            ("leave", "") => Ok(Command::Leave(command::Leave {})),
+            ("why", node) if !node.is_empty() => Ok(Command::Why(command::AskWhy {
                 node: node.to_owned(),
             })),
             ("view", "") => match self.cluster.view() {
-                Some(view) => Err(Reply::Text(human::members(&view))),
+                Some(view) => Err(Reply::Text(roster::of(&view))),
                 None => Err(refuse("there is no cluster yet")),
             },
             _ if command.starts_with(b"/") => Ok(send(command)),
@@ -544,7 +560,7 @@ impl Obeying {
 
     async fn reply(&self, reply: Reply) {
         match reply {
-            Reply::Line(line) => self.printer.print(&line).await,
+            Reply::Event(line) => self.printer.print(&line).await,
             Reply::Text(text) => self.printer.print_text(text).await,
         }
     }
@@ -554,12 +570,12 @@ impl Obeying {
     }
 
     /// Carries a request out; the line says what came of it, if anything must be said.
-    async fn carry_out(&mut self, request: Request) -> Option<Line> {
+    async fn carry_out(&mut self, request: Command) -> Option<Event> {
         let echo = request.to_value();
         let result = match request {
-            Request::Send(send) => match self.send(send, &echo).await {
+            Command::Send(send) => match self.send(send, &echo).await {
                 Err(NotSent::Refused { group, reason }) => {
-                    return Some(Line::Refused {
+                    return Some(Event::Refused {
                         group: Some(group),
                         reason,
                         fatal: false,
@@ -569,22 +585,22 @@ impl Obeying {
                 Err(NotSent::Senseless(reason)) => Err(reason),
                 Ok(()) => Ok(()),
             },
-            Request::Fault(FaultRequest { block }) => {
+            Command::Fault(command::Fault { block }) => {
                 self.cluster.block(block).await.map_err(|error| error.to_string())
             }
-            Request::Why(WhyRequest { node }) => match self.cluster.why(node).await {
-                Ok(report) => return Some(self.names().why(&report)),
+            Command::Why(command::AskWhy { node }) => match self.cluster.why(node).await {
+                Ok(report) => return Some(told::why(&report, &self.names())),
                 Err(error) => Err(error.to_string()),
             },
-            Request::Leave(_) => Ok(()),
+            Command::Leave(_) => Ok(()),
         };
-        result.err().map(|reason| Line::Error {
+        result.err().map(|reason| Event::Error {
             reason,
             request: echo,
         })
     }
 
-    async fn send(&mut self, request: SendRequest, echo: &serde_json::Value) -> Result<(), NotSent> {
+    async fn send(&mut self, request: command::Send, echo: &serde_json::Value) -> Result<(), NotSent> {
         let sender = match &request.group {
             None => self.senders.first(),
             Some(group) => self.senders.iter().find(|sender| sender.group == *group),
@@ -615,7 +631,10 @@ impl Obeying {
         }
         let payload = request.payload.into_bytes().map_err(NotSent::Senseless)?;
         let breaks = sender.breaks.load(Ordering::Relaxed);
-        let scoped = request.scope.as_ref().map(ScopeName::scope);
+        let scoped = request.scope.as_ref().map(|scope| match scope {
+            ScopeName::Number(number) => Scope(*number),
+            ScopeName::Name(name) => Scope::named(name),
+        });
         let scoped = scoped.map(|scope| sender.sender.in_scope(scope));
         let way = scoped.as_ref().unwrap_or(&sender.sender);
         let sent = if request.safe {
@@ -660,7 +679,7 @@ impl NotSent {
 }
 
 fn refuse(reason: &str) -> Reply {
-    Reply::Line(Box::new(Line::Error {
+    Reply::Event(Box::new(Event::Error {
         reason: reason.to_owned(),
         request: serde_json::Value::Null,
     }))

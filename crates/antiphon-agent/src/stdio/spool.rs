@@ -14,14 +14,14 @@ use std::sync::Mutex;
 
 use antiphon::{Incarnation, MAX_PAYLOAD_BYTES, Message};
 
-use crate::lines::Payload;
+use antiphon_api::Payload;
 
 /// Names of a file for one place are tried this often: others may write into the same directory.
 const MAX_TRIES: u32 = 1000;
 
 /// Where large payloads go.
 #[derive(Debug)]
-pub(crate) struct Spool {
+pub struct Spool {
     place: Place,
 }
 
@@ -45,7 +45,7 @@ enum Made {
 
 impl Spool {
     /// Nothing is made or written yet.
-    pub(crate) fn new(given: Option<&Path>, incarnation: Incarnation) -> Self {
+    pub fn new(given: Option<&Path>, incarnation: Incarnation) -> Self {
         let place = match given {
             Some(path) => Place::Given(path.to_owned()),
             None => Place::Own {
@@ -57,7 +57,7 @@ impl Spool {
     }
 
     /// The payload for a line: itself, or the file that it is in. Takes as long as the disk does.
-    pub(crate) fn payload(&self, group: &str, message: &Message) -> Payload {
+    pub fn payload(&self, group: &str, message: &Message) -> Payload {
         if message.payload.len() <= MAX_PAYLOAD_BYTES {
             return Payload::from_bytes(&message.payload);
         }
@@ -129,7 +129,7 @@ impl Spool {
     }
 
     /// Removes what is this node's own.
-    pub(crate) fn clean_up(&self) {
+    pub fn clean_up(&self) {
         let Place::Own { path, made } = &self.place else {
             return;
         };
@@ -161,7 +161,7 @@ fn name_it(part: &Path, whole: &Path) -> io::Result<()> {
 }
 
 /// A file as a payload: not empty and not above `limit`. The error says what to do.
-pub(crate) fn check_file(path: &Path, limit: u64) -> Result<(), String> {
+pub(super) fn check_file(path: &Path, limit: u64) -> Result<(), String> {
     let metadata =
         fs::metadata(path).map_err(|error| format!("cannot read the file {}: {error}", path.display()))?;
     if !metadata.is_file() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::{Accusation, Cause, Evidence, Incarnation, NodeView, ViewChange};
+use antiphon::{Accusation, Cause, Evidence, Incarnation, NodeView, ViewChange};
 
 /// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
 /// that answers `why`.
@@ -94,16 +94,6 @@ impl Names {
             Cause::Overridden { .. } => "overridden by an operator (recover)".to_owned(),
             Cause::Separated { .. } => "separated: not heard, and without a majority (policy any)".to_owned(),
         }
-    }
-}
-
-/// How long ago something was, or for how long it has been so: `996 ms`, `20 s`, `15 min`, `72 h`.
-pub fn ago(ms: u64) -> String {
-    match ms {
-        0..10_000 => format!("{ms} ms"),
-        10_000..600_000 => format!("{} s", ms / 1000),
-        600_000..36_000_000 => format!("{} min", ms / 60_000),
-        _ => format!("{} h", ms / 3_600_000),
     }
 }
 

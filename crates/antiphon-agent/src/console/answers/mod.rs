@@ -2,23 +2,21 @@
 //!
 //! - [`state`]: what it is doing, and what it knows of each member;
 //! - [`why`]: why a node is, or is not, a member;
-//! - [`events`]: what happened, and who began or ceased to suspect whom.
+//! - [`doubts`]: which member began or ceased to suspect which.
 
-mod events;
+mod doubts;
 mod state;
 mod why;
 
-use std::time::Duration;
-
 use antiphon_core::inspection::{Inspection, Looking, Seated, State};
 
-use super::Facts;
-use super::names::{Names, evidence};
-use super::protocol::{Accuser, Suspicion};
-use crate::cluster::Noted;
-use crate::{Accusation, ClusterEvent};
+use antiphon::{Accusation, ClusterEvent, Noted};
+use antiphon_api::console::{Accuser, Suspicion};
 
-pub(super) use events::{Doubts, happened, now};
+use crate::names::{Names, evidence};
+use crate::told::millis;
+
+pub(super) use doubts::Doubts;
 pub(super) use state::{members, status};
 pub(super) use why::why;
 
@@ -65,8 +63,4 @@ fn looking(inspection: &Inspection) -> Option<&Looking> {
         State::Seeking(looking) => Some(looking),
         _ => None,
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

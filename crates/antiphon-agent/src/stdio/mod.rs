@@ -1,0 +1,26 @@
+//! A node between the library and the standard input and output of its process: JSON lines for a program, text for a person.
+//!
+//! ```text
+//!  stdin thread ─► commands ─► Cluster, GroupSender
+//!                     │ error, why
+//!                     ▼
+//!  Cluster events ─► queue ─► stdout thread          the order of lines: node events among themselves, each group's
+//!  Group events  ──►   (bounded)                     events among themselves, `left` last
+//! ```
+//! - [`Session`]: the tasks of a running node; [`Printer`]: writes events in the form that was asked for;
+//! - [`stdin`], [`stdout`]: the threads that read and write, each behind a bounded queue;
+//! - [`Spool`]: payloads that are too large for a line.
+//!
+//! # What happens when…
+//! - *stdin ends*: nothing more is read, and the node goes on;
+//! - *the reader of stdout has gone*: [`Printer::closed`] returns, and the program lets the node leave in order;
+//! - *the reader of stdout is slow*: the queue fills, then the groups' credit, then their senders wait; views and votes go on.
+
+mod roster;
+mod session;
+mod spool;
+pub mod stdin;
+pub mod stdout;
+
+pub use session::{Ended, Groups, Printer, Session};
+pub use spool::Spool;

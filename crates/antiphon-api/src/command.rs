@@ -1,0 +1,209 @@
+//! What a program tells its node to do: one JSON object a line.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Event, Payload};
+
+/// The longest line of a command, in bytes, without its end.
+pub const MAX_LINE_BYTES: usize = 4 << 20;
+
+/// One line of stdin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Send a message.
+    Send(Send),
+    /// Cut this node off from others, or heal it (with `--allow-faults`).
+    Fault(Fault),
+    /// Tell what is known about a node.
+    Why(AskWhy),
+    /// Leave in order and end.
+    Leave(Leave),
+}
+
+/// `{"send":{"group":G,"payload":P,"safe":true,"scope":S}}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Send {
+    /// The group's name; the first group if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// What to say.
+    pub payload: Payload,
+    /// Deliver it only when every member of the view holds it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub safe: bool,
+    /// In a scoped group, what it is about: its number, or a name of which one is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ScopeName>,
+}
+
+/// A scope on standard input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[serde(expecting = "scope must be a number below 4294967296 or a string")]
+pub enum ScopeName {
+    /// As it is.
+    Number(u32),
+    /// A name, of which the node makes a number.
+    Name(String),
+}
+
+/// `{"fault":{"block":[NAME,…]}}`; without names it clears all faults.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Nothing is sent to or taken from these nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub block: Vec<String>,
+}
+
+/// `{"why":{"node":NAME}}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskWhy {
+    /// The name asked for.
+    pub node: String,
+}
+
+/// `{"leave":{}}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leave {}
+
+impl Command {
+    /// Reads a line of stdin. The error says what was expected.
+    pub fn parse(line: &str) -> Result<Self, Box<Event>> {
+        let error = |reason, request| Box::new(Event::Error { reason, request });
+        let value: Value = serde_json::from_str(line).map_err(|parse| {
+            let example = r#"{"send":{"group":"chat","payload":"hello"}}"#;
+            let reason = format!("not JSON ({parse}); expected one object, such as {example}");
+            error(reason, Value::String(shortened(line)))
+        })?;
+        serde_json::from_value(value.clone()).map_err(|parse| {
+            let known = r#"{"send":{"group","payload","safe","scope"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
+            error(format!("{parse}; expected {known}"), value)
+        })
+    }
+
+    /// The request as it is echoed in an error.
+    pub fn to_value(&self) -> Value {
+        serde_json::to_value(self).expect("a request has only string keys")
+    }
+
+    /// The line without its end.
+    pub fn to_json(&self) -> String {
+        self.to_value().to_string()
+    }
+}
+
+/// The beginning of a text that may be long, for echoing.
+pub fn shortened(text: &str) -> String {
+    const SHOWN_CHARS: usize = 200;
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_request_of_the_documentation_is_understood() {
+        let send = Command::parse(r#"{"send":{"group":"g","payload":"x"}}"#).unwrap();
+        assert_eq!(
+            send,
+            Command::Send(Send {
+                group: Some("g".into()),
+                payload: Payload::Text("x".into()),
+                safe: false,
+                scope: None,
+            })
+        );
+        assert_eq!(send.to_json(), r#"{"send":{"group":"g","payload":"x"}}"#);
+        let text = r#"{"send":{"payload":"x","safe":true}}"#;
+        let safe = Command::parse(text).unwrap();
+        assert!(matches!(safe, Command::Send(Send { safe: true, .. })));
+        assert_eq!(safe.to_json(), text);
+        assert!(matches!(
+            Command::parse(r#"{"send":{"payload":{"base64":"AA=="}}}"#).unwrap(),
+            Command::Send(Send {
+                group: None,
+                payload: Payload::Binary { .. },
+                safe: false,
+                scope: None,
+            })
+        ));
+        let text = r#"{"send":{"group":"g","payload":{"file":"/tmp/x"}}}"#;
+        let from_file = Command::parse(text).unwrap();
+        assert!(matches!(
+            &from_file,
+            Command::Send(Send {
+                payload: Payload::File { file, bytes: None },
+                ..
+            }) if file == "/tmp/x"
+        ));
+        assert_eq!(from_file.to_json(), text);
+        assert_eq!(
+            Command::parse(r#"{"fault":{"block":["a","b"]}}"#).unwrap(),
+            Command::Fault(Fault {
+                block: names(&["a", "b"])
+            })
+        );
+        assert_eq!(
+            Command::parse(r#"{"fault":{}}"#).unwrap(),
+            Command::Fault(Fault::default())
+        );
+        assert_eq!(
+            Command::parse(r#"{"why":{"node":"a"}}"#).unwrap(),
+            Command::Why(AskWhy { node: "a".into() })
+        );
+        assert_eq!(
+            Command::parse(r#" {"leave":{}} "#).unwrap(),
+            Command::Leave(Leave {})
+        );
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_answered_with_the_reason_and_the_line() {
+        for (line, expected) in [
+            ("hello", "not JSON"),
+            (r#"{"send":{"grp":"g","payload":"x"}}"#, "grp"),
+            (r#"{"send":{"group":"g"}}"#, "payload"),
+            (
+                r#"{"send":{"group":"g","payload":7}}"#,
+                "payload must be a string",
+            ),
+            (r#"{"sned":{}}"#, "sned"),
+            (r#"{"leave":{},"why":{"node":"a"}}"#, "expected"),
+            ("[]", "expected"),
+            ("7", "expected"),
+        ] {
+            match Command::parse(line).map_err(|line| *line) {
+                Err(Event::Error { reason, .. }) => assert!(reason.contains(expected), "{line}: {reason}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_echoed_only_in_part() {
+        let line = "ä".repeat(10_000);
+        match Command::parse(&line).map_err(|line| *line) {
+            Err(Event::Error {
+                request: serde_json::Value::String(text),
+                ..
+            }) => {
+                assert_eq!(text.chars().count(), 201);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
