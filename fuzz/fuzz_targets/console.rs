@@ -1,7 +1,8 @@
 //! Whatever comes to a node's console is cut into lines of bounded length, and each is a question or a problem with a reason.
 #![no_main]
 
-use antiphon::console::protocol::{LineBuffer, MAX_QUESTION_BYTES, Question};
+use antiphon_api::LineBuffer;
+use antiphon_api::console::{MAX_QUESTION_BYTES, Question};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
