@@ -17,6 +17,10 @@
 //! An idle cluster whose paths are well sends none. Half a heartbeat between two of them is what makes chance losses not add up: within the
 //! `suspect_after` of the profile `lan` ten are sent after the first gap, and to lose all ten at 30 % happens six times in a million.
 //!
+//! Heartbeats by UDP alone would be lost one by one, and would prove nothing of the connections that everything else needs. Heartbeats
+//! by both, always, would double what a cluster at rest costs. Control as a whole by UDP would need a second reliable protocol
+//! under the links, with a pace of its own for each path.
+//!
 //! # What a probe says
 //! What a heartbeat says, and to the same: suspicions, answers for the lease, the view. It has the number of the last heartbeat, so that nobody
 //! counts it as one that others missed. And that its sender lives, exactly as a frame that was passed on by another member does (R20): *it says

@@ -8,7 +8,8 @@
 //! The survivor of lowest group rank leads. Every member of a primary node view knows the same list, so no one
 //! disputes who that is; when it dies, the next node view names the next. The *ballot* is the node view: flush messages
 //! of another node view than one's own are ignored, and everything unfinished begins again under the new one. Within
-//! one node view a leader runs one flush at a time, each with a higher target.
+//! one node view a leader runs one flush at a time, each with a higher target. The price: a node that joins the cluster
+//! during a flush makes the flush begin again.
 //!
 //! A flush is begun by departures, joins, leaves, and by members that come back from a suspension.
 //!

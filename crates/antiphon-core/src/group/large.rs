@@ -19,6 +19,9 @@
 //! - What comes in more pieces than a message has, or with more bytes, is nobody's of this program: nothing of it is kept or
 //!   delivered, and its credit goes back as if it had been taken.
 //!
+//! # The price
+//! An application sees gaps in a sender's numbers, and each receiver copies such a payload once.
+//!
 //! # When someone dies
 //! The sender, before all pieces are out: members hold some, the cut has those that any survivor holds, all deliver (or repair
 //! and deliver) them into their assemblies, and all forget these with the view. A receiver: nothing is different from other

@@ -25,7 +25,8 @@
 //!   counts: an application can read then, too.
 //! - The last call gives an application that was paused together with its node the time to be scheduled again. If the
 //!   node was paused during the last call itself, the call is made again.
-//! - `slow_after` is part of the group's terms: what happens to a reader must not depend on who sends.
+//! - `slow_after` is part of the group's terms: what happens to a reader must not depend on who sends. It is 30 s in every
+//!   profile, or members of different profiles could not meet in a group; the last call follows the profile.
 //!
 //! # One after the other
 //! Many an application sends and reads in one loop. While it waits to send, because of a reader that has stopped, it

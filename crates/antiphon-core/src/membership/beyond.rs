@@ -21,6 +21,8 @@
 //! order of seniority and around. All who look are heard by all, so each has such a link from the member before it, and to the one
 //! after it: the islands and all between them are a ring at least, and votes go around.
 //!
+//! More rings instead would make islands rarer, and cost everybody heartbeats all the time.
+//!
 //! Answers count all together or not at all: a leader that went on with the first of them could decide nothing but that the view stays as
 //! it is, in the next it would be on the same island, and so on.
 //!

@@ -40,6 +40,11 @@
 //!   and the first again: what it knew of that one's links it still knows;
 //! - *neither has a second address*: no beats, no state, no cost.
 //!
+//! # Why the core chooses, and not the transport
+//! A transport sees only what it has connections for: TCP takes seconds to notice a cut cable, and UDP never does. And what the
+//! core decides runs in the simulator. Only the last step before an output replaces a peer's first address by the address in
+//! use, so the contract with drivers is the same with one address and with many.
+//!
 //! This module does not send, and does not say who lives.
 
 mod health;

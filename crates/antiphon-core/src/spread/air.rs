@@ -15,6 +15,9 @@
 //! A frame that is lost on its way to some is missed by these alone: they see the gap, ask the sender, and get it from that
 //! directly. Credit, acknowledgements, marks and order records that do not ride on messages go directly, as in `direct`.
 //!
+//! All that must be configured alike is the address. A network without multicast costs a call per heartbeat. Cast frames are a
+//! kind of their own: their nonces, many of them lost, must not push those of direct frames out of the replay window.
+//!
 //! # What comes by multicast
 //! comes from anybody. A node drops, before it spends a hash on it, what is not of somebody it speaks to, or not of its cluster's tag;
 //! then the seal is checked as that of any frame. Of an authentic frame only messages, order records and

@@ -24,7 +24,10 @@
 //!   nobody who would pass it on, so none can go round in circles;
 //! - once: a copy has the same nonce, and the replay window refuses it.
 //!
-//! What came by others says nothing about the path from its sender to here: such a frame is no sign of life.
+//! What came by others says nothing about the path from its sender to here: such a frame is no sign of life. Chain frames are a
+//! kind of their own for that reason, and because their nonces must not push those of direct frames out of the replay window,
+//! nor be pushed. Acknowledgements, marks and order records of their own stay direct because they are small, and each hop would
+//! add its delay to every total order.
 //!
 //! # Repairs
 //! The member before this one in the chain is asked for a gap first: it holds what it passed on, and its link is not

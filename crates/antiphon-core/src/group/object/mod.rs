@@ -12,6 +12,10 @@
 //! for; the log has only a record of its number, length and digest. The record is a message like any other: it has a place in the
 //! order, a level, a receipt. [`Outgoing`] is the sender's side, [`Incoming`] the receivers'.
 //!
+//! In the log it would hold a window for as long as it takes to send, and every message behind it. The price: messages overtake it, and it
+//! costs a round trip per member before it begins (chunks flow from the first member on). The digest finds accidents, with a
+//! cluster key and without; against forgery there is the seal of the frames.
+//!
 //! # Invariants
 //! - **The record of an object is put into the log of a view only while every member of that view holds the object.** A record is delivered in
 //!   its view by members of that view: so whoever delivers the record has the object, and nobody has to fetch one in a flush.
