@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              ┌─ ours:     `antiphon bench … --netns` ─┐
-//!  main ─ lab ─┼─ peers:    corosync, JGroups, memberlist┼─► report ─► JSON, table, plot, row in docs/benchmarks.md
+//!  main ─ lab ─┼─ peers:    corosync, JGroups, memberlist┼─► report ─► JSON, table, plot, row in docs/benchmarks
 //!   (ab1…abN   └─ raw:      the machine's own limit    ─┘
 //!    on a bridge)             runs of each by turns
 //! ```
@@ -75,7 +75,7 @@ enum Bench {
     Detect(detect::DetectArgs),
     /// What TCP and UDP give on this machine without any protocol
     Limits(limits::LimitsArgs),
-    /// Put the rows of benchmarks.md in order and draw the plots from them again
+    /// Make the tables of benchmarks.md and the plots from the data file again
     Plots {
         /// Folder of benchmarks.md [default: docs]
         #[arg(long, value_name = "DIR")]

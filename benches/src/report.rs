@@ -1,4 +1,4 @@
-//! What a benchmark tells: figures for whoever waits, one JSON object, rows in `benchmarks.md` ([`table`]), and the plot of these.
+//! What a benchmark tells: figures for the person who waits, one JSON object, rows ([`table`]), and the plot of these.
 
 use std::path::{Path, PathBuf};
 
@@ -265,18 +265,15 @@ impl Report {
         object
     }
 
-    /// One row per case, in the place of those of former days.
+    /// One row per case, shown in the place of those of former days.
     fn record(&self, folder: &Path, version: &str) -> Result<(), Failure> {
         if lab::is_interrupted() {
             return Err("interrupted: nothing was written".to_owned());
         }
-        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let path = document(folder);
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|_| PREFACE.to_owned());
-        let mut table = Table::read(&text);
+        let mut table = read(folder)?;
         let rows = self.cases.iter().map(|case| self.row(case, version)).collect();
         table.add(&self.bench, &capital(&self.title), &self.unit, rows);
-        write(&path, table.write().as_bytes())
+        save(folder, &table)
     }
 
     fn row(&self, case: &Case, version: &str) -> Row {
@@ -297,29 +294,27 @@ impl Report {
                 table::in_a_cell(&failed.series, failed.times, runs, &failed.why)
             })
             .collect();
-        let number = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         let peer = self.peer_version.as_deref().unwrap_or("no peer");
-        Row::new([
-            today(),
-            case.name.clone(),
-            table::cell(&figures, &failures),
-            number(self.peer_ratio(case)),
-            number(case_limit(self, case)),
-            format!("{version}; {peer}"),
-            machine(),
-            format!("`{}`", command()),
-        ])
+        Row {
+            bench: self.bench.clone(),
+            date: today(),
+            case: case.name.clone(),
+            figures,
+            failures,
+            ratio: self.peer_ratio(case),
+            limit_ratio: case_limit(self, case),
+            versions: format!("{version}; {peer}"),
+            machine: machine(),
+            command: command(),
+        }
     }
 }
 
-/// Puts the rows of `benchmarks.md` in this folder in order and draws the plots of them all, or of one benchmark.
+/// Makes the tables of `benchmarks.md` in this folder from the data file anew, and the plots of all benchmarks, or of one.
 pub(crate) fn draw(folder: &Path, only: Option<&str>) -> Result<(), Failure> {
-    let path = document(folder);
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let table = Table::read(&text);
-    write(&path, table.write().as_bytes())?;
+    let table = read(folder)?;
+    save(folder, &table)?;
     let folder = folder.join("benchmarks");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for (bench, chart) in table
         .charts()
         .filter(|(bench, _)| only.is_none_or(|only| only == *bench))
@@ -331,17 +326,39 @@ pub(crate) fn draw(folder: &Path, only: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What is in this folder; what is not there yet is begun.
+fn read(folder: &Path) -> Result<Table, Failure> {
+    let text = |path: &Path, otherwise: &str| match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(otherwise.to_owned()),
+        read => read.map_err(|error| format!("{}: {error}", path.display())),
+    };
+    let data = data(folder);
+    let rows = text(&data, "")?;
+    Table::read(&text(&document(folder), PREFACE)?, &rows).map_err(|why| format!("{}: {why}", data.display()))
+}
+
+fn save(folder: &Path, table: &Table) -> Result<(), Failure> {
+    let plots = folder.join("benchmarks");
+    std::fs::create_dir_all(&plots).map_err(|error| format!("{}: {error}", plots.display()))?;
+    write(&data(folder), table.data().as_bytes())?;
+    write(&document(folder), table.document().as_bytes())
+}
+
 fn document(folder: &Path) -> PathBuf {
     folder.join("benchmarks.md")
+}
+
+fn data(folder: &Path) -> PathBuf {
+    folder.join("benchmarks/rows.jsonl")
 }
 
 const PREFACE: &str = "\
 # Benchmarks
 
 Written by `cargo run --release -p antiphon-bench`: Antiphon and its peers by turns in network namespaces of one
-machine. `ratio` says how many times better Antiphon's median is than that of the best peer it is compared with, `limit
-ratio` how much of the raw limit it reaches. The newest row of each case is shown, and plotted; those that it replaced
-are folded below.
+machine. `ratio` says how many times better Antiphon's median is than that of the best peer it is compared with,
+`limit ratio` how much of the raw limit it reaches. The newest row of each case is shown, and plotted. All rows, also
+those that it replaced, are in [benchmarks/rows.jsonl](benchmarks/rows.jsonl), one JSON object a line.
 ";
 
 /// How much of the limit ours reaches.
@@ -477,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_report_takes_the_place_of_the_first_and_both_are_in_the_plot_with_other_cases() {
+    fn a_second_report_is_shown_in_the_place_of_the_first_and_is_in_the_plot_with_other_cases() {
         let folder = std::env::temp_dir().join(format!("antiphon-bench-report-{}", std::process::id()));
         let mut other = report();
         other.cases[0].name = "6 members".to_owned();
@@ -486,15 +503,14 @@ mod tests {
             draw(&folder, Some("mperf")).unwrap();
         }
         let text = std::fs::read_to_string(folder.join("benchmarks.md")).unwrap();
+        let data = std::fs::read_to_string(folder.join("benchmarks/rows.jsonl")).unwrap();
         let plot = std::fs::read_to_string(folder.join("benchmarks/mperf.svg")).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(text.contains("fifo: 2 000 (1 000 to 3 000)"), "{text}");
-        assert_eq!(text.matches("| 4 members |").count(), 2, "{text}");
-        let (shown, older) = text.split_once("<details>").unwrap();
-        assert!(
-            shown.contains("| 6 members |") && !older.contains("| 6 members |"),
-            "{text}"
-        );
+        for case in ["| 4 members |", "| 6 members |"] {
+            assert_eq!(text.matches(case).count(), 1, "{text}");
+        }
+        assert_eq!(data.matches("\"case\":\"4 members\"").count(), 2, "{data}");
         assert!(
             plot.contains(">4 members<") && plot.contains(">6 members<"),
             "{plot}"

@@ -1,14 +1,17 @@
-//! The rows of `benchmarks.md`: written, kept, and read again, since the plots are drawn from them.
+//! What was measured: every row in `benchmarks/rows.jsonl`, and the newest row of each case in `benchmarks.md`.
 //!
 //! ```text
-//!  ## formation
-//!  Until each …, in ms.                      title and unit
-//!  ![formation](benchmarks/formation.svg)    drawn from the rows that are shown
-//!  | date | case | figures … |               the newest row of each case
-//!  <details> … </details>                    the rows that these replaced, oldest first
+//!  rows.jsonl   one row a line, oldest first; a run appends its own ──┐
+//!                                                                    ▼ the newest row of each case
+//!  benchmarks.md   ## formation
+//!                  Until each …, in ms.                      title and unit
+//!                  ![formation](benchmarks/formation.svg)    drawn from the same rows
+//!                  | date | case | figures … |
 //! ```
-//! A figure is `series: median (least to most)`, with its unit behind it if that is not the section's: then it is in no plot.
-//! What else stands in a section stays there, before the rows.
+//! The tables and plots are made from the data file each time. What else stands in a section stays there, before its table.
+//! A figure in another unit than its section's is told with that unit, and is in no plot.
+
+use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::plot::{Bar, Chart};
@@ -16,16 +19,24 @@ use crate::plot::{Bar, Chart};
 const HEADER: &str =
     "| date | case | figures: median (least to most) | ratio | limit ratio | versions | machine | command |";
 const RULE: &str = "|---|---|---|---|---|---|---|---|";
-const OLDER: &str = "<details><summary>Older rows</summary>";
-const OLDER_END: &str = "</details>";
 /// Between the figures of a cell.
 const BREAK: &str = "<br>";
-const CELLS: usize = 8;
 
 /// One case, measured once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    cells: [String; CELLS],
+    pub(crate) bench: String,
+    pub(crate) date: String,
+    pub(crate) case: String,
+    /// What was measured; what failed has no figure.
+    pub(crate) figures: Vec<Figure>,
+    /// What could not be measured, as [`in_a_cell`] says it.
+    pub(crate) failures: Vec<String>,
+    pub(crate) ratio: Option<f64>,
+    pub(crate) limit_ratio: Option<f64>,
+    pub(crate) versions: String,
+    pub(crate) machine: String,
+    pub(crate) command: String,
 }
 
 /// One series in a row.
@@ -38,60 +49,96 @@ pub(crate) struct Figure {
     pub(crate) unit: Option<String>,
 }
 
-/// A benchmark's part of the document.
+/// A benchmark's part of the document, but for its rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Section {
-    pub(crate) title: String,
-    pub(crate) unit: String,
+struct Section {
+    bench: String,
+    title: String,
+    unit: String,
     notes: Vec<String>,
-    shown: Vec<Row>,
-    older: Vec<Row>,
 }
 
-/// The document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The document and the rows.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Table {
     preface: String,
-    sections: Vec<(String, Section)>,
+    sections: Vec<Section>,
+    /// Oldest first.
+    rows: Vec<Row>,
 }
 
 impl Row {
-    /// From what its cells say: date, case, figures, ratio, limit ratio, versions, machine, command.
-    pub(crate) fn new(cells: [String; CELLS]) -> Self {
-        // A bar would end the cell, and a new line the row.
-        let cells = cells.map(|cell| cell.replace(['|', '\n'], " ").trim().to_owned());
-        Self { cells }
-    }
-
-    fn read(line: &str) -> Option<Self> {
-        let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
-        let cells: Vec<String> = inner.split('|').map(|cell| cell.trim().to_owned()).collect();
-        Some(Self {
-            cells: cells.try_into().ok()?,
+    fn to_json(&self) -> Value {
+        let figures: Vec<Value> = self.figures.iter().map(Figure::to_json).collect();
+        json!({
+            "bench": self.bench, "date": self.date, "case": self.case, "figures": figures, "failures": self.failures,
+            "ratio": self.ratio, "limit_ratio": self.limit_ratio, "versions": self.versions, "machine": self.machine,
+            "command": self.command,
         })
     }
 
+    fn of_json(value: &Value) -> Option<Self> {
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let list = |key: &str| value[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        Some(Self {
+            bench: text("bench")?,
+            date: text("date")?,
+            case: text("case")?,
+            figures: list("figures")
+                .iter()
+                .map(Figure::of_json)
+                .collect::<Option<_>>()?,
+            failures: list("failures")
+                .iter()
+                .map(|told| told.as_str().map(str::to_owned))
+                .collect::<Option<_>>()?,
+            ratio: value["ratio"].as_f64(),
+            limit_ratio: value["limit_ratio"].as_f64(),
+            versions: text("versions")?,
+            machine: text("machine")?,
+            command: text("command")?,
+        })
+    }
+
+    /// The row as it is shown.
     fn line(&self) -> String {
-        format!("| {} |\n", self.cells.join(" | "))
+        let number = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let told = self
+            .figures
+            .iter()
+            .map(Figure::text)
+            .chain(self.failures.iter().cloned());
+        let cells = [
+            self.date.clone(),
+            self.case.clone(),
+            told.collect::<Vec<_>>().join(BREAK),
+            number(self.ratio),
+            number(self.limit_ratio),
+            self.versions.clone(),
+            self.machine.clone(),
+            format!("`{}`", self.command),
+        ];
+        // A bar would end the cell, and a new line the row.
+        let cells = cells.map(|cell| cell.replace(['|', '\n'], " ").trim().to_owned());
+        format!("| {} |\n", cells.join(" | "))
     }
-
-    fn case(&self) -> &str {
-        &self.cells[1]
-    }
-
-    /// What was measured; what failed has no figure.
-    fn figures(&self) -> impl Iterator<Item = Figure> {
-        self.cells[2].split(BREAK).filter_map(Figure::read)
-    }
-}
-
-/// The cell of these figures, and of what is said beside them.
-pub(crate) fn cell(figures: &[Figure], failures: &[String]) -> String {
-    let told = figures.iter().map(Figure::text).chain(failures.iter().cloned());
-    told.collect::<Vec<_>>().join(BREAK)
 }
 
 impl Figure {
+    fn to_json(&self) -> Value {
+        let (median, least, most) = self.bar;
+        json!({ "series": self.series, "median": median, "least": least, "most": most, "unit": self.unit })
+    }
+
+    fn of_json(value: &Value) -> Option<Self> {
+        let number = |key: &str| value[key].as_f64();
+        Some(Self {
+            series: value["series"].as_str()?.to_owned(),
+            bar: (number("median")?, number("least")?, number("most")?),
+            unit: value["unit"].as_str().map(str::to_owned),
+        })
+    }
+
     fn text(&self) -> String {
         let (median, least, most) = self.bar;
         let unit = self
@@ -107,79 +154,51 @@ impl Figure {
             short(most)
         )
     }
-
-    fn read(text: &str) -> Option<Self> {
-        let (series, rest) = text.split_once(": ")?;
-        let (median, rest) = rest.split_once(" (")?;
-        let (range, unit) = rest.split_once(')')?;
-        let (least, most) = range.split_once(" to ")?;
-        let number = |text: &str| text.replace(' ', "").parse::<f64>().ok();
-        Some(Self {
-            series: series.to_owned(),
-            bar: (number(median)?, number(least)?, number(most)?),
-            unit: Some(unit.trim().to_owned()).filter(|unit| !unit.is_empty()),
-        })
-    }
 }
 
 impl Section {
+    /// Its title, unit and notes: image and rows are made anew.
     fn read(bench: &str, text: &str) -> Self {
-        let mut section = Self::default();
-        let mut folded = false;
+        let mut section = Self {
+            bench: bench.to_owned(),
+            ..Self::default()
+        };
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let intro = line.strip_suffix('.').and_then(|line| line.rsplit_once(", in "));
-            match line {
-                HEADER | RULE => {}
-                OLDER => folded = true,
-                OLDER_END => folded = false,
-                image if image == image_of(bench) => {}
-                line => match (Row::read(line), intro) {
-                    (Some(row), _) if folded => section.older.push(row),
-                    (Some(row), _) => section.put(row),
-                    (None, Some((title, unit))) if section.title.is_empty() => {
-                        (section.title, section.unit) = (title.to_owned(), unit.to_owned());
-                    }
-                    (None, _) => section.notes.push(line.to_owned()),
-                },
+            match (line, intro) {
+                (HEADER | RULE, _) => {}
+                (image, _) if image == image_of(bench) => {}
+                (row, _) if is_row(row) => {}
+                (_, Some((title, unit))) if section.title.is_empty() => {
+                    (section.title, section.unit) = (title.to_owned(), unit.to_owned());
+                }
+                (note, _) => section.notes.push(note.to_owned()),
             }
         }
         section
     }
 
-    fn write(&self, bench: &str) -> String {
+    fn write(&self, rows: &[&Row]) -> String {
+        let image = image_of(&self.bench);
         let mut out = format!(
-            "## {bench}\n\n{}, in {}.\n\n{}\n",
-            self.title,
-            self.unit,
-            image_of(bench)
+            "## {}\n\n{}, in {}.\n\n{image}\n",
+            self.bench, self.title, self.unit
         );
         if !self.notes.is_empty() {
             out.push_str(&format!("\n{}\n", self.notes.join("\n")));
         }
-        let rows = |rows: &[Row]| {
-            let lines: String = rows.iter().map(Row::line).collect();
-            format!("\n{HEADER}\n{RULE}\n{lines}")
-        };
-        out.push_str(&rows(&self.shown));
-        if !self.older.is_empty() {
-            out.push_str(&format!("\n{OLDER}\n{}\n{OLDER_END}\n", rows(&self.older)));
-        }
+        let lines: String = rows.iter().map(|row| row.line()).collect();
+        out.push_str(&format!("\n{HEADER}\n{RULE}\n{lines}"));
         out
     }
 
-    /// Shows this row in the place of the one that its case had before.
-    fn put(&mut self, row: Row) {
-        match self.shown.iter_mut().find(|shown| shown.case() == row.case()) {
-            Some(shown) => self.older.push(std::mem::replace(shown, row)),
-            None => self.shown.push(row),
-        }
-    }
-
-    /// The newest figures of each case that are in the section's unit.
-    fn chart(&self, bench: &str) -> Chart {
-        let plain =
-            |row: &Row| -> Vec<Figure> { row.figures().filter(|figure| figure.unit.is_none()).collect() };
-        let cases = self.shown.iter().map(|row| (row.case(), plain(row)));
+    /// The figures of these rows that are in the section's unit.
+    fn chart(&self, rows: &[&Row]) -> Chart {
+        let plain = |row: &Row| -> Vec<Figure> {
+            let plain = row.figures.iter().filter(|figure| figure.unit.is_none());
+            plain.cloned().collect()
+        };
+        let cases = rows.iter().map(|row| (row.case.as_str(), plain(row)));
         let cases: Vec<(&str, Vec<Figure>)> = cases.filter(|(_, figures)| !figures.is_empty()).collect();
         let mut names: Vec<&str> = Vec::new();
         for figure in cases.iter().flat_map(|(_, figures)| figures) {
@@ -197,7 +216,7 @@ impl Section {
             cases.iter().map(|(_, figures)| bar(figures)).collect()
         };
         Chart {
-            title: format!("{bench}: {}", lower(&self.title)),
+            title: format!("{}: {}", self.bench, lower(&self.title)),
             unit: self.unit.clone(),
             groups: cases.iter().map(|(case, _)| (*case).to_owned()).collect(),
             bars: names
@@ -209,47 +228,67 @@ impl Section {
 }
 
 impl Table {
-    /// With a preface and no section yet.
-    pub(crate) fn new(preface: &str) -> Self {
-        Self {
-            preface: preface.trim().to_owned(),
-            sections: Vec::new(),
-        }
-    }
-
-    /// Of the document's text. Several rows of one case that are not folded yet are put in order.
-    pub(crate) fn read(text: &str) -> Self {
-        let mut parts = text.split("\n## ");
-        let mut table = Self::new(parts.next().unwrap_or_default());
-        for part in parts {
+    /// Of the document's text and the lines of the data file.
+    pub(crate) fn read(document: &str, data: &str) -> Result<Self, Failure> {
+        let mut parts = document.split("\n## ");
+        let preface = parts.next().unwrap_or_default().trim().to_owned();
+        let section = |part: &str| {
             let (bench, rest) = part.split_once('\n').unwrap_or((part, ""));
-            let bench = bench.trim();
-            table
-                .sections
-                .push((bench.to_owned(), Section::read(bench, rest)));
+            Section::read(bench.trim(), rest)
+        };
+        let read = |(at, line): (usize, &str)| {
+            let value: Value =
+                serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))?;
+            Row::of_json(&value).ok_or_else(|| format!("line {}: no row of a benchmark", at + 1))
+        };
+        let rows: Vec<Row> = data
+            .lines()
+            .enumerate()
+            .map(read)
+            .collect::<Result<_, Failure>>()?;
+        if rows.is_empty() && document.lines().any(is_row) {
+            return Err("the document has rows and the data file has none: they would be lost".to_owned());
         }
-        table
+        Ok(Self {
+            preface,
+            sections: parts.map(section).collect(),
+            rows,
+        })
     }
 
     /// The document's text.
-    pub(crate) fn write(&self) -> String {
-        let sections = self.sections.iter().map(|(bench, section)| section.write(bench));
+    pub(crate) fn document(&self) -> String {
+        let sections = self
+            .sections
+            .iter()
+            .map(|section| section.write(&self.shown(&section.bench)));
         let parts: Vec<String> = std::iter::once(format!("{}\n", self.preface))
             .chain(sections)
             .collect();
         parts.join("\n")
     }
 
-    /// Adds rows to a benchmark's section.
+    /// The lines of the data file.
+    pub(crate) fn data(&self) -> String {
+        self.rows
+            .iter()
+            .map(|row| format!("{}\n", row.to_json()))
+            .collect()
+    }
+
+    /// Adds rows of a benchmark.
     pub(crate) fn add(&mut self, bench: &str, title: &str, unit: &str, rows: Vec<Row>) {
-        let at = self.sections.iter().position(|(name, _)| name == bench);
-        let at = at.unwrap_or_else(|| {
-            self.sections.push((bench.to_owned(), Section::default()));
-            self.sections.len() - 1
-        });
-        let section = &mut self.sections[at].1;
+        let known = self.sections.iter().position(|section| section.bench == bench);
+        let at = known.unwrap_or(self.sections.len());
+        if known.is_none() {
+            self.sections.push(Section {
+                bench: bench.to_owned(),
+                ..Section::default()
+            });
+        }
+        let section = &mut self.sections[at];
         (section.title, section.unit) = (title.to_owned(), unit.to_owned());
-        rows.into_iter().for_each(|row| section.put(row));
+        self.rows.extend(rows);
     }
 
     /// What there is to draw, by benchmark.
@@ -257,9 +296,27 @@ impl Table {
         let charts = self
             .sections
             .iter()
-            .map(|(bench, section)| (bench.as_str(), section.chart(bench)));
+            .map(|section| (section.bench.as_str(), section.chart(&self.shown(&section.bench))));
         charts.filter(|(_, chart)| !chart.groups.is_empty())
     }
+
+    /// The newest row of each case, cases in the order in which they were first measured.
+    fn shown(&self, bench: &str) -> Vec<&Row> {
+        let mut shown: Vec<&Row> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.bench == bench) {
+            match shown.iter_mut().find(|shown| shown.case == row.case) {
+                Some(older) => *older = row,
+                None => shown.push(row),
+            }
+        }
+        shown
+    }
+}
+
+/// Whether a line of the document is one that this module has made of a row.
+fn is_row(line: &str) -> bool {
+    let is_known = matches!(line, HEADER | RULE);
+    line.starts_with('|') && line.matches('|').count() == HEADER.matches('|').count() && !is_known
 }
 
 fn image_of(bench: &str) -> String {
@@ -286,8 +343,6 @@ pub(crate) fn in_a_cell(series: &str, failed: usize, runs: usize, why: &Failure)
         Some((at, _)) => format!("{}…", &first[..at]),
         None => first.to_owned(),
     };
-    // No figure, whatever it says.
-    let reason = reason.replace('(', "[").replace(')', "]");
     let verb = if reason.starts_with("did not ") {
         ""
     } else {
@@ -330,118 +385,104 @@ mod tests {
         }
     }
 
-    fn row(date: &str, case: &str, cell: String) -> Row {
-        let rest = ["1.00", "-", "v1", "a | machine", "`command`"].map(str::to_owned);
-        let [ratio, limit, versions, machine, command] = rest;
-        Row::new([
-            date.to_owned(),
-            case.to_owned(),
-            cell,
-            ratio,
-            limit,
-            versions,
-            machine,
-            command,
-        ])
-    }
-
-    #[test]
-    fn a_figure_is_read_as_it_was_written() {
-        for value in [0.0, 0.0072, 1.5, 333.1, 2079.0, 1_128_359.0] {
-            for unit in [None, Some("files")] {
-                let figure = figure("TCP 16 KiB", value, unit);
-                let text = figure.text();
-                let read = Figure::read(&text).unwrap_or_else(|| panic!("{text}"));
-                assert_eq!(
-                    (read.text(), &read.series, &read.unit),
-                    (text, &figure.series, &figure.unit)
-                );
-                assert!((read.bar.0 - value).abs() <= value * 0.001);
-            }
+    fn row(bench: &str, date: &str, case: &str, figures: Vec<Figure>) -> Row {
+        Row {
+            bench: bench.to_owned(),
+            date: date.to_owned(),
+            case: case.to_owned(),
+            figures,
+            failures: Vec::new(),
+            ratio: Some(1.0),
+            limit_ratio: None,
+            versions: "v1".to_owned(),
+            machine: "a | machine".to_owned(),
+            command: "command".to_owned(),
         }
     }
 
+    fn read_again(table: &Table) -> Table {
+        Table::read(&table.document(), &table.data()).unwrap()
+    }
+
     #[test]
-    fn what_failed_is_told_in_a_few_words_and_is_no_figure() {
+    fn a_row_is_read_as_it_was_written() {
+        for value in [0.0, 0.0072, 1.5, 333.1, 2079.0, 1_128_359.0] {
+            for unit in [None, Some("files")] {
+                let mut row = row("mperf", "1", "4", vec![figure("TCP 16 KiB", value, unit)]);
+                row.failures = vec!["peer: 1 of 3 runs did not form".to_owned()];
+                let line = row.to_json().to_string();
+                let read = Row::of_json(&serde_json::from_str(&line).unwrap());
+                assert_eq!(read.as_ref(), Some(&row), "{line}");
+            }
+        }
+        let damaged = Table::read("", "{}\n");
+        assert!(damaged.is_err_and(|why| why.starts_with("line 1: ")));
+    }
+
+    #[test]
+    fn what_failed_is_told_in_a_few_words() {
         let why = format!("did not form within 180 s (of 9)\n{}", "[4, 4, 48]".repeat(100));
         let told = in_a_cell("JGroups tcp.xml", 1, 3, &why);
         assert_eq!(
             told,
-            "JGroups tcp.xml: 1 of 3 runs did not form within 180 s [of 9]"
+            "JGroups tcp.xml: 1 of 3 runs did not form within 180 s (of 9)"
         );
-        assert_eq!(Figure::read(&told), None);
         let told = in_a_cell("peer", 2, 2, &format!("{:-<500}", "1 (2 to 3) "));
         assert!(
-            told.starts_with("peer: 2 of 2 runs failed: 1 [2 to 3] --") && told.len() < 150,
+            told.starts_with("peer: 2 of 2 runs failed: 1 (2 to 3) --") && told.len() < 150,
             "{told}"
         );
-        assert_eq!(Figure::read(&told), None);
     }
 
     #[test]
-    fn the_newest_row_of_a_case_is_shown_and_the_others_are_folded_below() {
-        let mut table = Table::new("# Benchmarks\n\nWords.\n");
-        let of = |value| cell(&[figure("ours", value, None)], &[]);
-        table.add(
-            "mperf",
-            "Messages, all of them",
-            "msg/s",
-            vec![row("1", "4", of(1.0)), row("1", "6", of(2.0))],
-        );
-        table.add("cpg", "Order", "ms", vec![row("1", "4", of(3.0))]);
-        let mut table = Table::read(&table.write());
-        table.add(
-            "mperf",
-            "Messages, all of them",
-            "msg/s",
-            vec![row("2", "4", of(4.0))],
-        );
-        let mut table = Table::read(&table.write());
-        table.add(
-            "mperf",
-            "Messages, all of them",
-            "msg/s",
-            vec![row("3", "4", of(5.0)), row("3", "8", of(6.0))],
-        );
+    fn the_newest_row_of_a_case_is_shown_and_all_are_in_the_data_file() {
+        let of = |date: &str, case: &str| row("mperf", date, case, vec![figure("ours", 1.0, None)]);
+        let title = "Messages, all of them";
+        let mut table = Table::read("# Benchmarks\n\nWords.\n", "").unwrap();
+        table.add("mperf", title, "msg/s", vec![of("1", "4"), of("1", "6")]);
+        let order = row("cpg", "1", "4", vec![figure("ours", 3.0, None)]);
+        table.add("cpg", "Order", "ms", vec![order]);
+        let mut table = read_again(&table);
+        table.add("mperf", title, "msg/s", vec![of("2", "4")]);
+        let mut table = read_again(&table);
+        table.add("mperf", title, "msg/s", vec![of("3", "4"), of("3", "8")]);
 
-        let text = table.write();
-        assert_eq!(Table::read(&text), table, "{text}");
-        let (mperf, _) = text.split_once("## cpg").unwrap();
-        let (shown, older) = mperf.split_once(OLDER).unwrap();
-        let at = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
-        assert!(
-            at(shown, "| 3 | 4 |") < at(shown, "| 1 | 6 |")
-                && at(shown, "| 1 | 6 |") < at(shown, "| 3 | 8 |")
-        );
-        assert!(at(older, "| 1 | 4 |") < at(older, "| 2 | 4 |"));
-        assert_eq!(text.matches("| `command` |").count(), 6, "{text}");
+        let text = table.document();
+        assert_eq!(read_again(&table), table, "{text}");
+        let (shown, _) = text.split_once("## cpg").unwrap();
+        let at = |what: &str| shown.find(what).unwrap_or_else(|| panic!("{what}: {shown}"));
+        assert!(at("| 3 | 4 |") < at("| 1 | 6 |") && at("| 1 | 6 |") < at("| 3 | 8 |"));
+        assert_eq!(text.matches("| `command` |").count(), 4, "{text}");
+        assert_eq!(table.data().lines().count(), 6, "{}", table.data());
         assert!(text.starts_with(
             "# Benchmarks\n\nWords.\n\n## mperf\n\nMessages, all of them, in msg/s.\n\n![mperf]"
         ));
     }
 
     #[test]
+    fn rows_of_a_document_without_its_data_file_are_not_thrown_away() {
+        let mut table = Table::read("# Benchmarks\n", "").unwrap();
+        let measured = row("cpg", "1", "4", vec![figure("ours", 3.0, None)]);
+        table.add("cpg", "Order", "ms", vec![measured]);
+        assert!(Table::read(&table.document(), "").is_err());
+    }
+
+    #[test]
     fn the_plot_is_of_all_rows_that_are_shown_without_what_has_another_unit_or_failed() {
-        let mut table = Table::new("");
-        let both = cell(&[figure("ours", 1.0, None), figure("peer", 2.0, None)], &[]);
+        let mut table = Table::read("", "").unwrap();
+        let both = vec![figure("ours", 1.0, None), figure("peer", 2.0, None)];
+        let rows = vec![row("join", "1", "10", both), row("join", "1", "50", Vec::new())];
+        table.add("join", "One more", "ms", rows);
+        let files = vec![figure("ours", 41.0, Some("files"))];
+        let mut failed = row("join", "2", "100", vec![figure("ours", 3.0, None)]);
+        failed.failures = vec![in_a_cell("peer", 1, 1, &"did not form".to_owned())];
         table.add(
             "join",
             "One more",
             "ms",
-            vec![row("1", "10", both), row("1", "50", "".to_owned())],
+            vec![row("join", "2", "10: files", files), failed],
         );
-        let files = cell(&[figure("ours", 41.0, Some("files"))], &[]);
-        let failed = cell(
-            &[figure("ours", 3.0, None)],
-            &[in_a_cell("peer", 1, 1, &"did not form".to_owned())],
-        );
-        table.add(
-            "join",
-            "One more",
-            "ms",
-            vec![row("2", "10: files", files), row("2", "100", failed)],
-        );
-        let table = Table::read(&table.write());
+        let table = read_again(&table);
         let charts: Vec<(&str, Chart)> = table.charts().collect();
         let [(bench, chart)] = charts.as_slice() else {
             panic!("one chart")
@@ -464,11 +505,11 @@ mod tests {
     #[test]
     fn what_somebody_wrote_into_a_section_stays() {
         let text = "# B\n\n## cpg\n\nOrder, in ms.\n\n![cpg](benchmarks/cpg.svg)\n\nRun at night.\n\n| a | row | of | four |\n";
-        let written = Table::read(text).write();
+        let written = Table::read(text, "").unwrap().document();
         assert!(
             written.contains("Run at night.") && written.contains("| a | row | of | four |"),
             "{written}"
         );
-        assert_eq!(Table::read(&written).write(), written);
+        assert_eq!(Table::read(&written, "").unwrap().document(), written);
     }
 }
