@@ -7,7 +7,7 @@ use super::Context;
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::member::*;
 use crate::flush::Flow;
-use crate::order::Passed;
+use crate::order::Word;
 
 /// The most departed senders whose end is remembered, and for how many views.
 const MAX_DEPARTED: usize = 256;
@@ -46,40 +46,14 @@ impl Membership {
                     .batch(now, profile, sender, first, stable, ask, messages, ctx.effects);
                 true
             }
-            GroupData::Orders {
-                view,
-                first,
-                stable,
-                ask,
-                ref runs,
-                ..
-            } if view == self.stream.id => {
-                let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
-                let Some(rank) = self.stream.rank(from).filter(|_| open) else {
-                    return false;
-                };
-                self.stream
-                    .orders(now, profile, rank, first, stable, ask, runs, ctx.effects);
-                true
+            GroupData::Orders { view, .. } if view == self.stream.id => self.hear(ctx, from, record),
+            GroupData::Token { view, .. } if view == self.stream.id || planted!(TokenOfOldView) => {
+                self.hear(ctx, from, record)
             }
-            GroupData::Token {
-                view,
-                hop,
-                first,
-                runs,
-                ..
-            } if view == self.stream.id || planted!(TokenOfOldView) => {
-                let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
-                let Some(rank) = self.stream.rank(from).filter(|_| open) else {
-                    return false;
-                };
-                self.stream.token(rank, Passed { hop, first, runs }, ctx.effects);
-                true
-            }
-            GroupData::TokenHeld { view, hop, .. } => {
-                if view == self.stream.id {
-                    self.stream.token_held(hop);
-                }
+            GroupData::OrderNak { view, .. } | GroupData::TokenHeld { view, .. }
+                if view == self.stream.id =>
+            {
+                self.hear_always(ctx, from, record);
                 false
             }
             GroupData::Rows {
@@ -127,13 +101,10 @@ impl Membership {
                 }
                 false
             }
-            GroupData::OrderNak { view, first, .. } if view == self.stream.id => {
-                if let Some(rank) = self.stream.rank(from) {
-                    self.stream.order_nak(rank, first, ctx.effects);
-                }
-                false
-            }
-            GroupData::Ack { .. } | GroupData::Nak { .. } | GroupData::OrderNak { .. } => false,
+            GroupData::Ack { .. }
+            | GroupData::Nak { .. }
+            | GroupData::OrderNak { .. }
+            | GroupData::TokenHeld { .. } => false,
             // A chunk is for whoever asked for it, and that was handled before.
             GroupData::Chunk { .. } => false,
             GroupData::Pull {
@@ -181,6 +152,21 @@ impl Membership {
                 false
             }
         }
+    }
+
+    /// Takes what a member says about the order, in the open view only (R13).
+    fn hear(&mut self, ctx: &mut Context<'_>, from: Incarnation, record: GroupData) -> bool {
+        let open = matches!(self.flow, Flow::Open) || planted!(ReceiveAfterWedge);
+        open && self.hear_always(ctx, from, record)
+    }
+
+    /// Takes what a member says about the order, also in a flush. False if it is none of this view.
+    fn hear_always(&mut self, ctx: &mut Context<'_>, from: Incarnation, record: GroupData) -> bool {
+        let (Some(rank), Some(word)) = (self.stream.rank(from), Word::of(record)) else {
+            return false;
+        };
+        self.stream.hear(ctx.now, ctx.profile, rank, word, ctx.effects);
+        true
     }
 
     /// Whether messages of one member may come from another now.

@@ -470,7 +470,7 @@ impl Group {
             && matches!(membership.flow, Flow::Open)
         {
             let stream = &mut membership.stream;
-            let filled = stream.fill();
+            let filled = stream.end_batch();
             stream.pack(ctx.now, ctx.profile, self.credit.outstanding(), ctx.effects);
             if filled {
                 // What this member itself had to be waited for.

@@ -7,13 +7,12 @@
 
 mod loose;
 mod repair;
-pub(crate) mod safe;
-mod token;
+mod safe;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use antiphon_wire::group::{Decision, GroupData, Run};
+use antiphon_wire::group::{Decision, GroupData};
 use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 
 use self::safe::Safe;
@@ -21,7 +20,7 @@ use super::Effect;
 use super::log::{Inserted, Log};
 use super::reached::Reached;
 use crate::flush::cut_of;
-use crate::order::{Engine, MAX_RUNS};
+use crate::order::{Engine, Heard, MAX_RUNS, Word};
 use crate::spread::Spread;
 use crate::{Class, GroupOptions, Profile, Time};
 
@@ -78,9 +77,6 @@ pub(crate) struct Stream {
     nak_at: Option<Time>,
     probe_at: Option<Time>,
     mark_at: Option<Time>,
-    /// When the token goes to the next member again, if nothing is heard of it.
-    token_at: Option<Time>,
-    order_asked: u64,
     /// Records that made no sense or found no room.
     pub(crate) dropped: u64,
 }
@@ -99,11 +95,6 @@ impl Stream {
         options: GroupOptions,
     ) -> Self {
         let engine = Engine::new(&options, start, me);
-        let log = match engine {
-            Engine::Scoped => Log::scoped,
-            Engine::Unordered => Log::loose,
-            _ => Log::new,
-        };
         let told = start.iter().zip(&consumed).map(|(&held, consumed)| Told {
             held,
             consumed: consumed.next(),
@@ -117,7 +108,7 @@ impl Stream {
             group,
             id,
             me,
-            logs: start.iter().map(|&start| log(start)).collect(),
+            logs: start.iter().map(|&start| engine.log(start)).collect(),
             safe: Safe::new(me, &engine, start),
             engine,
             window: options.window_bytes as usize,
@@ -141,8 +132,6 @@ impl Stream {
             nak_at: None,
             probe_at: None,
             mark_at: None,
-            token_at: None,
-            order_asked: 0,
             dropped: 0,
         }
     }
@@ -177,7 +166,7 @@ impl Stream {
             return self.deliver_any();
         }
         loop {
-            let (rank, count) = self.engine.next(&self.logs, &self.safe)?;
+            let (rank, count) = self.engine.next(&self.logs, |rank| self.safe.until(rank))?;
             let (first, block) = self.logs[rank].deliver(count)?;
             self.engine.took(block.count());
             if !block.is_nulls() {
@@ -212,27 +201,11 @@ impl Stream {
         rest
     }
 
-    /// Does this member's part of the order at the end of a receive batch: gives up the numbers that others wait for, or
-    /// numbers its own messages. True if there were any.
-    pub(crate) fn fill(&mut self) -> bool {
-        if let Engine::Token(token) = &mut self.engine {
-            return token.number(&self.logs);
-        }
-        let Engine::Rotation(rotation) = &self.engine else {
-            return false;
-        };
-        if self.members.len() == 1 {
-            return false;
-        }
-        let wanted = rotation.wanted(self.me, &self.logs);
-        let log = &mut self.logs[self.me];
-        let before = log.next();
-        while log.next() < wanted {
-            log.append(Block::nulls((wanted - log.next()).min(MAX_NULLS) as u32));
-        }
-        let filled = log.next() > before;
-        self.rows[self.me].held = log.next();
-        filled
+    /// Does this member's part of the order at the end of a receive batch. True if there was something to do.
+    pub(crate) fn end_batch(&mut self) -> bool {
+        let done = self.engine.end_batch(&mut self.logs);
+        self.rows[self.me].held = self.logs[self.me].next();
+        done
     }
 
     /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less. Between any two
@@ -329,9 +302,6 @@ impl Stream {
             self.told[sender].asked = self.told[sender].asked.max(log.end());
         }
         self.engine.held(sender, log);
-        if self.am_sequencer() {
-            self.rows[self.me].ordered = self.engine.ordered();
-        }
     }
 
     fn owe_ack(&mut self, now: Time, profile: &Profile, sender: usize, bytes: usize, ask: bool) {
@@ -345,41 +315,30 @@ impl Stream {
         }
     }
 
-    /// The sequencer's records or mark arrived.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn orders(
+    /// A member said something about the order.
+    pub(crate) fn hear(
         &mut self,
         now: Time,
         profile: &Profile,
         from: usize,
-        first: u64,
-        stable: u64,
-        ask: bool,
-        runs: &[Run],
+        word: Word,
         out: &mut VecDeque<Effect>,
     ) {
-        if let Engine::Token(token) = &mut self.engine {
-            if !token.told(from, first, runs) {
-                self.dropped += 1;
+        match self.engine.hear(from, word) {
+            Heard::Taken => {}
+            Heard::Refused => self.dropped += 1,
+            Heard::Answered(word) => self.say(from, word, out),
+            Heard::Owed { ask } => {
+                self.ask_for_order(now, profile, false, out);
+                self.told[from].now |= ask;
+                self.ack_later(now, profile);
             }
-            return;
         }
-        let Engine::Sequencer(sequencer) = &mut self.engine else {
-            self.dropped += 1;
-            return;
-        };
-        if from != 0 || sequencer.am_sequencer() || !sequencer.insert(first, runs) {
-            self.dropped += 1;
-            return;
-        }
-        sequencer.heard_of(first);
-        sequencer.set_stable(stable);
-        if sequencer.has_gap() && sequencer.next_position() >= self.order_asked {
-            self.order_asked = sequencer.next_position() + 1;
-            self.ask_for_orders(now, profile, out);
-        }
-        self.told[0].now |= ask;
-        self.ack_later(now, profile);
+    }
+
+    /// Tells one member something about the order.
+    fn say(&self, to: usize, word: Word, out: &mut VecDeque<Effect>) {
+        self.send_to(to, Class::Control, word.record(self.group, self.id), out);
     }
 
     fn ack_later(&mut self, now: Time, profile: &Profile) {
@@ -409,7 +368,7 @@ impl Stream {
         if from == self.me
             || held > next
             || consumed > next
-            || ordered > self.engine.ordered() && self.am_sequencer()
+            || ordered > self.engine.ordered() && self.makes_order()
         {
             self.dropped += 1;
             return false;
@@ -432,8 +391,9 @@ impl Stream {
         room || safe
     }
 
-    fn am_sequencer(&self) -> bool {
-        matches!(&self.engine, Engine::Sequencer(sequencer) if sequencer.am_sequencer())
+    /// Whether this member makes the order for all.
+    fn makes_order(&self) -> bool {
+        self.engine.maker() == Some(self.me)
     }
 
     fn refresh_stable(&mut self) {
@@ -445,11 +405,9 @@ impl Stream {
             held.min()
         };
         self.logs[self.me].set_stable(stable.unwrap_or(0));
-        let ordered = self.rows.iter().map(|row| row.ordered).min().unwrap_or(0);
-        if let Engine::Sequencer(sequencer) = &mut self.engine
-            && sequencer.am_sequencer()
-        {
-            sequencer.set_stable(ordered);
+        if self.makes_order() {
+            let ordered = self.other_rows().map(|row| row.ordered).min();
+            self.engine.all_hold(ordered.unwrap_or(0));
         }
     }
 
@@ -507,13 +465,16 @@ impl Stream {
     }
 
     fn lags_in_order(&self, row: &Row) -> bool {
-        self.am_sequencer() && row.ordered < self.engine.ordered()
+        self.makes_order() && row.ordered < self.engine.ordered()
+    }
+
+    fn other_rows(&self) -> impl Iterator<Item = &Row> {
+        let others = self.rows.iter().enumerate().filter(|(rank, _)| *rank != self.me);
+        others.map(|(_, row)| row)
     }
 
     fn waits_for_rows(&self) -> bool {
-        let others = self.rows.iter().enumerate().filter(|(rank, _)| *rank != self.me);
-        others
-            .map(|(_, row)| row)
+        self.other_rows()
             .any(|row| self.lags(row) || self.lags_in_order(row))
     }
 
@@ -529,14 +490,7 @@ impl Stream {
         let (group, view) = (self.group, self.id);
         if others.is_empty() {
             self.unsent = self.logs[self.me].next();
-            match &mut self.engine {
-                Engine::Sequencer(sequencer) => {
-                    while sequencer.take_unsent().is_some() {}
-                    self.rows[self.me].ordered = self.engine.ordered();
-                }
-                Engine::Token(token) => token.keep_alone(),
-                Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => {}
-            }
+            self.engine.keep_alone();
             self.refresh_stable();
             return;
         }
@@ -568,7 +522,7 @@ impl Stream {
                 records.push(batch(first, nulls, false));
             }
             if bytes < PIGGYBACK_BYTES {
-                records.extend(self.take_orders());
+                records.extend(self.engine.tell_all().map(|word| word.record(group, view)));
             }
             out.push_back(match &self.spread {
                 Spread::Chain(chain) => Effect::Chain {
@@ -587,15 +541,17 @@ impl Stream {
             });
             sent = true;
         }
-        while let Some(orders) = self.take_orders() {
+        while let Some(word) = self.engine.tell_all() {
             out.push_back(Effect::Data {
                 to: others.clone(),
                 class: Class::Control,
-                records: vec![orders],
+                records: vec![word.record(group, view)],
             });
             sent = true;
         }
-        self.pass_token(now, profile, out);
+        if let Some((to, word)) = self.engine.tell_one(&self.logs, now, profile.retransmit) {
+            self.say(to, word, out);
+        }
         if sent {
             self.mark_at = None;
             self.probe_at.get_or_insert(now + self.patience(profile));
@@ -606,33 +562,6 @@ impl Stream {
             }
         }
         self.tell_rows(now, profile, out);
-    }
-
-    fn take_orders(&mut self) -> Option<GroupData> {
-        let (first, stable, runs) = match &mut self.engine {
-            Engine::Sequencer(sequencer) => {
-                let (first, runs) = sequencer.take_unsent()?;
-                self.rows[self.me].ordered = sequencer.next_position();
-                (first, sequencer.stable(), runs)
-            }
-            Engine::Token(token) => {
-                let (first, run) = token.take_fresh()?;
-                (first, token.records().stable(), vec![run])
-            }
-            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => return None,
-        };
-        Some(self.order_record(first, stable, false, runs))
-    }
-
-    fn order_record(&self, first: u64, stable: u64, ask: bool, runs: Vec<Run>) -> GroupData {
-        GroupData::Orders {
-            group: self.group,
-            view: self.id,
-            first,
-            stable,
-            ask,
-            runs,
-        }
     }
 
     fn tell(&mut self, rank: usize, out: &mut VecDeque<Effect>) {
@@ -679,7 +608,7 @@ impl Stream {
             self.nak_at,
             self.probe_at,
             self.mark_at,
-            self.token_at,
+            self.engine.next_timeout(),
             self.safe.next_timeout(),
         ]
         .into_iter()
@@ -695,8 +624,7 @@ impl Stream {
             let me = self.me;
             for rank in (0..self.members.len()).filter(|rank| *rank != me) {
                 let told = self.told[rank];
-                let from_there = rank == 0 && matches!(self.engine, Engine::Sequencer(_));
-                let order_news = from_there && ordered != told.ordered;
+                let order_news = self.engine.maker() == Some(rank) && ordered != told.ordered;
                 let consumed = self.consumed[rank].next();
                 if self.logs[rank].next() != told.held || consumed != told.consumed || order_news {
                     self.tell(rank, out);
@@ -711,9 +639,8 @@ impl Stream {
             self.probe_at = None;
             self.probe(now, profile, out);
         }
-        if due(self.token_at) {
-            self.token_at = None;
-            self.pass_token_again(now, profile, out);
+        if let Some((to, word)) = self.engine.timeout(now, profile.retransmit) {
+            self.say(to, word, out);
         }
         self.ask_for_rows(now, profile, out);
         if due(self.mark_at) {
@@ -764,18 +691,11 @@ impl Stream {
             ask,
             messages: Block::default(),
         }];
-        if let Engine::Sequencer(sequencer) = &self.engine
-            && sequencer.am_sequencer()
-        {
-            let (first, stable) = (sequencer.next_position(), sequencer.stable());
-            marks.push(self.order_record(first, stable, ask, Vec::new()));
-        }
+        marks.extend(self.engine.mark(ask).map(|word| word.record(group, view)));
         marks
     }
 }
 
-/// The longest run of nulls.
-const MAX_NULLS: u64 = 1 << 30;
 /// Numbers this close to the end of their type are no sender's.
 const MAX_LOG: u64 = 1 << 33;
 

@@ -15,6 +15,50 @@
 //! A safe message whose turn it is waits until all members are known to hold it, and all behind it in its order with it;
 //! see `group/stream/safe.rs`.
 //!
+//! # The interface
+//! The stream of a group view (`group/stream.rs`) has one [`Engine`] and asks it by methods. Nothing outside
+//! this folder looks at which engine it is. The engine of a total order implements two traits: [`Walk`] says
+//! where in the order this member is, and [`TotalOrder`] makes that order known to all.
+//!
+//! | when | the stream asks | the engine answers |
+//! |---|---|---|
+//! | messages entered a log | [`held`](TotalOrder::held) | nothing; it may give them positions |
+//! | messages may be due | [`next`](Walk::next), [`took`](Walk::took) | whose come now, and how many |
+//! | a receive batch ends | [`end_batch`](TotalOrder::end_batch) | whether it numbered or gave up numbers |
+//! | frames are packed | [`tell_all`](TotalOrder::tell_all) | words for all others, until there are none |
+//! | all frames are packed | [`tell_one`](TotalOrder::tell_one) | at most one word for one member |
+//! | no other is in the view | [`keep_alone`](TotalOrder::keep_alone) | nothing; it stays silent |
+//! | a member's word arrived | [`hear`](TotalOrder::hear) | what comes of it: [`Heard`] |
+//! | its timer may be due | [`timeout`](TotalOrder::timeout) | at most one word for one member |
+//! | a safe message is held | [`placed`](Walk::placed), [`waits_for_rows`](Walk::waits_for_rows) | how far |
+//! | a flush needs the order | [`records`](TotalOrder::records) | what is held of it, if it travels |
+//! | a cut is delivered | [`rest`](Walk::rest) | the walk up to the first message that is not in the cut |
+//!
+//! One member may make the order for all ([`maker`](TotalOrder::maker)). The stream then looks after its
+//! words as it looks after messages: the others acknowledge them ([`all_hold`](TotalOrder::all_hold)) and ask
+//! for those that they miss ([`missing`](TotalOrder::missing)), and the maker shows those that lag how far
+//! the order goes ([`mark`](TotalOrder::mark)). An engine without a maker looks after its words itself: by a
+//! timer, or by what the next word carries.
+//!
+//! **What an engine may rely on.** All members of a view have the same engine and the same ranks. A log has
+//! the same content at every member, has no gap before [`Log::next`], and never shrinks. A word comes from
+//! another member of this view, in this view, and before this member has reported to a flush; only
+//! [`Word::Missing`] and [`Word::TokenHeld`] may come later. Words may be lost, doubled, late, in any order,
+//! or nonsense.
+//!
+//! **What an engine must keep.** All members walk the same order, and nobody takes back what was walked
+//! (G21). A message comes behind everything that its sender had delivered when it sent it (G20). A cut names
+//! a prefix of each log and of the records; [`rest`](Walk::rest) walks these in the same order at every
+//! survivor (R16). By what it hears, an engine neither panics nor grows without bound. It allocates nothing
+//! per message.
+//!
+//! **A fourth engine** is a file here that implements both traits, a variant of [`Engine`] with its arm in
+//! `total!` and in [`Engine::new`], and the option: [`TotalEngine`] and its number in `group/terms.rs`. If it
+//! says something new, it has a [`Word`] with its record in `antiphon_wire::group` and an arm in
+//! `group/data.rs`. If its order travels as runs, it keeps them in [`Records`], which have a walk and all that a
+//! flush needs. Add it to the lists of engines in `group/tests/world.rs` and in the simulator's draws: every
+//! story then runs with it.
+//!
 //! # At the cut
 //! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a prefix of that. The rest is delivered by one
 //! rule on that same data, so it has one order everywhere. In fifo order that is all of the cut, by (rank, number).
@@ -32,17 +76,125 @@
 //! *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a dead member may
 //! have sent it after delivering, by a record that died with it, a message that this rule would put behind it.
 
+mod records;
 mod rotation;
 mod sequencer;
 mod token;
+mod word;
 
-pub(crate) use rotation::Rotation;
-pub(crate) use sequencer::{MAX_RUNS, Sequencer};
-pub(crate) use token::{Passed, Taken, Token};
+use std::time::Duration;
 
+use antiphon_wire::group::Run;
+
+use self::records::Records;
+use self::rotation::Rotation;
+use self::sequencer::Sequencer;
+use self::token::Token;
 use crate::group::log::Log;
-use crate::group::stream::safe::Safe;
-use crate::{GroupOptions, Order, TotalEngine};
+use crate::{GroupOptions, Order, Time, TotalEngine};
+
+pub(crate) use self::records::MAX_RUNS;
+pub(crate) use self::word::{Heard, Word};
+
+/// Where a total order is at this member: what it has delivered, and what comes next.
+pub(crate) trait Walk {
+    /// The rank whose next messages may be delivered now, and how many of them. Safe messages may be
+    /// delivered at the positions before `safe_until`.
+    fn next(&self, logs: &[Log], safe_until: u64) -> Option<(usize, u64)>;
+
+    /// The caller has delivered this many of what [`Walk::next`] said.
+    fn took(&mut self, count: u64);
+
+    /// The next position, if its message is held and safe and has to wait.
+    fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64>;
+
+    /// The first position whose record or message is not held, and per rank the first message that comes at
+    /// none of the positions before it.
+    fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>);
+
+    /// The ranks to deliver, one entry per run, up to the first message that is not in the cut: a prefix per
+    /// log, and the positions before `ordered`. `delivered` is moved along.
+    fn rest(&self, cut: &[u64], ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)>;
+}
+
+/// What makes a total order known to all members of a view. The page above says when each is asked.
+pub(crate) trait TotalOrder {
+    /// Where this member is in the order.
+    type Walk: Walk;
+
+    fn walk(&self) -> &Self::Walk;
+
+    fn walk_mut(&mut self) -> &mut Self::Walk;
+
+    /// The order as it is held, if it is something that travels.
+    fn records(&self) -> Option<&Records> {
+        None
+    }
+
+    fn records_mut(&mut self) -> Option<&mut Records> {
+        None
+    }
+
+    /// Whether logs may have nulls.
+    fn takes_nulls(&self) -> bool {
+        false
+    }
+
+    /// Messages may have been added to the log of this rank.
+    fn held(&mut self, _rank: usize, _log: &Log) {}
+
+    /// Does this member's part at the end of a receive batch: numbers messages, or appends nulls to this
+    /// member's own log. True if there were any.
+    fn end_batch(&mut self, _logs: &mut [Log]) -> bool {
+        false
+    }
+
+    /// What all others have to be told and were not, one record at a time.
+    fn tell_all(&mut self) -> Option<Word> {
+        None
+    }
+
+    /// What one other member has to be told, once all were told.
+    fn tell_one(&mut self, _logs: &[Log], _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
+        None
+    }
+
+    /// There is nobody to tell anything.
+    fn keep_alone(&mut self) {}
+
+    /// A member said something.
+    fn hear(&mut self, _from: usize, _word: Word) -> Heard {
+        Heard::Refused
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    /// What one other member has to be told again, if the timer is due.
+    fn timeout(&mut self, _now: Time, _retransmit: Duration) -> Option<(usize, Word)> {
+        None
+    }
+
+    /// The member that makes the order for all, if there is one.
+    fn maker(&self) -> Option<usize> {
+        None
+    }
+
+    /// At the maker: all members hold the order before this position.
+    fn all_hold(&mut self, _position: u64) {}
+
+    /// At the maker: how far the order goes.
+    fn mark(&self, _ask: bool) -> Option<Word> {
+        None
+    }
+
+    /// A part of the order exists and is not held here: the member to ask for it, and the question. Asks once
+    /// for each gap, and once more whenever it is to ask `again`.
+    fn missing(&mut self, _again: bool) -> Option<(usize, Word)> {
+        None
+    }
+}
 
 /// The interleaving of the logs of one group view.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +207,18 @@ pub(crate) enum Engine {
     Token(Token),
 }
 
+/// Asks the engine of a total order, whichever it is. The other orders have none and answer `$none`.
+macro_rules! total {
+    ($engine:expr, $total:ident => $call:expr, else $none:expr) => {
+        match $engine {
+            Engine::Unordered | Engine::Scoped | Engine::Fifo => $none,
+            Engine::Sequencer($total) => $call,
+            Engine::Rotation($total) => $call,
+            Engine::Token($total) => $call,
+        }
+    };
+}
+
 impl Engine {
     /// `start` is the first number of each rank.
     pub(crate) fn new(options: &GroupOptions, start: &[u64], me: usize) -> Self {
@@ -62,84 +226,191 @@ impl Engine {
             (Order::Unordered, _) => Engine::Unordered,
             (Order::Scoped, _) => Engine::Scoped,
             (Order::Fifo, _) => Engine::Fifo,
-            (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me == 0)),
-            (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start)),
+            (Order::Total, TotalEngine::Sequencer) => Engine::Sequencer(Sequencer::new(start, me)),
+            (Order::Total, TotalEngine::Rotation) => Engine::Rotation(Rotation::new(start, me)),
             (Order::Total, TotalEngine::Token) => Engine::Token(Token::new(start, me)),
         }
     }
 
-    /// The order as it is held, where the order is something that travels.
-    pub(crate) fn records(&self) -> Option<&Sequencer> {
+    /// An empty log as this order needs it.
+    pub(crate) fn log(&self, start: u64) -> Log {
         match self {
-            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => None,
-            Engine::Sequencer(records) => Some(records),
-            Engine::Token(token) => Some(token.records()),
+            Engine::Unordered => Log::loose(start),
+            Engine::Scoped => Log::scoped(start),
+            _ => Log::new(start),
         }
     }
 
-    pub(crate) fn records_mut(&mut self) -> Option<&mut Sequencer> {
-        match self {
-            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => None,
-            Engine::Sequencer(records) => Some(records),
-            Engine::Token(token) => Some(token.records_mut()),
-        }
-    }
-
-    /// Whether messages are delivered past gaps.
+    /// Whether messages are delivered past gaps. Then the logs themselves say what comes next.
     pub(crate) fn passes_gaps(&self) -> bool {
         matches!(self, Engine::Unordered | Engine::Scoped)
     }
 
+    /// Whether messages name a scope.
+    pub(crate) fn takes_tags(&self) -> bool {
+        matches!(self, Engine::Scoped)
+    }
+
     /// Whether logs may have nulls.
     pub(crate) fn takes_nulls(&self) -> bool {
-        matches!(self, Engine::Rotation(_))
+        total!(self, engine => engine.takes_nulls(), else false)
+    }
+
+    /// Whether there is one order of all messages.
+    pub(crate) fn is_total(&self) -> bool {
+        total!(self, _engine => true, else false)
+    }
+
+    /// The member that makes the order for all, if there is one.
+    pub(crate) fn maker(&self) -> Option<usize> {
+        total!(self, engine => engine.maker(), else None)
     }
 
     /// Messages may have been added to the log of this rank.
     pub(crate) fn held(&mut self, rank: usize, log: &Log) {
-        match self {
-            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) | Engine::Token(_) => {}
-            Engine::Sequencer(sequencer) => sequencer.held(rank, log.next()),
-        }
+        total!(self, engine => engine.held(rank, log), else ());
     }
 
     /// The rank whose next messages may be delivered now, and how many of them. The caller says how many it took.
-    pub(crate) fn next(&self, logs: &[Log], safe: &Safe) -> Option<(usize, u64)> {
+    /// `safe_until` says up to where safe messages may be delivered: per rank, or for all at 0 in a total
+    /// order.
+    pub(crate) fn next(&self, logs: &[Log], safe_until: impl Fn(usize) -> u64) -> Option<(usize, u64)> {
         let any = || {
             let ready = logs.iter().enumerate();
-            let mut ready = ready.map(|(rank, log)| (rank, log.ready(safe.until(rank))));
+            let mut ready = ready.map(|(rank, log)| (rank, log.ready(safe_until(rank))));
             ready.find(|(_, count)| *count > 0)
         };
-        match self {
-            // Its logs say themselves what comes next.
-            Engine::Unordered | Engine::Scoped => None,
-            Engine::Fifo => any(),
-            // G21 agreed order: nothing is delivered before its position is known.
-            _ if planted!(DeliverBeforeOrder) => any(),
-            Engine::Sequencer(sequencer) => sequencer.next(logs, safe.until(0)),
-            Engine::Rotation(rotation) => rotation.next(logs, safe.until(0)),
-            Engine::Token(token) => token.records().next(logs, safe.until(0)),
+        // G21 agreed order: nothing is delivered before its position is known.
+        if planted!(DeliverBeforeOrder) {
+            return any();
         }
+        total!(self, engine => engine.walk().next(logs, safe_until(0)), else any())
     }
 
     /// The caller has delivered this many of what [`Engine::next`] said.
     pub(crate) fn took(&mut self, count: u64) {
-        match self {
-            Engine::Unordered | Engine::Scoped | Engine::Fifo => {}
-            _ if planted!(DeliverBeforeOrder) => {}
-            Engine::Sequencer(sequencer) => sequencer.took(count),
-            Engine::Rotation(rotation) => rotation.took(count),
-            Engine::Token(token) => token.records_mut().took(count),
+        if planted!(DeliverBeforeOrder) {
+            return;
         }
+        total!(self, engine => engine.walk_mut().took(count), else ());
     }
 
-    /// The first order position not held; 0 without an order log.
+    /// Does this member's part of the order at the end of a receive batch: gives up the numbers that others
+    /// wait for, or numbers its own messages. True if there were any.
+    pub(crate) fn end_batch(&mut self, logs: &mut [Log]) -> bool {
+        total!(self, engine => engine.end_batch(logs), else false)
+    }
+
+    /// What all others have to be told about the order, one record at a time.
+    pub(crate) fn tell_all(&mut self) -> Option<Word> {
+        total!(self, engine => engine.tell_all(), else None)
+    }
+
+    /// What one other member has to be told about the order, once all were told.
+    pub(crate) fn tell_one(
+        &mut self,
+        logs: &[Log],
+        now: Time,
+        retransmit: Duration,
+    ) -> Option<(usize, Word)> {
+        total!(self, engine => engine.tell_one(logs, now, retransmit), else None)
+    }
+
+    /// There is nobody to tell anything.
+    pub(crate) fn keep_alone(&mut self) {
+        total!(self, engine => engine.keep_alone(), else ());
+    }
+
+    /// A member said something about the order.
+    pub(crate) fn hear(&mut self, from: usize, word: Word) -> Heard {
+        total!(self, engine => engine.hear(from, word), else Heard::Refused)
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        total!(self, engine => engine.next_timeout(), else None)
+    }
+
+    /// What one other member has to be told again, if the timer is due.
+    pub(crate) fn timeout(&mut self, now: Time, retransmit: Duration) -> Option<(usize, Word)> {
+        total!(self, engine => engine.timeout(now, retransmit), else None)
+    }
+
+    /// At the maker: all members hold the order before this position.
+    pub(crate) fn all_hold(&mut self, position: u64) {
+        total!(self, engine => engine.all_hold(position), else ());
+    }
+
+    /// At the maker: how far the order goes.
+    pub(crate) fn mark(&self, ask: bool) -> Option<Word> {
+        total!(self, engine => engine.mark(ask), else None)
+    }
+
+    /// The member to ask for the order that is missing here, and the question.
+    pub(crate) fn missing(&mut self, again: bool) -> Option<(usize, Word)> {
+        total!(self, engine => engine.missing(again), else None)
+    }
+
+    fn records(&self) -> Option<&Records> {
+        total!(self, engine => engine.records(), else None)
+    }
+
+    /// The first order position not held; 0 where no order travels.
     pub(crate) fn ordered(&self) -> u64 {
-        match self {
-            Engine::Unordered | Engine::Scoped | Engine::Fifo | Engine::Rotation(_) => 0,
-            Engine::Sequencer(sequencer) => sequencer.next_position(),
-            Engine::Token(token) => token.records().next_position(),
+        self.records().map_or(0, Records::next_position)
+    }
+
+    /// Runs from position `first` on, as they are held, with the position of the first of them.
+    pub(crate) fn slice(&self, first: u64) -> Option<(u64, Vec<Run>)> {
+        self.records()?.slice(first)
+    }
+
+    /// A flush supplied these runs. False if they cannot be right.
+    pub(crate) fn repair(&mut self, first: u64, runs: &[Run]) -> bool {
+        let records = total!(self, engine => engine.records_mut(), else None);
+        records.is_none_or(|records| records.insert(first, runs))
+    }
+
+    /// This member's row for safe delivery, a number per column up to which it holds everything; and per
+    /// sender the first message that the row does not cover.
+    pub(crate) fn reach(&self, logs: &[Log]) -> (Vec<u64>, Vec<u64>) {
+        let per_sender = || {
+            let row: Vec<u64> = logs.iter().map(Log::next).collect();
+            (row.clone(), row)
+        };
+        let (position, covered) =
+            total!(self, engine => engine.walk().placed(logs), else return per_sender());
+        (vec![position], covered)
+    }
+
+    /// The columns of a row in which the next message is safe and waits for rows, and its number there.
+    pub(crate) fn waits_for_rows(
+        &self,
+        logs: &[Log],
+        safe_until: impl Fn(usize) -> u64,
+    ) -> Vec<(usize, u64)> {
+        let per_sender = || {
+            let logs = logs.iter().enumerate();
+            let waits = |(rank, log): (usize, &Log)| Some((rank, log.waits_for_rows(safe_until(rank))?));
+            logs.filter_map(waits).collect()
+        };
+        let until = safe_until(0);
+        let waiting =
+            total!(self, engine => engine.walk().waits_for_rows(logs, until), else return per_sender());
+        waiting.map(|position| (0, position)).into_iter().collect()
+    }
+
+    /// Whether a message is held, and all that comes before it in the order.
+    pub(crate) fn holds(&self, logs: &[Log], sender: usize, seq: u64) -> bool {
+        let Some(log) = logs.get(sender) else { return false };
+        if self.passes_gaps() {
+            // Nothing comes before a message.
+            return log.holds(seq);
         }
+        if self.takes_nulls() {
+            // Positions count nulls, and numbers of messages do not: what comes before is not looked at here.
+            return seq < log.next_message();
+        }
+        seq < self.reach(logs).1[sender]
     }
 
     /// The ranks to deliver, one entry per run, for everything that the cut still brings. `survives` says per rank
@@ -153,27 +424,13 @@ impl Engine {
         survives: &[bool],
     ) -> Vec<(usize, u64)> {
         let mut delivered: Vec<u64> = logs.iter().map(Log::delivered).collect();
-        let mut tail = Vec::new();
-        if let Engine::Rotation(rotation) = self {
-            tail = rotation.walk(cut, &mut delivered);
-        }
-        for (rank, count) in self
-            .records()
-            .into_iter()
-            .flat_map(|records| records.undelivered(ordered))
-        {
-            let in_cut = (cut[rank] + 1).saturating_sub(delivered[rank]).min(count);
-            tail.push((rank, in_cut));
-            delivered[rank] += in_cut;
-            if in_cut < count {
-                break;
-            }
-        }
+        let mut tail =
+            total!(self, engine => engine.walk().rest(cut, ordered, &mut delivered), else Vec::new());
         let ranks = 0..logs.len();
         let first = if planted!(TailOrderByArrival) { me } else { 0 };
         for rank in ranks.clone().map(|rank| (rank + first) % ranks.len()) {
             // G20 causal order: only a survivor's messages are known to come after nothing that is missing here.
-            if survives[rank] || *self == Engine::Fifo || planted!(TailOfTheDead) {
+            if survives[rank] || !self.is_total() || planted!(TailOfTheDead) {
                 tail.push((rank, (cut[rank] + 1).saturating_sub(delivered[rank])));
             }
         }

@@ -63,14 +63,20 @@
 //! - A member makes nulls only for slots that a message waits for, and for the rest of a slot with messages.
 //! - Nothing is delivered at a place before everything at earlier places was delivered or passed over (G21).
 
+use antiphon_wire::Block;
+
+use super::{TotalOrder, Walk};
 use crate::group::log::Log;
 
 /// How many numbers a slot has.
-pub(crate) const SLOT: u64 = 256;
+const SLOT: u64 = 256;
+/// The longest run of nulls.
+const MAX_NULLS: u64 = 1 << 30;
 
 /// How far the walk has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rotation {
+    me: usize,
     /// Per rank, the first number of this view.
     start: Vec<u64>,
     /// Whose slot is next, and how much of it is left.
@@ -81,8 +87,10 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    pub(crate) fn new(start: &[u64]) -> Self {
+    /// `start` is the first number per rank.
+    pub(super) fn new(start: &[u64], me: usize) -> Self {
         Self {
+            me,
             start: start.to_vec(),
             turn: 0,
             left: SLOT,
@@ -90,45 +98,8 @@ impl Rotation {
         }
     }
 
-    /// Whose next numbers are to be passed, and how many of them are here. Safe messages may be at the first `safe_until`
-    /// places.
-    pub(crate) fn next(&self, logs: &[Log], safe_until: u64) -> Option<(usize, u64)> {
-        let mut turn = self.turn;
-        if planted!(SkipSilentSlot) && logs[turn].undelivered() == 0 {
-            turn = logs.iter().position(|log| log.undelivered() > 0)?;
-        }
-        let mut count = logs[turn].undelivered().min(self.left);
-        if logs[turn].front_is_safe() {
-            count = count.min(safe_until.saturating_sub(self.passed));
-        }
-        (count > 0).then_some((turn, count))
-    }
-
-    /// The next place, if its message is held and safe and has to wait.
-    pub(crate) fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64> {
-        (logs[self.turn].front_is_safe() && safe_until <= self.passed).then_some(self.passed)
-    }
-
-    /// The first place of the walk whose number is not held, and per rank the first number that has such a place.
-    pub(crate) fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>) {
-        let held: Vec<u64> = logs.iter().map(|log| log.next() - 1).collect();
-        let mut covered: Vec<u64> = logs.iter().map(Log::delivered).collect();
-        let walk = self.walk(&held, &mut covered);
-        let ahead: u64 = walk.iter().map(|(_, count)| count).sum();
-        (self.passed + ahead, covered)
-    }
-
-    pub(crate) fn took(&mut self, count: u64) {
-        self.passed += count;
-        self.left = self.left.saturating_sub(count);
-        if self.left == 0 {
-            self.left = SLOT;
-            self.turn = (self.turn + 1) % self.start.len();
-        }
-    }
-
     /// The number up to which this member's log must reach so that nobody waits for it.
-    pub(crate) fn wanted(&self, me: usize, logs: &[Log]) -> u64 {
+    fn wanted(&self, me: usize, logs: &[Log]) -> u64 {
         let slots = |rank: usize, end: u64| (end - self.start[rank]).div_ceil(SLOT);
         let own = slots(me, logs[me].next());
         let others = (0..logs.len()).filter(|rank| *rank != me).map(|rank| {
@@ -144,7 +115,7 @@ impl Rotation {
     }
 
     /// The rest of the walk inside a cut; `delivered` is moved along.
-    pub(crate) fn walk(&self, cut: &[u64], delivered: &mut [u64]) -> Vec<(usize, u64)> {
+    fn inside(&self, cut: &[u64], delivered: &mut [u64]) -> Vec<(usize, u64)> {
         let mut walk = Vec::new();
         let (mut turn, mut left) = (self.turn, self.left);
         loop {
@@ -158,6 +129,75 @@ impl Rotation {
             }
             (turn, left) = ((turn + 1) % cut.len(), SLOT);
         }
+    }
+}
+
+impl Walk for Rotation {
+    fn next(&self, logs: &[Log], safe_until: u64) -> Option<(usize, u64)> {
+        let mut turn = self.turn;
+        if planted!(SkipSilentSlot) && logs[turn].undelivered() == 0 {
+            turn = logs.iter().position(|log| log.undelivered() > 0)?;
+        }
+        let mut count = logs[turn].undelivered().min(self.left);
+        if logs[turn].front_is_safe() {
+            count = count.min(safe_until.saturating_sub(self.passed));
+        }
+        (count > 0).then_some((turn, count))
+    }
+
+    fn took(&mut self, count: u64) {
+        self.passed += count;
+        self.left = self.left.saturating_sub(count);
+        if self.left == 0 {
+            self.left = SLOT;
+            self.turn = (self.turn + 1) % self.start.len();
+        }
+    }
+
+    fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64> {
+        (logs[self.turn].front_is_safe() && safe_until <= self.passed).then_some(self.passed)
+    }
+
+    fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>) {
+        let held: Vec<u64> = logs.iter().map(|log| log.next() - 1).collect();
+        let mut covered: Vec<u64> = logs.iter().map(Log::delivered).collect();
+        let walk = self.inside(&held, &mut covered);
+        let ahead: u64 = walk.iter().map(|(_, count)| count).sum();
+        (self.passed + ahead, covered)
+    }
+
+    fn rest(&self, cut: &[u64], _ordered: u64, delivered: &mut [u64]) -> Vec<(usize, u64)> {
+        self.inside(cut, delivered)
+    }
+}
+
+impl TotalOrder for Rotation {
+    type Walk = Self;
+
+    fn walk(&self) -> &Self {
+        self
+    }
+
+    fn walk_mut(&mut self) -> &mut Self {
+        self
+    }
+
+    fn takes_nulls(&self) -> bool {
+        true
+    }
+
+    /// Gives up the numbers that others wait for.
+    fn end_batch(&mut self, logs: &mut [Log]) -> bool {
+        if logs.len() == 1 {
+            return false;
+        }
+        let wanted = self.wanted(self.me, logs);
+        let log = &mut logs[self.me];
+        let before = log.next();
+        while log.next() < wanted {
+            log.append(Block::nulls((wanted - log.next()).min(MAX_NULLS) as u32));
+        }
+        log.next() > before
     }
 }
 
@@ -176,7 +216,7 @@ mod tests {
     fn logs(members: usize) -> (Rotation, Vec<Log>) {
         let start: Vec<u64> = (0..members as u64).map(|rank| 1 + rank * 10).collect();
         let logs = start.iter().map(|start| Log::new(*start)).collect();
-        (Rotation::new(&start), logs)
+        (Rotation::new(&start, 0), logs)
     }
 
     fn fill(rotation: &Rotation, rank: usize, logs: &mut [Log]) -> u64 {
@@ -246,12 +286,12 @@ mod tests {
         assert_eq!(deliver(&mut rotation, &mut logs), [(0, 256), (1, 256)]);
         let mut delivered = [257, 267, 21];
         // The last one left 10 numbers of its slot; the others have more behind it.
-        let walk = rotation.walk(&[400, 600, 30], &mut delivered);
+        let walk = rotation.inside(&[400, 600, 30], &mut delivered);
         assert_eq!(walk, [(2, 10)]);
         assert_eq!(delivered, [257, 267, 31]);
         // It left all of it: the walk ends in the first one's next.
-        let walk = rotation.walk(&[400, 600, 276], &mut [257, 267, 21]);
+        let walk = rotation.inside(&[400, 600, 276], &mut [257, 267, 21]);
         assert_eq!(walk, [(2, 256), (0, 144)]);
-        assert_eq!(rotation.walk(&[256, 266, 20], &mut [257, 267, 21]), []);
+        assert_eq!(rotation.inside(&[256, 266, 20], &mut [257, 267, 21]), []);
     }
 }

@@ -1,86 +1,75 @@
 //! The sequencer: the view's first member multicasts order records, runs of (sender, count).
 //!
-//! Position p of the view's order is the p-th message in the concatenation of all runs. The sequencer appends a run
-//! for whatever it newly holds and sends all new runs at the end of a receive batch, in its own data frames where it
-//! has some. Records are acknowledged, repaired and kept like messages: until every member holds them.
-
-use std::collections::{BTreeMap, VecDeque};
+//! The sequencer appends a run for whatever it newly holds and sends all new runs at the end of a receive
+//! batch, in its own data frames where it has some. [Records](super::Records) are acknowledged, repaired and
+//! kept like messages: until every member holds them.
 
 use antiphon_wire::group::Run;
 
+use super::records::{MAX_COUNT, Records};
+use super::{Heard, TotalOrder, Word};
 use crate::group::log::Log;
 
-/// The most runs in one record.
-pub(crate) const MAX_RUNS: usize = 1024;
-/// The most records kept behind a gap.
-const MAX_AHEAD: usize = 256;
-/// No run is longer.
-pub(super) const MAX_COUNT: u32 = 1 << 24;
+/// The rank of the member that makes the order.
+const MAKER: usize = 0;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sequencer {
     am_sequencer: bool,
-    /// Per rank, the first message without a position.
-    numbered: Vec<u64>,
-    /// Kept runs with the position of their first message, for repairs.
-    kept: VecDeque<(u64, Run)>,
-    /// The first position not held.
-    next: u64,
-    /// Runs whose messages are still to be delivered; the front one shrinks.
-    pending: VecDeque<(usize, u64)>,
-    /// The first position not delivered.
-    delivered: u64,
-    ahead: BTreeMap<u64, Vec<Run>>,
-    /// Positions are known to reach up to here, exclusive.
-    end: u64,
-    stable: u64,
-    /// The sequencer's own: the first position not sent yet.
-    unsent: u64,
+    records: Records,
+    /// Records before this position were asked for at once; again they are asked for by the timer.
+    asked: u64,
 }
 
 impl Sequencer {
     /// `start` is the first message number per rank.
-    pub(crate) fn new(start: &[u64], am_sequencer: bool) -> Self {
+    pub(super) fn new(start: &[u64], me: usize) -> Self {
         Self {
-            am_sequencer,
-            numbered: start.to_vec(),
-            kept: VecDeque::new(),
-            next: 0,
-            pending: VecDeque::new(),
-            delivered: 0,
-            ahead: BTreeMap::new(),
-            end: 0,
-            stable: 0,
-            unsent: 0,
+            am_sequencer: me == MAKER,
+            records: Records::new(start),
+            asked: 0,
         }
     }
 
-    pub(crate) fn am_sequencer(&self) -> bool {
-        self.am_sequencer
+    fn orders(&self, first: u64, ask: bool, runs: Vec<Run>) -> Word {
+        let stable = self.records.stable();
+        Word::Orders {
+            first,
+            stable,
+            ask,
+            runs,
+        }
+    }
+}
+
+impl TotalOrder for Sequencer {
+    type Walk = Records;
+
+    fn walk(&self) -> &Records {
+        &self.records
     }
 
-    pub(crate) fn next_position(&self) -> u64 {
-        self.next
+    fn walk_mut(&mut self) -> &mut Records {
+        &mut self.records
     }
 
-    /// The first message of this rank without a position.
-    pub(super) fn numbered(&self, rank: usize) -> u64 {
-        self.numbered[rank]
+    fn records(&self) -> Option<&Records> {
+        Some(&self.records)
     }
 
-    pub(crate) fn stable(&self) -> u64 {
-        self.stable
+    fn records_mut(&mut self) -> Option<&mut Records> {
+        Some(&mut self.records)
     }
 
     /// The sequencer gives positions to what it newly holds; the others wait for its records.
-    pub(crate) fn held(&mut self, rank: usize, next_message: u64) {
+    fn held(&mut self, rank: usize, log: &Log) {
         if !self.am_sequencer {
             return;
         }
-        let mut left = next_message.saturating_sub(self.numbered[rank]);
+        let mut left = log.next().saturating_sub(self.records.numbered(rank));
         while left > 0 {
             let count = left.min(u64::from(MAX_COUNT)) as u32;
-            self.append(Run {
+            self.records.append(Run {
                 sender: rank as u16,
                 count,
             });
@@ -88,178 +77,64 @@ impl Sequencer {
         }
     }
 
-    /// Takes runs that begin at position `first`. False if they cannot be right.
-    pub(crate) fn insert(&mut self, first: u64, runs: &[Run]) -> bool {
-        let sane = runs.iter().all(|run| {
-            usize::from(run.sender) < self.numbered.len() && run.count > 0 && run.count <= MAX_COUNT
-        });
-        if !sane || runs.len() > MAX_RUNS || first > self.next.saturating_add(1 << 40) {
-            return false;
-        }
-        let length: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
-        self.end = self.end.max(first + length);
-        if first > self.next {
-            if self.ahead.len() < MAX_AHEAD {
-                self.ahead.insert(first, runs.to_vec());
-            }
-            return true;
-        }
-        self.extend(first, runs);
-        while let Some(entry) = self.ahead.first_entry() {
-            if *entry.key() > self.next {
-                break;
-            }
-            let (first, runs) = entry.remove_entry();
-            self.extend(first, &runs);
-        }
-        true
-    }
-
-    fn extend(&mut self, mut first: u64, runs: &[Run]) {
-        for run in runs {
-            let end = first + u64::from(run.count);
-            if end > self.next {
-                // A repeated record may begin in the middle of what is held.
-                let known = self.next.saturating_sub(first) as u32;
-                self.append(Run {
-                    sender: run.sender,
-                    count: run.count - known,
-                });
-            }
-            first = end;
-        }
-    }
-
-    /// Gives the next positions to a run.
-    pub(super) fn append(&mut self, run: Run) {
-        let position = self.next;
-        self.numbered[usize::from(run.sender)] += u64::from(run.count);
-        self.next += u64::from(run.count);
-        self.end = self.end.max(self.next);
-        match self.kept.back_mut() {
-            // Runs that were not sent yet grow; a sent record never changes.
-            Some((first, last))
-                if last.sender == run.sender
-                    && *first >= self.unsent
-                    && last.count + run.count <= MAX_COUNT =>
-            {
-                last.count += run.count;
-            }
-            _ => self.kept.push_back((position, run)),
-        }
-        match self.pending.back_mut() {
-            Some((rank, count)) if *rank == usize::from(run.sender) => *count += u64::from(run.count),
-            _ => self
-                .pending
-                .push_back((usize::from(run.sender), u64::from(run.count))),
-        }
-    }
-
-    /// Safe messages may be delivered up to position `safe_until`.
-    pub(crate) fn next(&self, logs: &[Log], safe_until: u64) -> Option<(usize, u64)> {
-        let (rank, count) = *self.pending.front()?;
-        let mut ready = logs[rank].undelivered().min(count);
-        if logs[rank].front_is_safe() {
-            ready = ready.min(safe_until.saturating_sub(self.delivered));
-        }
-        (ready > 0).then_some((rank, ready))
-    }
-
-    /// The next position, if its message is held and safe and has to wait.
-    pub(crate) fn waits_for_rows(&self, logs: &[Log], safe_until: u64) -> Option<u64> {
-        let (rank, _) = *self.pending.front()?;
-        (logs[rank].front_is_safe() && safe_until <= self.delivered).then_some(self.delivered)
-    }
-
-    /// The first position whose record or message is not held, and per rank the first message without such a position.
-    pub(crate) fn placed(&self, logs: &[Log]) -> (u64, Vec<u64>) {
-        let mut position = self.delivered;
-        let mut covered: Vec<u64> = logs.iter().map(Log::delivered).collect();
-        for (rank, count) in &self.pending {
-            let held = logs[*rank].next().saturating_sub(covered[*rank]).min(*count);
-            position += held;
-            covered[*rank] += held;
-            if held < *count {
-                break;
-            }
-        }
-        (position, covered)
-    }
-
-    pub(crate) fn took(&mut self, taken: u64) {
-        if let Some((_, count)) = self.pending.front_mut() {
-            *count -= taken;
-            if *count == 0 {
-                self.pending.pop_front();
-            }
-            self.delivered += taken;
-        }
-    }
-
-    /// The undelivered runs before position `ordered`.
-    pub(crate) fn undelivered(&self, ordered: u64) -> Vec<(usize, u64)> {
-        let mut position = self.delivered;
-        let mut runs = Vec::new();
-        for (rank, count) in &self.pending {
-            let count = (*count).min(ordered.saturating_sub(position));
-            if count == 0 {
-                break;
-            }
-            runs.push((*rank, count));
-            position += count;
-        }
-        runs
-    }
-
-    /// Whether positions are known to exist that are not held.
-    pub(crate) fn has_gap(&self) -> bool {
-        self.next < self.end
-    }
-
-    pub(crate) fn heard_of(&mut self, end: u64) {
-        if end <= self.next.saturating_add(1 << 40) {
-            self.end = self.end.max(end);
-        }
-    }
-
-    /// Runs from `first` on, with the position of the first of them (which may lie before `first`).
-    pub(crate) fn slice(&self, first: u64) -> Option<(u64, Vec<Run>)> {
-        let index = self
-            .kept
-            .partition_point(|(position, run)| position + u64::from(run.count) <= first);
-        let (position, _) = self.kept.get(index)?;
-        Some((
-            *position,
-            self.kept
-                .iter()
-                .skip(index)
-                .take(MAX_RUNS)
-                .map(|(_, run)| *run)
-                .collect(),
-        ))
-    }
-
-    /// The runs not sent yet, once.
-    pub(crate) fn take_unsent(&mut self) -> Option<(u64, Vec<Run>)> {
-        if !self.am_sequencer() || self.unsent >= self.next {
+    fn tell_all(&mut self) -> Option<Word> {
+        if !self.am_sequencer {
             return None;
         }
-        let (first, runs) = self.slice(self.unsent)?;
-        self.unsent = first + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
-        Some((first, runs))
+        let (first, runs) = self.records.take_unsent()?;
+        Some(self.orders(first, false, runs))
     }
 
-    pub(crate) fn set_stable(&mut self, stable: u64) {
-        self.stable = self.stable.max(stable.min(self.next));
-        let keep_from = self
-            .stable
-            .min(self.unsent.max(if self.am_sequencer() { 0 } else { u64::MAX }));
-        while self
-            .kept
-            .front()
-            .is_some_and(|(first, run)| first + u64::from(run.count) <= keep_from)
-        {
-            self.kept.pop_front();
+    fn keep_alone(&mut self) {
+        self.records.skip_unsent();
+        self.records.set_stable(self.records.next_position());
+    }
+
+    fn maker(&self) -> Option<usize> {
+        Some(MAKER)
+    }
+
+    fn all_hold(&mut self, position: u64) {
+        // What was not sent yet, nobody else can hold, whatever they say.
+        self.records.set_stable(position.min(self.records.unsent()));
+    }
+
+    fn mark(&self, ask: bool) -> Option<Word> {
+        let end = self.records.next_position();
+        self.am_sequencer.then(|| self.orders(end, ask, Vec::new()))
+    }
+
+    fn missing(&mut self, again: bool) -> Option<(usize, Word)> {
+        let first = self.records.next_position();
+        if !self.records.has_gap() || !again && first < self.asked {
+            return None;
+        }
+        if !again {
+            self.asked = first + 1;
+        }
+        Some((MAKER, Word::Missing { first }))
+    }
+
+    fn hear(&mut self, from: usize, word: Word) -> Heard {
+        match word {
+            Word::Orders {
+                first,
+                stable,
+                ask,
+                runs,
+            } => {
+                if from != MAKER || self.am_sequencer || !self.records.insert(first, &runs) {
+                    return Heard::Refused;
+                }
+                self.records.heard_of(first);
+                self.records.set_stable(stable);
+                Heard::Owed { ask }
+            }
+            Word::Missing { first } if self.am_sequencer => match self.records.slice(first) {
+                Some((first, runs)) => Heard::Answered(self.orders(first, false, runs)),
+                None => Heard::Taken,
+            },
+            Word::Missing { .. } | Word::Token(_) | Word::TokenHeld { .. } => Heard::Refused,
         }
     }
 }

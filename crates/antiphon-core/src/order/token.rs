@@ -7,7 +7,7 @@
 //! Messages go to all as soon as credit admits them; only their **positions** wait for the token. The token says which
 //! position is next. A member that has it gives its messages the next positions, tells all (`Orders`), and passes the token on
 //! in the same batch: nobody waits until a burst has been sent. Everyone delivers by position, as with the sequencer, whose
-//! [records](super::Sequencer) these are: runs of (sender, count).
+//! [records](super::Records) these are: runs of (sender, count).
 //!
 //! # The token carries what it has seen
 //! It has all runs since its last visit to where it is: each run travels with it once around. So whoever has missed an `Orders` record
@@ -45,23 +45,19 @@
 //! - A member numbers its own messages only, in their order.
 //! - Positions are given once: the token's next position is above all that were ever given in the view.
 
+use std::time::Duration;
+
 use antiphon_wire::group::Run;
 
-use super::sequencer::{MAX_COUNT, Sequencer};
+use super::records::{MAX_COUNT, Records};
+use super::word::Passed;
+use super::{Heard, TotalOrder, Word};
+use crate::Time;
 use crate::group::log::Log;
-
-/// What is passed on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Passed {
-    pub(crate) hop: u64,
-    /// The first position of the runs.
-    pub(crate) first: u64,
-    pub(crate) runs: Vec<Run>,
-}
 
 /// What became of a token that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
+enum Taken {
     /// It is here now.
     Here,
     /// It was here before.
@@ -84,7 +80,7 @@ enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     me: usize,
-    records: Sequencer,
+    records: Records,
     place: Place,
     /// The highest hop seen.
     hop: u64,
@@ -94,14 +90,16 @@ pub(crate) struct Token {
     left_at: u64,
     /// The first position that the token carries.
     carried: u64,
+    /// When the token goes to the next member again, if nothing is heard of it.
+    again_at: Option<Time>,
 }
 
 impl Token {
     /// `start` is the first message number per rank. The first member begins with the token.
-    pub(crate) fn new(start: &[u64], me: usize) -> Self {
+    pub(super) fn new(start: &[u64], me: usize) -> Self {
         Self {
             me,
-            records: Sequencer::new(start, false),
+            records: Records::new(start),
             place: if me == 0 {
                 Place::Here { owes_word: false }
             } else {
@@ -111,19 +109,26 @@ impl Token {
             fresh: None,
             left_at: 0,
             carried: 0,
+            again_at: None,
         }
     }
 
-    pub(crate) fn records(&self) -> &Sequencer {
-        &self.records
+    fn members(&self) -> usize {
+        self.records.members()
     }
 
-    pub(crate) fn records_mut(&mut self) -> &mut Sequencer {
-        &mut self.records
+    /// The member that passes the token to this one.
+    fn before(&self) -> usize {
+        (self.me + self.members() - 1) % self.members()
+    }
+
+    /// The member that this one passes the token to.
+    fn after(&self) -> usize {
+        (self.me + 1) % self.members()
     }
 
     /// Gives positions to this member's messages, if the token is here. True if there were any.
-    pub(crate) fn number(&mut self, logs: &[Log]) -> bool {
+    fn number(&mut self, logs: &[Log]) -> bool {
         let waiting = logs[self.me].next() - self.records.numbered(self.me);
         if waiting == 0 || !matches!(self.place, Place::Here { .. }) {
             return false;
@@ -140,14 +145,14 @@ impl Token {
     }
 
     /// What was numbered and not told to all yet, once.
-    pub(crate) fn take_fresh(&mut self) -> Option<(u64, Run)> {
+    fn take_fresh(&mut self) -> Option<(u64, Run)> {
         let (first, count) = self.fresh.take()?;
         let sender = self.me as u16;
         Some((first, Run { sender, count }))
     }
 
     /// Runs of another member arrived. False if they cannot be right.
-    pub(crate) fn told(&mut self, from: usize, first: u64, runs: &[Run]) -> bool {
+    fn told(&mut self, from: usize, first: u64, runs: &[Run]) -> bool {
         let own = runs.iter().all(|run| usize::from(run.sender) == from);
         let length: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let here = matches!(self.place, Place::Here { .. });
@@ -165,7 +170,7 @@ impl Token {
     }
 
     /// The token arrived.
-    pub(crate) fn take(&mut self, passed: &Passed) -> Taken {
+    fn take(&mut self, passed: &Passed) -> Taken {
         if passed.hop <= self.hop && !planted!(TakeTokenTwice) {
             return Taken::Copy;
         }
@@ -180,7 +185,7 @@ impl Token {
     }
 
     /// Passes the token on, if it is here and anyone waits for it or for what it carries.
-    pub(crate) fn pass(&mut self, logs: &[Log]) -> Option<Passed> {
+    fn pass(&mut self, logs: &[Log]) -> Option<Passed> {
         let waits = |(rank, log): (usize, &Log)| log.next() > self.records.numbered(rank);
         let wanted = self.carried < self.records.next_position() || logs.iter().enumerate().any(waits);
         if !wanted || !matches!(self.place, Place::Here { .. }) || logs.len() == 1 {
@@ -201,15 +206,8 @@ impl Token {
         Some(passed)
     }
 
-    /// There is nobody to tell anything.
-    pub(crate) fn keep_alone(&mut self) {
-        self.fresh = None;
-        self.carried = self.records.next_position();
-        self.records.set_stable(self.carried);
-    }
-
     /// The hop of a token that stays here, if the one that passed it on has not been told so.
-    pub(crate) fn word_owed(&mut self) -> Option<u64> {
+    fn word_owed(&mut self) -> Option<u64> {
         let Place::Here { owes_word } = &mut self.place else {
             return None;
         };
@@ -217,18 +215,102 @@ impl Token {
     }
 
     /// The next one has had the token of this hop.
-    pub(crate) fn arrived(&mut self, hop: u64) {
+    fn arrived(&mut self, hop: u64) {
         if matches!(&self.place, Place::Passed(passed) if passed.hop <= hop) {
             self.place = Place::Away;
         }
     }
 
     /// What was passed on and not heard of since.
-    pub(crate) fn unheard(&self) -> Option<&Passed> {
+    fn unheard(&self) -> Option<&Passed> {
         match &self.place {
             Place::Passed(passed) => Some(passed),
             Place::Here { .. } | Place::Away => None,
         }
+    }
+}
+
+impl TotalOrder for Token {
+    type Walk = Records;
+
+    fn walk(&self) -> &Records {
+        &self.records
+    }
+
+    fn walk_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn records(&self) -> Option<&Records> {
+        Some(&self.records)
+    }
+
+    fn records_mut(&mut self) -> Option<&mut Records> {
+        Some(&mut self.records)
+    }
+
+    fn end_batch(&mut self, logs: &mut [Log]) -> bool {
+        self.number(logs)
+    }
+
+    fn tell_all(&mut self) -> Option<Word> {
+        let (first, run) = self.take_fresh()?;
+        Some(Word::Orders {
+            first,
+            stable: self.records.stable(),
+            ask: false,
+            runs: vec![run],
+        })
+    }
+
+    /// Passes the token on if somebody waits for it; otherwise it stays, and the member before is told.
+    fn tell_one(&mut self, logs: &[Log], now: Time, retransmit: Duration) -> Option<(usize, Word)> {
+        if let Some(passed) = self.pass(logs) {
+            self.again_at = Some(now + retransmit * 2);
+            return Some((self.after(), Word::Token(passed)));
+        }
+        let hop = self.word_owed()?;
+        Some((self.before(), Word::TokenHeld { hop }))
+    }
+
+    fn keep_alone(&mut self) {
+        self.fresh = None;
+        self.carried = self.records.next_position();
+        self.records.set_stable(self.carried);
+    }
+
+    fn hear(&mut self, from: usize, word: Word) -> Heard {
+        match word {
+            Word::Orders { first, runs, .. } => match self.told(from, first, &runs) {
+                true => Heard::Taken,
+                false => Heard::Refused,
+            },
+            Word::Token(passed) if from == self.before() && from != self.me => match self.take(&passed) {
+                Taken::Here => {
+                    self.again_at = None;
+                    Heard::Taken
+                }
+                Taken::Copy => Heard::Answered(Word::TokenHeld { hop: passed.hop }),
+                Taken::Refused => Heard::Refused,
+            },
+            Word::TokenHeld { hop } => {
+                self.arrived(hop);
+                Heard::Taken
+            }
+            Word::Token(_) | Word::Missing { .. } => Heard::Refused,
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.again_at
+    }
+
+    /// Nothing was heard of the token since it was passed on.
+    fn timeout(&mut self, now: Time, retransmit: Duration) -> Option<(usize, Word)> {
+        self.again_at.take_if(|at| *at <= now)?;
+        let passed = self.unheard()?.clone();
+        self.again_at = Some(now + retransmit * 4);
+        Some((self.after(), Word::Token(passed)))
     }
 }
 
@@ -272,7 +354,7 @@ mod tests {
         }
 
         fn order(&self, who: usize) -> Vec<(usize, u64)> {
-            self.tokens[who].records().undelivered(u64::MAX)
+            self.tokens[who].records.undelivered(u64::MAX)
         }
     }
 
@@ -292,7 +374,7 @@ mod tests {
         for who in 0..4 {
             assert_eq!(ring.order(who), [(2, 1), (3, 1), (1, 2)], "at {who}");
         }
-        assert_eq!(ring.tokens[1].records().stable(), 4);
+        assert_eq!(ring.tokens[1].records.stable(), 4);
         assert_eq!(ring.tokens[1].word_owed(), Some(ring.tokens[1].hop));
         assert_eq!(ring.tokens[1].word_owed(), None);
     }

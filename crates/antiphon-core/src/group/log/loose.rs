@@ -108,9 +108,14 @@ impl Log {
         }
     }
 
-    /// The last number of the first safe message that waits for rows beyond this one.
+    /// The number up to which rows must come so that the next safe message that waits for them may be
+    /// delivered.
     pub(crate) fn waits_for_rows(&self, safe_until: u64) -> Option<u64> {
-        let (_, end) = self.loose.as_ref()?.waiting.first_key_value()?;
+        let Some(loose) = &self.loose else {
+            let waits = self.front_is_safe() && self.ready(safe_until) == 0;
+            return waits.then_some(self.delivered);
+        };
+        let (_, end) = loose.waiting.first_key_value()?;
         (*end > safe_until).then_some(*end - 1)
     }
 

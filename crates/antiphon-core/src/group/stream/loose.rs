@@ -6,7 +6,6 @@ use antiphon_wire::group::Span;
 
 use super::Stream;
 use crate::group::log::{Log, Room};
-use crate::order::Engine;
 
 /// All members of a view together report at most so many runs ahead of gaps to its flush: so many fit a list on the wire,
 /// also after each was cut in two by another.
@@ -25,7 +24,7 @@ impl Stream {
     /// A block as this order has it: in a scoped group messages have tags, in others they have none, and a piece does not say. A
     /// scoped group has no objects.
     pub(super) fn as_ordered(&self, messages: Block) -> Option<Block> {
-        let scoped = self.engine == Engine::Scoped;
+        let scoped = self.engine.takes_tags();
         if messages.is_empty() || messages.is_nulls() || messages.is_scoped() == scoped {
             Some(messages)
         } else {

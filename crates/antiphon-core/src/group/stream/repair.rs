@@ -12,7 +12,6 @@ use super::{MAX_LOG, Stream};
 use crate::group::Effect;
 use crate::group::log::{Inserted, Log, Room, charge};
 use crate::group::reached::Reached;
-use crate::order::Engine;
 use crate::spread::Spread;
 use crate::{Class, Profile, Time};
 
@@ -115,20 +114,6 @@ impl Stream {
         }
     }
 
-    /// Answers a request for order records.
-    pub(crate) fn order_nak(&mut self, from: usize, first: u64, out: &mut VecDeque<Effect>) {
-        let Engine::Sequencer(sequencer) = &self.engine else {
-            return;
-        };
-        if !sequencer.am_sequencer() {
-            return;
-        }
-        if let Some((first, runs)) = sequencer.slice(first) {
-            let record = self.order_record(first, sequencer.stable(), false, runs);
-            self.send_to(from, Class::Control, record, out);
-        }
-    }
-
     /// Answers a pull of a flush with what is held of a sender's log.
     pub(crate) fn pull(
         &self,
@@ -162,7 +147,7 @@ impl Stream {
 
     /// Answers a pull of a flush with order records.
     pub(crate) fn pull_orders(&self, to: Incarnation, first: u64, out: &mut VecDeque<Effect>) {
-        if let Some((first, runs)) = self.engine.records().and_then(|records| records.slice(first)) {
+        if let Some((first, runs)) = self.engine.slice(first) {
             let record = GroupData::RepairOrders {
                 group: self.group,
                 view: self.id,
@@ -208,9 +193,7 @@ impl Stream {
 
     /// Takes order records that a flush's holder supplied.
     pub(crate) fn repair_orders(&mut self, first: u64, runs: &[Run]) {
-        if let Some(records) = self.engine.records_mut()
-            && !records.insert(first, runs)
-        {
+        if !self.engine.repair(first, runs) {
             self.dropped += 1;
         }
     }
@@ -222,21 +205,21 @@ impl Stream {
                 self.ask_for_gap(now, profile, rank, true, out);
             }
         }
-        if let Engine::Sequencer(sequencer) = &self.engine
-            && sequencer.has_gap()
-        {
-            self.ask_for_orders(now, profile, out);
-        }
+        self.ask_for_order(now, profile, true, out);
     }
 
-    pub(super) fn ask_for_orders(&mut self, now: Time, profile: &Profile, out: &mut VecDeque<Effect>) {
-        let record = GroupData::OrderNak {
-            group: self.group,
-            view: self.id,
-            first: self.engine.ordered(),
-        };
-        self.send_to(0, Class::Control, record, out);
-        self.nak_at.get_or_insert(now + profile.retransmit);
+    /// Asks for the part of the order that is missing.
+    pub(super) fn ask_for_order(
+        &mut self,
+        now: Time,
+        profile: &Profile,
+        again: bool,
+        out: &mut VecDeque<Effect>,
+    ) {
+        if let Some((to, word)) = self.engine.missing(again) {
+            self.say(to, word, out);
+            self.nak_at.get_or_insert(now + profile.retransmit);
+        }
     }
 }
 

@@ -64,8 +64,8 @@ pub(crate) struct Safe {
     me: usize,
     /// Whether the one column is that of the total order.
     total: bool,
-    /// Who makes that order, if someone does.
-    sequencer: Option<usize>,
+    /// The member that makes that order, if one does.
+    order_maker: Option<usize>,
     /// Whether there was a safe message in this view, or someone waits for one.
     used: bool,
     /// Per member and column, how far it has come, as it said.
@@ -84,12 +84,12 @@ pub(crate) struct Safe {
 
 impl Safe {
     pub(super) fn new(me: usize, engine: &Engine, start: &[u64]) -> Self {
-        let total = !matches!(engine, Engine::Unordered | Engine::Scoped | Engine::Fifo);
+        let total = engine.is_total();
         let columns = if total { 1 } else { start.len() };
         let mut safe = Self {
             me,
             total,
-            sequencer: matches!(engine, Engine::Sequencer(_)).then_some(0),
+            order_maker: engine.maker(),
             used: false,
             known: vec![Vec::new(); start.len()],
             until: vec![0; columns],
@@ -115,7 +115,11 @@ impl Safe {
 
     /// The member whose row says nothing in this column: it made what the others hold of it.
     fn maker(&self, column: usize) -> Option<usize> {
-        if self.total { self.sequencer } else { Some(column) }
+        if self.total {
+            self.order_maker
+        } else {
+            Some(column)
+        }
     }
 
     fn known(&self, member: usize, column: usize) -> u64 {
@@ -166,26 +170,7 @@ impl Stream {
 
     /// Whether this member holds a message of a sender, and all that comes before it in the order.
     pub(crate) fn holds(&self, sender: usize, seq: u64) -> bool {
-        match &self.engine {
-            // Positions count nulls, and numbers of messages do not: that what comes before is held is not looked at here.
-            Engine::Rotation(_) => self.logs.get(sender).is_some_and(|log| seq < log.next_message()),
-            // Nothing comes before a message.
-            Engine::Unordered | Engine::Scoped => self.logs.get(sender).is_some_and(|log| log.holds(seq)),
-            _ => self.reach().1.get(sender).is_some_and(|covered| seq < *covered),
-        }
-    }
-
-    /// This member's row, and per sender the first message that it does not cover.
-    fn reach(&self) -> (Vec<u64>, Vec<u64>) {
-        match &self.engine {
-            Engine::Sequencer(records) => one_column(records.placed(&self.logs)),
-            Engine::Token(token) => one_column(token.records().placed(&self.logs)),
-            Engine::Rotation(rotation) => one_column(rotation.placed(&self.logs)),
-            Engine::Fifo | Engine::Unordered | Engine::Scoped => {
-                let row: Vec<u64> = self.logs.iter().map(Log::next).collect();
-                (row.clone(), row)
-            }
-        }
+        self.engine.holds(&self.logs, sender, seq)
     }
 
     /// A member's row arrived. True if messages may have become deliverable.
@@ -231,12 +216,11 @@ impl Stream {
         if !self.safe.used {
             return;
         }
-        let makes_all = self.safe.total && self.safe.sequencer == Some(self.me);
         let owes = |(rank, (log, covered)): (usize, (&Log, &u64))| {
             log.safe_end() > *covered && (self.safe.total || rank != self.me)
         };
-        if !makes_all && self.logs.iter().zip(&self.safe.covered).enumerate().any(owes) {
-            let (row, covered) = self.reach();
+        if !self.makes_order() && self.logs.iter().zip(&self.safe.covered).enumerate().any(owes) {
+            let (row, covered) = self.engine.reach(&self.logs);
             let news: Vec<_> = (0..row.len())
                 .filter(|column| row[*column] > self.safe.told[*column])
                 .filter(|column| self.safe.total || *column != self.me && self.safe_news(*column))
@@ -295,33 +279,14 @@ impl Stream {
     }
 
     fn whole_row(&self, ask: bool) -> GroupData {
-        let (row, _) = self.reach();
+        let (row, _) = self.engine.reach(&self.logs);
         self.row(ask, &row, 0..row.len())
     }
 
     /// The columns in which the next message is safe and waits for rows, and its number there.
     fn waiting_columns(&self) -> Vec<(usize, u64)> {
-        let until = self.safe.until(0);
-        let one = |waiting: Option<u64>| waiting.map(|position| (0, position)).into_iter().collect();
-        match &self.engine {
-            Engine::Sequencer(records) => one(records.waits_for_rows(&self.logs, until)),
-            Engine::Token(token) => one(token.records().waits_for_rows(&self.logs, until)),
-            Engine::Rotation(rotation) => one(rotation.waits_for_rows(&self.logs, until)),
-            Engine::Unordered | Engine::Scoped => {
-                let logs = self.logs.iter().enumerate();
-                let waits = |(sender, log): (usize, &Log)| {
-                    Some((sender, log.waits_for_rows(self.safe.until(sender))?))
-                };
-                logs.filter_map(waits).collect()
-            }
-            Engine::Fifo => {
-                let waits = |(sender, log): &(usize, &Log)| {
-                    log.front_is_safe() && log.ready(self.safe.until(*sender)) == 0
-                };
-                let logs = self.logs.iter().enumerate().filter(waits);
-                logs.map(|(sender, log)| (sender, log.delivered())).collect()
-            }
-        }
+        self.engine
+            .waits_for_rows(&self.logs, |rank| self.safe.until(rank))
     }
 
     /// Nobody has told what is waited for: those that lag are asked.
@@ -351,9 +316,4 @@ impl Stream {
         self.safe.backoff = (self.safe.backoff + 1).min(3);
         self.safe.ask_at = Some(now + profile.retransmit * 2 * (1 << self.safe.backoff));
     }
-}
-
-/// The row of a total order.
-fn one_column((position, covered): (u64, Vec<u64>)) -> (Vec<u64>, Vec<u64>) {
-    (vec![position], covered)
 }
