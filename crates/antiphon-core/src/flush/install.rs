@@ -10,7 +10,7 @@ use crate::GroupEvent;
 use crate::group::context::Floor;
 use crate::group::large::Assembly;
 use crate::group::member::{Group, Phase};
-use crate::group::stream::Stream;
+use crate::group::stream::{Beginning, Stream};
 use crate::group::{Context, MAX_GROUP_MEMBERS};
 
 impl Group {
@@ -98,10 +98,12 @@ impl Group {
             membership.id,
             id,
             members,
-            me,
-            &decision.start,
+            Beginning {
+                me,
+                start: &decision.start,
+                credit: &credit,
+            },
             consumed,
-            &credit,
             options,
         );
         let old = std::mem::replace(&mut membership.stream, stream);

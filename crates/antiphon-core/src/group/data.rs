@@ -6,6 +6,7 @@ use antiphon_wire::{Block, GroupViewId, Incarnation};
 use super::Context;
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::member::*;
+use super::stream::BatchHeader;
 use crate::flush::Flow;
 use crate::order::Word;
 
@@ -42,8 +43,13 @@ impl Membership {
                 if !open || self.stream.rank(from) != Some(sender) {
                     return false;
                 }
-                self.stream
-                    .batch(now, profile, sender, first, stable, ask, messages, ctx.effects);
+                let header = BatchHeader {
+                    sender,
+                    first,
+                    stable,
+                    ask,
+                };
+                self.stream.batch(now, profile, header, messages, ctx.effects);
                 true
             }
             GroupData::Orders { view, .. } if view == self.stream.id => self.hear(ctx, from, record),

@@ -15,7 +15,7 @@ use super::member::*;
 use super::object::Objects;
 use super::reached::Reached;
 use super::slow::Standstill;
-use super::stream::Stream;
+use super::stream::{Beginning, Stream};
 use super::terms::differ;
 use crate::flush::{Flow, Lead, Retained};
 use crate::{GroupEvent, GroupView};
@@ -152,10 +152,12 @@ impl Group {
             group,
             decision.id,
             decision.members.clone(),
-            me,
-            start,
+            Beginning {
+                me,
+                start,
+                credit: &credit,
+            },
             consumed,
-            &credit,
             self.options,
         );
         let mut objects = Objects::default();

@@ -53,6 +53,30 @@ struct Told {
     asked: u64,
 }
 
+/// Where a member comes into a view.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning<'a> {
+    /// Its rank.
+    pub(crate) me: usize,
+    /// Per rank, the number of the first message.
+    pub(crate) start: &'a [u64],
+    /// Per rank, what that member was known to have consumed of this member's log.
+    pub(crate) credit: &'a [u64],
+}
+
+/// What a batch of messages says besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BatchHeader {
+    /// The rank of their sender.
+    pub(crate) sender: usize,
+    /// The number of the first one.
+    pub(crate) first: u64,
+    /// All members hold the sender's messages before this one.
+    pub(crate) stable: u64,
+    /// The sender wants an acknowledgement at once.
+    pub(crate) ask: bool,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stream {
     pub(crate) group: GroupId,
@@ -82,16 +106,13 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// `start` and `consumed` per rank; `credit` is what each member was known to have consumed of this member's log.
-    #[allow(clippy::too_many_arguments)]
+    /// `consumed` is, per rank, what this member's application has consumed.
     pub(crate) fn new(
         group: GroupId,
         id: GroupViewId,
         members: Vec<Incarnation>,
-        me: usize,
-        start: &[u64],
+        Beginning { me, start, credit }: Beginning<'_>,
         consumed: Vec<Reached>,
-        credit: &[u64],
         options: GroupOptions,
     ) -> Self {
         let engine = Engine::new(&options, start, me);
@@ -226,18 +247,20 @@ impl Stream {
     }
 
     /// A sender's messages or mark arrived.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn batch(
         &mut self,
         now: Time,
         profile: &Profile,
-        sender: usize,
-        first: u64,
-        stable: u64,
-        ask: bool,
+        header: BatchHeader,
         messages: Block,
         out: &mut VecDeque<Effect>,
     ) {
+        let BatchHeader {
+            sender,
+            first,
+            stable,
+            ask,
+        } = header;
         if sender == self.me || sender >= self.logs.len() || first.checked_add(MAX_LOG).is_none() {
             self.dropped += 1;
             return;
@@ -258,7 +281,7 @@ impl Stream {
         self.owe_ack(now, profile, sender, bytes, ask);
     }
 
-    /// Another member has supplied messages of a sender.
+    /// Another member has supplied messages of a sender, of which it says nothing else.
     pub(crate) fn supplied(
         &mut self,
         now: Time,
@@ -268,19 +291,13 @@ impl Stream {
         messages: Block,
         out: &mut VecDeque<Effect>,
     ) {
-        if sender == self.me || sender >= self.logs.len() || first.checked_add(MAX_LOG).is_none() {
-            self.dropped += 1;
-            return;
-        }
-        if messages.is_nulls() && !self.engine.takes_nulls() {
-            self.dropped += 1;
-            return;
-        }
-        let bytes = super::log::charge(&messages);
-        self.take(sender, first, messages);
-        self.ask_for_gap(now, profile, sender, false, out);
-        self.supply_owed(sender, out);
-        self.owe_ack(now, profile, sender, bytes, false);
+        let header = BatchHeader {
+            sender,
+            first,
+            stable: 0,
+            ask: false,
+        };
+        self.batch(now, profile, header, messages, out);
     }
 
     /// Puts messages into their log and shows them to the order.

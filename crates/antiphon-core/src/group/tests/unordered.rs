@@ -11,7 +11,7 @@ use super::loss::text;
 use super::world::{Kind, World};
 use crate::group::Effect;
 use crate::group::reached::Reached;
-use crate::group::stream::Stream;
+use crate::group::stream::{BatchHeader, Beginning, Stream};
 use crate::{GroupEvent, Outcome, Profile, Time};
 
 #[test]
@@ -236,8 +236,9 @@ fn what_finds_no_room_is_not_asked_for_until_its_gap_is_asked_for_again() {
     let members: Vec<_> = (1..=MEMBERS as u128).map(Incarnation).collect();
     let options = Kind::Unordered.options();
     let consumed = vec![Reached::new(1); MEMBERS];
-    let (start, credit) = ([1; MEMBERS], [1; MEMBERS]);
-    let mut stream = Stream::new(group, id, members, 0, &start, consumed, &credit, options);
+    let (start, credit) = (&[1; MEMBERS], &[1; MEMBERS]);
+    let beginning = Beginning { me: 0, start, credit };
+    let mut stream = Stream::new(group, id, members, beginning, consumed, options);
     let mut out = VecDeque::new();
     let mut now = Time::from_micros(1);
     let asked = |out: &mut VecDeque<Effect>| {
@@ -255,7 +256,13 @@ fn what_finds_no_room_is_not_asked_for_until_its_gap_is_asked_for_again() {
     let last = 1001;
     for first in (3..=last).step_by(2) {
         let block = Block::of(b"run");
-        stream.batch(now, &profile, 1, first, 1, false, block, &mut out);
+        let header = BatchHeader {
+            sender: 1,
+            first,
+            stable: 1,
+            ask: false,
+        };
+        stream.batch(now, &profile, header, block, &mut out);
     }
     assert!(stream.dropped > 400, "{}", stream.dropped);
     let at_once = asked(&mut out);
