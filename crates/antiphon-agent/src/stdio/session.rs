@@ -11,7 +11,7 @@ use antiphon::{
 };
 use antiphon_api::command::{self, ScopeName};
 use antiphon_api::{Command, Event, MAX_LINE_BYTES, Payload, Today, Told};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, block_in_place};
 
 use super::roster;
@@ -253,8 +253,10 @@ impl Session {
             senders: Vec::new(),
             events: JoinSet::new(),
         };
+        let (shown, view_shown) = watch::channel(0);
         session.events.spawn(print_node_events(
             events,
+            shown,
             session.names.clone(),
             session.printer.clone(),
             groups.hint,
@@ -287,6 +289,7 @@ impl Session {
             session.senders.push(sender);
             session.events.spawn(print_group_events(
                 group,
+                view_shown.clone(),
                 pending,
                 breaks,
                 session.printer.clone(),
@@ -333,8 +336,10 @@ impl Session {
     }
 }
 
+/// Prints what happens to the node, and notes the number of the latest primary view that was printed.
 async fn print_node_events(
     mut events: ClusterEvents,
+    shown: watch::Sender<u32>,
     names: Arc<Mutex<Names>>,
     printer: Printer,
     mut hint: Option<&str>,
@@ -342,6 +347,10 @@ async fn print_node_events(
     let mut left = false;
     while let Some(event) = events.next().await {
         left |= matches!(event, ClusterEvent::Left);
+        let view = match &event {
+            ClusterEvent::View(view) if view.is_primary() => Some(view.number),
+            _ => None,
+        };
         let refused = matches!(event, ClusterEvent::Refused { fatal: true, .. });
         let line = {
             let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -360,6 +369,9 @@ async fn print_node_events(
             }
             printer.print(&line).await;
         }
+        if let Some(number) = view {
+            shown.send_replace(number);
+        }
         if refused {
             return Some(Ended::Refused);
         }
@@ -373,6 +385,7 @@ async fn print_node_events(
 /// that was pending at a break, where the stream alone leaves its fate open.
 async fn print_group_events(
     mut group: Group,
+    mut view_shown: watch::Receiver<u32>,
     pending: mpsc::Receiver<Pending>,
     breaks: Arc<AtomicU64>,
     printer: Printer,
@@ -392,6 +405,11 @@ async fn print_group_events(
                 for event in batch.drain(..) {
                     if matches!(event, antiphon::Event::Suspended | antiphon::Event::Resync { .. }) {
                         breaks.fetch_add(1, Ordering::Relaxed);
+                    }
+                    // A group's view stands behind the node view that it is made under. Once no node views are printed any more,
+                    // nothing is waited for.
+                    if let antiphon::Event::View(view) = &event {
+                        let _ = view_shown.wait_for(|shown| *shown >= view.id.number).await;
                     }
                     let large = matches!(&event, antiphon::Event::Message(message) if message.payload.len() > MAX_PAYLOAD_BYTES);
                     let translate = || told::group_event(&name, event, &spool);
