@@ -241,6 +241,10 @@ pub enum Step<A, V> {
     },
 }
 
+/// Rounds rise by one, so no node of this program gets this far. Above the last number there is no other, and
+/// a proposer would use that for two values.
+const MAX_ROUND: u32 = u32::MAX / 2;
+
 /// R1: whether a member answers in a slot whose predecessor it has not installed. It never does: it has nothing to keep
 /// the vote in.
 pub fn votes_ahead() -> bool {
@@ -499,7 +503,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     /// An acceptor refused because of a higher promise: the next ballot must be above it.
     pub fn on_nack(&mut self, promised: Option<Ballot>) {
-        if let Some(promised) = promised {
+        if let Some(promised) = promised.filter(|promised| promised.round <= MAX_ROUND) {
             self.highest_round = self.highest_round.max(promised.round);
         }
     }
@@ -514,6 +518,10 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         } else {
             last
         };
+        // No lifeline shows such a vote: nobody gives one.
+        if last.promised.is_some_and(|promised| promised.round > MAX_ROUND) {
+            return Step::Wait;
+        }
         if let Some(promised) = last.promised {
             self.highest_round = self.highest_round.max(promised.round);
         }
@@ -560,6 +568,9 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         ballot: Ballot,
         used: &[Used<A>],
     ) -> Result<Option<Acceptance<V>>, Option<Ballot>> {
+        if ballot.round > MAX_ROUND {
+            return Err(self.vote.promised);
+        }
         self.highest_round = self.highest_round.max(ballot.round);
         if self.vote.promised > Some(ballot) || !self.may_use(ballot, used) {
             return Err(self.vote.promised);
@@ -570,6 +581,9 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     /// As acceptor: a proposer asks to accept.
     pub fn on_accept(&mut self, ballot: Ballot, value: V, used: &[Used<A>]) -> Result<(), Option<Ballot>> {
+        if ballot.round > MAX_ROUND {
+            return Err(self.vote.promised);
+        }
         self.highest_round = self.highest_round.max(ballot.round);
         // What is cast in the fast ballot is cast by each voter itself.
         let foreign_zero = ballot.round == 0 && self.owner != Some(ballot.proposer);

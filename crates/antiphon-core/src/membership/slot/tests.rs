@@ -66,6 +66,22 @@ fn a_second_value_under_the_same_ballot_is_refused() {
     assert_eq!(elder.choose(view(&[1, 3])), Step::Wait);
 }
 
+/// R1: above the last round there is no other, so a proposer would use that for two values.
+#[test]
+fn a_member_that_names_the_last_round_there_is_leaves_the_others_a_higher_one() {
+    let last = ballot(u32::MAX, 3);
+    let mut b = slot(2, &[1, 2, 3]);
+    assert_eq!(b.on_prepare(last, &[]), Err(None));
+    assert_eq!(b.on_accept(last, view(&[1, 2]), &[]), Err(None));
+    b.on_nack(Some(last));
+    let dead = LastVote {
+        promised: Some(last),
+        accepted: None,
+    };
+    assert_eq!(b.certify(1, dead), Step::Wait);
+    assert!(matches!(b.prepare(inc(2)), Step::Prepare { ballot, .. } if ballot == self::ballot(1, 2)));
+}
+
 #[test]
 fn the_value_a_dead_elder_left_with_one_acceptor_is_proposed_unchanged() {
     let (mut b, mut c) = (slot(2, &[1, 2, 3]), slot(3, &[1, 2, 3]));
