@@ -188,7 +188,16 @@ pub(crate) fn primary_is_sound(view: &NodeView) -> bool {
 }
 
 fn could_be_primary(view: &NodeView) -> bool {
-    view.is_primary() && view.primary_id().counter > 0 && has_votes(&view.members)
+    view.is_primary()
+        && id_is_sound(view.primary_id())
+        && view.number <= MAX_NUMBER
+        && has_votes(&view.members)
+}
+
+/// Whether an id leaves room for the next view of its lineage, and for lineages that an operator recovers
+/// from it: ids rise (R5), whatever the node was told when it was admitted.
+fn id_is_sound(id: ViewId) -> bool {
+    (1..u32::MAX).contains(&id.counter) && id.epoch <= MAX_NUMBER
 }
 
 /// Whether any of these has a vote.
@@ -383,5 +392,32 @@ pub(crate) fn cause_text(cause: &Cause) -> String {
         Cause::Separated { view, .. } => {
             format!("it was not heard by a part of view {view} that goes on by itself")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::testing;
+
+    #[test]
+    fn a_view_whose_id_or_number_leaves_no_room_for_another_is_none() {
+        let view = testing::view(vec![testing::member(Incarnation(1), 1)]);
+        let last = u32::MAX;
+        let ids = [
+            (1, last - 1, true),
+            (1, last, false),
+            (last, 1, false),
+            (1, 0, false),
+        ];
+        for (epoch, counter, sound) in ids {
+            let id = NodeViewId::Primary {
+                id: ViewId { epoch, counter },
+            };
+            let view = NodeView { id, ..view.clone() };
+            assert_eq!(primary_is_sound(&view), sound, "{id}");
+        }
+        let number = MAX_NUMBER + 1;
+        assert!(!primary_is_sound(&NodeView { number, ..view }));
     }
 }

@@ -105,6 +105,11 @@ impl History {
         (!gap).then_some(later)
     }
 
+    /// The latest view of this lineage that is kept.
+    pub(crate) fn latest(&self, lineage: Lineage) -> Option<ViewId> {
+        self.of(lineage).last().map(|view| view.primary_id())
+    }
+
     /// The view in which this incarnation joined.
     pub(crate) fn admission(&self, lineage: Lineage, incarnation: Incarnation) -> Option<&Arc<NodeView>> {
         self.of(lineage).find(|view| view.joined.contains(&incarnation))

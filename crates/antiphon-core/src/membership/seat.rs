@@ -559,6 +559,10 @@ impl Seat {
         self.tell_decision(cx, now, &next);
         self.confirm_to_leavers(cx, &next);
         if next.contains(cx.me) {
+            // A node that departs has left by another view of this id. One of the two is a lie.
+            if cx.history.latest(next.lineage) >= Some(next.primary_id()) {
+                return;
+            }
             let base = check::change_of(&self.view, &next);
             self.install(cx, now, next, Some(base));
             self.evaluate(cx, now);

@@ -42,6 +42,10 @@ impl Seeking {
             return self.note_earlier(Arc::new(*view));
         }
         let (lineage, id) = (view.lineage, view.primary_id());
+        // R5: a lineage that this process was in has gone on since. What takes it back is no view of it.
+        if cx.history.latest(lineage) >= Some(id) {
+            return;
+        }
         if view.joined.contains(&cx.me) {
             let earlier = std::mem::take(&mut self.earlier);
             if earlier.last().is_some_and(|last| is_next(last, &view)) {

@@ -111,3 +111,26 @@ fn who_is_admitted_by_a_stranger_takes_its_seat() {
         );
     }
 }
+
+/// R5: whatever it is told, a process goes back to no earlier view of a lineage that it was in.
+#[test]
+fn who_was_removed_is_admitted_by_no_view_of_the_time_before() {
+    let mut net = Net::formed(3, engine());
+    let mut old = (*net.view(0).unwrap()).clone();
+    net.partition(&[0], &[1, 2]);
+    net.run_ms(5_000);
+    net.heal();
+    net.run_while_ms(5_000, |net| net.view(0).is_some());
+    let me = net.host(0).me;
+    for member in &mut old.members {
+        if member.name == "n0" {
+            member.incarnation = me;
+        }
+    }
+    old.joined = vec![me];
+    old.departed.clear();
+    net.lie(1, 0, MembershipMessage::Decide(Box::new(old)));
+    assert_eq!(net.view(0), None);
+    net.run_ms(5_000);
+    net.assert_one_view(&[1, 2, 0]);
+}
