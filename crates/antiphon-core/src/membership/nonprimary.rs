@@ -53,6 +53,9 @@ const MOST_PATIENT: u32 = 3;
 const MOST_COMPLAINTS: u32 = 7;
 /// A refusal raises the attempts by so many at most: a member that lies must not use them up.
 const MAX_ATTEMPTS_AHEAD: u32 = 1 << 10;
+/// Attempts rise by one, so no node of this program gets this far. Above the last number there is no other,
+/// and a node would use that for two views (R5).
+const MAX_ATTEMPT: u32 = u32::MAX / 2;
 
 /// The attempt this node proposes.
 #[derive(Debug)]
@@ -272,7 +275,7 @@ impl Nonprimary {
         if self.agreed.as_ref() == Some(&agreed) {
             return true;
         }
-        if agreed.attempt <= self.attempt {
+        if agreed.attempt <= self.attempt || agreed.attempt > MAX_ATTEMPT {
             return false;
         }
         self.attempt = agreed.attempt;
@@ -372,7 +375,8 @@ impl Seat {
             MembershipMessage::Scatter { base, attempt } => {
                 if base == self.view.primary_id() {
                     let most = self.nonprimary.attempt.saturating_add(MAX_ATTEMPTS_AHEAD);
-                    self.nonprimary.attempt = self.nonprimary.attempt.max(attempt.min(most));
+                    let told = attempt.min(most).min(MAX_ATTEMPT);
+                    self.nonprimary.attempt = self.nonprimary.attempt.max(told);
                     let own = self.nonprimary.gathering.as_ref();
                     // It said yes already: what it complains of is on its way to be mended.
                     if own.is_some_and(|own| own.gathered.contains(&sender) && attempt <= own.attempt) {

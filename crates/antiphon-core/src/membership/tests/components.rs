@@ -288,6 +288,35 @@ fn what_is_no_part_of_the_view_is_not_installed() {
     }
 }
 
+/// Above the last attempt there is no other: the views of this node would all have one id (R5).
+#[test]
+fn a_member_that_names_the_last_attempt_there_is_leaves_the_others_a_higher_one() {
+    let mut net = Net::new(7, engine());
+    for node in 0..5 {
+        let mut config = config(node, 5);
+        config.policy = Policy::Majority;
+        net.start(node, config);
+    }
+    net.run_ms(3_500);
+    let (base, attempt) = (net.view(0).unwrap().primary_id(), u32::MAX);
+    let mut view = (*net.view(4).unwrap()).clone();
+    view.id = NodeViewId::NonPrimary {
+        base,
+        attempt,
+        proposer: net.host(3).me,
+    };
+    net.partition(&[3, 4], &[0, 1, 2]);
+    net.lie(3, 4, MembershipMessage::Gather(Box::new(view)));
+    net.run_ms(20_000);
+    for node in [3, 4] {
+        let installed = net.view(node).unwrap();
+        let NodeViewId::NonPrimary { attempt, .. } = installed.id else {
+            panic!("{installed:?}");
+        };
+        assert!(attempt < u32::MAX / 2, "{attempt}");
+    }
+}
+
 #[test]
 fn a_stay_that_was_not_asked_for_moves_nobody() {
     let mut net = formed(3, 3);
