@@ -255,7 +255,8 @@ impl Membership {
     /// A member that has installed a later view was faster: a window of its frames is held.
     pub(super) fn hold_early(&mut self, from: Incarnation, record: GroupData) {
         let bytes = match &record {
-            GroupData::Batch { messages, .. } => charge(messages),
+            // A mark has no messages, and is not free either.
+            GroupData::Batch { messages, .. } => charge(messages).max(BLOCK_OVERHEAD),
             _ => BLOCK_OVERHEAD,
         };
         if self.early_bytes + bytes <= MAX_EARLY_BYTES {

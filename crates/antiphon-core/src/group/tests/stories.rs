@@ -1,8 +1,9 @@
 //! Faults with names.
 
-use antiphon_wire::Block;
 use antiphon_wire::group::{GroupData, GroupMessage};
+use antiphon_wire::{Block, GroupViewId};
 
+use super::super::log::BLOCK_OVERHEAD;
 use super::world::{Kind, World};
 use crate::{GroupEvent, Order, Outcome, SendError, TotalEngine};
 
@@ -615,6 +616,34 @@ fn nonsense_of_a_peer_changes_nothing() {
     for engine in [TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token] {
         nonsense(engine);
     }
+}
+
+#[test]
+fn what_comes_for_a_later_view_is_counted_marks_as_well() {
+    let mut world = World::with_group(Kind::Fifo, 3, &[1, 2, 3]);
+    let view = world.views(1).pop().unwrap();
+    let held = |world: &World| {
+        let peer = &world.peers[&1];
+        peer.groups.memory(peer.handle.unwrap()).unwrap().held
+    };
+    let before = held(&world);
+    let later = GroupViewId {
+        k: view.id.k + 1,
+        ..view.id
+    };
+    for _ in 0..10 {
+        let mark = GroupData::Batch {
+            group: view.group,
+            view: later,
+            sender: 1,
+            first: 1,
+            stable: 1,
+            ask: true,
+            messages: Block::default(),
+        };
+        world.inject(world.inc(2), 1, mark);
+    }
+    assert_eq!(held(&world), before + 10 * BLOCK_OVERHEAD);
 }
 
 fn nonsense(engine: TotalEngine) {
