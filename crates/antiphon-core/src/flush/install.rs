@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
-use super::{Flow, Lead, Retained};
+use super::{Flow, Lead, Retained, id_is_possible};
 use crate::GroupEvent;
 use crate::group::context::Floor;
 use crate::group::large::Assembly;
@@ -279,6 +279,7 @@ impl Group {
                     && decision.members.contains(&ctx.me)
                     && decision.start.len() == decision.members.len()
                     && decision.members.len() <= MAX_GROUP_MEMBERS
+                    && id_is_possible(ctx, view)
                     && decision
                         .start
                         .iter()

@@ -7,7 +7,7 @@ use antiphon_wire::{GroupViewId, Incarnation};
 
 use super::safe::Holding;
 use super::verdict::Verdict;
-use super::{Collect, Confirm, Flow, Lead, cut_of};
+use super::{Collect, Confirm, Flow, Lead, MAX_K, cut_of};
 use crate::group::Context;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::slow;
@@ -239,7 +239,7 @@ impl Group {
         let Lead::Collecting(collect) = &mut membership.lead else {
             return;
         };
-        if promised.node == ctx.node.id && promised >= collect.target && promised.k < u32::MAX / 2 {
+        if promised.node == ctx.node.id && promised >= collect.target && promised.k < MAX_K / 2 {
             collect.target.k = promised.k;
             self.collect(ctx);
         }

@@ -7,7 +7,7 @@ use antiphon_wire::group::{CutSpan, Decision, GroupData, GroupMessage, Standing}
 use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 
 use super::asked::Asked;
-use super::{CatchUp, Flow, Lead, Promise, cut_of};
+use super::{CatchUp, Flow, Lead, Promise, cut_of, id_is_possible};
 use crate::Class;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
@@ -247,6 +247,9 @@ impl Group {
         view: GroupViewId,
         target: GroupViewId,
     ) {
+        if !id_is_possible(ctx, target) {
+            return ctx.nonsense();
+        }
         let answer = |standing| GroupMessage::FlushReport {
             group,
             target,
@@ -378,7 +381,7 @@ impl Group {
         if planted!(SkipInstalledView) && decision.from < membership.stream.id {
             return self.install(ctx, decision);
         }
-        if !membership.fits(&decision) {
+        if !membership.fits(&decision) || !id_is_possible(ctx, decision.id) {
             ctx.nonsense();
             return;
         }

@@ -68,6 +68,15 @@ use crate::group::Context;
 use crate::group::reached::Reached;
 use crate::group::stream::Stream;
 
+/// View ids of a group count up from 1. No member of this program gets this far; above the last number there
+/// is no other, and the leader would use a view id twice (R5).
+pub(crate) const MAX_K: u32 = u32::MAX / 2;
+
+/// Whether a view of a group may have this id: its node view is the present one or an earlier one.
+pub(crate) fn id_is_possible(ctx: &Context<'_>, id: GroupViewId) -> bool {
+    id.k < MAX_K && (id.node, id.number) <= (ctx.node.id, ctx.node.number)
+}
+
 /// What the cut has of the sender of this rank.
 pub(crate) fn cut_of(decision: &Decision, rank: usize) -> Reached {
     let prefix = decision.cut.get(rank).map_or(0, |last| last.saturating_add(1));

@@ -17,7 +17,7 @@ use super::reached::Reached;
 use super::slow::Standstill;
 use super::stream::{Beginning, Stream};
 use super::terms::differ;
-use crate::flush::{Flow, Lead, Retained};
+use crate::flush::{Flow, Lead, MAX_K, Retained};
 use crate::{GroupEvent, GroupView};
 
 /// Joins that wait for this node to found the group it was asked for.
@@ -105,7 +105,8 @@ impl Group {
         let id = GroupViewId {
             node: ctx.node.id,
             number: ctx.node.number,
-            k: last_k.saturating_add(1),
+            // What nobody can have reached was not reached.
+            k: last_k.checked_add(1).filter(|k| *k < MAX_K).unwrap_or(1),
         };
         let decision = Decision {
             id,

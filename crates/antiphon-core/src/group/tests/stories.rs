@@ -618,6 +618,32 @@ fn nonsense_of_a_peer_changes_nothing() {
     }
 }
 
+/// R5: above the last view id there is no other, and two views would have it.
+#[test]
+fn a_member_that_names_the_last_view_there_is_leaves_the_group_a_later_one() {
+    let mut world = World::with_group(Kind::Fifo, 3, &[1, 2, 3]);
+    let view = world.views(1).pop().unwrap();
+    let (now, hostile) = (world.now, world.inc(2));
+    for to in [1, 3] {
+        let start = GroupMessage::FlushStart {
+            group: view.group,
+            name: view.name.clone(),
+            view: view.id,
+            target: GroupViewId {
+                k: u32::MAX,
+                ..view.id
+            },
+        };
+        let peer = world.peers.get_mut(&to).unwrap();
+        let node = peer.view.unwrap();
+        peer.groups.handle_message(now, hostile, node, start);
+    }
+    world.leave(3);
+    world.run(1000);
+    let next = world.views(1).pop().unwrap();
+    assert!(next.id > view.id && next.id.k < 100, "{:?}", next.id);
+}
+
 #[test]
 fn what_comes_for_a_later_view_is_counted_marks_as_well() {
     let mut world = World::with_group(Kind::Fifo, 3, &[1, 2, 3]);
