@@ -129,7 +129,10 @@ impl Token {
 
     /// Gives positions to this member's messages, if the token is here. True if there were any.
     fn number(&mut self, logs: &[Log]) -> bool {
-        let waiting = logs[self.me].next() - self.records.numbered(self.me);
+        // Whoever had the token before may say that this member has numbered what it never sent.
+        let waiting = logs[self.me]
+            .next()
+            .saturating_sub(self.records.numbered(self.me));
         if waiting == 0 || !matches!(self.place, Place::Here { .. }) {
             return false;
         }
@@ -411,5 +414,7 @@ mod tests {
         assert!(ring.tokens[1].told(2, 0, &[run(2, 1)]));
         ring.send(0);
         assert!(ring.tokens[0].number(&ring.logs));
+        assert_eq!(ring.tokens[2].take(&token(1, 0, vec![run(2, 3)])), Taken::Here);
+        assert!(!ring.tokens[2].number(&ring.logs), "it has sent nothing");
     }
 }
