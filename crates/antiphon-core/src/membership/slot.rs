@@ -172,6 +172,14 @@ impl<V> Default for LastVote<V> {
     }
 }
 
+impl<V> LastVote<V> {
+    /// The ballots promised and accepted last.
+    pub fn ballots(&self) -> (Option<Ballot>, Option<Ballot>) {
+        let accepted = self.accepted.as_ref();
+        (self.promised, accepted.map(|accepted| accepted.ballot))
+    }
+}
+
 /// A certificate as a ballot uses it: who is dead, and its last promise in this slot.
 pub type Used<A> = (A, Option<Ballot>);
 
@@ -351,8 +359,12 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         if !self.may_cast() {
             return false;
         }
-        self.vote.promised = self.vote.promised.max(Some(FAST));
-        self.vote.accepted = Some(Acceptance { ballot: FAST, value });
+        assert!(
+            self.vote.accepted.is_none() || planted!(),
+            "R1: {:?} casts a second vote in the fast ballot",
+            self.me
+        );
+        self.accept(FAST, value);
         true
     }
 
@@ -575,7 +587,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         if self.vote.promised > Some(ballot) || !self.may_use(ballot, used) {
             return Err(self.vote.promised);
         }
-        self.vote.promised = Some(ballot);
+        self.promise(ballot);
         Ok(self.vote.accepted.clone())
     }
 
@@ -597,9 +609,33 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         if self.vote.promised > Some(ballot) || foreign_zero || second_value || !self.may_use(ballot, used) {
             return Err(self.vote.promised);
         }
-        self.vote.promised = Some(ballot);
-        self.vote.accepted = Some(Acceptance { ballot, value });
+        self.accept(ballot, value);
         Ok(())
+    }
+
+    /// Every promise of this node is made here, after its caller has refused what is below an earlier one.
+    fn promise(&mut self, ballot: Ballot) {
+        assert!(
+            self.vote.promised <= Some(ballot) || planted!(),
+            "R1: {:?} takes back its promise of {:?} for {ballot:?}",
+            self.me,
+            self.vote.promised
+        );
+        self.vote.promised = self.vote.promised.max(Some(ballot));
+    }
+
+    /// Every vote of this node is given here, after its caller has refused a second value of the ballot.
+    fn accept(&mut self, ballot: Ballot, value: V) {
+        let is_only =
+            |last: &Acceptance<V>| last.ballot < ballot || (last.ballot == ballot && last.value == value);
+        assert!(
+            self.vote.accepted.as_ref().is_none_or(is_only) || planted!(),
+            "R1: {:?} accepts another value of {ballot:?} than before, or of a lower ballot: {:?}",
+            self.me,
+            self.vote.accepted
+        );
+        self.promise(ballot);
+        self.vote.accepted = Some(Acceptance { ballot, value });
     }
 
     /// R2: a proposal is refused if it counts a dead voter that may have promised a higher ballot.
@@ -635,6 +671,18 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
     }
 
     fn accept_with(&mut self, ballot: Ballot, value: V) -> Step<A, V> {
+        // All ballots that others name are below MAX_ROUND, so the next one is always above all that were.
+        let is_new = match &self.proposal {
+            Proposal::Idle => true,
+            Proposal::Preparing { ballot: mine, .. } | Proposal::Choosing { ballot: mine } => *mine == ballot,
+            Proposal::Accepting { .. } | Proposal::Decided { .. } => false,
+        };
+        assert!(
+            is_new || planted!(),
+            "R1: {:?} proposes a second value in {ballot:?}, after {:?}",
+            self.me,
+            self.proposal
+        );
         self.proposal = Proposal::Accepting {
             ballot,
             value: value.clone(),
@@ -688,7 +736,14 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
                 .collect()
         };
         let mut cast = places.into_iter();
-        let bound = cast.find(|place| self.voters.is_fast_quorum(&cast_or_silent(*place)))?;
+        let mut may_be_decided = || cast.find(|place| self.voters.is_fast_quorum(&cast_or_silent(*place)));
+        let bound = may_be_decided()?;
+        // Whatever each voter says, it has said one thing: two such sets weigh too much together.
+        assert!(
+            may_be_decided().is_none() || planted!(),
+            "R1: {:?} finds two values that the fast ballot may have decided, by {answers:?}",
+            self.me
+        );
         Some(found[bound].value.clone())
     }
 
