@@ -54,6 +54,11 @@ impl LeftBehind {
             };
             self.since.remove(&oldest);
         }
+        assert!(
+            self.since.len() <= MAX_LEFT_BEHIND,
+            "apart: {} addresses are kept",
+            self.since.len()
+        );
     }
 
     /// Whom to ask in this round.

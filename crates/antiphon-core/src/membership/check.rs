@@ -211,6 +211,62 @@ thread_local! {
     pub(crate) static LOOKED_THROUGH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
+/// A value of the slot after `view` follows `view`. What another member proposes, or says that it accepted,
+/// was looked through before it came into the slot.
+pub(crate) fn assert_value(view: &NodeView, next: &NodeView) {
+    let follows = next.lineage == view.lineage && next.primary_id() == next_id(view.primary_id());
+    assert!(
+        follows && next.number > view.number || planted!(),
+        "R1: a vote for {}, number {}, in the slot after {}, number {}",
+        next.id,
+        next.number,
+        view.id,
+        view.number
+    );
+}
+
+/// What holds whenever a member goes on from one primary view to another: one that was `decided` in its slot,
+/// or one of another lineage, by its component or an operator. What others propose or show was looked through
+/// before ([`is_successor`], [`separation`](super::separation)).
+pub(crate) fn assert_goes_on(me: Incarnation, view: &NodeView, next: &NodeView, decided: bool) {
+    assert!(
+        next.contains(me) || planted!(),
+        "G1: {me:?} installs {} and is not in it",
+        next.id
+    );
+    let (from, to) = (view.primary_id(), next.primary_id());
+    let is_next = next.lineage == view.lineage && to == next_id(from);
+    let begins = next.lineage != view.lineage && to.epoch > from.epoch && to.counter == 1;
+    // G18 at the node layer: none is skipped.
+    assert!(
+        from < to && if decided { is_next } else { begins } || planted!(),
+        "R5: view {} is installed after {}, decided there: {decided}",
+        next.id,
+        view.id
+    );
+    // An operator may recover a lineage that has used up all numbers.
+    assert!(
+        next.number > view.number || next.number >= MAX_NUMBER || planted!(),
+        "R5: view {} has number {}, and the one before had {}",
+        next.id,
+        next.number,
+        view.number
+    );
+    let mut stay = 0;
+    for member in &view.members {
+        let next = next.members.get(stay);
+        stay += usize::from(next.is_some_and(|next| next.incarnation == member.incarnation));
+    }
+    assert!(
+        stay > 0 && stay + next.joined.len() == next.members.len() || planted!(),
+        "R3: of view {}, {stay} members stay in their order of seniority; {} come, and {} has {}",
+        view.id,
+        next.joined.len(),
+        next.id,
+        next.members.len()
+    );
+}
+
 /// Whether `next` may follow `view`, which is sound, in its lineage.
 pub(crate) fn is_successor(view: &NodeView, next: &NodeView) -> bool {
     #[cfg(test)]

@@ -133,6 +133,11 @@ impl Context {
         if room {
             self.peers.insert(peer, addr);
         }
+        assert!(
+            self.peers.len() <= MAX_PEERS,
+            "membership: {} peers are spoken to",
+            self.peers.len()
+        );
         room
     }
 

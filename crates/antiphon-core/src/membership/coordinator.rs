@@ -438,6 +438,7 @@ impl Coordinator {
     }
 
     fn decided(&mut self, ballot: Ballot, view: Arc<NodeView>, announce: bool) {
+        check::assert_value(&self.view, &view);
         self.retry = None;
         let certificates = self.slot.certificates().iter();
         let dead = certificates
@@ -646,6 +647,7 @@ impl Coordinator {
     }
 
     fn accepted(&mut self, ballot: Ballot, view: Arc<NodeView>) {
+        check::assert_value(&self.view, &view);
         self.effects.push_back(EngineEffect::Accepted { ballot, view });
     }
 
@@ -738,8 +740,7 @@ impl Coordinator {
             }
             Step::Decided { value } => {
                 self.retry = None;
-                // Only what was proposed can be found decided.
-                if let Some(ballot) = self.proposed {
+                if let Some(ballot) = self.proposed_in(&value) {
                     match self.counts_from(around, &value) {
                         Some(until) => self.late = Some((until, ballot, value)),
                         None => self.decided(ballot, value, true),

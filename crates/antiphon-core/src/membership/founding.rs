@@ -440,6 +440,13 @@ impl Founding {
                 self.perform(cx, now, candidates, fresh, step);
             }
             Step::Accept { ballot, value, used } => {
+                // What another one proposed was looked through when it was accepted, or told.
+                assert!(
+                    check::has_votes(&value.0.members) || planted!(),
+                    "R3: {} of {} members without a vote is proposed",
+                    value.0.id,
+                    value.0.members.len()
+                );
                 let patience = cx.jitter(cx.config.profile.retransmit * 4);
                 self.retry = Some(now + patience);
                 if self.slot.on_accept(ballot, value.clone(), &used).is_ok() {

@@ -149,6 +149,12 @@ impl Whom {
             let oldest = self.told.iter().min_by_key(|(_, at)| **at).map(|(addr, _)| *addr);
             oldest.map(|oldest| self.told.remove(&oldest));
         }
+        assert!(
+            self.told.len() <= MAX_HINTS && self.hinted.len() <= MAX_HINTS,
+            "hints: {} were told, and {} given",
+            self.told.len(),
+            self.hinted.len()
+        );
         news
     }
 
@@ -244,6 +250,12 @@ impl Whom {
                 .map(|(addr, _)| *addr)
                 .map(|oldest| self.words.remove(&oldest));
         }
+        assert!(
+            self.words.len() <= MAX_LOCATORS && self.owed <= 2 * MAX_LOCATORS,
+            "hints: {} locators have spoken, and {} answers are owed",
+            self.words.len(),
+            self.owed
+        );
         true
     }
 

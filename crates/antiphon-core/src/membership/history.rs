@@ -51,6 +51,12 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn push(&mut self, now: Time, view: Arc<NodeView>) {
+        let before = self.latest(view.lineage);
+        assert!(
+            before < Some(view.primary_id()) || planted!(),
+            "R5: view {} is kept after {before:?}",
+            view.id
+        );
         self.views.push_back((now, view));
         let members = |views: &VecDeque<(Time, Arc<NodeView>)>| -> usize {
             views.iter().map(|(_, view)| view.members.len()).sum()
@@ -68,6 +74,12 @@ impl History {
         while self.past.len() + self.views.len() > KEPT_VIEWS || weight(&self.past) > KEPT_CHANGES {
             self.past.pop_front();
         }
+        assert!(
+            !self.views.is_empty() && self.past.len() + self.views.len() <= KEPT_VIEWS,
+            "history: {} views are kept, and what {} more changed",
+            self.views.len(),
+            self.past.len()
+        );
     }
 
     /// Views before the one that admits this node, as it was told of them, in order.

@@ -60,13 +60,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use antiphon_wire::{Incarnation, NodeView, ViewId};
+use antiphon_wire::membership::Ballot;
+use antiphon_wire::{Accusation, Cause, Departure, Evidence, Incarnation, NodeView, ViewId};
 
 use super::context::Context;
 use super::cut::ranks::Ranks;
 use super::engine::Engine;
 use super::seat::Seat;
-use super::slot::Value;
+use super::slot::{FAST, Value};
 use super::{Membership, Phase};
 use crate::{Config, Event, Policy, Profile, Time};
 
@@ -214,6 +215,11 @@ impl Lease {
             self.sent.pop_front();
         }
         self.sent.push_back((round, now));
+        assert!(
+            self.sent.len() <= REMEMBERED,
+            "R7: {} heartbeats are remembered",
+            self.sent.len()
+        );
     }
 
     /// Which heartbeat of a member this node has noted in its view; 0 if none.
@@ -231,6 +237,11 @@ impl Lease {
         if voted || withheld || self.wide || view < self.view_floor(of) {
             return;
         }
+        assert!(
+            self.voted.is_none() && !self.wide || planted!(),
+            "R7: heartbeat {round} of {of:?} is noted after a vote, {:?}",
+            self.voted
+        );
         self.noted.insert(
             of,
             Noted {
@@ -262,6 +273,11 @@ impl Lease {
 
     /// A tick is answered that lets these believe.
     pub(crate) fn note_tick(&mut self, now: Time, fresh: Ranks) {
+        assert!(
+            self.answers_ticks() || planted!(),
+            "R7: a tick is answered after a vote, {:?}",
+            self.voted
+        );
         let longest = self.tick_length().max(self.usual);
         self.ticks.retain(|tick| now.since(tick.last) < longest * 2);
         match self.ticks.back_mut() {
@@ -436,6 +452,10 @@ impl Lease {
         for (at, member) in answers {
             who.insert(member);
             if voters.is_quorum(&who, dead) {
+                assert!(
+                    self.voted.is_none_or(|(_, keeps)| keeps) || !who.contains(&me) || planted!(),
+                    "R7: {me:?} counts itself after a vote for a view without it"
+                );
                 self.since = self.since.max(Some(at));
                 return;
             }
@@ -469,6 +489,27 @@ impl Seat {
     /// Whether this node may act as a member of the primary view.
     pub(crate) fn believes(&self, now: Time) -> bool {
         self.is_primary() && self.lease.until().is_none_or(|until| now < until)
+    }
+
+    /// R7: no member that this vote removes, and that is not proven dead, still believes by an answer of this
+    /// node. The proofs of another proposer are not known here.
+    pub(super) fn assert_nobody_believes(&self, cx: &Context, now: Time, ballot: Ballot, view: &NodeView) {
+        let by_own_proofs = ballot == FAST || ballot.proposer == cx.me;
+        let proof = |by: &Accusation| by.evidence == Evidence::ProofOfDeath;
+        let may_believe = |departure: &&Departure| {
+            let who = departure.member.incarnation;
+            let goes_now = departure.cause == Cause::Left || departure.accusers.iter().any(proof);
+            let gone = goes_now || who == cx.me || self.engine.is_certified(who);
+            !gone && self.lease.holds(now, who, self.rings.rank(who)).is_some()
+        };
+        let believes = view.departed.iter().filter(|_| by_own_proofs).find(may_believe);
+        assert!(
+            believes.is_none() || planted!(),
+            "R7: {:?} votes in {ballot:?} for {}, without {believes:?}, which may believe in {}",
+            cx.me,
+            view.id,
+            self.view.id
+        );
     }
 
     /// Tells the application when that changes. An incarnation begins without.

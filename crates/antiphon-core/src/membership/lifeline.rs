@@ -266,6 +266,11 @@ impl Lifelines {
                     goodbye: false,
                     vote: Some(vote),
                 };
+                assert!(
+                    self.inbound.len() < MAX_INBOUND,
+                    "R9: {} lifelines are watched",
+                    self.inbound.len()
+                );
                 Said::of(&self.inbound.entry(connection).or_insert(inbound).vote)
             }
             LifelineRecord::Vote(vote) => {

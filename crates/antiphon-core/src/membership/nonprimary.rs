@@ -142,10 +142,7 @@ impl Nonprimary {
 
     /// The attempt of the view installed; none is 0.
     fn installed(&self) -> u32 {
-        self.view.as_ref().map_or(0, |view| match view.id {
-            NodeViewId::NonPrimary { attempt, .. } => attempt,
-            NodeViewId::Primary { .. } => 0,
-        })
+        self.view.as_ref().map_or(0, |view| attempt_of(view))
     }
 
     /// The component has no quorum, and another member coordinates it: what to tell that one, when it is time.
@@ -290,6 +287,16 @@ impl Nonprimary {
     }
 
     pub(super) fn install(&mut self, cx: &mut Context, now: Time, view: NodeView) {
+        // Of a proposal with a lower attempt than one that was agreed to since, nothing is kept.
+        let attempt = attempt_of(&view);
+        assert!(
+            view.contains(cx.me) && attempt > self.installed() && attempt <= self.attempt || planted!(),
+            "R6: {:?} installs {} after attempt {}, and has seen {}",
+            cx.me,
+            view.id,
+            self.installed(),
+            self.attempt
+        );
         self.since.get_or_insert(now);
         self.lost = None;
         self.agreed = None;
@@ -524,6 +531,12 @@ impl Seat {
         if view.is_primary() {
             self.separate(cx, now, view);
         } else {
+            let mine = self.view.primary_id();
+            assert!(
+                matches!(view.id, NodeViewId::NonPrimary { base, .. } if base == mine) || planted!(),
+                "R6: {} is installed on top of {mine}",
+                view.id
+            );
             self.nonprimary.install(cx, now, view);
         }
     }
@@ -533,6 +546,14 @@ impl Seat {
 fn settles(cx: &Context) -> Duration {
     let heartbeat = cx.config.profile.heartbeat;
     if cx.any() { heartbeat * 2 } else { heartbeat / 2 }
+}
+
+/// The attempt of a non-primary view; of another one 0.
+fn attempt_of(view: &NodeView) -> u32 {
+    match view.id {
+        NodeViewId::NonPrimary { attempt, .. } => attempt,
+        NodeViewId::Primary { .. } => 0,
+    }
 }
 
 fn in_order(primary: &NodeView, component: &BTreeSet<Incarnation>) -> impl Iterator<Item = Incarnation> {

@@ -15,7 +15,8 @@
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
-    AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, Suspicion, VoteState, Voted, VotedIn,
+    AcceptedValue, Certificate, MembershipMessage, Rumour, SlotId, SlotMessage, Suspicion, VoteState, Voted,
+    VotedIn,
 };
 use antiphon_wire::{Evidence, Incarnation};
 
@@ -84,6 +85,20 @@ impl Seat {
             },
         }
         self.evaluate(cx, now);
+    }
+
+    /// R2: no message tells of a vote that the lifelines do not show.
+    pub(super) fn assert_shown(&self, message: &SlotMessage) {
+        let voted = self.engine.slot().vote().ballots();
+        let tells = matches!(
+            message,
+            SlotMessage::Promise { .. } | SlotMessage::Accepted { .. } | SlotMessage::Cast { .. }
+        );
+        assert!(
+            !tells || self.shown == voted || planted!(),
+            "R2: {message:?} tells of a vote in {voted:?}, and the lifelines show {:?}",
+            self.shown
+        );
     }
 
     /// R10: all that this node has voted, to its witness.

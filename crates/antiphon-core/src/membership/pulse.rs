@@ -311,6 +311,10 @@ impl Pulses {
             if answered.len() >= REMEMBERED {
                 answered.pop_front();
             }
+            assert!(
+                answered.back().is_none_or(|(last, _)| *last < number) && answered.len() < REMEMBERED,
+                "R7: tick {number} of {at} is answered after {answered:?}"
+            );
             answered.push_back((number, now));
             who = Ranks::of(self.me);
         }
@@ -348,6 +352,11 @@ impl Pulses {
             eager,
         };
         self.makers.insert(at, maker);
+        assert!(
+            self.makers.len() <= MAX_MAKERS + 1,
+            "R7: {} members make ticks",
+            self.makers.len()
+        );
         // Ticks that do not renew it are none to this member: it looks for others.
         if now.since(self.renewed) < self.interval * 3 {
             self.grafts_at = now + self.interval * 5 / 4;

@@ -58,6 +58,11 @@ impl Refusals {
             times,
             last: now,
         });
+        assert!(
+            self.last.len() <= MAX_REFUSALS,
+            "refusals: {} are remembered",
+            self.last.len()
+        );
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Refusal> {

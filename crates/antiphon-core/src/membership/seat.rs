@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_wire::membership::{
-    Change, LifelineRecord, MembershipMessage, Origin, Pulse, SlotId, SlotMessage, VoteState,
+    Ballot, Change, LifelineRecord, MembershipMessage, Origin, Pulse, SlotId, SlotMessage, VoteState,
 };
 use antiphon_wire::{Cause, Evidence, Incarnation, NodeView, ViewId};
 
@@ -57,6 +57,8 @@ pub(crate) struct Seat {
     pub(crate) quorum: bool,
     /// Since when this node has accepted a view that was not decided since, and has heard less than a quorum of that.
     pub(super) blocked: Option<Time>,
+    /// What the lifelines show of this node's vote in the slot: the ballots promised and accepted last.
+    pub(super) shown: (Option<Ballot>, Option<Ballot>),
     pub(crate) reports: BTreeMap<Incarnation, Report>,
     pub(crate) joiners: Joiners,
     pub(crate) leaving: Leaving,
@@ -124,6 +126,7 @@ impl Seat {
             merging: Merging::default(),
             quorum: true,
             blocked: None,
+            shown: (None, None),
             reports: BTreeMap::new(),
             joiners: Joiners::default(),
             leaving: Leaving::No,
@@ -146,6 +149,10 @@ impl Seat {
         self.rings = rings_of(cx, &view);
         let rings = self.rings.clone();
         let follows = base.is_some();
+        // The first one of this incarnation follows none.
+        if !Arc::ptr_eq(&self.view, &view) {
+            check::assert_goes_on(cx.me, &self.view, &view, follows);
+        }
         self.named = are_named(cx, &view, &rings);
         let inherited = self
             .pulses
@@ -234,6 +241,7 @@ impl Seat {
         );
         let before = std::mem::replace(&mut self.engine, engine);
         self.engine.follow(before);
+        self.shown = (None, None);
         self.leave_testament(cx);
         if follows && was_wide {
             self.receive_joiners(cx, &view, &rings);
@@ -473,11 +481,19 @@ impl Seat {
                         self.leave_testament(cx);
                     }
                     cx.write_lifelines(&LifelineRecord::Vote(self.engine.vote_state()));
+                    self.shown = self.engine.slot().vote().ballots();
                 }
-                EngineEffect::Send { to, message } => self.reply(cx, now, to, message),
-                EngineEffect::Broadcast { joiners, message } => self.spread(cx, now, &joiners, message),
+                EngineEffect::Send { to, message } => {
+                    self.assert_shown(&message);
+                    self.reply(cx, now, to, message);
+                }
+                EngineEffect::Broadcast { joiners, message } => {
+                    self.assert_shown(&message);
+                    self.spread(cx, now, &joiners, message);
+                }
                 EngineEffect::Withhold { from } => self.lease.withhold(now, &from),
                 EngineEffect::Accepted { ballot, view } => {
+                    self.assert_nobody_believes(cx, now, ballot, &view);
                     self.lease.vote(now, view.contains(cx.me));
                     cx.trail(slot, Some(ballot), || view, BallotStep::Accepted);
                 }

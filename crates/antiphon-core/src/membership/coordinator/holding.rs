@@ -180,8 +180,24 @@ impl Coordinator {
 
     /// Begins to propose in this ballot.
     pub(super) fn propose(&mut self, ballot: Ballot) {
+        assert!(
+            self.proposed < Some(ballot) && ballot.proposer == self.me || planted!(),
+            "R1: {:?} proposes in {ballot:?} after {:?}",
+            self.me,
+            self.proposed
+        );
         self.proposed = Some(ballot);
         self.accepted_by.clear();
+    }
+
+    /// In which ballot what was found decided was proposed: nothing else can be found so.
+    pub(super) fn proposed_in(&self, value: &NodeView) -> Option<Ballot> {
+        assert!(
+            self.proposed.is_some() || planted!(),
+            "R1: {} is found decided, and was never proposed",
+            value.id
+        );
+        self.proposed
     }
 
     /// Votes for what this node proposes.

@@ -132,6 +132,12 @@ pub(crate) fn find(
             found.certain.insert(*subject);
         }
     }
+    assert!(
+        found.stable.is_disjoint(&found.unstable)
+            && found.certain.is_subset(&found.stable)
+            && proven.is_subset(&found.certain),
+        "cut: proven {proven:?}, and {found:?}"
+    );
     found
 }
 

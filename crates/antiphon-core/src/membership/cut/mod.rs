@@ -470,6 +470,24 @@ impl Cut {
     /// Casts this node's vote; tells the asker, or all.
     fn cast(&mut self, around: &mut Surroundings<'_>, value: Arc<NodeView>, asker: Option<Incarnation>) {
         let digest = value.digest();
+        let own = value
+            .departed
+            .iter()
+            .find(|gone| gone.member.incarnation == self.me);
+        let of_itself = |cause: &Cause| matches!(cause, Cause::Left | Cause::Superseded { .. });
+        assert!(
+            own.is_none_or(|own| of_itself(&own.cause)) || planted!(),
+            "R1: {:?} casts its vote for its own removal by {}",
+            self.me,
+            value.id
+        );
+        assert!(
+            asker.is_some() || value.joined.is_empty() && !value.departed.is_empty() || planted!(),
+            "R1: nobody has asked for {}, which {} join and {} leave",
+            value.id,
+            value.joined.len(),
+            value.departed.len()
+        );
         if !self.classic.cast(value.clone()) {
             return;
         }

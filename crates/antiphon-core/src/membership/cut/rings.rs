@@ -59,6 +59,11 @@ impl Rings {
                 }
             }
         }
+        // On each ring all others come behind a member, and those before this ring have taken fewer.
+        assert!(
+            observers.iter().all(|by| usize::from(*by) < count),
+            "rings: of {count} members some have not {per_member} observers"
+        );
         let mut begin = vec![0; count + 1];
         for by in observers.iter().filter(|by| usize::from(**by) < count) {
             begin[usize::from(*by) + 1] += 1;

@@ -392,6 +392,11 @@ impl Rumours {
                 }
             }
             self.ballots.insert(ballot);
+            assert!(
+                self.ballots.len() <= MAX_BALLOTS,
+                "rumours: {} ballots are kept",
+                self.ballots.len()
+            );
         }
         match key {
             Key::Tally(what) => self.has_room_for_vote(what, Some(ballot)),
