@@ -42,6 +42,11 @@ impl Asked {
     /// These are asked for now.
     pub(super) fn ask(&mut self, sender: usize, first: u64, end: u64, until: Time) {
         self.runs.insert((sender, first), (end, until));
+        assert!(
+            self.runs.len() <= MAX_PULLS,
+            "flush: {} runs are asked for",
+            self.runs.len()
+        );
     }
 
     /// The last part of an answer came, from this number on. True if it had been waited for.

@@ -5,13 +5,75 @@ use std::collections::BTreeSet;
 use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
-use super::{Flow, Lead, Retained, id_is_possible};
+use super::{Flow, Lead, Retained, cut_of, id_is_possible};
 use crate::GroupEvent;
 use crate::group::context::Floor;
 use crate::group::large::Assembly;
-use crate::group::member::{Group, Phase};
+use crate::group::member::{Group, Membership, Phase};
+use crate::group::reached::Reached;
 use crate::group::stream::{Beginning, Stream};
 use crate::group::{Context, MAX_GROUP_MEMBERS};
+
+impl Membership {
+    /// What holds before a cut is delivered. A decision that does not fit was refused ([`Membership::fits`]).
+    fn assert_complete(&self, decision: &Decision) {
+        let stream = &self.stream;
+        // R14: only a decision about this very view ends it.
+        assert!(
+            decision.from == stream.id && decision.id > stream.id || planted!(),
+            "G18: {:?} follows {:?}, and is installed after {:?}",
+            decision.id,
+            decision.from,
+            stream.id
+        );
+        for (rank, log) in stream.logs.iter().enumerate() {
+            let (cut, delivered) = (cut_of(decision, rank), log.delivered_set());
+            assert!(
+                cut.covers_all(&delivered) || planted!(),
+                "R15: of {rank} the cut has {cut:?}, and {delivered:?} was delivered here"
+            );
+            let missing = cut_spans(&cut).find_map(|(first, end)| log.missing(first, end));
+            assert!(
+                missing.is_none() || planted!(),
+                "G14: of {rank} the cut has {cut:?}, and {missing:?} is missing here"
+            );
+            let reported = self.reported.get(rank).copied().unwrap_or(u64::MAX);
+            assert!(
+                log.end() <= reported.max(cut.end()) || planted!(),
+                "R13: of {rank} {reported} was reported, the cut ends at {}, and the log at {}",
+                cut.end(),
+                log.end()
+            );
+        }
+        assert!(
+            stream.engine.ordered() >= decision.ordered || planted!(),
+            "R16: the cut has {} places of the order, and {} are known here",
+            decision.ordered,
+            stream.engine.ordered()
+        );
+    }
+}
+
+/// The runs of numbers that a cut has.
+fn cut_spans(cut: &Reached) -> impl Iterator<Item = (u64, u64)> + '_ {
+    std::iter::once((0, cut.next())).chain(cut.beyond())
+}
+
+impl Stream {
+    /// What holds after a cut was delivered: all of it from those who take part, and nothing else.
+    fn assert_cut_delivered(&self, decision: &Decision, survives: &[bool]) {
+        for (rank, log) in self.logs.iter().enumerate() {
+            let (cut, delivered) = (cut_of(decision, rank), log.delivered_set());
+            // Past gaps nobody delivers what is not whole, and in total order what the dead left behind the
+            // walk.
+            let whole = !self.engine.passes_gaps() && (survives[rank] || !self.engine.is_total());
+            assert!(
+                cut.covers_all(&delivered) && (!whole || delivered.next() == cut.next()) || planted!(),
+                "G14: of {rank} the cut has {cut:?}, and {delivered:?} was delivered with it"
+            );
+        }
+    }
+}
 
 impl Group {
     /// Delivers the rest of the cut and installs the view, in one step: nobody has delivered without installing.
@@ -50,6 +112,7 @@ impl Group {
         if decision.from != membership.stream.id {
             return;
         }
+        membership.assert_complete(decision);
         let stream = &mut membership.stream;
         let takes_part =
             |member: &Incarnation| decision.members.contains(member) || decision.left.contains(member);
@@ -62,6 +125,7 @@ impl Group {
         // Behind all messages: a planted mistake.
         let late = planted!(SafeBeforeNotice) && stream.has_undelivered_safe();
         let rest = stream.deliver_cut(decision, &survives);
+        stream.assert_cut_delivered(decision, &survives);
         for (sender, first, block) in rest {
             if let Some(notice) = notice.take_if(|_| !late) {
                 self.event(ctx, notice);
@@ -112,6 +176,7 @@ impl Group {
         membership.objects.install(ctx.me, &decision);
         membership.flow = Flow::Open;
         membership.held_cut = None;
+        membership.reported.clear();
         membership.watch = None;
         membership.suspended = false;
         membership.resume = false;

@@ -80,6 +80,11 @@ impl Group {
             k,
         };
         let (group, view) = (membership.id, membership.stream.id);
+        // Ids that nobody of this program can have reached were refused, and node views rise.
+        assert!(
+            target > view && target.k > promised.max(tried) || planted!(),
+            "R5: a flush for {target:?} after {view:?}, promised {promised}, tried {tried}"
+        );
         if let Flow::Catching(_) = membership.flow {
             membership.flow = Flow::Wedged;
         }
@@ -253,6 +258,11 @@ impl Group {
         let Lead::Collecting(collect) = &mut membership.lead else {
             return;
         };
+        assert!(
+            collect.waiting.is_empty() || planted!(),
+            "R14: a leader concludes without the reports of {:?}",
+            collect.waiting
+        );
         let target = collect.target;
         let reports = std::mem::take(&mut collect.reports);
         let stall_at = ctx.now + ctx.profile.flush_stall;
@@ -334,7 +344,12 @@ impl Group {
                 membership
                     .confirmations
                     .extend(gone.map(|(who, _)| (*who, decision.id)));
-                assert!(covered || planted!(), "a cut without delivered messages");
+                assert!(
+                    covered || planted!(),
+                    "R15: the cut {:?} lacks what {:?} has delivered",
+                    decision.cut,
+                    ctx.me
+                );
                 membership.lead = Lead::Deciding {
                     adopted: false,
                     stall_at,
@@ -363,6 +378,15 @@ impl Group {
         let Phase::Member(membership) = &self.phase else {
             return;
         };
+        let unsettled = match &membership.lead {
+            Lead::Confirming(confirm) => confirm.survivors.len(),
+            _ => usize::MAX,
+        };
+        assert!(
+            unsettled == 0 || planted!(),
+            "R12: joiners are told of {:?}, which {unsettled} survivors have not installed",
+            decision.id
+        );
         for joiner in &decision.joined {
             let confirmed = match &membership.lead {
                 Lead::Confirming(confirm) => !confirm.joiners.contains(&joiner.incarnation),

@@ -9,6 +9,7 @@ use antiphon_wire::{Evidence, GroupId, GroupViewId, Incarnation};
 use super::asked::Asked;
 use super::{CatchUp, Flow, Lead, Promise, cut_of, id_is_possible};
 use crate::Class;
+use crate::group::log::Log;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::{Context, Effect, MAX_GROUP_MEMBERS};
 
@@ -324,6 +325,7 @@ impl Group {
                 if !planted!(ReportBeforeWedge) || membership.flow != Flow::Open {
                     membership.flow = Flow::Wedged;
                 }
+                membership.reported = membership.stream.logs.iter().map(Log::end).collect();
                 let standing = membership.standing();
                 ctx.send(from, answer(standing));
             }

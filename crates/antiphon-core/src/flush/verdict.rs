@@ -320,6 +320,16 @@ impl Membership {
             joined,
             left,
         };
+        // R12: who stays keeps its rank before those behind it, and joiners come last.
+        let ranks = decision.members.iter().map(|member| self.stream.rank(*member));
+        let ranks: Vec<_> = ranks.map(|rank| rank.unwrap_or(usize::MAX)).collect();
+        assert!(
+            decision.id > decision.from && ranks.is_sorted() && ranks.len() <= MAX_GROUP_MEMBERS
+                || planted!(),
+            "R12: {:?} after {:?} has the former ranks {ranks:?}",
+            decision.id,
+            decision.from
+        );
         (decision, survivors.into_iter().map(|rank| old[rank]).collect())
     }
 }

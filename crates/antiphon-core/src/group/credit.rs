@@ -72,15 +72,35 @@ impl Credit {
         self.outstanding += charge(block);
     }
 
+    /// R21: what was admitted never takes more than the window, or than itself.
+    pub(crate) fn assert_within(&self, charge: usize, window: usize) {
+        assert!(
+            self.outstanding <= window.max(charge) || planted!(),
+            "R21: {} bytes are outstanding, of a window of {window}; the last took {charge}",
+            self.outstanding
+        );
+    }
+
     /// All members' applications have consumed what comes before `position`.
     pub(crate) fn release(&mut self, position: u64) {
         while let Some((count, charge)) = self.blocks.front()
             && self.first + count <= position
         {
+            assert!(
+                self.outstanding >= *charge,
+                "R21: {} bytes are outstanding, and a block of {charge} comes back",
+                self.outstanding
+            );
             self.outstanding -= charge;
             self.first += count;
             self.blocks.pop_front();
         }
+        assert!(
+            self.blocks.is_empty() == (self.outstanding == 0),
+            "R21: {} blocks are outstanding, of {} bytes",
+            self.blocks.len(),
+            self.outstanding
+        );
     }
 }
 
@@ -158,6 +178,10 @@ impl Backlog {
 
     fn took_object(&mut self, sender: Incarnation, bytes: usize) {
         if let Some(left) = self.objects.get_mut(&sender) {
+            assert!(
+                *left >= bytes,
+                "R22: {bytes} bytes are taken of {sender:?}, which has {left} here"
+            );
             *left -= bytes;
             if *left == 0 {
                 self.objects.remove(&sender);

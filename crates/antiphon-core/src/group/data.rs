@@ -263,6 +263,12 @@ impl Membership {
             self.early_bytes += bytes;
             self.early.push((from, record));
         }
+        assert!(
+            self.early_bytes <= MAX_EARLY_BYTES && self.early.len() * BLOCK_OVERHEAD <= self.early_bytes,
+            "R21: {} early records of {} bytes",
+            self.early.len(),
+            self.early_bytes
+        );
     }
 
     /// The frames that were held for the view that was just installed; later ones stay.

@@ -176,6 +176,7 @@ impl Group {
             flow: Flow::Open,
             promise: None,
             held_cut: None,
+            reported: Vec::new(),
             watch: None,
             retained,
             lead: Lead::Idle,

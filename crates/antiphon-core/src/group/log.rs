@@ -205,7 +205,53 @@ impl Log {
         } else {
             self.push(block);
         }
+        self.assert_in_order();
         first
+    }
+
+    /// The drawing holds, and what is kept is counted. What a peer sends is cut to fit before it is kept, or
+    /// refused.
+    fn assert_in_order(&self) {
+        assert!(
+            self.delivered <= self.next && self.next <= self.end && self.stable <= self.next || planted!(),
+            "G22: delivered {} <= held {} <= end {}, stable {}",
+            self.delivered,
+            self.next,
+            self.end,
+            self.stable
+        );
+        let front = self
+            .entries
+            .get(self.cursor)
+            .map_or(self.next, |entry| entry.first);
+        let fits = front == self.delivered || self.loose.is_some() && front < self.delivered;
+        let ahead = self.ahead.first_key_value().map(|(first, _)| *first);
+        assert!(
+            fits && ahead.is_none_or(|ahead| ahead > self.next) || planted!(),
+            "G19: delivered {}, and the next entry has {front}; held {}, and ahead of that {ahead:?}",
+            self.delivered,
+            self.next
+        );
+        assert!(
+            self.nulls_delivered <= self.nulls
+                && self.messages_end <= self.next
+                && self.safe_end <= self.next
+                || planted!(),
+            "R16: {} of {} nulls delivered; messages end at {}, safe ones at {}, and {} is held",
+            self.nulls_delivered,
+            self.nulls,
+            self.messages_end,
+            self.safe_end,
+            self.next
+        );
+        assert!(
+            (self.bytes == 0 || !self.entries.is_empty())
+                && (self.ahead_bytes == 0 || !self.ahead.is_empty())
+                || planted!(),
+            "R21: nothing is kept, and counted as {} and {} bytes",
+            self.bytes,
+            self.ahead_bytes
+        );
     }
 
     /// Takes messages that arrived, if there is room.
@@ -244,6 +290,7 @@ impl Log {
         }
         self.ahead_bytes += charge;
         self.ahead.insert(first, block);
+        self.assert_in_order();
         Inserted::Ahead
     }
 
@@ -263,6 +310,7 @@ impl Log {
                 self.push(block);
             }
         }
+        self.assert_in_order();
     }
 
     fn push(&mut self, block: Block) {
@@ -433,6 +481,7 @@ impl Log {
             self.entries.pop_front();
             self.cursor -= 1;
         }
+        self.assert_in_order();
     }
 }
 

@@ -105,6 +105,8 @@ pub(crate) struct Membership {
     pub(crate) promise: Option<Promise>,
     /// The decision on the next view of which it has said that it holds the cut.
     pub(crate) held_cut: Option<Decision>,
+    /// Per sender, where its log ended when this member reported to a flush last; empty before that.
+    pub(crate) reported: Vec<u64>,
     /// When to doubt the flush's leader, and how often it was doubted.
     pub(crate) watch: Option<(Time, u32)>,
     /// What came before the present view, until all have installed that.
@@ -371,6 +373,7 @@ impl Group {
                     break;
                 }
                 self.credit.spend(&block);
+                self.credit.assert_within(charge(&block), window);
                 let seq = stream.append(block);
                 self.next_seq = seq + 1;
                 let tickets = Tickets {
@@ -397,6 +400,7 @@ impl Group {
                         self.sent.push(seq, Tickets { first, count });
                     }
                 }
+                self.credit.assert_within(charge, window);
             }
             let starved = open && !(self.outbox.is_empty() && object.is_none());
             stream.set_starved(ctx.now, ctx.profile, starved);

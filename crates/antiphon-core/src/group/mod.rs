@@ -233,6 +233,13 @@ impl Groups {
             }
             return;
         }
+        // The membership of this node decides or looks through each view before it is installed.
+        assert!(
+            self.nodes.members.is_empty() || view.primary_id() > self.nodes.id || planted!(),
+            "R5: node view {} is handed to the groups after {:?}",
+            view.id,
+            self.nodes.id
+        );
         let members: Vec<_> = view.members.iter().map(|member| member.incarnation).collect();
         self.directory = Directory::new(&members);
         self.nodes = Nodes {

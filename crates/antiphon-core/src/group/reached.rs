@@ -51,6 +51,7 @@ impl Reached {
             {
                 self.next = self.next.max(run.remove());
             }
+            self.assert_apart();
             return;
         }
         if let Some((before, its_end)) = self.beyond.range(..=first).next_back()
@@ -64,6 +65,17 @@ impl Reached {
             self.beyond.remove(&after);
         }
         self.beyond.insert(first, end);
+        self.assert_apart();
+    }
+
+    /// The first run and the beginning do not touch, whatever is added.
+    fn assert_apart(&self) {
+        let first = self.beyond.first_key_value();
+        assert!(
+            first.is_none_or(|(first, end)| self.next < *first && first < end),
+            "reached: all before {}, and then {first:?}",
+            self.next
+        );
     }
 
     /// Adds all before `next`.

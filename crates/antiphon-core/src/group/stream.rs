@@ -115,6 +115,13 @@ impl Stream {
         consumed: Vec<Reached>,
         options: GroupOptions,
     ) -> Self {
+        // A decision is looked through before it is followed.
+        let count = members.len();
+        assert!(
+            me < count && [start.len(), consumed.len(), credit.len()] == [count; 3],
+            "G4: {id:?} has {count} members, {} starts, and this one is {me}",
+            start.len()
+        );
         let engine = Engine::new(&options, start, me);
         let told = start.iter().zip(&consumed).map(|(&held, consumed)| Told {
             held,
@@ -188,6 +195,11 @@ impl Stream {
         }
         loop {
             let (rank, count) = self.engine.next(&self.logs, |rank| self.safe.until(rank))?;
+            assert!(
+                (1..=self.logs[rank].undelivered()).contains(&count) || planted!(),
+                "G21: {count} messages of {rank} come next, and {} are here",
+                self.logs[rank].undelivered()
+            );
             let (first, block) = self.logs[rank].deliver(count)?;
             self.engine.took(block.count());
             if !block.is_nulls() {
@@ -458,6 +470,11 @@ impl Stream {
             return;
         }
         let told = &mut self.told[rank];
+        assert!(
+            consumed >= told.consumed || planted!(),
+            "R21: {consumed} consumed of {rank}, which was told {}",
+            told.consumed
+        );
         let open = self.logs[rank].next_message().saturating_sub(told.consumed);
         if told.eager && (consumed - told.consumed) * 4 >= open {
             told.now = true;

@@ -259,6 +259,13 @@ impl Log {
 
     fn set_delivered(&mut self, first: u64, end: u64) {
         let Some(loose) = &mut self.loose else { return };
+        assert!(
+            loose.held.covers(first, end) && loose.delivered.missing(first, end) == Some((first, end))
+                || planted!(),
+            "G9: {first}..{end} is delivered, of which some was before, or is not here: {:?}, {:?}",
+            loose.delivered,
+            loose.held
+        );
         loose.delivered.add(first, end);
         self.delivered = loose.delivered.next();
         while self

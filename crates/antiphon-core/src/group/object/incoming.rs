@@ -254,6 +254,18 @@ impl Incoming {
             self.answers.push_back((offer.sender, offer.number));
         }
         self.waiting = left;
+        let counted: usize = self.senders.values().map(|sender| sender.bytes).sum();
+        assert!(
+            self.bytes == counted
+                && self.bytes <= room.all.max(room.each)
+                && self.senders.values().all(|sender| sender.bytes <= room.each)
+                && self.waiting.len() <= self.senders.len(),
+            "R22: {counted} bytes of objects, counted as {}, {} wait; room for {} of each, {} of all",
+            self.bytes,
+            self.waiting.len(),
+            room.each,
+            room.all
+        );
     }
 
     /// A chunk arrived. What was not asked for, or does not fit, is dropped.
