@@ -118,6 +118,14 @@ impl Records {
 
     /// Gives the next positions to a run.
     pub(super) fn append(&mut self, run: Run) {
+        // What others say is looked through in `insert`.
+        assert!(
+            run.count > 0 && usize::from(run.sender) < self.numbered.len() && self.delivered <= self.next,
+            "G21: {run:?} at {} of {} senders, delivered {}",
+            self.next,
+            self.numbered.len(),
+            self.delivered
+        );
         let position = self.next;
         self.numbered[usize::from(run.sender)] += u64::from(run.count);
         self.next += u64::from(run.count);
@@ -215,6 +223,13 @@ impl Records {
         {
             self.kept.pop_front();
         }
+        assert!(
+            self.stable <= self.next && self.unsent <= self.next,
+            "R16: stable {}, sent {}, held {}",
+            self.stable,
+            self.unsent,
+            self.next
+        );
     }
 }
 
@@ -230,6 +245,12 @@ impl Walk for Records {
 
     fn took(&mut self, taken: u64) {
         if let Some((_, count)) = self.pending.front_mut() {
+            assert!(
+                taken <= *count && self.delivered + taken <= self.next,
+                "G21: {taken} delivered at {}, of a run of {count}, and {} have a place",
+                self.delivered,
+                self.next
+            );
             *count -= taken;
             if *count == 0 {
                 self.pending.pop_front();

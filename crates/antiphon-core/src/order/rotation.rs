@@ -146,6 +146,12 @@ impl Walk for Rotation {
     }
 
     fn took(&mut self, count: u64) {
+        assert!(
+            count <= self.left || planted!(),
+            "G21: {count} delivered in the slot of {}, which has {} left",
+            self.turn,
+            self.left
+        );
         self.passed += count;
         self.left = self.left.saturating_sub(count);
         if self.left == 0 {

@@ -139,12 +139,23 @@ impl Token {
         // What is more than a run has room for waits for the token's next visit.
         let count = waiting.min(u64::from(MAX_COUNT - self.fresh.map_or(0, |(_, count)| count))) as u32;
         let first = self.records.next_position();
+        // Where the token is, nobody else gives positions.
+        assert!(
+            self.fresh
+                .is_none_or(|(before, count)| before + u64::from(count) == first)
+                || planted!(),
+            "R16: {count} messages are numbered from {first} on, behind {:?}",
+            self.fresh
+        );
+        if count == 0 {
+            return false;
+        }
         self.records.append(Run {
             sender: self.me as u16,
             count,
         });
         self.fresh.get_or_insert((first, 0)).1 += count;
-        count > 0
+        true
     }
 
     /// What was numbered and not told to all yet, once.

@@ -128,6 +128,11 @@ impl Spread {
             return None;
         }
         chain.passes(origin, first, end);
+        assert!(
+            next != origin && next != chain.me || planted!(),
+            "chain: {} hands a frame of {origin} on to {next}",
+            chain.me
+        );
         Some(next)
     }
 
@@ -158,6 +163,7 @@ impl Spread {
             if owed.len() < MAX_OWED {
                 owed.push(all);
             }
+            assert!(owed.len() <= MAX_OWED, "chain: {} runs are owed", owed.len());
         }
     }
 
