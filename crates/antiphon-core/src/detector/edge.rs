@@ -46,6 +46,11 @@ impl Edge {
             self.last = Some(round);
         }
         let missed = self.missed.count_ones();
+        assert!(
+            self.missed >> WINDOW == 0,
+            "detector: more than the last {WINDOW} heartbeats are looked at: {:b}",
+            self.missed
+        );
         let was = self.lossy;
         self.lossy = if was {
             missed > LOSSY_ABOVE

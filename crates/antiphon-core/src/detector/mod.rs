@@ -350,9 +350,15 @@ impl Detector {
         watch.last_heard = now;
         watch.through = true;
         watch.trouble = None;
+        let proven = |doubt: &Doubt| doubt.evidence == Evidence::ProofOfDeath;
+        let proven = watch.suspected.as_ref().is_some_and(proven);
         let withdrawn = watch.suspected.as_ref().is_some_and(|doubt| {
             matches!(doubt.evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
         });
+        assert!(
+            !(proven && withdrawn),
+            "R9: the proven death of {peer:?} is withdrawn"
+        );
         if withdrawn {
             watch.suspected = None;
             // What it thought before the silence says nothing about whom it hears now. Its heartbeats come again, and have all that it thinks.

@@ -137,6 +137,7 @@ impl Link {
             self.outbox.bytes += bytes.len();
             self.outbox.chunks.push_back(bytes.into());
         }
+        self.outbox.assert_bounded();
         Ok(())
     }
 
@@ -214,6 +215,7 @@ impl Link {
             self.inbox.ahead_bytes -= chunk.len();
             complete.extend(self.inbox.assemble(chunk)?);
         }
+        self.inbox.assert_in_order();
         Ok(complete)
     }
 
@@ -233,6 +235,7 @@ impl Link {
         outbox.sent -= acknowledged;
         outbox.repeat_now = false;
         outbox.repeat = (outbox.sent > 0).then_some((now + self.retransmit, self.retransmit));
+        outbox.assert_bounded();
     }
 
     /// The path came back or the peer was heard after a silence: repeat without waiting for the slowed timer.
@@ -268,7 +271,38 @@ impl Link {
     }
 }
 
+impl Outbox {
+    fn assert_bounded(&self) {
+        // Each chunk has a mark besides.
+        let most = MAX_UNACKNOWLEDGED_BYTES + MAX_MESSAGE_BYTES / MAX_CHUNK_BYTES;
+        assert!(
+            self.sent <= self.chunks.len()
+                && self.bytes <= most
+                && self.chunks.is_empty() == (self.bytes == 0),
+            "link: {} of {} chunks were sent, of {} bytes",
+            self.sent,
+            self.chunks.len(),
+            self.bytes
+        );
+    }
+}
+
 impl Inbox {
+    /// What is in order was given out, and the rest is bounded, whatever the peer sends.
+    fn assert_in_order(&self) {
+        let first = self.ahead.first_key_value().map(|(first, _)| *first);
+        assert!(
+            first.is_none_or(|first| first > self.received + 1)
+                && self.ahead.len() as u64 <= MAX_AHEAD
+                && self.ahead_bytes <= MAX_AHEAD_BYTES
+                && self.partial.len() <= MAX_MESSAGE_BYTES,
+            "link: received {}, and {} chunks of {} bytes from {first:?} on",
+            self.received,
+            self.ahead.len(),
+            self.ahead_bytes
+        );
+    }
+
     /// Keeps a chunk that is new and not too far ahead. One that is dropped here comes again.
     fn keep(&mut self, number: u64, chunk: Bytes) {
         let next = number == self.received + 1;

@@ -134,6 +134,7 @@ impl Links {
         let messages = entry.link.handle_record(now, record);
         entry.broken = messages.is_err();
         self.touch(peer);
+        self.assert_bounded();
         messages
     }
 
@@ -192,6 +193,13 @@ impl Links {
         });
         entry.last_used = now;
         entry
+    }
+
+    /// Membership speaks to [`MAX_LINKS`] peers at most. While that changes, as many more are about to be
+    /// parked.
+    fn assert_bounded(&self) {
+        let count = self.entries.len();
+        assert!(count <= 2 * MAX_LINKS, "link: {count} links are kept");
     }
 }
 

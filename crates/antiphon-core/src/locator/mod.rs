@@ -282,6 +282,12 @@ impl Locator {
                 age: Duration::ZERO,
             });
         }
+        assert!(
+            self.known.len() <= MAX_LOCATED && self.news.len() <= MAX_LOCATED,
+            "locator: {} nodes are remembered, and {} are news",
+            self.known.len(),
+            self.news.len()
+        );
         if !reply {
             let nodes = self.answer(now, node.addr, member_of);
             self.answered += 1;

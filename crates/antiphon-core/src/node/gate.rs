@@ -65,6 +65,11 @@ impl Gate {
             }
             _ => {}
         }
+        assert!(
+            self.closed || self.held.is_empty(),
+            "R7: {event:?} overtakes {} events that wait for the lease",
+            self.held.len()
+        );
         events.push_back(Event::Group(handle, event));
     }
 

@@ -41,6 +41,11 @@ impl Holdback {
             return Verdict::Full;
         }
         queue.push_back((view, body));
+        assert!(
+            queue.len() <= MAX_HELD_PER_PEER,
+            "R13: {} messages of {sender:?} are held back",
+            queue.len()
+        );
         Verdict::Held
     }
 

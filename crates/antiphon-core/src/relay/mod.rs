@@ -317,6 +317,12 @@ impl Relay {
             let of_members = paths.iter().filter(known).map(|path| (path.member, *path));
             of_members.collect::<BTreeMap<Incarnation, Path>>()
         });
+        let (said, members) = (known.as_ref().map_or(0, BTreeMap::len), self.peers.len() + 1);
+        // What it says of others was left out.
+        assert!(
+            said <= members,
+            "R20: {said} paths are known of {peer:?}, of {members} members"
+        );
         let silence = self.silence;
         let Some(reporter) = self.peers.get_mut(&peer) else {
             return;
@@ -487,6 +493,14 @@ impl Relay {
 
     fn judge_one(&mut self, now: Time, id: Incarnation) {
         let next = self.decide(now, id);
+        let via = match next {
+            Outbound::Through { via, .. } => via,
+            Outbound::Direct => None,
+        };
+        assert!(
+            via.is_none_or(|via| via != id && via != self.me) || planted!(),
+            "R20: what is sent to {id:?} goes through {via:?}"
+        );
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };

@@ -189,7 +189,15 @@ impl Route {
         if planted!(StayOnFailedLink) {
             return false;
         }
-        std::mem::replace(&mut self.in_use, chosen) != chosen
+        let moved = std::mem::replace(&mut self.in_use, chosen) != chosen;
+        let is_down = |link: &Health| !link.is_up();
+        assert!(
+            self.links[..chosen].iter().all(is_down) && (self.links[chosen].is_up() || up.is_none())
+                || planted!(),
+            "G32: link {chosen} of {} is used, and {up:?} is up",
+            self.links.len()
+        );
+        moved
     }
 }
 
@@ -235,6 +243,8 @@ impl Routes {
                     route.known = route.peer;
                     self.nodes.insert(first, route);
                 }
+                let (kept, most) = (self.nodes.len(), MAX_NODES);
+                assert!(kept <= most, "G32: the addresses of {kept} nodes are kept");
             }
         }
     }
