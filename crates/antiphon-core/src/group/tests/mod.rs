@@ -2,12 +2,13 @@
 //!
 //! [`world`] is the harness: reliable ordered control between pairs, lossy data, injected node views, and checkers that
 //! read only what the applications saw. [`stories`], [`returns`], [`gone`], [`left_behind`], [`large`], [`objects`], [`chain`], [`rotation`], [`safe`], [`token`], [`unordered`], [`scoped`] and [`slow`] are
-//! faults with names, made with [`loss`]; [`swarm`] draws faults from a seed.
+//! faults with names, made with [`loss`]; [`swarm`] draws faults from a seed, and [`liar`] what a member says.
 
 mod chain;
 mod gone;
 mod large;
 mod left_behind;
+mod liar;
 mod loss;
 mod objects;
 mod returns;

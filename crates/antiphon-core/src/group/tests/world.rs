@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Evidence, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId};
+use antiphon_wire::{Evidence, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId, Wire};
 use bytes::Bytes;
 
 use crate::group::{Effect, Groups};
+use crate::membership::testing::twisted;
 use crate::random::Random;
 use crate::{
     GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Messages, Order, Profile, SendError, Ticket,
@@ -141,6 +142,8 @@ pub(crate) struct World {
     pub(crate) chained: u64,
     /// Control for these waits.
     held: BTreeSet<Incarnation>,
+    /// A member that lies: of what it says, one message in four was changed.
+    pub(crate) liar: Option<(Id, Random)>,
 }
 
 const GROUP: &str = "orders";
@@ -172,6 +175,7 @@ impl World {
             data_records: 0,
             chained: 0,
             held: BTreeSet::new(),
+            liar: None,
         }
     }
 
@@ -354,6 +358,13 @@ impl World {
         self.collect(id);
     }
 
+    /// The same, if it is in none.
+    pub(crate) fn join_again(&mut self, id: Id) {
+        if self.peers[&id].handle.is_none() {
+            self.join(id);
+        }
+    }
+
     pub(crate) fn leave(&mut self, id: Id) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&id) else {
@@ -498,11 +509,23 @@ impl World {
             self.trapped.push(id);
             return self.crash(id);
         }
+        let message = self.as_said(id, message);
         let delay = 500 + self.random.below(1 + self.jitter_ms * 1000);
         let queue = self.control.entry((me, to)).or_default();
         let last = queue.back().map_or(Time::ZERO, |(at, _, _)| *at);
         let at = (self.now + Duration::from_micros(delay)).max(last);
         queue.push_back((at, view.expect("control only under a view"), message));
+    }
+
+    fn as_said<T: Wire>(&mut self, id: Id, message: T) -> T {
+        let liar = self.liar.as_mut().filter(|(liar, _)| *liar == id);
+        match liar {
+            Some((_, random)) => match random.below(4) {
+                0 => twisted(random, message),
+                _ => message,
+            },
+            None => message,
+        }
     }
 
     fn send_data(
@@ -517,6 +540,7 @@ impl World {
         // What goes over the wire comes back the same.
         let bytes = antiphon_wire::codec::encode_to_vec(record);
         let record: GroupData = antiphon_wire::codec::decode_all(bytes.into()).expect("own encoding");
+        let record = self.as_said(id, record);
         if let (Some(filter), Some(receiver)) =
             (&mut self.drop_data, self.peers.iter().find(|(_, p)| p.me == to))
             && filter(id, *receiver.0, &record)

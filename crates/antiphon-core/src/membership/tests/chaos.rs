@@ -1,8 +1,8 @@
 //! Random faults: whatever happens, one view has one id, views follow one another, and after the faults all are one.
 
 use super::net::{Net, config};
-use crate::EngineKind;
 use crate::random::Random;
+use crate::{EngineKind, Policy};
 
 /// What may happen besides partitions, pauses and one-way cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +93,40 @@ fn power_losses_never_give_one_id_to_two_views() {
     // Without proof of death some clusters cannot go on, and must not.
     let united = united.count();
     assert!(united > 60, "{united}");
+}
+
+/// A member with the key can break what views promise. It cannot make another one panic.
+#[test]
+fn a_member_that_lies_stops_no_process() {
+    for (seed, (engine, rings)) in each(60) {
+        let mut random = Random::new([seed, 9, 77, 5]);
+        let mut net = Net::new(seed * 1000, engine);
+        net.rings = rings;
+        let any = seed % 3 == 0;
+        for node in 0..5 {
+            let mut config = config(node, 3);
+            if any {
+                config.policy = Policy::Any;
+            }
+            net.start(node, config);
+        }
+        net.run_ms(3_000);
+        net.liar = Some((0, Random::new([seed, 10, 77, 5])));
+        for _ in 0..10 {
+            let node = 1 + random.below(4) as usize;
+            match random.below(6) {
+                0 => net.partition(&[0, node], &[4, 5 - node]),
+                1 => net.pause(node),
+                2 => net.restart(node),
+                3 => net.leave(node),
+                _ => {
+                    net.heal();
+                    (0..5).for_each(|node| net.resume(node));
+                }
+            }
+            net.run_micros(random.below(2_000_000));
+        }
+    }
 }
 
 /// An engine, and how many rings it has.

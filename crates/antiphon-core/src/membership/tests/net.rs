@@ -3,6 +3,7 @@
 //! Links are reliable per pair of incarnations, discovery and heartbeats are lost while a pair is cut, lifelines behave
 //! as TCP does: what was written during a cut arrives after the heal, then the FIN.
 
+mod liar;
 mod lifelines;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,7 +19,6 @@ use bytes::Bytes;
 use super::super::seat::Seat;
 use super::super::wide::Wide;
 use super::super::{Effect, Membership, Phase, check};
-use super::succession::check_succession;
 use crate::detector::Came;
 use crate::random::Random;
 use crate::{
@@ -115,6 +115,8 @@ pub(super) struct Net {
     /// Every primary view that anyone installed.
     pub(super) primaries: BTreeMap<(Lineage, ViewId), Arc<NodeView>>,
     seed: u64,
+    /// A host that lies, and in what way.
+    pub(super) liar: Option<(usize, Random)>,
 }
 
 pub(super) fn addr(index: usize) -> SocketAddr {
@@ -122,7 +124,7 @@ pub(super) fn addr(index: usize) -> SocketAddr {
 }
 
 fn index(addr: SocketAddr) -> usize {
-    usize::from(addr.port() - 7000)
+    usize::from(addr.port().wrapping_sub(7000))
 }
 
 pub(super) fn config(index: usize, seeds: usize) -> Config {
@@ -150,6 +152,7 @@ impl Net {
             weighed: None,
             primaries: BTreeMap::new(),
             seed,
+            liar: None,
         }
     }
 
@@ -714,6 +717,7 @@ impl Net {
     }
 
     fn perform(&mut self, node: usize, effect: Effect) {
+        let effect = self.as_said(node, effect);
         let host = self.hosts[node].as_mut().unwrap();
         let (me, process) = (host.me, host.process);
         match effect {
@@ -775,15 +779,8 @@ impl Net {
             Effect::Probe { .. } => {}
             Effect::Lifeline(command) => self.lifeline(node, me, process, command),
             Effect::Installed(view) => {
-                check_succession(host.views.iter().rev().find(|view| view.is_primary()), &view);
-                host.views.push(view.clone());
-                if view.is_primary() {
-                    let known = self
-                        .primaries
-                        .entry((view.lineage, view.primary_id()))
-                        .or_insert(view.clone());
-                    assert_eq!(*known, view, "one view under one id");
-                }
+                self.check_view(node, &view);
+                self.hosts[node].as_mut().unwrap().views.push(view);
             }
             Effect::Event(event) => host.events.push(event),
             Effect::Stopped => host.stopped = true,
