@@ -18,7 +18,7 @@ impl Membership {
     /// What holds before a cut is delivered. A decision that does not fit was refused ([`Membership::fits`]).
     fn assert_complete(&self, decision: &Decision) {
         let stream = &self.stream;
-        // R14: only a decision about this very view ends it.
+        // G16 no member takes a detour, G18 no view is skipped: only a decision about this very view ends it.
         assert!(
             decision.from == stream.id && decision.id > stream.id || planted!(),
             "G18: {:?} follows {:?}, and is installed after {:?}",
@@ -124,6 +124,7 @@ impl Group {
         });
         // Behind all messages: a planted mistake.
         let late = planted!(SafeBeforeNotice) && stream.has_undelivered_safe();
+        // G23 views have a place in the order: all members deliver the cut by one rule, and then the view.
         let rest = stream.deliver_cut(decision, &survives);
         stream.assert_cut_delivered(decision, &survives);
         for (sender, first, block) in rest {

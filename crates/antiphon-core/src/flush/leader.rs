@@ -573,6 +573,7 @@ impl Group {
 
     /// R18: a flush ends. Whoever holds it up is removed from the group.
     pub(crate) fn lead_timeout(&mut self, ctx: &mut Context<'_>) {
+        // G13 nothing hangs: a view that cannot deliver to a member ends without that member.
         let now = ctx.now;
         let Some(membership) = self.leading(ctx) else {
             return;

@@ -27,6 +27,7 @@ impl Membership {
         record: GroupData,
     ) -> bool {
         let (now, profile) = (ctx.now, ctx.profile);
+        // G11 same view for all: a message names the view that it was sent in, and is taken in no other.
         match record {
             GroupData::Batch {
                 view,

@@ -553,6 +553,7 @@ impl Seat {
         {
             return;
         }
+        // G18 no view is skipped: a member that is behind pulls those between.
         if next.primary_id() != check::next_id(self.view.primary_id()) {
             // R2: a later view without this incarnation: it was removed somewhere in between.
             if !next.contains(cx.me) {

@@ -769,6 +769,7 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
                 value,
                 accepted,
             } => {
+                // G6 one primary: whatever a quorum accepts, any later quorum finds, and goes on from that.
                 let decided = self.is_quorum_of(&self.voters, accepted, *ballot)
                     && (planted!(SkipJointQuorum) || self.is_quorum_of(&value.voters(), accepted, *ballot));
                 if !decided {

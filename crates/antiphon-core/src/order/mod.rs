@@ -280,6 +280,8 @@ impl Engine {
             let mut ready = ready.map(|(rank, log)| (rank, log.ready(safe_until(rank))));
             ready.find(|(_, count)| *count > 0)
         };
+        // G22 no holes in the order: next is the next message of a log, or in total order the next place.
+        // G26 safe prefix: a safe message waits at its place, and all behind it wait with it.
         // G21 agreed order: nothing is delivered before its position is known.
         if planted!(DeliverBeforeOrder) {
             return any();
