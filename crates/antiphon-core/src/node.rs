@@ -12,7 +12,8 @@
 //! - **Vote before it travels (R2).** Effects are performed in order; lifeline writes go to the output queue at once,
 //!   link messages are put into frames only when all effects of the step are done. So no frame overtakes a vote's record.
 //! - **Hold-back (R13).** A group message names the primary view its sender had installed. It is handed to the group layer
-//!   only once this node has installed that view; until then the membership layer is asked to pull it.
+//!   only once this node has installed that view; until then the membership layer is asked to pull it. Of a member that is
+//!   no neighbour in that view it waits as well: links deliver once.
 //! - **One name for a peer.** All layers know a peer by its first address; only here, where frames and dials leave, is it
 //!   replaced by the link in use ([`crate::route`]), and where path troubles come in, back again.
 //! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was accepted, and only
@@ -577,14 +578,7 @@ impl Node {
             membership::Effect::ForgetPeer { peer }
                 if (self.groups.has(peer) || self.links.owes(peer))
                     && self.membership.reach(peer).is_some() => {}
-            membership::Effect::ForgetPeer { peer } => {
-                self.links.acknowledge_now(now, Some(peer));
-                self.flush_links(now);
-                self.links.park(peer);
-                self.routes.disconnect(now, peer);
-                self.air.disconnect(peer);
-                self.holdback.forget(peer);
-            }
+            membership::Effect::ForgetPeer { peer } => self.disconnect(now, peer),
             membership::Effect::Send { to, message } => self.push(now, to, &Control::Membership(message)),
             membership::Effect::Discovery { to, message } => {
                 // Whether one of its addresses works is not known of a node that is not spoken to.
@@ -658,6 +652,9 @@ impl Node {
         self.perform_groups(now);
         for member in &view.members {
             self.routes.note(now, member.addr, &member.further);
+        }
+        for departure in &view.departed {
+            self.holdback.forget(departure.member.incarnation);
         }
         if !view.merged.is_empty() {
             let subviews = view.subviews();

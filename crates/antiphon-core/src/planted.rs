@@ -301,4 +301,6 @@ bugs! {
     StandStill,
     /// Who is admitted by somebody that it never met is not told, and does not ask again (R1).
     MissAdmission,
+    /// A node forgets what a member said in a view before the node installed that view, if the two are no neighbours there (R13).
+    ForgetWhoWasAhead,
 }

@@ -494,6 +494,7 @@ fn plan(scale: &Scale) -> Plan {
         deaf: Vec::new(),
         silent: Vec::new(),
         prompt: None,
+        follows_within: None,
         membership: scale.engine,
         rings: RINGS,
         drift_ppm: 200,

@@ -63,6 +63,7 @@ impl Sim {
             deaf: Vec::new(),
             silent: Vec::new(),
             prompt: None,
+            follows_within: None,
             membership: antiphon_core::EngineKind::Coordinator,
             rings: 10,
             drift_ppm: 200,

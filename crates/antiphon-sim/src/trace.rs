@@ -48,6 +48,8 @@ pub struct Trace {
     pub longest_silence: Micros,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
+    /// If processes start and end and nothing else happens: how long a group may take for the view that follows a node view.
+    pub follows_within: Option<Micros>,
     /// The nodes' heartbeat.
     pub heartbeat: Micros,
     /// Places whose nodes do without the lease of the primary.

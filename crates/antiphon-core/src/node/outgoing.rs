@@ -115,6 +115,21 @@ impl Node {
         self.records.entry(self.routes.to(addr)).or_default().push(record);
     }
 
+    /// This node does not speak to a peer any more, until one of the two has to.
+    pub(super) fn disconnect(&mut self, now: Time, peer: Incarnation) {
+        self.links.acknowledge_now(now, Some(peer));
+        self.flush_links(now);
+        self.links.park(peer);
+        self.routes.disconnect(now, peer);
+        self.air.disconnect(peer);
+        // R13: what a member said in a view that this node is about to install waits for that view, also if the member is
+        // no neighbour there. The link has delivered it and does not bring it again: a leader that reads everyone would
+        // wait for the answer until it gives up.
+        if !self.membership.is_member(peer) || planted!(ForgetWhoWasAhead) {
+            self.holdback.forget(peer);
+        }
+    }
+
     pub(super) fn flush_links(&mut self, now: Time) {
         while let Some((peer, addr, record)) = self.links.poll_record(now) {
             self.queue(peer, addr, Record::Link(record));

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, overrides, components, groups, rolls, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
+//!                 └─► lifecycle, membership, chain, overrides, components, groups, rolls, following, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
 //! ```
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -14,6 +14,7 @@ mod chain;
 mod components;
 mod cuts;
 mod delivery;
+mod following;
 mod founding;
 mod groups;
 mod history;
@@ -167,6 +168,7 @@ pub fn check(trace: &Trace) -> Report {
     components::check(&history, &mut report);
     groups::check(&history, &mut report);
     rolls::check(&history, &mut report);
+    following::check(&history, &mut report);
     synchrony::check(&history, &mut report);
     delivery::check(&history, &mut report);
     order::check(&history, &mut report);

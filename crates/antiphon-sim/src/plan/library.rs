@@ -103,6 +103,7 @@ pub const NAMES: &[&str] = &[
     "crash-at-every-step",
     "rolling-restart",
     "joiner-storm",
+    "joiners-beside-crashes",
     "simultaneous-leave",
     "three-to-one-by-kill",
     "bridge",
@@ -188,6 +189,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         | "killed-on-the-second-link" => 3,
         "r2-proven-while-apart" => 6,
         "cut-a-tenth-crashes" => 30,
+        "joiners-beside-crashes" => 20,
         "cut-half-lost" => random.range(12, 16) as usize,
         "cut-deaf-together" => random.range(30, 40) as usize,
         "cut-off-from-a-large-primary" => random.range(6, 10) as usize,
@@ -215,6 +217,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     let spare = match name {
         "r3-joiners-vanish" => 6,
         "joiner-storm" => random.range(6, 12) as usize,
+        "joiners-beside-crashes" => 8,
         "r1-only-a-joiner-is-left"
         | "r12-founding-race"
         | "group-churn"
@@ -373,6 +376,7 @@ impl Story<'_> {
             "crash-at-every-step" => self.crash_at_every_step(),
             "rolling-restart" => self.rolling_restart(),
             "joiner-storm" => self.joiner_storm(),
+            "joiners-beside-crashes" => self.joiners_beside_crashes(),
             "simultaneous-leave" => self.simultaneous_leave(),
             "three-to-one-by-kill" => self.three_to_one(),
             "bridge" => self.bridge(),

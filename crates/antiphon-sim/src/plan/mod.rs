@@ -48,6 +48,8 @@ pub struct Plan {
     pub silent: Vec<Slot>,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
+    /// If processes start and end and nothing else happens to anybody: how long a group may take for the view that follows a node view.
+    pub follows_within: Option<Micros>,
     /// The membership engine of the nodes.
     pub membership: EngineKind,
     /// The partition policy of the nodes.

@@ -74,6 +74,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         deaf: Vec::new(),
         silent: Vec::new(),
         prompt: None,
+        follows_within: None,
         membership: EngineKind::Coordinator,
         rings: 10,
         drift_ppm: 200,

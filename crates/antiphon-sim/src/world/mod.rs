@@ -233,6 +233,7 @@ impl World {
         trace.pair_patience = (profile.suspect_after + profile.unreachable_after).as_micros() as Micros;
         trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
         trace.prompt = plan.prompt;
+        trace.follows_within = plan.follows_within;
         trace.any = plan.policy == Policy::Any;
         trace.unleased.clone_from(&plan.unleased);
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::cuts::FORMED;
 use super::*;
 
 impl Story<'_> {
@@ -37,6 +38,45 @@ impl Story<'_> {
         }
         self.plan.load.every = 100 * MILLIS;
         self.plan.duration = 12 * SECONDS;
+    }
+
+    /// R18: a quarter of many nodes are killed while others join. Node views follow one another closely, and each member
+    /// installs them at its own time: a member that is behind gets messages of a view that it does not have yet.
+    pub(super) fn joiners_beside_crashes(&mut self) {
+        self.one_group(Order::Total);
+        self.plan.groups[0].members = (0..self.plan.slots).collect();
+        self.plan.load.every = 400 * MILLIS;
+        self.plan.network.latency = self.random.range(50, 1_000);
+        self.plan.network.jitter = self.random.range(200, 4_000);
+        for slot in 0..self.nodes {
+            self.at(0, Action::Start(slot));
+        }
+        let at = FORMED + self.ms(0, 200);
+        let mut killed: Vec<Slot> = (0..self.nodes).collect();
+        self.random.shuffle(&mut killed);
+        killed.truncate(self.nodes / 4);
+        for slot in killed {
+            let apart = self.ms(0, 40);
+            let who = Who::Slot(slot);
+            // Who joins waits for the view without those that nothing proves to be dead, and is in it.
+            let end = match self.random.percent(50) {
+                true => Action::PowerOff(who),
+                false => Action::Crash(who),
+            };
+            self.at(at + apart, end);
+        }
+        let silence = self.plan.profile.suspect_after.as_millis() as u64;
+        for slot in self.nodes..self.plan.slots {
+            let apart = self.ms(0, silence + 300);
+            self.at(at + apart, Action::Start(slot));
+        }
+        for _ in 0..self.random.range(4, 12) {
+            let (from, to) = pair(self.random, self.plan.slots);
+            let (after, clog) = (self.ms(0, silence + 600), self.ms(5, 300));
+            self.at(at + after, Action::Clog(from, to, clog));
+        }
+        self.plan.follows_within = Some(self.plan.profile.flush_stall.as_micros() as u64 * 3 / 5);
+        self.plan.duration = at + 6 * SECONDS;
     }
 
     pub(super) fn simultaneous_leave(&mut self) {
