@@ -495,6 +495,7 @@ fn plan(scale: &Scale) -> Plan {
         silent: Vec::new(),
         prompt: None,
         follows_within: None,
+        nothing_passes_from: None,
         membership: scale.engine,
         rings: RINGS,
         drift_ppm: 200,

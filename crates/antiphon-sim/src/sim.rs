@@ -64,6 +64,7 @@ impl Sim {
             silent: Vec::new(),
             prompt: None,
             follows_within: None,
+            nothing_passes_from: None,
             membership: antiphon_core::EngineKind::Coordinator,
             rings: 10,
             drift_ppm: 200,

@@ -50,6 +50,8 @@ pub struct Trace {
     pub prompt: Option<Micros>,
     /// If processes start and end and nothing else happens: how long a group may take for the view that follows a node view.
     pub follows_within: Option<Micros>,
+    /// If all paths work: from then on no frame may go through another node, whatever happened to processors before.
+    pub nothing_passes_from: Option<Micros>,
     /// The nodes' heartbeat.
     pub heartbeat: Micros,
     /// Places whose nodes do without the lease of the primary.

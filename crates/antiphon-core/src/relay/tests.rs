@@ -458,3 +458,97 @@ fn pairs_spread_over_the_relays() {
     );
     assert_eq!(spread(ME, FAR, NEAR), spread(FAR, ME, NEAR));
 }
+
+#[test]
+fn a_silent_member_is_sent_to_through_another_only_if_that_one_hears_it_later_than_this_node() {
+    let mut story = Story::of(&[FAR, NEAR]);
+    story.run_ms(1_000);
+    story.heard = vec![NEAR];
+    story.says.remove(&FAR);
+    story.run_ms(600);
+    // It may be stopped or busy: what is known of the other one is of a moment too early to tell.
+    story.relay.report(at(story.now + 50));
+    assert_eq!(story.ways(FAR), (Way::Direct, Way::Direct));
+    let mut stopped = story.says.clone();
+    stopped.insert(NEAR, vec![deaf_to(FAR, None)]);
+    let hears = std::mem::replace(&mut story.says, stopped);
+    story.run_ms(200);
+    assert_eq!(story.ways(FAR), (Way::Direct, Way::Direct), "nobody hears it");
+    story.says = hears;
+    story.run_ms(200);
+    assert_eq!(story.ways(FAR), (Way::Both(NEAR), Way::Direct));
+}
+
+fn eight() -> Vec<Incarnation> {
+    (2..10).map(Incarnation).collect()
+}
+
+#[test]
+fn whoever_many_hear_since_lately_was_busy_itself_and_sends_directly() {
+    for (many, is_direct) in [(2, false), (3, true)] {
+        let mut story = Story::of(&eight());
+        story.run_ms(1_000);
+        let mut lately = deaf_to(ME, None);
+        lately.hears = Directly::Lately;
+        for peer in eight().into_iter().take(many) {
+            story.says.insert(peer, vec![lately]);
+        }
+        story.run_ms(200);
+        assert_eq!(story.ways(FAR).1 == Way::Direct, is_direct, "{many} hear it since lately");
+    }
+}
+
+#[test]
+fn a_node_that_is_late_itself_or_hears_few_waits_longer_before_it_calls_a_path_dead() {
+    let silent_after = |lag: u64, many: usize| {
+        let mut story = Story::of(&eight());
+        story.run_ms(1_000);
+        story.heard = eight().split_off(many);
+        story.relay.lags(Duration::from_millis(lag));
+        let since = story.now;
+        while story.relay.peers[&FAR].inbound.directly() == Directly::Steadily {
+            story.run_ms(200);
+        }
+        story.now - since
+    };
+    assert_eq!(silent_after(0, 1), 800);
+    assert_eq!(silent_after(250, 1), 1_000);
+    assert_eq!(silent_after(0, 2), 800);
+    assert_eq!(silent_after(0, 3), 1_400);
+    assert_eq!(silent_after(400, 8), 1_400, "and no longer than that");
+}
+
+#[test]
+fn a_node_that_is_late_itself_begins_to_send_through_nobody_and_goes_on_where_it_did_before() {
+    let mut story = Story::of(&[FAR, NEAR]);
+    story.run_ms(1_000);
+    story.relay.lags(Duration::from_millis(200));
+    story.says.insert(FAR, vec![deaf_to(ME, None)]);
+    story.run_ms(600);
+    assert_eq!(story.ways(FAR).1, Way::Direct);
+    story.relay.lags(Duration::from_millis(199));
+    story.run_ms(200);
+    assert_eq!(story.ways(FAR).1, Way::Through(NEAR));
+    story.relay.lags(Duration::from_millis(200));
+    story.run_ms(200);
+    assert_eq!(story.ways(FAR).1, Way::Through(NEAR));
+}
+
+#[test]
+fn that_a_path_works_again_is_told_at_once_to_its_end_alone() {
+    let mut story = Story::of(&eight());
+    story.run_ms(1_000);
+    story.heard.retain(|peer| *peer != FAR);
+    story.run_ms(1_000);
+    let again = at(story.now + 100);
+    story.relay.heard(again, FAR);
+    assert_eq!(story.relay.take_news(again), [FAR]);
+    let word = story.relay.word(again);
+    let lately = |path: &Path| path.member == FAR && path.hears == Directly::Lately;
+    assert!(word.paths.is_some_and(|paths| paths.iter().any(lately)));
+    // The others hear it with the next heartbeats, each time in full until all have it.
+    for _ in 0..3 {
+        story.run_ms(200);
+        assert!(story.relay.report(at(story.now)).paths.is_some_and(|paths| !paths.is_empty()));
+    }
+}

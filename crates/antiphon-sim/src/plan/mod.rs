@@ -50,6 +50,8 @@ pub struct Plan {
     pub prompt: Option<Micros>,
     /// If processes start and end and nothing else happens to anybody: how long a group may take for the view that follows a node view.
     pub follows_within: Option<Micros>,
+    /// If all paths work: from then on no frame may go through another node, whatever happened to processors before.
+    pub nothing_passes_from: Option<Micros>,
     /// The membership engine of the nodes.
     pub membership: EngineKind,
     /// The partition policy of the nodes.

@@ -75,6 +75,7 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         silent: Vec::new(),
         prompt: None,
         follows_within: None,
+        nothing_passes_from: None,
         membership: EngineKind::Coordinator,
         rings: 10,
         drift_ppm: 200,

@@ -234,6 +234,7 @@ impl World {
         trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
         trace.prompt = plan.prompt;
         trace.follows_within = plan.follows_within;
+        trace.nothing_passes_from = plan.nothing_passes_from;
         trace.any = plan.policy == Policy::Any;
         trace.unleased.clone_from(&plan.unleased);
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;
