@@ -278,6 +278,15 @@ impl EngineKind {
         }
     }
 
+    /// Up to how many members it is meant for. The coordinator's members all send heartbeats to all others, which is the
+    /// square of their number; where processors are few, that alone makes them busy soon after.
+    pub const fn meant_for(self) -> usize {
+        match self {
+            EngineKind::Coordinator => 50,
+            EngineKind::Cut => self.max_members(),
+        }
+    }
+
     /// What stands for it on the wire.
     pub(crate) const fn code(self) -> u8 {
         match self {

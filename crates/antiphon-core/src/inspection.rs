@@ -61,6 +61,8 @@ pub struct Seated {
     pub leased: bool,
     /// The members of the last primary view by seniority, this node included.
     pub members: Vec<MemberSeen>,
+    /// How many members the engine is meant for, if the view has more.
+    pub outgrows: Option<usize>,
     /// Who doubts whom now.
     pub doubts: Vec<Doubt>,
     /// Ways between two members that are bad, though nobody is doubted for it.

@@ -133,7 +133,9 @@ impl Seat {
                 }),
             }
         });
+        let meant_for = cx.config.engine.meant_for();
         Seated {
+            outgrows: (self.view.members.len() > meant_for).then_some(meant_for),
             coordinator: self.coordinator(cx, &reachable),
             quorum: self.quorum && self.engine.could_decide(&reachable),
             leased: self.believes(now),

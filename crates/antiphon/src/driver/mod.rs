@@ -20,6 +20,7 @@
 mod alarm;
 mod clock;
 mod groups;
+mod outgrown;
 mod people;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,7 @@ use alarm::Alarm;
 pub(crate) use clock::Bound;
 use clock::Clock;
 use groups::GroupDriver;
+use outgrown::Outgrown;
 use people::People;
 
 /// Network inputs handled before their outputs are performed.
@@ -75,6 +77,7 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     groups: BTreeMap<GroupHandle, GroupDriver>,
     people: People,
+    outgrown: Outgrown,
     /// The components that meet in the view that is about to come.
     merging: Vec<Subview>,
     /// What finds others at run time, if anything was given for that.
@@ -110,6 +113,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
     ) -> Result<Self, Error> {
         let clock = Clock::start();
+        let outgrown = Outgrown::new(settings.config.engine);
         let node = Node::new(settings.config, settings.seed, clock.now())?;
         Ok(Self {
             node,
@@ -122,6 +126,7 @@ impl Driver {
             commands,
             groups: BTreeMap::new(),
             people: People::default(),
+            outgrown,
             merging: Vec::new(),
             discovery: settings.discovery,
             allow_faults: settings.allow_faults,
@@ -292,6 +297,9 @@ impl Driver {
             CoreEvent::Group(handle, event) => self.group_event(handle, event),
             CoreEvent::NodeView(view) => {
                 log_view(&self.shared.settings.name, &view);
+                if let Some(advice) = self.outgrown.advice(view.members.len()) {
+                    tracing::warn!(target: "antiphon::membership", node = %self.shared.settings.name, "{advice}");
+                }
                 self.people.learn(&view);
                 let subviews = std::mem::take(&mut self.merging);
                 if !subviews.is_empty() {
