@@ -8,7 +8,7 @@
 //!
 //! Methods fall into four kinds:
 //! - **inputs**, `handle_*`: a frame arrived, a path or lifeline changed, a deadline passed. Time never runs backwards.
-//! - **commands** of the application: `join_group`, `send`, `consumed`, `leave_group`, `leave`.
+//! - **commands** of the application: `join_group`, `send_block` (from its [`outbox`]), `consumed`, `leave_group`, `leave`.
 //! - **outputs**, `poll_*`: after a batch of inputs and commands (all that is ready, so that frames are full), drain
 //!   [`Node::poll_output`] to the end and perform the outputs *in that order* (a vote is written to the lifelines before
 //!   it leaves in a frame), then drain [`Node::poll_event`], then ask [`Node::poll_timeout`] when to call
@@ -49,6 +49,7 @@ mod locator;
 mod membership;
 mod node;
 mod order;
+pub mod outbox;
 mod output;
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -70,7 +71,6 @@ pub use config::*;
 pub use enquiry::{Enquirer, Told};
 pub use event::*;
 pub use group::MAX_GROUP_MEMBERS;
-pub use group::log::scopes::Tagger;
 pub use group::memory::Memory;
 pub use inspection::Inspection;
 pub use locator::{Located, Locator, LocatorCounters, MAX_LOCATED};

@@ -196,3 +196,17 @@ impl fmt::Display for SendError {
 }
 
 impl std::error::Error for SendError {}
+
+impl From<antiphon_core::SendError> for SendError {
+    fn from(error: antiphon_core::SendError) -> Self {
+        match error {
+            antiphon_core::SendError::NotMember => SendError::NotMember,
+            antiphon_core::SendError::NotPrimary => SendError::NotPrimary,
+            antiphon_core::SendError::Full => SendError::Full,
+            antiphon_core::SendError::TooLarge { limit } => SendError::TooLarge { limit },
+            antiphon_core::SendError::NotScoped => SendError::NotScoped,
+            // A handle outlives its group.
+            _ => SendError::Closed,
+        }
+    }
+}

@@ -16,7 +16,6 @@ use bytes::Bytes;
 
 use super::credit::{Backlog, Credit};
 use super::large::{Assembly, Part};
-use super::log::scopes::Tagger;
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::object::{Issue, Objects};
 use super::outbox::{Outbox, Sent, Tickets};
@@ -24,6 +23,7 @@ use super::slow::{Slow, Standstill};
 use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
+use crate::outbox::Tagger;
 use crate::{
     GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError, Ticket, Time,
 };

@@ -24,6 +24,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon_core::outbox::Payload;
 use antiphon_core::wire::Level;
 use antiphon_core::{Dissemination, GroupOptions, Order, Outcome, Ticket, TotalEngine};
 use bytes::Bytes;
@@ -32,7 +33,6 @@ use tokio::sync::watch;
 use crate::cluster::{Command, Handle};
 use crate::{Cluster, Error, Event, Scope, SendError};
 pub use inbox::Run;
-use outbox::Payload;
 pub use scopes::{ScopeRun, Scopes, Turn};
 pub(crate) use shared::{GroupShared, Membership};
 

@@ -4,18 +4,16 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 
+use antiphon_core::outbox::{Payload, Settled, Standing};
 use antiphon_core::wire::{Block, Level};
-use antiphon_core::{
-    GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome, SendError as CoreSendError, Ticket,
-};
+use antiphon_core::{GroupHandle, GroupOptions, Outcome, SendError as CoreSendError, Ticket};
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 
 use super::MAX_UNREAD_NOTICES;
 use super::inbox::{Inbox, Run};
-use super::outbox::{Limits, Outbox, Payload};
+use super::outbox::Outbox;
 use crate::cluster::Wake;
 use crate::driver::Bound;
 use crate::{Error, Event, Progress, Scope, SendError};
@@ -37,6 +35,18 @@ pub(crate) enum Membership {
     Gone,
 }
 
+impl Membership {
+    fn standing(&self) -> Standing {
+        match self {
+            Membership::Joining => Standing::Joining,
+            Membership::Member => Standing::Member,
+            Membership::Suspended => Standing::Suspended,
+            Membership::Leaving => Standing::Leaving,
+            Membership::Refused(_) | Membership::Gone => Standing::Gone,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct GroupShared {
     pub(crate) name: String,
@@ -45,7 +55,7 @@ pub(crate) struct GroupShared {
     membership: watch::Sender<Membership>,
     inbox: Mutex<Inbox>,
     arrived: Notify,
-    outbox: Mutex<Outbox>,
+    outbox: Outbox,
     /// Told when the outbox has room again.
     room: Notify,
     /// Whether the driver already knows that there is something to do.
@@ -135,7 +145,7 @@ impl GroupShared {
         wake: &Wake,
     ) -> Result<Ticket, SendError> {
         // An object takes long to copy: not while the driver may want the outbox.
-        let object = self.outbox().is_object(payload.bytes().len())?;
+        let object = self.outbox.is_object(payload.bytes().len())?;
         if let (true, Payload::Borrowed(bytes)) = (object, payload) {
             return self.accept(
                 Payload::Shared(&Bytes::copy_from_slice(bytes)),
@@ -144,14 +154,14 @@ impl GroupShared {
                 wake,
             );
         }
-        let ticket = self.outbox().accept(payload, level, scope)?;
+        let ticket = self.outbox.accept(payload, level, scope)?;
         self.wake(wake);
         Ok(ticket)
     }
 
     /// How far an object is; `None` if it is none, or its fate is known.
     pub(crate) fn watch(&self, ticket: Ticket) -> Option<watch::Receiver<Progress>> {
-        self.outbox().watch(ticket)
+        self.outbox.watch(ticket)
     }
 
     /// Takes a message as soon as there is room.
@@ -180,7 +190,7 @@ impl GroupShared {
     /// What became of a message.
     pub(crate) async fn fate(&self, ticket: Ticket) -> Outcome {
         let _waiting = Waiting { shared: self, ticket };
-        poll_fn(|cx| self.outbox().poll(ticket, cx)).await
+        poll_fn(|cx| self.outbox.poll(ticket, cx)).await
     }
 
     /// The reader is gone: the driver leaves the group and discards what arrives.
@@ -200,10 +210,6 @@ impl GroupShared {
 /// The driver's side.
 impl GroupShared {
     pub(crate) fn new(name: String, handle: GroupHandle, options: &GroupOptions, bound: Arc<Bound>) -> Self {
-        let limits = Limits {
-            message: MAX_PAYLOAD_BYTES.min(options.window_bytes as usize),
-            object: options.max_object_bytes as usize,
-        };
         Self {
             name,
             handle,
@@ -211,7 +217,7 @@ impl GroupShared {
             membership: watch::Sender::new(Membership::Joining),
             inbox: Mutex::default(),
             arrived: Notify::new(),
-            outbox: Mutex::new(Outbox::new(limits, options.order == Order::Scoped)),
+            outbox: Outbox::new(options),
             room: Notify::new(),
             woken: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -261,50 +267,17 @@ impl GroupShared {
 
     /// Whether accepted messages wait for the core.
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.outbox().is_empty()
+        !self.outbox.is_empty()
     }
 
     /// How many accepted messages have no fate yet.
     pub(crate) fn pending(&self) -> u64 {
-        self.outbox().pending()
+        self.outbox.pending()
     }
 
-    /// Lets `take` have what waits for the core, block by block, until it gives one back.
-    pub(crate) fn send_with(&self, mut take: impl FnMut(Ticket, Block) -> Result<(), CoreSendError>) -> bool {
-        let mut any = false;
-        loop {
-            let Some((first, block)) = self.outbox().pop() else {
-                break;
-            };
-            match take(first, block.clone()) {
-                Ok(()) => any = true,
-                Err(CoreSendError::Full) => {
-                    self.outbox().put_back(first, block);
-                    break;
-                }
-                // What is behind it would be refused as well, and in a scoped group names what will not be sent.
-                Err(_) => {
-                    any = true;
-                    let mut outbox = self.outbox();
-                    let mut woken = outbox.settle(first, block.count(), Outcome::NotDelivered);
-                    woken.extend(outbox.refuse_all());
-                    drop(outbox);
-                    woken.into_iter().for_each(Waker::wake);
-                }
-            }
-        }
-        let object = self.outbox().pop_object();
-        if let Some((ticket, block)) = object {
-            match take(ticket, block.clone()) {
-                Ok(()) => any = true,
-                Err(CoreSendError::Full) => self.outbox().put_object_back(ticket, block),
-                Err(_) => {
-                    any = true;
-                    self.settle(ticket, 1, Outcome::NotDelivered);
-                }
-            }
-        }
-        if any {
+    /// Lets `send` have what waits for the core, block by block, until it gives one back. Whether it has all.
+    pub(crate) fn send_with(&self, send: impl FnMut(Ticket, Block) -> Result<(), CoreSendError>) -> bool {
+        if self.outbox.hand_over(send) {
             self.room.notify_waiters();
         }
         !self.has_unsent()
@@ -312,39 +285,26 @@ impl GroupShared {
 
     /// So much of an object is at all other members.
     pub(crate) fn set_progress(&self, ticket: Ticket, progress: Progress) {
-        self.outbox().set_progress(ticket, progress);
+        self.outbox.set_progress(ticket, progress);
     }
 
     /// These messages have this fate.
     pub(crate) fn settle(&self, first: Ticket, count: u64, outcome: Outcome) {
-        let woken = self.outbox().settle(first, count, outcome);
-        woken.into_iter().for_each(Waker::wake);
+        self.outbox.settle(Settled {
+            first,
+            count,
+            outcome,
+        });
     }
 
     /// Changes what senders are told. What waited in the outbox is refused if it cannot be sent any more.
     pub(crate) fn set_membership(&self, membership: Membership) {
-        let mut outbox = self.outbox();
-        outbox.refuses = match &membership {
-            Membership::Member => None,
-            Membership::Joining => Some(SendError::NotMember),
-            Membership::Suspended => Some(SendError::NotPrimary),
-            Membership::Leaving | Membership::Refused(_) | Membership::Gone => Some(SendError::Closed),
-        };
-        let sendable = matches!(membership, Membership::Member | Membership::Leaving);
-        let over = matches!(membership, Membership::Refused(_) | Membership::Gone);
+        let standing = membership.standing();
+        // Whoever sees that it is a member may send at once.
+        self.outbox.set_standing(standing);
         self.membership.send_replace(membership);
-        let mut woken = Vec::new();
-        if !sendable {
-            // Accepted, and never sent.
-            woken = outbox.refuse_all();
-        }
-        if over {
-            woken.extend(outbox.settle_all());
-        }
-        drop(outbox);
-        woken.into_iter().for_each(Waker::wake);
         self.room.notify_waiters();
-        if over {
+        if standing == Standing::Gone {
             self.inbox().ended = true;
             self.arrived.notify_one();
         }
@@ -357,10 +317,6 @@ impl GroupShared {
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Someone waits for a fate; dropped, nobody does any more.
@@ -371,6 +327,6 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.shared.outbox().stop_waiting(self.ticket);
+        self.shared.outbox.stop_waiting(self.ticket);
     }
 }

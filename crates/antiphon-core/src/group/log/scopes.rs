@@ -24,11 +24,9 @@
 //!
 //! # What it costs
 //! Four bytes for the scope, and one or two for the way back, per message; one walk over them at each receiver. A sender that uses more
-//! scopes than it remembers ([`MAX_SCOPES`]) says "after all" of those that it has forgotten: that waits for more than it needs to, and is never
+//! scopes than it remembers (`outbox/tagger.rs`) says "after all" of those that it has forgotten: that waits for more than it needs to, and is never
 //! wrong. What is kept besides is a set of released numbers, in runs; where a gap holds up one of many scopes, as many runs as that scope has
 //! messages. Past [`MAX_RUNS`] of them nothing more is taken behind a gap.
-
-use std::collections::BTreeMap;
 
 use antiphon_wire::block::{After, Tag};
 
@@ -37,61 +35,8 @@ use super::*;
 use crate::group::reached::Reached;
 use antiphon_wire::block::Form;
 
-/// How many scopes a sender remembers the last message of.
-pub(crate) const MAX_SCOPES: usize = 1 << 16;
 /// The most runs of released numbers behind one that is not.
 const MAX_RUNS: usize = 1 << 14;
-
-/// Tags for what a sender sends: it remembers where the last message of each scope is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tagger {
-    /// The place of the next message, from 1.
-    next: u64,
-    /// The last place of the last message of each scope.
-    last: BTreeMap<u32, u64>,
-    /// The scopes of messages before this place are forgotten; 0 is none.
-    forgotten: u64,
-}
-
-impl Default for Tagger {
-    fn default() -> Self {
-        Self {
-            next: 1,
-            last: BTreeMap::new(),
-            forgotten: 0,
-        }
-    }
-}
-
-impl Tagger {
-    /// The tag that the next message has if it is of this scope.
-    pub fn tag(&self, scope: u32) -> Tag {
-        let back = |to: u64| u32::try_from(self.next - to).ok();
-        let after = match self.last.get(&scope) {
-            Some(last) => back(*last).map(After::One),
-            None if self.forgotten > 0 => back(self.forgotten - 1).map(After::All),
-            None => Some(After::Nothing),
-        };
-        // Four thousand million messages back: what is waited for instead is all that is known to be.
-        let after = after.unwrap_or(After::All(1));
-        Tag { scope, after }
-    }
-
-    /// The next message is of this scope, and takes so many places in its sender's log.
-    pub fn took(&mut self, scope: u32, places: u64) {
-        self.next += places;
-        self.last.insert(scope, self.next - 1);
-        if self.last.len() > MAX_SCOPES {
-            self.forget();
-        }
-    }
-
-    /// What was tagged may not be sent: what comes next waits for all before it, and names nothing in particular.
-    pub fn forget(&mut self) {
-        self.last.clear();
-        self.forgotten = self.next;
-    }
-}
 
 /// What a scoped log knows of releases.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -287,6 +232,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::Tagger;
     use antiphon_wire::BlockBuilder;
 
     const ROOM: Room = Room {
@@ -354,18 +300,6 @@ mod tests {
             seen.sort_unstable();
             assert!(seen.into_iter().eq(1..=scopes.len() as u64));
         }
-    }
-
-    #[test]
-    fn a_sender_that_has_forgotten_where_its_scopes_are_waits_for_more_and_never_for_less() {
-        let mut tagger = Tagger::default();
-        for scope in 0..=MAX_SCOPES as u32 {
-            tagger.took(scope, 1);
-        }
-        assert_eq!(tagger.tag(0).after, After::All(1));
-        tagger.took(9, 1);
-        assert_eq!(tagger.tag(0).after, After::All(2));
-        assert_eq!(tagger.tag(9).after, After::One(1));
     }
 
     #[test]
