@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  send ─► accept: one copy ─► open block ─► blocks ─► hand_over ─► Node::send_block ─► the core's queue
-//!             │                              ▲  ▲         │
-//!             └─ Full: no room        object ┘  └─ back ◄─┘ Full
+//!             │                              ▲             │ Full: it stays, and is offered again
+//!             └─ Full: no room        object ┘             └─► any other error: it is refused, and what is behind it
 //! ```
 //! Whoever drives a [`Node`](crate::Node) keeps one outbox for each group that it has joined: the library behind the
 //! lock that its handles share, the simulator for its applications. There is no other way into a group, so what the
@@ -20,7 +20,7 @@
 //! - The outbox knows a message's fate once it is told ([`fates`]). Nothing is kept per message.
 //!
 //! # What holds
-//! - The core gets messages in the order of their tickets: a block that it has no room for goes back to the front.
+//! - The core gets messages in the order of their tickets: what it is offered stays at the front until it has taken it.
 //! - A ticket is given once, and goes into the core at most once.
 //! - What the application may not send any more is refused, and its tags are forgotten: the next message of a scope
 //!   names none that was never sent.
@@ -140,17 +140,16 @@ pub fn hand_over(
 ) -> Handed {
     let mut handed = Handed::default();
     for row in [Row::Messages, Row::Objects] {
-        while let Some((first, block)) = keeper.with(|outbox| outbox.pop(row)) {
-            match send(first, block.clone()) {
-                Ok(()) => handed.any = true,
-                Err(SendError::Full) => {
-                    keeper.with(|outbox| outbox.put_back(row, first, block));
-                    break;
+        while let Some((first, block)) = keeper.with(|outbox| outbox.front(row)) {
+            match send(first, block) {
+                Ok(()) => {
+                    handed.any = true;
+                    keeper.with(|outbox| drop(outbox.pop(row)));
                 }
+                Err(SendError::Full) => break,
                 Err(_) => {
                     handed.any = true;
-                    let refused = keeper.with(|outbox| outbox.refused(row, first, &block));
-                    handed.refused.extend(refused);
+                    handed.refused.extend(keeper.with(|outbox| outbox.refused(row)));
                 }
             }
         }
@@ -229,6 +228,11 @@ impl Outbox {
             self.fates.settle(0, u64::MAX, Outcome::Unknown);
         }
         settled
+    }
+
+    /// Where this node stands with the group.
+    pub fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// Whether a payload of this length is an object, which goes beside the messages.
@@ -355,6 +359,18 @@ impl Outbox {
         self.fates.of(ticket.0)
     }
 
+    /// What is offered next. It stays until the core has taken it: what is accepted meanwhile goes behind it, and no
+    /// object comes to wait in the place of one that is offered.
+    fn front(&mut self, row: Row) -> Option<(Ticket, Block)> {
+        if row == Row::Objects {
+            return self.object.clone();
+        }
+        if self.blocks.is_empty() {
+            self.close();
+        }
+        self.blocks.front().cloned()
+    }
+
     fn pop(&mut self, row: Row) -> Option<(Ticket, Block)> {
         if row == Row::Objects {
             return self.object.take();
@@ -367,24 +383,19 @@ impl Outbox {
         Some((first, block))
     }
 
-    /// The core has no room for this now.
-    fn put_back(&mut self, row: Row, first: Ticket, block: Block) {
-        if row == Row::Objects {
-            self.object = Some((first, block));
-            return;
-        }
-        self.bytes += block.bytes().len();
-        self.blocks.push_front((first, block));
-    }
-
-    /// The core does not take this at all.
-    fn refused(&mut self, row: Row, first: Ticket, block: &Block) -> Vec<Settled> {
-        let mut settled = vec![self.refuse(first, block)];
-        if row == Row::Messages {
+    /// The core does not take what is in front at all.
+    fn refused(&mut self, row: Row) -> Vec<Settled> {
+        match row {
             // What is behind it would be refused as well, and in a scoped group names what will not be sent.
-            settled.extend(self.refuse_all());
+            Row::Messages => self.refuse_all(),
+            Row::Objects => {
+                let object = self.pop(row);
+                object
+                    .map(|(ticket, block)| self.refuse(ticket, &block))
+                    .into_iter()
+                    .collect()
+            }
         }
-        settled
     }
 
     /// Takes out all that waits, which will not be sent.

@@ -1,5 +1,9 @@
 //! Stories of an outbox.
 
+use std::cell::RefCell;
+
+use antiphon_wire::block::After;
+
 use super::fates::MAX_RANGES;
 use super::*;
 
@@ -17,6 +21,18 @@ fn open() -> Outbox {
     );
     outbox.set_standing(Standing::Member);
     outbox
+}
+
+/// Hands over so many blocks; notes their first tickets and counts.
+fn take(outbox: &mut Outbox, most: usize, taken: &mut Vec<(u64, u64)>) {
+    let until = taken.len().saturating_add(most);
+    hand_over(outbox, |first, block| {
+        if taken.len() >= until {
+            return Err(SendError::Full);
+        }
+        taken.push((first.0, block.count()));
+        Ok(())
+    });
 }
 
 #[test]
@@ -60,22 +76,21 @@ fn blocks_carry_the_ticket_of_their_first_message_and_room_comes_back() {
         outbox.accept(Payload::Borrowed(&large), Level::Agreed, None),
         Err(SendError::Full)
     );
-    let (first, block) = outbox.pop(Row::Messages).unwrap();
-    assert_eq!((first, block.count()), (Ticket(1), 2));
-    outbox.put_back(Row::Messages, first, block);
+    let mut taken = Vec::new();
+    let full = hand_over(&mut outbox, |_, _| Err(SendError::Full));
+    assert!(!full.any, "what the core has no room for stays");
     assert_eq!(
         outbox.accept(Payload::Borrowed(&large), Level::Agreed, None),
         Err(SendError::Full)
     );
-    assert_eq!(outbox.pop(Row::Messages).map(|(first, _)| first), Some(Ticket(1)));
+    take(&mut outbox, 1, &mut taken);
+    assert_eq!(taken, [(1, 2)]);
     assert_eq!(
         outbox.accept(Payload::Borrowed(b"small"), Level::Agreed, None),
         Ok(Ticket(accepted + 1))
     );
-    let firsts: Vec<_> = std::iter::from_fn(|| outbox.pop(Row::Messages))
-        .map(|(first, _)| first.0)
-        .collect();
-    assert_eq!(firsts, [3, 5, 7]);
+    take(&mut outbox, usize::MAX, &mut taken);
+    assert_eq!(taken, [(1, 2), (3, 2), (5, 2), (7, 3)]);
     assert!(outbox.is_empty());
 }
 
@@ -148,14 +163,127 @@ fn messages_pass_an_object_that_waits_and_the_next_object_does_not() {
         .collect();
     assert_eq!(blocks, [1, 3], "tickets of a block are consecutive");
     assert!(!outbox.is_empty());
-    let (ticket, block) = outbox.pop(Row::Objects).expect("it waits");
+    let (ticket, block) = outbox.front(Row::Objects).expect("it waits");
     assert_eq!((ticket, block.level()), (Ticket(2), Level::Safe));
     assert_eq!(block.bytes().as_ptr(), payload.as_ptr(), "it was not copied");
-    outbox.put_back(Row::Objects, ticket, block);
-    assert!(
+    take(&mut outbox, 1, &mut Vec::new());
+    assert!(outbox.is_empty());
+}
+
+/// Shared with senders, who come while the core works.
+struct Shared<'a>(&'a RefCell<Outbox>);
+
+impl Keeper for Shared<'_> {
+    fn with<T>(&mut self, step: impl FnOnce(&mut Outbox) -> T) -> T {
+        step(&mut self.0.borrow_mut())
+    }
+}
+
+#[test]
+fn an_object_that_is_sent_while_another_is_offered_is_refused_and_never_lost() {
+    let outbox = RefCell::new(open());
+    let payload = Bytes::from(vec![7; (1 << 20) + 1]);
+    let send = || {
         outbox
-            .accept(Payload::Shared(&payload), Level::Safe, None)
-            .is_err()
+            .borrow_mut()
+            .accept(Payload::Shared(&payload), Level::Agreed, None)
+    };
+    assert_eq!(send(), Ok(Ticket(1)));
+    hand_over(&mut Shared(&outbox), |first, _| {
+        assert_eq!(first, Ticket(1));
+        assert_eq!(send(), Err(SendError::Full), "the first one may have to stay");
+        Err(SendError::Full)
+    });
+    let mut offered = Vec::new();
+    let handed = hand_over(&mut Shared(&outbox), |first, _| {
+        offered.push(first.0);
+        Ok(())
+    });
+    assert!(handed.any);
+    assert_eq!((offered, outbox.borrow().pending()), (vec![1], 1));
+    assert_eq!(send(), Ok(Ticket(2)));
+}
+
+#[test]
+fn messages_that_are_sent_while_a_block_is_offered_go_behind_it() {
+    let outbox = RefCell::new(open());
+    let send = || {
+        outbox
+            .borrow_mut()
+            .accept(Payload::Borrowed(b"m"), Level::Agreed, None)
+    };
+    assert_eq!(send(), Ok(Ticket(1)));
+    hand_over(&mut Shared(&outbox), |_, _| {
+        assert_eq!(send(), Ok(Ticket(2)));
+        Err(SendError::Full)
+    });
+    let mut taken = Vec::new();
+    take(&mut outbox.borrow_mut(), usize::MAX, &mut taken);
+    assert_eq!(taken, [(1, 1), (2, 1)]);
+}
+
+#[test]
+fn what_the_core_refuses_takes_what_is_behind_it_along_and_names_it() {
+    let mut outbox = open();
+    for level in [Level::Agreed, Level::Agreed, Level::Safe] {
+        outbox.accept(Payload::Borrowed(b"m"), level, None).unwrap();
+    }
+    let mut asked = 0;
+    let handed = hand_over(&mut outbox, |_, _| {
+        asked += 1;
+        Err(SendError::NotMember)
+    });
+    let refused = |first, count| Settled {
+        first: Ticket(first),
+        count,
+        outcome: Outcome::NotDelivered,
+    };
+    assert_eq!((asked, handed.refused), (1, vec![refused(1, 2), refused(3, 1)]));
+    assert_eq!(
+        (outbox.pending(), outbox.fate(Ticket(3))),
+        (0, Some(Outcome::NotDelivered))
     );
-    assert!(outbox.pop(Row::Objects).is_some() && outbox.is_empty());
+}
+
+#[test]
+fn what_waits_is_refused_when_the_group_suspends_and_its_scopes_are_named_no_more() {
+    let mut outbox = Outbox::new(&GroupOptions::default().order(Order::Scoped));
+    let send = |outbox: &mut Outbox| outbox.accept(Payload::Borrowed(b"m"), Level::Agreed, Some(7));
+    assert_eq!(send(&mut outbox), Err(SendError::NotMember));
+    assert!(outbox.set_standing(Standing::Member).is_empty());
+    send(&mut outbox).unwrap();
+    take(&mut outbox, 1, &mut Vec::new());
+    send(&mut outbox).unwrap();
+    let refused = outbox.set_standing(Standing::Suspended);
+    assert_eq!(
+        refused.iter().map(|refused| refused.first.0).collect::<Vec<_>>(),
+        [2]
+    );
+    assert_eq!(send(&mut outbox), Err(SendError::NotPrimary));
+    outbox.set_standing(Standing::Member);
+    send(&mut outbox).unwrap();
+    let (_, block) = outbox.front(Row::Messages).expect("it waits");
+    let tag = block.tags().next().expect("it has one");
+    assert_eq!(tag.after, After::All(1), "it names nothing that was never sent");
+}
+
+#[test]
+fn once_the_group_is_over_nothing_is_pending() {
+    let mut outbox = open();
+    for _ in 0..2 {
+        outbox
+            .accept(Payload::Borrowed(b"m"), Level::Agreed, None)
+            .unwrap();
+    }
+    take(&mut outbox, 1, &mut Vec::new());
+    outbox
+        .accept(Payload::Borrowed(b"m"), Level::Agreed, None)
+        .unwrap();
+    let settled = outbox.set_standing(Standing::Gone);
+    let told: Vec<_> = settled
+        .iter()
+        .map(|settled| (settled.first.0, settled.count, settled.outcome))
+        .collect();
+    assert_eq!(told, [(3, 1, Outcome::NotDelivered), (1, 2, Outcome::Unknown)]);
+    assert_eq!(outbox.pending(), 0);
 }
