@@ -10,7 +10,7 @@ use super::Context;
 use super::context::Floor;
 use super::credit::Credit;
 use super::member::*;
-use super::outbox::Tickets;
+use super::queue::Tickets;
 use super::reached::Reached;
 use crate::{GroupEvent, Outcome};
 
@@ -46,7 +46,7 @@ impl Group {
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };
-        let all_sent = self.outbox.is_empty() && membership.objects.all_sent();
+        let all_sent = self.queue.is_empty() && membership.objects.all_sent();
         if ctx.suspended || !all_sent && !waited {
             return;
         }
@@ -142,7 +142,7 @@ impl Group {
 
     /// Empties what was accepted and never sent.
     fn clear_queued(&mut self) -> impl Iterator<Item = Tickets> + use<> {
-        let mut queued = self.outbox.clear();
+        let mut queued = self.queue.clear();
         if let Phase::Member(membership) = &mut self.phase {
             queued.extend(membership.objects.clear_unsent());
         }

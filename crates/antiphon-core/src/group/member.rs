@@ -18,7 +18,7 @@ use super::credit::{Backlog, Credit};
 use super::large::{Assembly, Part};
 use super::log::{BLOCK_OVERHEAD, charge};
 use super::object::{Issue, Objects};
-use super::outbox::{Outbox, Sent, Tickets};
+use super::queue::{Queue, Sent, Tickets};
 use super::slow::{Slow, Standstill};
 use super::stream::Stream;
 use super::{Context, Effect};
@@ -76,8 +76,8 @@ pub(crate) struct Group {
     pub(crate) counted_on: Option<(Incarnation, ViewId)>,
     pub(super) next_ticket: u64,
     pub(super) next_seq: u64,
-    pub(super) outbox: Outbox,
-    /// Tags of what goes into the outbox one by one, in a scoped group.
+    pub(super) queue: Queue,
+    /// Tags of what goes into the queue one by one, in a scoped group.
     pub(super) tagger: Tagger,
     /// What was refused for want of room, in bytes: the application is told when there is.
     pub(super) refused: Option<usize>,
@@ -169,7 +169,7 @@ impl Group {
             counted_on: None,
             next_ticket: 1,
             next_seq: 1,
-            outbox: Outbox::default(),
+            queue: Queue::default(),
             tagger: Tagger::default(),
             refused: None,
             refused_object: None,
@@ -280,7 +280,7 @@ impl Group {
         } else {
             self.check_room(ctx, payload.len())?;
             self.next_ticket += 1;
-            self.outbox.push(ticket, level, tag, payload);
+            self.queue.push(ticket, level, tag, payload);
         }
         if scoped {
             self.tagger.took(scope, places);
@@ -313,9 +313,9 @@ impl Group {
         if planted!(LargeIsNotAtomic) {
             block
                 .pieces()
-                .for_each(|piece| self.outbox.push_block(first, piece));
+                .for_each(|piece| self.queue.push_block(first, piece));
         } else if !block.is_empty() && !block.is_nulls() {
-            self.outbox.push_block(first, block);
+            self.queue.push_block(first, block);
         }
         Ok(())
     }
@@ -346,7 +346,7 @@ impl Group {
 
     /// Whether so many bytes can wait here besides what does. Anything can that waits alone.
     fn has_room(&self, bytes: usize) -> bool {
-        self.outbox.is_empty() || self.outbox.bytes() + bytes + BLOCK_OVERHEAD <= self.window()
+        self.queue.is_empty() || self.queue.bytes() + bytes + BLOCK_OVERHEAD <= self.window()
     }
 
     /// Whether the present view still takes messages of this member.
@@ -385,9 +385,9 @@ impl Group {
                 object = membership.objects.front();
             }
             while open
-                && let Some(charge) = self.outbox.front_charge()
+                && let Some(charge) = self.queue.front_charge()
                 && (self.credit.admits(charge, window) || planted!(IgnoreCredit))
-                && let Some((first, block)) = self.outbox.pop()
+                && let Some((first, block)) = self.queue.pop()
             {
                 let count = block.count();
                 // R22: all pieces of a message in one view.
@@ -402,7 +402,7 @@ impl Group {
                 }
                 self.credit.assert_within(charge, window);
             }
-            let starved = open && !(self.outbox.is_empty() && object.is_none());
+            let starved = open && !(self.queue.is_empty() && object.is_none());
             stream.set_starved(ctx.now, ctx.profile, starved);
             if starved || membership.objects.without_room().next().is_some() {
                 self.watch_readers(ctx.now);
@@ -411,7 +411,7 @@ impl Group {
         self.deliver_ready(ctx);
         self.admit_objects(ctx);
         // Only when there is room for just that: else it would be offered and refused for ever.
-        if self.refused.is_some_and(|bytes| self.has_room(bytes)) && self.outbox.bytes() * 2 <= window {
+        if self.refused.is_some_and(|bytes| self.has_room(bytes)) && self.queue.bytes() * 2 <= window {
             self.refused = None;
             self.event(ctx, GroupEvent::Writable);
         }
@@ -623,7 +623,7 @@ impl Group {
     }
 
     pub(crate) fn lose_queue(&mut self) {
-        self.outbox.clear();
+        self.queue.clear();
         self.tagger.forget();
     }
 

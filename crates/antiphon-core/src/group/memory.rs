@@ -38,7 +38,7 @@ pub struct Memory {
 impl Group {
     /// What this group takes at this node.
     pub(crate) fn memory(&self) -> Memory {
-        let mut held = self.outbox.bytes();
+        let mut held = self.queue.bytes();
         let mut objects = 0;
         let mut bound = self.window() + MAX_PIECES * BLOCK_OVERHEAD;
         let streams = match &self.phase {

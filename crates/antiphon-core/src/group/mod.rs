@@ -34,7 +34,7 @@ pub(crate) mod log;
 pub(crate) mod member;
 pub(crate) mod memory;
 pub(crate) mod object;
-pub(crate) mod outbox;
+pub(crate) mod queue;
 pub(crate) mod reached;
 pub(crate) mod slow;
 pub(crate) mod stream;

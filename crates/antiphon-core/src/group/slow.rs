@@ -184,7 +184,7 @@ impl Group {
         };
         let window = self.window();
         let open = self.may_send();
-        let front = self.outbox.front_charge();
+        let front = self.queue.front_charge();
         let Phase::Member(membership) = &mut self.phase else {
             return;
         };

@@ -72,7 +72,7 @@ use self::incoming::{Incoming, Offer, Pace, Room};
 pub(crate) use self::outgoing::Issue;
 use self::outgoing::{Outgoing, Progress, Want};
 use super::member::{Group, Membership, Phase};
-use super::outbox::Tickets;
+use super::queue::Tickets;
 use super::{Context, Effect};
 use crate::{Class, GroupEvent, Profile, SendError, Ticket, Time};
 

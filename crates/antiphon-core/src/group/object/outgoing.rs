@@ -8,7 +8,7 @@ use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level};
 use bytes::Bytes;
 
 use super::patience;
-use crate::group::outbox::Tickets;
+use crate::group::queue::Tickets;
 use crate::{Profile, Ticket, Time};
 
 /// The application is told of each of so many parts of an object that all members have.

@@ -1,4 +1,5 @@
-//! Accepted messages of this member that are not in its log yet: they wait for credit or for the end of a flush.
+//! The queue of a group: blocks of this member that the core has taken and that are not in its log yet, since they wait for
+//! credit or for the end of a flush. Whoever drives the node hands them over from an [outbox](crate::outbox).
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,7 @@ pub(crate) struct Tickets {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Outbox {
+pub(crate) struct Queue {
     blocks: VecDeque<(Ticket, Block)>,
     /// Behind all blocks; it can still grow.
     open: BlockBuilder,
@@ -28,7 +29,7 @@ pub(crate) struct Outbox {
     bytes: usize,
 }
 
-impl Outbox {
+impl Queue {
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.open.is_empty()
     }
