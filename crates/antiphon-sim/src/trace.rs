@@ -186,11 +186,11 @@ pub enum Seen {
     },
     /// The application asked to leave a group.
     AskedToLeaveGroup(GroupIndex),
-    /// The core took a message of the application.
+    /// The application sent a message: the group's outbox took it.
     Sent {
         /// To which group.
         group: GroupIndex,
-        /// The number the core gave it.
+        /// The number the outbox gave it.
         ticket: u64,
         /// A hash of its bytes.
         payload: u64,
@@ -198,8 +198,10 @@ pub enum Seen {
         safe: bool,
         /// Its scope, in a scoped group.
         scope: Option<u32>,
+        /// Whether it is an object: messages pass it.
+        object: bool,
     },
-    /// The core refused a message.
+    /// The group's outbox refused a message.
     NotSent {
         /// To which group.
         group: GroupIndex,

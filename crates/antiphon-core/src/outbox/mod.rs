@@ -235,6 +235,11 @@ impl Outbox {
         self.standing
     }
 
+    /// Where this node stands with the group.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
     /// Whether a payload of this length is an object, which goes beside the messages.
     ///
     /// # Errors

@@ -87,7 +87,7 @@ pub enum End {
     Succeeded(Micros),
 }
 
-/// A message the core took.
+/// A message that was sent.
 #[derive(Debug, Clone)]
 pub struct Send {
     /// When.
@@ -100,6 +100,8 @@ pub struct Send {
     pub safe: bool,
     /// Its scope.
     pub scope: Option<u32>,
+    /// Whether it is an object: messages pass it.
+    pub object: bool,
     /// The stay in which it was sent.
     pub stay: usize,
     /// The epoch of that stay.
@@ -319,6 +321,7 @@ impl<'a> History<'a> {
                 payload,
                 safe,
                 scope,
+                object,
             } => match open_stay(life, *group) {
                 Some(stay) => {
                     let epoch = life.stays[stay].epochs.len() - 1;
@@ -329,6 +332,7 @@ impl<'a> History<'a> {
                         payload: *payload,
                         safe: *safe,
                         scope: *scope,
+                        object: *object,
                         stay,
                         epoch,
                         after,
@@ -356,6 +360,18 @@ impl<'a> History<'a> {
     pub fn sent(&self, life: &Life, group: GroupIndex, payload: u64) -> Option<Send> {
         let index = *life.payloads.get(&(group, payload))?;
         life.sends.get(&group)?.get(index).cloned()
+    }
+
+    /// The how-manieth it is of what a sender sent to a group, and whether it is an object.
+    pub(super) fn place(
+        &self,
+        sender: Incarnation,
+        group: GroupIndex,
+        payload: u64,
+    ) -> Option<(usize, bool)> {
+        let life = self.life(sender)?;
+        let place = *life.payloads.get(&(group, payload))?;
+        Some((place, life.sends.get(&group)?.get(place)?.object))
     }
 
     /// The life of an incarnation.

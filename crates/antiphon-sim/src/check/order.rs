@@ -110,14 +110,27 @@ fn past_gaps(epoch: &Epoch, report: &mut Report) {
     }
 }
 
-/// G19: a sender's messages come without gaps, also across the views that both are in.
+/// G19: a sender's messages come in the order in which it sent them (objects in theirs), and without gaps, also across the
+/// views that both are in.
 fn per_sender(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Report) {
     let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    let mut places: BTreeMap<(Incarnation, bool), usize> = BTreeMap::new();
     for epoch in stay.epochs.iter().filter(|epoch| !passes_gaps(epoch.view.order)) {
         last.retain(|sender, _| epoch.view.members.contains(sender) && !epoch.view.joined.contains(sender));
         for (m, at) in epoch.log.iter().zip(&epoch.times) {
             let before = last.insert(m.sender, m.seq);
             let first_of_joiner = before.is_none();
+            if let Some((place, object)) = history.place(m.sender, stay.group, m.payload) {
+                let earlier = places.insert((m.sender, object), place);
+                report.check("G19", *at, earlier.is_none_or(|earlier| earlier < place), || {
+                    format!(
+                        "{} delivered {}#{}, which was sent as number {place}, after number {earlier:?}",
+                        history.name(life),
+                        m.sender.short(),
+                        m.seq
+                    )
+                });
+            }
             report.check(
                 "G19",
                 *at,
@@ -296,6 +309,24 @@ mod tests {
         let (group, sender, seq) = (0, incarnation(1), 3);
         kept.add(0, Seen::Withheld { group, sender, seq });
         kept.is_rejected_for("G33");
+    }
+
+    #[test]
+    fn messages_that_were_numbered_in_another_order_than_they_were_sent_are_rejected() {
+        let mut story = Story::of(2, Order::Fifo);
+        (1..=2).for_each(|number| story.send(0, number));
+        story.deliver_as(1, 0, 2, 1, 1);
+        story.deliver_as(1, 0, 1, 2, 1);
+        story.is_rejected_for("G19");
+    }
+
+    #[test]
+    fn a_message_that_comes_again_under_another_number_is_rejected() {
+        let mut story = Story::of(2, Order::Fifo);
+        story.send(0, 1);
+        story.deliver_as(1, 0, 1, 1, 1);
+        story.deliver_as(1, 0, 1, 2, 1);
+        story.is_rejected_for("G9");
     }
 
     #[test]

@@ -293,21 +293,27 @@ impl Story {
                 payload: payload(by, seq),
                 safe: self.safe,
                 scope: self.scope,
+                object: false,
             },
         );
     }
 
     /// Process `to` delivers message `seq` of `from` in view `k`.
     pub(super) fn deliver(&mut self, to: ProcessId, from: ProcessId, seq: u64, k: u32) {
+        self.deliver_as(to, from, seq, seq, k);
+    }
+
+    /// The same under another number.
+    pub(super) fn deliver_as(&mut self, to: ProcessId, from: ProcessId, message: u64, seq: u64, k: u32) {
         let delivery = Delivery {
             view: Self::group_view_id(k),
             sender: incarnation(from),
             seq,
             numbers: 1,
-            payload: payload(from, seq),
+            payload: payload(from, message),
             safe: self.safe,
             scope: self.scope,
-            ticket: (to == from).then_some(seq),
+            ticket: (to == from).then_some(message),
         };
         self.add(to, Seen::Group(0, Heard::Message(delivery)));
     }

@@ -314,6 +314,7 @@ fn a_message_with_other_bytes_is_rejected() {
             payload: 99,
             safe: false,
             scope: None,
+            object: false,
         },
     );
     story.deliver(1, 0, 1, 1);

@@ -7,7 +7,9 @@
 mod application;
 mod chatter;
 mod clock;
+mod inside;
 mod passing;
+mod sending;
 mod timer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,8 +24,10 @@ use antiphon_core::{
 };
 use bytes::Bytes;
 
+pub(super) use self::application::Usage;
 use self::chatter::Chatter;
 use self::clock::Clock;
+use self::sending::Follows;
 use super::datagram::receive;
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of, witness};
 use crate::agenda::Micros;
@@ -39,6 +43,8 @@ pub(super) struct Process {
     pub(super) foreign: bool,
     pub(super) ended: Option<Ending>,
     pub(super) leaving: bool,
+    /// Whether the node was told so, too.
+    core_leaves: bool,
     pub(super) view: Option<Arc<NodeView>>,
     pub(super) primary: Option<Arc<NodeView>>,
     pub(super) was_member: bool,
@@ -92,51 +98,13 @@ pub(super) enum Input {
     Hints(Hints),
     Recover,
     Timer,
+    /// An application's sends woke the driver: what waits in the outbox of this group is handed over.
+    Sends(GroupIndex),
+    /// The node has waited long enough for its groups' outboxes.
+    Leaves,
     /// A connection has something to read.
     ReadStream(u64),
     ReadLifeline(u64),
-}
-
-/// An application's use of a group.
-#[derive(Debug)]
-pub(super) struct Usage {
-    pub(super) handle: GroupHandle,
-    pub(super) view: Option<Arc<GroupView>>,
-    /// The application asked to leave; it may join again once it was told that it left.
-    pub(super) left: bool,
-    gone: bool,
-    rejoin: bool,
-    full: bool,
-    /// Since a transitional notice, until the next view.
-    in_flush: bool,
-    unconsumed: u64,
-    /// Per sender, the bytes of what the application was given and has not taken.
-    unread: BTreeMap<Incarnation, usize>,
-    /// The same of objects, which no window counts.
-    unread_objects: BTreeMap<Incarnation, usize>,
-    /// The most that was noted of the core's memory, and of what was not taken of one sender.
-    noted: (usize, usize),
-    /// The view that was noted last, and whom it lost meanwhile.
-    roll: Option<(GroupViewId, Vec<Incarnation>)>,
-}
-
-impl Usage {
-    fn new(handle: GroupHandle) -> Self {
-        Self {
-            handle,
-            view: None,
-            left: false,
-            gone: false,
-            rejoin: false,
-            full: false,
-            in_flush: false,
-            unconsumed: 0,
-            unread: BTreeMap::new(),
-            unread_objects: BTreeMap::new(),
-            noted: (0, 0),
-            roll: None,
-        }
-    }
 }
 
 impl World {
@@ -231,6 +199,7 @@ impl World {
             foreign,
             ended: None,
             leaving: false,
+            core_leaves: false,
             view: None,
             primary: None,
             was_member: false,
@@ -405,6 +374,8 @@ impl World {
             Input::Trouble { to, trouble } => process.node.handle_path_trouble(now, to, trouble),
             Input::Hints(hints) => process.node.set_hints(now, hints),
             Input::Recover => self.recover(id, now),
+            Input::Sends(group) => self.hand_over(id, group),
+            Input::Leaves => self.leave_when_flushed(id, true),
             Input::Lifeline(event) => {
                 if process.node.handle_lifeline(now, event).is_err() {
                     self.count("refused_record");
@@ -595,182 +566,20 @@ impl World {
                 if self.hear_progress(&event) {
                     return;
                 }
-                Seen::Group(group, self.hear_group(id, group, event))
+                let follows = Follows::of(&event);
+                let heard = self.hear_group(id, group, event);
+                self.note(id, Seen::Group(group, heard));
+                return self.follow(id, group, follows);
             }
             other => Seen::Contract(format!("an event the simulator does not know: {other:?}")),
         };
         self.note(id, seen);
     }
 
-    fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Heard {
-        if matches!(event, GroupEvent::View(_)) {
-            self.view_dooms(id);
-        }
-        let Some(usage) = self.processes[id].uses.get_mut(&group) else {
-            return Heard::Refused("the simulated application never used this group".to_owned());
-        };
-        match event {
-            GroupEvent::View(view) => {
-                usage.view = Some(view.clone());
-                usage.in_flush = false;
-                Heard::View(view)
-            }
-            GroupEvent::Transitional { members } => {
-                usage.in_flush = true;
-                Heard::Transitional(members)
-            }
-            GroupEvent::Suspended => {
-                usage.view = None;
-                Heard::Suspended
-            }
-            GroupEvent::Resync { cause } => {
-                usage.view = None;
-                Heard::Resync(cause)
-            }
-            GroupEvent::Receipts {
-                first,
-                count,
-                outcome,
-            } => Heard::Receipts {
-                first: first.0,
-                count,
-                outcome,
-            },
-            GroupEvent::Writable => {
-                usage.full = false;
-                Heard::Writable
-            }
-            GroupEvent::Refused { reason } => Heard::Refused(reason),
-            GroupEvent::Left => {
-                usage.left = true;
-                usage.gone = true;
-                usage.view = None;
-                Heard::Left
-            }
-            other => Heard::Refused(format!("an event the simulator does not know: {other:?}")),
-        }
-    }
-
-    /// G33: between two inputs, an unordered group keeps nothing that it could deliver.
-    fn note_withheld(&mut self, id: ProcessId) {
-        let process = &self.processes[id];
-        let groups = process.uses.iter().filter_map(|(group, usage)| {
-            let (sender, seq) = process.node.withheld(usage.handle)?;
-            let group = *group;
-            Some(Seen::Withheld { group, sender, seq })
-        });
-        for note in groups.collect::<Vec<_>>() {
-            self.note(id, note);
-        }
-    }
-
-    /// Notes which view each group has, and whom that is to lose, whenever either is new.
-    fn note_rolls(&mut self, id: ProcessId) {
-        let process = &mut self.processes[id];
-        let mut notes = Vec::new();
-        for (group, usage) in &mut process.uses {
-            let Some((view, members, removed)) = process.node.roll(usage.handle) else {
-                continue;
-            };
-            let known = usage.roll.as_ref();
-            if known.is_some_and(|(last, gone)| *last == view && *gone == removed) {
-                continue;
-            }
-            usage.roll = Some((view, removed.clone()));
-            notes.push(Seen::Roll {
-                group: *group,
-                view,
-                members: members.to_vec(),
-                removed,
-            });
-        }
-        for note in notes {
-            self.note(id, note);
-        }
-    }
-
-    /// Notes how much the groups hold, whenever it is more than ever before by a part.
-    fn note_memory(&mut self, id: ProcessId) {
-        let process = &mut self.processes[id];
-        let mut notes = Vec::new();
-        for (group, usage) in &mut process.uses {
-            let group = *group;
-            let window = self.plan.groups[group].options.window_bytes as usize;
-            if let Some(Memory { held, bound, .. }) = process.node.memory(usage.handle)
-                && (held > usage.noted.0 + usage.noted.0 / 8 || held > bound)
-            {
-                usage.noted.0 = held;
-                let sender = None;
-                notes.push(Seen::Memory {
-                    group,
-                    sender,
-                    held,
-                    bound,
-                });
-            }
-            let largest = self.plan.groups[group].options.max_object_bytes as usize;
-            for (sender, held) in usage.unread_objects.iter().filter(|(_, held)| **held > largest) {
-                notes.push(Seen::Memory {
-                    group,
-                    sender: Some(*sender),
-                    held: *held,
-                    bound: largest,
-                });
-            }
-            let most = usage.unread.iter().max_by_key(|(_, bytes)| **bytes);
-            if let Some((sender, held)) = most
-                && (*held > usage.noted.1 + usage.noted.1 / 8 || *held > window)
-            {
-                usage.noted.1 = *held;
-                notes.push(Seen::Memory {
-                    group,
-                    sender: Some(*sender),
-                    held: *held,
-                    bound: window,
-                });
-            }
-        }
-        for note in notes {
-            self.note(id, note);
-        }
-    }
-
     fn view_dooms(&mut self, id: ProcessId) {
         let doom = &mut self.processes[id].doom;
         if let Doom::AfterView(count) = *doom {
             *doom = Doom::AtOutput(count);
-        }
-    }
-
-    /// The application takes what it was given, unless it is stalled.
-    fn consume(&mut self, id: ProcessId) -> bool {
-        let process = &mut self.processes[id];
-        if process.stalled {
-            return false;
-        }
-        let now = process.clock.local(self.now);
-        let mut any = false;
-        for usage in process.uses.values_mut().filter(|usage| usage.unconsumed > 0) {
-            any = true;
-            usage.unread.clear();
-            usage.unread_objects.clear();
-            process
-                .node
-                .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
-        }
-        any
-    }
-
-    /// The application joins again what it has left, if it was told to meanwhile.
-    fn rejoin_groups(&mut self, id: ProcessId) {
-        let ready = self.processes[id]
-            .uses
-            .iter_mut()
-            .find(|(_, usage)| usage.gone && usage.rejoin);
-        if let Some((group, usage)) = ready {
-            usage.rejoin = false;
-            let group = *group;
-            self.join_group(id, group);
         }
     }
 

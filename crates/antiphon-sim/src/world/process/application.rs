@@ -1,10 +1,62 @@
-//! What the application on top of a process does: joins and leaves groups, sends, and takes messages.
+//! What the application on top of a process does: joins groups, sends at times, and takes messages.
 
-use antiphon_core::wire::{GroupViewId, Level};
-use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, Order, SendError};
-use bytes::Bytes;
+use antiphon_core::outbox::Outbox;
+use antiphon_core::wire::Level;
+use antiphon_core::{GroupOptions, MAX_PAYLOAD_BYTES, Order, Outcome};
 
 use super::*;
+use crate::agenda::MILLIS;
+
+/// For how long a driver may be busy with other things before it asks an application's outbox.
+const MOST_BUSY: Micros = 2 * MILLIS;
+
+/// An application's use of a group.
+#[derive(Debug)]
+pub(in crate::world) struct Usage {
+    pub(in crate::world) handle: GroupHandle,
+    /// What it has sent.
+    pub(super) outbox: Outbox,
+    pub(in crate::world) view: Option<Arc<GroupView>>,
+    /// The application asked to leave; it may join again once it was told that it left.
+    pub(in crate::world) left: bool,
+    /// The node was told so, since it has all that was sent.
+    pub(super) core_left: bool,
+    pub(super) gone: bool,
+    pub(super) rejoin: bool,
+    pub(super) full: bool,
+    /// Since a transitional notice, until the next view.
+    pub(super) in_flush: bool,
+    pub(super) unconsumed: u64,
+    /// Per sender, the bytes of what the application was given and has not taken.
+    pub(super) unread: BTreeMap<Incarnation, usize>,
+    /// The same of objects, which no window counts.
+    pub(super) unread_objects: BTreeMap<Incarnation, usize>,
+    /// The most that was noted of the core's memory, and of what was not taken of one sender.
+    pub(super) noted: (usize, usize),
+    /// The view that was noted last, and whom it lost meanwhile.
+    pub(super) roll: Option<(GroupViewId, Vec<Incarnation>)>,
+}
+
+impl Usage {
+    fn new(handle: GroupHandle, options: &GroupOptions) -> Self {
+        Self {
+            handle,
+            outbox: Outbox::new(options),
+            view: None,
+            left: false,
+            core_left: false,
+            gone: false,
+            rejoin: false,
+            full: false,
+            in_flush: false,
+            unconsumed: 0,
+            unread: BTreeMap::new(),
+            unread_objects: BTreeMap::new(),
+            noted: (0, 0),
+            roll: None,
+        }
+    }
+}
 
 impl World {
     pub(in crate::world) fn join_group(&mut self, id: ProcessId, group: GroupIndex) {
@@ -26,7 +78,7 @@ impl World {
         match process.node.join_group(now, name, options) {
             Ok(handle) => {
                 process.handles.insert(handle, group);
-                process.uses.insert(group, Usage::new(handle));
+                process.uses.insert(group, Usage::new(handle, &options));
                 self.note(
                     id,
                     Seen::AskedToJoin {
@@ -44,72 +96,6 @@ impl World {
             Err(error) => self.note(id, Seen::Contract(format!("joining {name} was refused: {error}"))),
         }
         self.drive(id);
-    }
-
-    pub(in crate::world) fn leave_group(&mut self, id: ProcessId, group: GroupIndex) {
-        let process = &mut self.processes[id];
-        let now = process.clock.local(self.now);
-        let Some(usage) = process.uses.get_mut(&group).filter(|usage| !usage.left) else {
-            return;
-        };
-        usage.left = true;
-        process.node.leave_group(now, usage.handle);
-        self.note(id, Seen::AskedToLeaveGroup(group));
-        self.drive(id);
-    }
-
-    pub(in crate::world) fn leave(&mut self, id: ProcessId) {
-        let process = &mut self.processes[id];
-        if process.leaving || process.ended.is_some() {
-            return;
-        }
-        process.leaving = true;
-        let now = process.clock.local(self.now);
-        process.node.leave(now);
-        self.note(id, Seen::AskedToLeave);
-        self.drive(id);
-    }
-
-    /// Sends a message of the application at a slot.
-    pub fn send(&mut self, slot: Slot, group: GroupIndex, payload: Bytes) -> Result<u64, SendError> {
-        let id = self.process_at(slot).ok_or(SendError::NoSuchGroup)?;
-        let scope = self.a_scope(group);
-        let result = self.offer(id, group, Level::Agreed, scope, payload);
-        self.drive(id);
-        result
-    }
-
-    /// Gives the node a message; what it wants done for it waits for the next time it is driven.
-    fn offer(
-        &mut self,
-        id: ProcessId,
-        group: GroupIndex,
-        level: Level,
-        scope: Option<u32>,
-        payload: Bytes,
-    ) -> Result<u64, SendError> {
-        let process = &mut self.processes[id];
-        let usage = process.uses.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
-        let now = process.clock.local(self.now);
-        let hashed = hash(&payload, 0);
-        let result = process.node.send_at(now, usage.handle, level, scope, &payload);
-        match result {
-            Ok(ticket) => self.note(
-                id,
-                Seen::Sent {
-                    group,
-                    ticket: ticket.0,
-                    payload: hashed,
-                    safe: level == Level::Safe,
-                    scope,
-                },
-            ),
-            Err(error) => {
-                usage.full = error == SendError::Full;
-                self.note(id, Seen::NotSent { group, error });
-            }
-        }
-        result.map(|ticket| ticket.0)
     }
 
     /// The application's next message, if it can send one.
@@ -137,11 +123,11 @@ impl World {
             return;
         }
         let group = *self.random.pick(&groups);
-        // Some at a time: they share a block, and what is lost or repaired is part of one.
-        let burst = if self.random.percent(20) {
-            2 + self.random.below(7)
-        } else {
-            1
+        // Some at a time: they share a block, and what is lost or repaired is part of one. Now and then many: windows fill.
+        let burst = match self.random.below(100) {
+            0..3 => 16 + self.random.below(32),
+            3..20 => 2 + self.random.below(7),
+            _ => 1,
         };
         for _ in 0..burst {
             let scope = self.a_scope(group);
@@ -161,14 +147,23 @@ impl World {
             } else {
                 Level::Agreed
             };
-            // A refusal is on the record; the application gives this message up.
-            let _refused = self.offer(id, group, level, scope, payload).is_err();
+            // A refusal is on the record; the application gives this message up, and those after it.
+            if self.offer(id, group, level, scope, payload).is_err() {
+                break;
+            }
         }
+        // The driver comes round at once, or has other things to do: what is sent meanwhile goes with this.
+        if self.random.percent(30) {
+            let later = self.now + 1 + self.random.below(MOST_BUSY);
+            self.agenda.add(later, Happening::Input(id, Input::Sends(group)));
+            return;
+        }
+        self.hand_over(id, group);
         self.drive(id);
     }
 
     /// The scope of the next message: one of a few, so that each has some messages on their way.
-    fn a_scope(&mut self, group: GroupIndex) -> Option<u32> {
+    pub(super) fn a_scope(&mut self, group: GroupIndex) -> Option<u32> {
         let scoped = self.plan.groups[group].options.order == Order::Scoped;
         scoped.then(|| self.random.below(5) as u32)
     }
@@ -197,6 +192,9 @@ impl World {
         let mut in_flush = false;
         let largest = MAX_PAYLOAD_BYTES.min(self.plan.groups[group].options.window_bytes as usize);
         if let Some(usage) = self.processes[id].uses.get_mut(&group) {
+            if let Some(first) = messages.ticket {
+                usage.outbox.settle(first, messages.len(), Outcome::Delivered);
+            }
             in_flush = usage.in_flush;
             usage.unconsumed += messages.len();
             let bytes: usize = messages.block.iter().map(<[u8]>::len).sum();
@@ -220,38 +218,84 @@ impl World {
         }
     }
 
-    /// G24: of what was just delivered as safe, each member of the view must hold the last, or have held it when it died. Of
-    /// one that has another incarnation or view by now, nothing can be told from what it holds.
-    fn look_who_holds(
-        &mut self,
-        id: ProcessId,
-        group: GroupIndex,
-        view: GroupViewId,
-        sender: Incarnation,
-        seq: u64,
-    ) {
-        let usage = self.processes[id].uses.get(&group);
-        let members = usage.and_then(|usage| usage.view.as_ref().map(|view| view.members.clone()));
-        for member in members.unwrap_or_default() {
-            let process = self
-                .processes
-                .iter()
-                .find(|process| process.node.incarnation() == member);
-            let held = process.and_then(|process| {
-                let usage = process.uses.get(&group)?;
-                process.node.holds(usage.handle, view, sender, seq)
-            });
-            if held == Some(false) {
-                self.note(
-                    id,
-                    Seen::Unheld {
-                        group,
-                        sender,
-                        seq,
-                        lacks: member,
-                    },
-                );
+    pub(super) fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Heard {
+        if matches!(event, GroupEvent::View(_)) {
+            self.view_dooms(id);
+        }
+        let Some(usage) = self.processes[id].uses.get_mut(&group) else {
+            return Heard::Refused("the simulated application never used this group".to_owned());
+        };
+        match event {
+            GroupEvent::View(view) => {
+                usage.view = Some(view.clone());
+                usage.in_flush = false;
+                Heard::View(view)
             }
+            GroupEvent::Transitional { members } => {
+                usage.in_flush = true;
+                Heard::Transitional(members)
+            }
+            GroupEvent::Suspended => {
+                usage.view = None;
+                Heard::Suspended
+            }
+            GroupEvent::Resync { cause } => {
+                usage.view = None;
+                Heard::Resync(cause)
+            }
+            GroupEvent::Receipts {
+                first,
+                count,
+                outcome,
+            } => {
+                usage.outbox.settle(first, count, outcome);
+                Heard::Receipts {
+                    first: first.0,
+                    count,
+                    outcome,
+                }
+            }
+            GroupEvent::Writable => Heard::Writable,
+            GroupEvent::Refused { reason } => Heard::Refused(reason),
+            GroupEvent::Left => {
+                usage.left = true;
+                usage.gone = true;
+                usage.view = None;
+                Heard::Left
+            }
+            other => Heard::Refused(format!("an event the simulator does not know: {other:?}")),
+        }
+    }
+
+    /// The application takes what it was given, unless it is stalled.
+    pub(super) fn consume(&mut self, id: ProcessId) -> bool {
+        let process = &mut self.processes[id];
+        if process.stalled {
+            return false;
+        }
+        let now = process.clock.local(self.now);
+        let mut any = false;
+        for usage in process.uses.values_mut().filter(|usage| usage.unconsumed > 0) {
+            any = true;
+            usage.unread.clear();
+            usage.unread_objects.clear();
+            process
+                .node
+                .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
+        }
+        any
+    }
+
+    /// The application joins again what it has left, if it was told to meanwhile.
+    pub(super) fn rejoin_groups(&mut self, id: ProcessId) {
+        let ready = self.processes[id]
+            .uses
+            .iter_mut()
+            .find(|(_, usage)| usage.gone && usage.rejoin);
+        if let Some((group, usage)) = ready {
+            usage.rejoin = false;
+            let group = *group;
+            self.join_group(id, group);
         }
     }
 }
