@@ -10,8 +10,8 @@ use antiphon_core::explore::{Effect, Groups};
 use antiphon_core::wire::block::Block;
 use antiphon_core::wire::group::GroupData;
 use antiphon_core::wire::object::{CHUNK_BYTES, Digest, ObjectRecord, ChunkSpan};
-use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId};
-use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, Order, Profile, Time};
+use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId, ViewId};
+use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, Order, Profile, Ticket, Time};
 use libfuzzer_sys::fuzz_target;
 
 const VIEW: ViewId = ViewId { epoch: 1, counter: 1 };
@@ -102,7 +102,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(members, 2, "both are");
     let (hostile, handle) = (peers[1].me, peers[0].handle);
     // What the hostile one may speak of, too.
-    let _ = peers[0].groups.send_at(now, handle, Level::Agreed, None, &vec![7; 150_000]);
+    let _ = peers[0].groups.send_block(now, handle, Ticket(1), Block::large(vec![7; 150_000].into()));
     settle(&mut peers, now, true);
     let mut next = 1;
     for op in data.chunks_exact(5) {

@@ -37,7 +37,7 @@ use antiphon_wire::codec::encode_to_vec;
 use antiphon_wire::frame::{self, FrameCodec, Kind, MAX_RECORDS_BYTES, OpenError};
 use antiphon_wire::group::GroupControl;
 use antiphon_wire::record::{Control, Record};
-use antiphon_wire::{Block, Evidence, Incarnation, Level, NodeView, ViewId};
+use antiphon_wire::{Block, Evidence, Incarnation, NodeView, ViewId};
 use bytes::Bytes;
 
 use crate::enquiry::Pace;
@@ -291,35 +291,6 @@ impl Node {
         Ok(handle)
     }
 
-    /// Sends a message to a group. On success it is queued and will be delivered in order, also here.
-    ///
-    /// # Errors
-    /// [`SendError`]; nothing was sent.
-    pub fn send(&mut self, now: Time, group: GroupHandle, payload: &[u8]) -> Result<Ticket, SendError> {
-        self.send_at(now, group, Level::Agreed, None, payload)
-    }
-
-    /// Sends a message of this level to a group: a safe one is delivered when all members of the view hold it. In a scoped group
-    /// it has a scope, which is 0 unless given; in others it may have none.
-    ///
-    /// # Errors
-    /// [`SendError`]; nothing was sent.
-    pub fn send_at(
-        &mut self,
-        now: Time,
-        group: GroupHandle,
-        level: Level,
-        scope: Option<u32>,
-        payload: &[u8],
-    ) -> Result<Ticket, SendError> {
-        if !self.gate.may_send(group) {
-            return Err(SendError::Full);
-        }
-        let ticket = self.groups.send_at(now, group, level, scope, payload)?;
-        self.touch(now);
-        Ok(ticket)
-    }
-
     /// Whether this node holds a message of a group's present view, and all that comes before it in the order; `None` if
     /// it is in another view. For tests: this is what safe delivery is about, and no application sees it.
     pub fn holds(
@@ -332,8 +303,9 @@ impl Node {
         self.groups.holds(group, view, sender, seq)
     }
 
-    /// Sends consecutive messages to a group, all or none, without copying them. The caller chooses their tickets,
-    /// consecutive from `first` on and above all that this handle had before; it cannot be mixed with [`Node::send`].
+    /// Sends consecutive messages to a group, all or none, without copying them: what an [outbox](crate::outbox) hands over.
+    /// The caller chooses their tickets, consecutive from `first` on, and gives none twice to this handle. On success the
+    /// messages are queued and will be delivered in order, also here.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent.

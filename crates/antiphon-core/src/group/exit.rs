@@ -152,7 +152,6 @@ impl Group {
     pub(super) fn keep_pending(&mut self, incarnation: Incarnation) {
         let sent = self.sent.clear().map(|(seq, tickets)| (Some(seq), tickets));
         let queued = self.clear_queued().map(|tickets| (None, tickets));
-        self.tagger.forget();
         let messages: Vec<_> = sent.chain(queued).collect();
         let last = match &self.phase {
             Phase::Member(membership) => membership.stream.id.k,

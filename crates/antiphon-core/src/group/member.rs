@@ -9,10 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use antiphon_wire::block::{Form, PIECE_BYTES};
+use antiphon_wire::block::Form;
 use antiphon_wire::group::{Decision, DepartedSender, GroupData, GroupReport, GroupTerms, Joiner};
-use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, Level, ViewId};
-use bytes::Bytes;
+use antiphon_wire::{Block, GroupId, GroupViewId, Incarnation, ViewId};
 
 use super::credit::{Backlog, Credit};
 use super::large::{Assembly, Part};
@@ -23,7 +22,6 @@ use super::slow::{Slow, Standstill};
 use super::stream::Stream;
 use super::{Context, Effect};
 use crate::flush::{Flow, Lead, Promise, Retained};
-use crate::outbox::Tagger;
 use crate::{
     GroupEvent, GroupHandle, GroupOptions, MAX_PAYLOAD_BYTES, Messages, Order, SendError, Ticket, Time,
 };
@@ -74,11 +72,8 @@ pub(crate) struct Group {
     pub(crate) asked: bool,
     /// Which member it asked last since that one takes it for its leader, and under which node view.
     pub(crate) counted_on: Option<(Incarnation, ViewId)>,
-    pub(super) next_ticket: u64,
     pub(super) next_seq: u64,
     pub(super) queue: Queue,
-    /// Tags of what goes into the queue one by one, in a scoped group.
-    pub(super) tagger: Tagger,
     /// What was refused for want of room, in bytes: the application is told when there is.
     pub(super) refused: Option<usize>,
     /// The same of an object.
@@ -167,10 +162,8 @@ impl Group {
             nonce,
             asked: false,
             counted_on: None,
-            next_ticket: 1,
             next_seq: 1,
             queue: Queue::default(),
-            tagger: Tagger::default(),
             refused: None,
             refused_object: None,
             sent: Sent::default(),
@@ -255,40 +248,7 @@ impl Group {
         })
     }
 
-    pub(crate) fn send(
-        &mut self,
-        ctx: &mut Context<'_>,
-        level: Level,
-        scope: Option<u32>,
-        payload: &[u8],
-    ) -> Result<Ticket, SendError> {
-        let ticket = Ticket(self.next_ticket);
-        let scoped = self.options.order == Order::Scoped;
-        if scope.is_some() && !scoped {
-            return Err(SendError::NotScoped);
-        }
-        let scope = scope.unwrap_or(0);
-        let tag = scoped.then(|| self.tagger.tag(scope));
-        let mut places = 1;
-        if payload.len() > PIECE_BYTES {
-            let block = match tag {
-                Some(tag) => Block::large_tagged(tag, payload),
-                None => Block::large(Bytes::copy_from_slice(payload)),
-            };
-            places = block.places();
-            self.send_block(ctx, ticket, block.with_level(level))?;
-        } else {
-            self.check_room(ctx, payload.len())?;
-            self.next_ticket += 1;
-            self.queue.push(ticket, level, tag, payload);
-        }
-        if scoped {
-            self.tagger.took(scope, places);
-        }
-        Ok(ticket)
-    }
-
-    /// Takes messages whose tickets the caller has chosen: above all before, consecutive.
+    /// Takes messages whose tickets the caller has chosen: consecutive, each given once.
     pub(crate) fn send_block(
         &mut self,
         ctx: &mut Context<'_>,
@@ -308,14 +268,11 @@ impl Group {
             return Err(SendError::NotScoped);
         }
         self.check_room(ctx, length)?;
-        self.next_ticket = self.next_ticket.max(first.0 + block.count());
         // Nulls are nobody's to send.
         if planted!(LargeIsNotAtomic) {
-            block
-                .pieces()
-                .for_each(|piece| self.queue.push_block(first, piece));
+            block.pieces().for_each(|piece| self.queue.push(first, piece));
         } else if !block.is_empty() && !block.is_nulls() {
-            self.queue.push_block(first, block);
+            self.queue.push(first, block);
         }
         Ok(())
     }
@@ -624,7 +581,6 @@ impl Group {
 
     pub(crate) fn lose_queue(&mut self) {
         self.queue.clear();
-        self.tagger.forget();
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {

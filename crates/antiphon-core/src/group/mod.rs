@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, Level, NodeView, ViewId};
+use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
 
 use self::context::Floor;
 pub(crate) use self::context::{Context, Nodes};
@@ -374,21 +374,6 @@ impl Groups {
         self.groups.insert(handle, group);
         self.finish();
         Ok(handle)
-    }
-
-    /// Sends a message of this level and scope to a group.
-    pub fn send_at(
-        &mut self,
-        now: Time,
-        group: GroupHandle,
-        level: Level,
-        scope: Option<u32>,
-        payload: &[u8],
-    ) -> Result<Ticket, SendError> {
-        self.begin(now);
-        let mut ctx = context!(self);
-        let group = self.groups.get_mut(&group).ok_or(SendError::NoSuchGroup)?;
-        group.send(&mut ctx, level, scope, payload)
     }
 
     /// Sends messages to a group, all or none.

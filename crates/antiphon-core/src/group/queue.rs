@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use antiphon_wire::block::{Form, Tag};
-use antiphon_wire::{Block, BlockBuilder, Level};
+use antiphon_wire::block::Form;
+use antiphon_wire::{Block, BlockBuilder};
 
 use super::log::charge;
 use crate::Ticket;
@@ -39,21 +39,8 @@ impl Queue {
         self.bytes + self.open.len()
     }
 
-    /// Adds a message, with a tag in a scoped group.
-    pub(crate) fn push(&mut self, ticket: Ticket, level: Level, tag: Option<Tag>, payload: &[u8]) {
-        let length = payload.len() + tag.map_or(0, |tag| tag.cost());
-        if !self.open.has_room(length) || !self.continues(ticket) || !self.open.takes(level) {
-            self.close();
-        }
-        self.open_first.get_or_insert(ticket);
-        self.open.set_level(level);
-        match tag {
-            Some(tag) => self.open.push_tagged(tag, payload),
-            None => self.open.push(payload),
-        }
-    }
-
-    pub(crate) fn push_block(&mut self, first: Ticket, block: Block) {
+    /// Adds a block; a small one may be joined with those before it.
+    pub(crate) fn push(&mut self, first: Ticket, block: Block) {
         let length = block.bytes().len();
         if length < SMALL
             && block.form() == Form::Messages

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use antiphon_core::wire::Block;
 use antiphon_core::{
     Config, DialId, Event, GroupEvent, GroupHandle, GroupOptions, GroupView, Inspection, LifelineCommand,
     LifelineEnd, LifelineEvent, Message, Node, Output, PathTrouble, SendError, Ticket, Time, WhyReport,
@@ -22,6 +23,7 @@ pub(crate) struct Cluster {
     /// (when, order of sending) → what arrives where.
     in_flight: BTreeMap<(Time, u64), (usize, Arrival)>,
     sent: u64,
+    tickets: u64,
     /// Pairs that cannot talk; what a lifeline carries waits for the heal.
     cut: BTreeSet<(usize, usize)>,
     waiting: Vec<(usize, usize, Arrival)>,
@@ -74,6 +76,7 @@ impl Cluster {
             hosts: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             sent: 0,
+            tickets: 0,
             cut: BTreeSet::new(),
             waiting: Vec::new(),
             thin: BTreeSet::new(),
@@ -146,9 +149,11 @@ impl Cluster {
         payload: &str,
     ) -> Result<Ticket, SendError> {
         let now = self.now;
-        let result = self.node_mut(host).send(now, group, payload.as_bytes());
+        self.tickets += 1;
+        let (ticket, message) = (Ticket(self.tickets), Block::of(payload.as_bytes()));
+        let result = self.node_mut(host).send_block(now, group, ticket, message);
         self.drain(host);
-        result
+        result.map(|()| ticket)
     }
 
     pub(crate) fn leave(&mut self, host: usize) {

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::explore::{Effect, Groups};
+use antiphon_core::outbox::{Outbox, Payload, Standing, hand_over};
 use antiphon_core::wire::group::{GroupData, GroupMessage};
 use antiphon_core::wire::{GroupViewId, Incarnation, Level, Lineage, Member, NodeView, NodeViewId, ViewId};
 use antiphon_core::{GroupEvent, GroupHandle, GroupOptions, Order, Profile, Time, TotalEngine};
@@ -559,8 +560,14 @@ impl Model for FlushModel {
                     next.to_send.remove(&id);
                     self.act(next, id, |groups, now, handle| {
                         if let Some(handle) = handle {
+                            let mut outbox = Outbox::new(&self.options());
+                            outbox.set_standing(Standing::Member);
+                            let sent = outbox.accept(Payload::Borrowed(b"m"), level, None);
+                            debug_assert!(sent.is_ok(), "there is room for one");
                             // A refusal is the application's to handle; here it means nothing was sent.
-                            let _ = groups.send_at(now, handle, level, None, b"m");
+                            hand_over(&mut outbox, |first, block| {
+                                groups.send_block(now, handle, first, block)
+                            });
                         }
                     });
                 });
@@ -603,13 +610,17 @@ impl Model for FlushModel {
 }
 
 impl FlushModel {
+    fn options(&self) -> GroupOptions {
+        GroupOptions::default().order(self.order).engine(self.engine)
+    }
+
     fn install(&self, state: &mut State, id: Id, view: &Arc<NodeView>) {
         Arc::make_mut(&mut state.peers[usize::from(id)]).installed += 1;
         self.act(state, id, |groups, now, _| groups.handle_node_view(now, view));
     }
 
     fn join(&self, state: &mut State, id: Id) {
-        let options = GroupOptions::default().order(self.order).engine(self.engine);
+        let options = self.options();
         let mut handle = None;
         self.act(state, id, |groups, now, _| {
             handle = groups.join(now, GROUP, options).ok()

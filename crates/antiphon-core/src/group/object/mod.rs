@@ -216,7 +216,6 @@ impl Group {
             payload,
             &membership.stream.others(),
         );
-        self.next_ticket = self.next_ticket.max(ticket.0 + 1);
         Ok(())
     }
 

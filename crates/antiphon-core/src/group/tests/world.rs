@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::group::{Effect, Groups};
 use crate::membership::testing::twisted;
+use crate::outbox::{Outbox, Payload, Standing, hand_over};
 use crate::random::Random;
 use crate::{
     GroupEvent, GroupHandle, GroupOptions, GroupView, Message, Messages, Order, Profile, SendError, Ticket,
@@ -29,6 +30,7 @@ pub(crate) struct Peer {
     pub(crate) unconsumed: u64,
     /// All events of the peer's group, with the incarnation they belong to.
     pub(crate) trace: Vec<(Incarnation, GroupEvent)>,
+    pub(crate) outbox: Outbox,
     pub(crate) sent: Vec<(Incarnation, Ticket, Bytes)>,
     pub(crate) alive: bool,
     /// Stopped with its application: no timer runs, and its kernel has no room for data.
@@ -95,6 +97,13 @@ impl From<TotalEngine> for Kind {
     fn from(engine: TotalEngine) -> Self {
         Kind::Total(engine)
     }
+}
+
+/// An outbox that leaves it to the core to refuse.
+fn member_outbox(options: &GroupOptions) -> Outbox {
+    let mut outbox = Outbox::new(options);
+    outbox.set_standing(Standing::Member);
+    outbox
 }
 
 /// What travels as data.
@@ -216,6 +225,7 @@ impl World {
             consumes: true,
             unconsumed: 0,
             trace: Vec::new(),
+            outbox: member_outbox(&self.options),
             sent: Vec::new(),
             alive: true,
             asleep: false,
@@ -350,6 +360,9 @@ impl World {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
+        if peer.handle.is_none() {
+            peer.outbox = member_outbox(&options);
+        }
         peer.handle = Some(
             peer.groups
                 .join(now, GROUP, options)
@@ -395,12 +408,22 @@ impl World {
         let payload = Bytes::copy_from_slice(text.as_bytes());
         let scoped = self.options.order == Order::Scoped;
         let scope = text.chars().next().filter(|_| scoped).map(u32::from);
-        let result = peer.groups.send_at(now, handle, level, scope, &payload);
-        if let Ok(ticket) = result {
+        let ticket = peer.outbox.accept(Payload::Shared(&payload), level, scope)?;
+        let mut answer = Ok(ticket);
+        hand_over(&mut peer.outbox, |first, block| {
+            let sent = peer.groups.send_block(now, handle, first, block);
+            answer = sent.map(|()| ticket);
+            sent
+        });
+        if answer.is_ok() {
             peer.sent.push((peer.me, ticket, payload));
+        } else {
+            // These applications do not wait for room.
+            peer.outbox.set_standing(Standing::Suspended);
+            peer.outbox.set_standing(Standing::Member);
         }
         self.collect(id);
-        result
+        answer
     }
 
     pub(crate) fn consume(&mut self, id: Id) {
