@@ -305,4 +305,12 @@ bugs! {
     ForgetWhoWasAhead,
     /// Whoever is busy or was stopped relays, and has others relay, as if paths were dead (R20).
     RelayWhenStarved,
+    /// A block for which the core has no room is offered behind the others.
+    FullLosesOrder,
+    /// Of a block for which the core has no room, the last message is sent a second time.
+    FullDoublesTheLast,
+    /// A sender gives a ticket to two messages.
+    GiveATicketTwice,
+    /// A block that is joined with those before it forgets its level.
+    JoinForgetsLevel,
 }

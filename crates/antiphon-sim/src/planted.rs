@@ -380,6 +380,8 @@ const LIKELY: &[(&str, &str)] = &[
     ("BothGiveWay", "any-partition"),
     ("LeftBehind", "any-partition"),
     ("MergeNames", "any-partition"),
+    ("Full", "r21-stalled-applications"),
+    ("JoinForgets", "r17-safe"),
     ("Grant", "r12-founding-race"),
     ("LeaderIn", "r12-only-joiners-are-left"),
     ("Directory", "r12-founding-race"),

@@ -1,7 +1,8 @@
 //! What became of accepted messages.
 //!
-//! A message is pending while its ticket is in one of the pending ranges (mostly one); afterwards it was delivered unless
-//! it is in one of the others. Of those only so many are remembered: what is forgotten is unknown, never a delivery.
+//! A message is pending while its ticket is in one of the pending ranges (mostly one); afterwards it was
+//! delivered unless it is in one of the others. Of those only so many are remembered: what is forgotten is
+//! unknown, never a delivery.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -3,28 +3,32 @@
 //! ```text
 //!  send ─► accept: one copy ─► open block ─► blocks ─► hand_over ─► Node::send_block ─► the core's queue
 //!             │                              ▲             │ Full: it stays, and is offered again
-//!             └─ Full: no room        object ┘             └─► any other error: it is refused, and what is behind it
+//!             └─ Full: no room        object ┘             └─► any other error: all is refused
 //! ```
-//! Whoever drives a [`Node`](crate::Node) keeps one outbox for each group that it has joined: the library behind the
-//! lock that its handles share, the simulator for its applications. There is no other way into a group, so what the
-//! simulator tries is what a product does. The outbox is not the core's own queue (`group/queue.rs`): that one holds
-//! blocks which the core *has* taken and which wait for credit or for the end of a flush.
+//! Whoever drives a [`Node`](crate::Node) keeps one outbox for each group that it has joined: the library
+//! behind the lock that its handles share, the simulator for its applications. There is no other way into a
+//! group, so what the simulator tries is what a product does. The outbox is not the core's own queue
+//! (`group/queue.rs`): that one holds blocks which the core *has* taken and which wait for credit or for the
+//! end of a flush.
 //!
 //! # What it does
-//! - The outbox copies a message into the open block; from there on only blocks move. All messages of a block have one
-//!   [`Level`], and consecutive tickets.
+//! - The outbox copies a message into the open block; from there on only blocks move. All messages of a block
+//!   have one [`Level`], and consecutive tickets.
 //! - A ticket is a message's place in the sequence of accepted messages, from 1.
-//! - In a scoped group the outbox tags each message with its scope and with where the scope's last one is ([`tagger`]).
-//! - A payload that is larger than a message, an *object*, waits in a place of its own, which messages pass: one at a
-//!   time, not copied.
-//! - The outbox knows a message's fate once it is told ([`fates`]). Nothing is kept per message.
+//! - In a scoped group the outbox tags each message with its scope and with where the scope's last one is
+//!   (`tagger.rs`).
+//! - A payload that is larger than a message, an *object*, waits in a place of its own, which messages pass:
+//!   one at a time, not copied.
+//! - The outbox knows a message's fate once it is told (`fates.rs`). Nothing is kept per message.
 //!
 //! # What holds
-//! - The core gets messages in the order of their tickets: what it is offered stays at the front until it has taken it.
+//! - The core gets messages in the order of their tickets: what it is offered stays at the front until it has
+//!   taken it.
 //! - A ticket is given once, and goes into the core at most once.
-//! - What the application may not send any more is refused, and its tags are forgotten: the next message of a scope
-//!   names none that was never sent.
-//! - [`OUTBOX_BYTES`] and an object at most wait here, besides one message that is larger than that and waits alone.
+//! - What the application may not send any more is refused, and its tags are forgotten: the next message of a
+//!   scope names none that was never sent.
+//! - 256 KiB and an object at most wait here, besides one message that is larger than that and waits
+//!   alone.
 
 mod fates;
 mod tagger;
@@ -105,7 +109,8 @@ pub struct Handed {
     pub refused: Vec<Settled>,
 }
 
-/// Who keeps an outbox: by itself, or behind a lock that is held for one step at a time, never while the core works.
+/// Who keeps an outbox: by itself, or behind a lock that is held for one step at a time, never while the core
+/// works.
 pub trait Keeper {
     /// Does one step.
     fn with<T>(&mut self, step: impl FnOnce(&mut Outbox) -> T) -> T;
@@ -144,9 +149,19 @@ pub fn hand_over(
             match send(first, block) {
                 Ok(()) => {
                     handed.any = true;
-                    keeper.with(|outbox| drop(outbox.pop(row)));
+                    let taken = keeper.with(|outbox| outbox.pop(row));
+                    debug_assert_eq!(
+                        taken.map(|(ticket, _)| ticket),
+                        Some(first),
+                        "nobody else takes it"
+                    );
                 }
-                Err(SendError::Full) => break,
+                Err(SendError::Full) => {
+                    if planted!() {
+                        keeper.with(Outbox::mistake_when_full);
+                    }
+                    break;
+                }
                 Err(_) => {
                     handed.any = true;
                     handed.refused.extend(keeper.with(|outbox| outbox.refused(row)));
@@ -210,8 +225,8 @@ impl Outbox {
         }
     }
 
-    /// This node stands otherwise with the group. What waits is refused if it cannot be sent any more; once all is
-    /// over, nothing more will be known of what is pending. Returns whose fate that tells.
+    /// This node stands otherwise with the group. What waits is refused if it cannot be sent any more; once
+    /// all is over, nothing more will be known of what is pending. Returns whose fate that tells.
     pub fn set_standing(&mut self, standing: Standing) -> Vec<Settled> {
         self.standing = standing;
         let mut settled = match standing {
@@ -228,11 +243,6 @@ impl Outbox {
             self.fates.settle(0, u64::MAX, Outcome::Unknown);
         }
         settled
-    }
-
-    /// Where this node stands with the group.
-    pub fn standing(&self) -> Standing {
-        self.standing
     }
 
     /// Where this node stands with the group.
@@ -263,7 +273,8 @@ impl Outbox {
         Ok(object)
     }
 
-    /// Takes a payload if there is room. In a scoped group one without a scope has scope 0; in others none may have one.
+    /// Takes a payload if there is room. In a scoped group one without a scope has scope 0; in others none
+    /// may have one.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent, nor will be.
@@ -332,7 +343,8 @@ impl Outbox {
 
     fn next_ticket(&mut self) -> Ticket {
         let ticket = self.next;
-        self.next.0 += 1;
+        let twice = planted!(GiveATicketTwice) && ticket.0.is_multiple_of(16);
+        self.next.0 += u64::from(!twice);
         self.fates.begin(ticket.0);
         ticket
     }
@@ -364,8 +376,8 @@ impl Outbox {
         self.fates.of(ticket.0)
     }
 
-    /// What is offered next. It stays until the core has taken it: what is accepted meanwhile goes behind it, and no
-    /// object comes to wait in the place of one that is offered.
+    /// What is offered next. It stays until the core has taken it: what is accepted meanwhile goes behind it,
+    /// and no object comes to wait in the place of one that is offered.
     fn front(&mut self, row: Row) -> Option<(Ticket, Block)> {
         if row == Row::Objects {
             return self.object.clone();
@@ -413,6 +425,23 @@ impl Outbox {
             tagger.forget();
         }
         settled
+    }
+
+    /// What an outbox might do with the block in front that the core has no room for.
+    fn mistake_when_full(&mut self) {
+        if planted!(FullLosesOrder) && self.blocks.len() > 1 {
+            self.blocks.rotate_left(1);
+        }
+        if planted!(FullDoublesTheLast)
+            && let Some((first, block)) = self.blocks.front()
+        {
+            let mut last = block.clone();
+            let before = last.count() - 1;
+            drop(last.split_front(before));
+            let again = (Ticket(first.0 + before), last);
+            self.bytes += again.1.bytes().len();
+            self.blocks.insert(1, again);
+        }
     }
 
     fn refuse(&mut self, first: Ticket, block: &Block) -> Settled {

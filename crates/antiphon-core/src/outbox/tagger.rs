@@ -1,7 +1,8 @@
 //! Tags of what a sender sends to a scoped group: it remembers where the last message of each scope is.
 //!
-//! A sender that uses more scopes than [`MAX_SCOPES`] says "after all" of those that it has forgotten: that waits for more
-//! than it needs to, and is never wrong. What receivers make of tags is told in `group/log/scopes.rs`.
+//! A sender that uses more scopes than [`MAX_SCOPES`] says "after all" of those that it has forgotten: that
+//! waits for more than it needs to, and is never wrong. What receivers make of tags is told in
+//! `group/log/scopes.rs`.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,8 @@ impl Tagger {
         }
     }
 
-    /// What was tagged may not be sent: what comes next waits for all before it, and names nothing in particular.
+    /// What was tagged may not be sent: what comes next waits for all before it, and names nothing in
+    /// particular.
     pub(crate) fn forget(&mut self) {
         self.last.clear();
         self.forgotten = self.next;

@@ -1,7 +1,7 @@
 //! The core's [outbox](antiphon_core::outbox) behind a lock, and who waits for what becomes of a message.
 //!
-//! The lock is held for one step at a time, never while the core works. How far an object is is told through a channel
-//! that lives until its fate is known.
+//! The lock is held for one step at a time, never while the core works. How far an object is is told through
+//! a channel that lives until its fate is known.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,8 @@ impl Outbox {
         }))
     }
 
-    /// Whether a payload is an object, which goes beside the messages. An error if it is none that may be sent now.
+    /// Whether a payload is an object, which goes beside the messages. An error if it is none that may be
+    /// sent now.
     pub(super) fn is_object(&self, length: usize) -> Result<bool, SendError> {
         Ok(self.inside().outbox.is_object(length)?)
     }
