@@ -49,7 +49,7 @@ use crate::relay::Relay;
 use crate::route::Routes;
 use crate::spread::air::Air;
 use crate::{
-    BallotNote, Class, Config, ConfigError, Event, GroupEvent, GroupHandle, GroupOptions, Hints, Inspection,
+    Class, Config, ConfigError, Event, GroupEvent, GroupHandle, GroupOptions, Hints, Inspection,
     LifelineCommand, LifelineEvent, LinkCause, Output, PathTrouble, PeerLinks, PeerPath, SendError, Ticket,
     Time, WhyReport,
 };
@@ -144,16 +144,6 @@ impl Node {
         };
         node.touch(now);
         Ok(node)
-    }
-
-    /// Keeps from here on what [`Node::poll_trail`] gives, without bound: for simulators.
-    pub fn keep_trail(&mut self) {
-        self.membership.keep_trail();
-    }
-
-    /// The next step of a ballot, if they are kept.
-    pub fn poll_trail(&mut self) -> Option<BallotNote> {
-        self.membership.poll_trail()
     }
 
     /// Whether the frame handled last brought a witness's word that this node could make nothing of: it is in no view, or in none that has
@@ -291,18 +281,6 @@ impl Node {
         Ok(handle)
     }
 
-    /// Whether this node holds a message of a group's present view, and all that comes before it in the order; `None` if
-    /// it is in another view. For tests: this is what safe delivery is about, and no application sees it.
-    pub fn holds(
-        &self,
-        group: GroupHandle,
-        view: antiphon_wire::GroupViewId,
-        sender: Incarnation,
-        seq: u64,
-    ) -> Option<bool> {
-        self.groups.holds(group, view, sender, seq)
-    }
-
     /// Sends consecutive messages to a group, all or none, without copying them: what an [outbox](crate::outbox) hands over.
     /// The caller chooses their tickets, consecutive from `first` on, and gives none twice to this handle. On success the
     /// messages are queued and will be delivered in order, also here.
@@ -329,11 +307,6 @@ impl Node {
     pub fn consumed(&mut self, now: Time, group: GroupHandle, messages: u64) {
         self.groups.consumed(now, group, messages);
         self.touch(now);
-    }
-
-    /// What a group takes of this node's memory, and the most it may take.
-    pub fn memory(&self, group: GroupHandle) -> Option<crate::Memory> {
-        self.groups.memory(group)
     }
 
     /// Says where nodes and locators may be found, in place of what was said before: addresses that come and go while the

@@ -195,31 +195,6 @@ impl Group {
         super::terms_of(&self.options)
     }
 
-    pub(super) fn holds(&self, view: GroupViewId, sender: Incarnation, seq: u64) -> Option<bool> {
-        let Phase::Member(membership) = &self.phase else {
-            return None;
-        };
-        let stream = Some(&membership.stream).filter(|stream| stream.id == view)?;
-        Some(stream.holds(stream.rank(sender)?, seq))
-    }
-
-    pub(super) fn withheld(&self) -> Option<(Incarnation, u64)> {
-        let Phase::Member(membership) = &self.phase else {
-            return None;
-        };
-        let stream = Some(&membership.stream).filter(|_| matches!(membership.flow, Flow::Open))?;
-        let (rank, number) = stream.withheld()?;
-        Some((stream.members[rank], number))
-    }
-
-    pub(super) fn roll(&self) -> Option<(GroupViewId, &[Incarnation], Vec<Incarnation>)> {
-        let Phase::Member(membership) = &self.phase else {
-            return None;
-        };
-        let removed = membership.dropped.keys().copied().collect();
-        Some((membership.stream.id, &membership.stream.members, removed))
-    }
-
     pub(super) fn window(&self) -> usize {
         self.options.window_bytes as usize
     }

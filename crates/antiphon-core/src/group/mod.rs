@@ -39,6 +39,7 @@ pub(crate) mod reached;
 pub(crate) mod slow;
 pub(crate) mod stream;
 mod terms;
+mod tested;
 #[cfg(test)]
 mod tests;
 
@@ -47,14 +48,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Block, Evidence, GroupId, GroupViewId, Incarnation, NodeView, ViewId};
+use antiphon_wire::{Block, Evidence, GroupId, Incarnation, NodeView, ViewId};
 
 use self::context::Floor;
 pub(crate) use self::context::{Context, Nodes};
 use self::credit::Credit;
 use self::directory::Directory;
 use self::member::{Group, Phase};
-use self::memory::Memory;
 pub(crate) use self::terms::terms_of;
 use crate::random::Random;
 use crate::{Class, Dissemination, GroupEvent, GroupHandle, GroupOptions, Profile, SendError, Ticket, Time};
@@ -468,46 +468,6 @@ impl Groups {
             }
         }
         self.effects.pop_front()
-    }
-
-    /// What a group takes at this node, and may take.
-    pub fn memory(&self, group: GroupHandle) -> Option<Memory> {
-        let group = self.groups.get(&group)?;
-        let former = |other: &&Group| {
-            other.name == group.name
-                && other.handle != group.handle
-                && matches!(other.phase, Phase::Ghost { .. })
-        };
-        let former = self.groups.values().filter(former).map(Group::memory);
-        Some(former.fold(group.memory(), |sum, former| Memory {
-            held: sum.held + former.held,
-            bound: sum.bound + former.bound,
-            objects: sum.objects + former.objects,
-        }))
-    }
-
-    /// Whether this node holds a message of a group's present view, and all that comes before it in the order; `None` if it is
-    /// in another view. For tests: a safe message is delivered only where all members hold it.
-    pub fn holds(
-        &self,
-        group: GroupHandle,
-        view: GroupViewId,
-        sender: Incarnation,
-        seq: u64,
-    ) -> Option<bool> {
-        self.groups.get(&group)?.holds(view, sender, seq)
-    }
-
-    /// A message that this member holds and could deliver in its present view, and has not delivered: its sender and its
-    /// number. For tests of just that, in unordered groups.
-    pub fn withheld(&self, group: GroupHandle) -> Option<(Incarnation, u64)> {
-        self.groups.get(&group).filter(|_| !self.suspended)?.withheld()
-    }
-
-    /// The view of a group that this node has installed, whether or not its application was told, and who of it is removed already.
-    /// For tests: who was left out before it knew.
-    pub fn roll(&self, group: GroupHandle) -> Option<(GroupViewId, &[Incarnation], Vec<Incarnation>)> {
-        self.groups.get(&group)?.roll()
     }
 
     /// Whether a group of this node has this member.
