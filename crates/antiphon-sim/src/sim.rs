@@ -17,12 +17,12 @@
 use std::sync::Arc;
 
 use antiphon_core::wire::NodeView;
-use antiphon_core::{GroupOptions, GroupView, Order, Profile, SendError};
+use antiphon_core::{GroupOptions, GroupView, Order, SendError};
 use bytes::Bytes;
 
 use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::check::{Report, check};
-use crate::plan::{Action, GroupPlan, Liveness, Load, Network, Plan, Transport, Who};
+use crate::plan::{Action, GroupPlan, Plan, Who};
 use crate::run::{at_rest, describe};
 use crate::trace::{Heard, Seen, Settled, Slot, hash};
 use crate::world::World;
@@ -48,44 +48,14 @@ impl Sim {
     /// The plan of [`Sim::new`], to be changed and given to [`Sim::with_plan`].
     pub fn plan(nodes: usize, order: Order) -> Plan {
         Plan {
-            name: "by hand",
             slots: nodes,
             seeds: nodes,
-            hinted: None,
-            links: 1,
-            single: Vec::new(),
-            never_apart: false,
-            faulty: None,
-            weights: Vec::new(),
-            unleased: Vec::new(),
-            rejoin: true,
-            bridged: false,
-            deaf: Vec::new(),
-            silent: Vec::new(),
-            prompt: None,
-            follows_within: None,
-            nothing_passes_from: None,
-            membership: antiphon_core::EngineKind::Coordinator,
-            rings: 10,
-            drift_ppm: 200,
-            policy: antiphon_core::Policy::Majority,
-            witness: None,
-            trail: true,
-            profile: Profile::lan(),
-            transport: Transport::Stream,
-            network: Network::default(),
             groups: vec![GroupPlan {
                 name: "test".to_owned(),
                 options: GroupOptions::default().order(order),
                 members: (0..nodes).collect(),
             }],
-            load: Load {
-                every: 0,
-                ..Load::default()
-            },
-            steps: Vec::new(),
-            duration: 0,
-            liveness: Liveness::None,
+            ..Plan::default()
         }
     }
 

@@ -82,6 +82,49 @@ pub struct Plan {
     pub liveness: Liveness,
 }
 
+impl Default for Plan {
+    /// Three nodes with streams, one address each, that are one another's seeds; no group, no load, no faults, and nothing
+    /// demanded.
+    fn default() -> Self {
+        Self {
+            name: "by hand",
+            slots: 3,
+            seeds: 3,
+            hinted: None,
+            links: 1,
+            single: Vec::new(),
+            never_apart: false,
+            faulty: None,
+            weights: Vec::new(),
+            unleased: Vec::new(),
+            rejoin: true,
+            bridged: false,
+            deaf: Vec::new(),
+            silent: Vec::new(),
+            prompt: None,
+            follows_within: None,
+            nothing_passes_from: None,
+            membership: EngineKind::Coordinator,
+            policy: Policy::Majority,
+            trail: true,
+            rings: 10,
+            drift_ppm: 200,
+            witness: None,
+            profile: Profile::lan(),
+            transport: Transport::Stream,
+            network: Network::default(),
+            groups: Vec::new(),
+            load: Load {
+                every: 0,
+                ..Load::default()
+            },
+            steps: Vec::new(),
+            duration: 0,
+            liveness: Liveness::None,
+        }
+    }
+}
+
 impl Plan {
     /// The votes of the node at a slot.
     pub fn weight_of(&self, slot: Slot) -> u16 {

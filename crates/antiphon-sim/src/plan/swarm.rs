@@ -2,7 +2,7 @@
 //!
 //! A run with all faults at once finds less than many runs with a few each: faults hide one another.
 
-use antiphon_core::{EngineKind, GroupOptions, Order, Policy, Profile};
+use antiphon_core::{GroupOptions, Order, Profile};
 
 use super::{Action, GroupPlan, Liveness, Load, Network, Plan, Step, Transport, Who};
 use crate::agenda::{MILLIS, Micros, SECONDS};
@@ -62,26 +62,6 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         name,
         slots,
         seeds: random.range(1.max(nodes as u64 / 2), nodes as u64) as usize,
-        hinted: None,
-        links: 1,
-        single: Vec::new(),
-        never_apart: false,
-        faulty: None,
-        weights: Vec::new(),
-        unleased: Vec::new(),
-        rejoin: true,
-        bridged: false,
-        deaf: Vec::new(),
-        silent: Vec::new(),
-        prompt: None,
-        follows_within: None,
-        nothing_passes_from: None,
-        membership: EngineKind::Coordinator,
-        rings: 10,
-        drift_ppm: 200,
-        policy: Policy::Majority,
-        trail: true,
-        witness: None,
         profile: if random.percent(75) {
             Profile::lan()
         } else {
@@ -92,12 +72,11 @@ pub(super) fn quiet(name: &'static str, random: &mut Random, nodes: usize, spare
         } else {
             Transport::Stream
         },
-        network: Network::default(),
         groups,
         load: Load::default(),
-        steps: Vec::new(),
         duration: DURATION,
         liveness: Liveness::Within(30 * SECONDS),
+        ..Plan::default()
     }
 }
 
