@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use antiphon_core::BallotStep;
 
-use crate::trace::{Heard, ProcessId, Seen, Trace};
+use crate::trace::{Heard, Inside, ProcessId, Seen, Trace};
 
 /// The lines of a trace, readable.
 pub fn timeline(trace: &Trace) -> Vec<String> {
@@ -105,20 +105,6 @@ fn show(what: &Seen) -> String {
             format!("MERGE {}", parts.collect::<Vec<_>>().join(" + "))
         }
         Seen::Refused { reason, fatal } => format!("refused (fatal: {fatal}): {reason}"),
-        Seen::Ballot(note) => {
-            let round = note.ballot.map_or_else(
-                || "no round".to_owned(),
-                |ballot| format!("round {} of {}", ballot.round, ballot.proposer.short()),
-            );
-            let step = match &note.step {
-                BallotStep::Accepted => "accepted".to_owned(),
-                BallotStep::Decided { dead } if dead.is_empty() => "decided".to_owned(),
-                BallotStep::Decided { dead } => format!("decided, {} proven dead,", dead.len()),
-                BallotStep::Certified { dead } => format!("got the proof of {}'s death, under", dead.short()),
-            };
-            let names: Vec<&str> = note.view.members.iter().map(|m| m.name.as_str()).collect();
-            format!("{step} {} in {round}: [{}]", note.view.id, names.join(" "))
-        }
         Seen::Expelled(cause) => format!("EXPELLED {cause}"),
         Seen::Link { links, number, cause } => {
             let up = links.links.iter().map(|link| if link.up { "up" } else { "down" });
@@ -143,29 +129,11 @@ fn show(what: &Seen) -> String {
         Seen::Multicast { peer, hears } => format!("multicast heard by {}: {hears}", peer.short()),
         Seen::Recovered(lineage, view) => format!("RECOVERED from {view} of {lineage}"),
         Seen::Left => "left".to_owned(),
-        Seen::Memory { .. } => String::new(),
         Seen::Reads(reads) => format!(
             "its application {}",
             if *reads { "reads" } else { "stops reading" }
         ),
-        Seen::Withheld { group, sender, seq } => {
-            format!("g{group}: holds {}#{seq} and does not deliver it", sender.short())
-        }
-        Seen::Unheld {
-            group,
-            sender,
-            seq,
-            lacks,
-        } => format!(
-            "g{group} delivers {}#{seq} as safe, which {} LACKS",
-            sender.short(),
-            lacks.short()
-        ),
-        Seen::Roll { group, removed, .. } if !removed.is_empty() => {
-            let removed: Vec<String> = removed.iter().map(|who| who.short()).collect();
-            format!("g{group}: has removed {}", removed.join(" "))
-        }
-        Seen::Roll { .. } => String::new(),
+        Seen::Inside(inside) => show_inside(inside),
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } => String::new(),
         Seen::Group(group, heard) => match heard {
@@ -191,5 +159,44 @@ fn show(what: &Seen) -> String {
             Heard::Message(_) => String::new(),
             other => format!("g{group} {other:?}"),
         },
+    }
+}
+
+/// What no application saw.
+fn show_inside(inside: &Inside) -> String {
+    match inside {
+        Inside::Ballot(note) => {
+            let round = note.ballot.map_or_else(
+                || "no round".to_owned(),
+                |ballot| format!("round {} of {}", ballot.round, ballot.proposer.short()),
+            );
+            let step = match &note.step {
+                BallotStep::Accepted => "accepted".to_owned(),
+                BallotStep::Decided { dead } if dead.is_empty() => "decided".to_owned(),
+                BallotStep::Decided { dead } => format!("decided, {} proven dead,", dead.len()),
+                BallotStep::Certified { dead } => format!("got the proof of {}'s death, under", dead.short()),
+            };
+            let names: Vec<&str> = note.view.members.iter().map(|m| m.name.as_str()).collect();
+            format!("{step} {} in {round}: [{}]", note.view.id, names.join(" "))
+        }
+        Inside::Memory { .. } => String::new(),
+        Inside::Withheld { group, sender, seq } => {
+            format!("g{group}: holds {}#{seq} and does not deliver it", sender.short())
+        }
+        Inside::Unheld {
+            group,
+            sender,
+            seq,
+            lacks,
+        } => format!(
+            "g{group} delivers {}#{seq} as safe, which {} LACKS",
+            sender.short(),
+            lacks.short()
+        ),
+        Inside::Roll { group, removed, .. } if !removed.is_empty() => {
+            let removed: Vec<String> = removed.iter().map(|who| who.short()).collect();
+            format!("g{group}: has removed {}", removed.join(" "))
+        }
+        Inside::Roll { .. } => String::new(),
     }
 }

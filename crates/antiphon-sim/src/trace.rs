@@ -1,11 +1,17 @@
 //! The record of a simulation: what every application saw, and what the simulator itself did.
 //!
-//! The checkers read this and nothing else. It holds no frame and no state of the protocol but five: who voted for which
-//! view, since what applications see does not tell a rightful decision from that of a minority; the ways of frames
-//! that are handed on, since a frame that circles is seen by no application; who lacked a message that was delivered
-//! as safe, since a member that is cut off or dead delivers no more what it held; what was held and could have been delivered,
-//! since an application cannot tell a message that is kept from it from one that is on its way; and who has which view and has removed
-//! whom, since a leader that dies may have told nobody but the one that it removed.
+//! The checkers read this and nothing else. It has three kinds of facts:
+//! - what the applications saw and did, and the events of their nodes ([`Seen`], [`Heard`]);
+//! - what the simulator did, and what the plan promises (starts, kills, cuts, pauses; the fields of [`Trace`] that say what may
+//!   not happen under this plan, such as [`Trace::never_apart`]);
+//! - six things from the *inside* of the nodes, since no application can tell them ([`Inside`], [`Hop`], [`Pass`]): who voted for
+//!   which view, since what applications see does not tell a rightful decision from that of a minority; the ways of frames that are
+//!   handed on, since a frame that circles is seen by no application; who lacked a message that was delivered as safe, since a
+//!   member that is cut off or dead delivers no more what it held; what was held and could have been delivered, since an application
+//!   cannot tell a message that is kept from it from one that is on its way; who has which view and has removed whom, since a leader
+//!   that dies may have told nobody but the one that it removed; and how much memory a group takes.
+//!
+//! `check/app` reads the first kind and some of the second; `check/inside` reads all.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -212,8 +218,6 @@ pub enum Seen {
     Incarnation(Incarnation),
     /// [`antiphon_core::Event::Forming`].
     Forming(Vec<SocketAddr>),
-    /// The process voted for a view, or decided it.
-    Ballot(BallotNote),
     /// [`antiphon_core::Event::NodeView`].
     NodeView(Arc<NodeView>),
     /// [`antiphon_core::Event::Merge`].
@@ -257,6 +261,17 @@ pub enum Seen {
     Reads(bool),
     /// An event of a group.
     Group(GroupIndex, Heard),
+    /// What no application sees.
+    Inside(Inside),
+    /// A promise of the core to its driver was broken; the text says which.
+    Contract(String),
+}
+
+/// What a node did or has that no application sees. Only the checkers in `check/inside` read it.
+#[derive(Debug, Clone)]
+pub enum Inside {
+    /// The process voted for a view, or decided it.
+    Ballot(BallotNote),
     /// A group took more memory than before: in the core (no sender), or of one sender's messages that the application
     /// has not taken.
     Memory {
@@ -301,8 +316,6 @@ pub enum Seen {
         /// Whom of them the next view will not have.
         removed: Vec<Incarnation>,
     },
-    /// A promise of the core to its driver was broken; the text says which.
-    Contract(String),
 }
 
 /// How a process ended.

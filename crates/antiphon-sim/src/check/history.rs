@@ -7,7 +7,7 @@ use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, No
 use antiphon_core::{BallotNote, GroupView, Outcome};
 
 use crate::agenda::Micros;
-use crate::trace::{Delivery, Ending, GroupIndex, Heard, ProcessId, Seen, Settled, Slot, Trace};
+use crate::trace::{Delivery, Ending, GroupIndex, Heard, Inside, ProcessId, Seen, Settled, Slot, Trace};
 
 /// Everything the checkers look at.
 #[derive(Debug)]
@@ -275,7 +275,7 @@ impl<'a> History<'a> {
                 }
                 return;
             }
-            Seen::Ballot(note) => {
+            Seen::Inside(Inside::Ballot(note)) => {
                 let slot = (note.slot.lineage, note.slot.next);
                 self.ballots.entry(slot).or_default().push((at, note.clone()));
                 return;
@@ -312,7 +312,7 @@ impl<'a> History<'a> {
             Seen::Lease(true) => life.believed.push(at),
             Seen::Expelled(cause) => {
                 life.expelled = Some(at);
-                life.gave_way = super::components::gave_way_to(cause).map(|into| (at, into));
+                life.gave_way = gave_way_to(cause).map(|into| (at, into));
             }
             Seen::Recovered(lineage, view) => life.recovered.push((at, *lineage, *view)),
             Seen::Sent {
@@ -540,4 +540,20 @@ fn push_epoch(stay: &mut Stay, lineage: Lineage, at: Micros, view: &Arc<GroupVie
         transitional: None,
         suspended: None,
     });
+}
+
+/// A view's members for a message.
+pub(super) fn names(view: &NodeView) -> String {
+    let names: Vec<String> = view
+        .members
+        .iter()
+        .map(|member| format!("{}/{}", member.name, member.incarnation.short()))
+        .collect();
+    format!("[{}]", names.join(" "))
+}
+
+/// Where an application was told that its lineage gave way, to which.
+pub(super) fn gave_way_to(cause: &str) -> Option<Lineage> {
+    let (_, lineage) = cause.split_once(" gave way to ")?;
+    u128::from_str_radix(lineage.trim(), 16).ok().map(Lineage)
 }

@@ -1,41 +1,23 @@
-//! Checkers: one file per family of guarantees.
-//!
-//! They know nothing of the protocol. What they read is the [`Trace`]: what each application was told, and what the
-//! simulator itself did (who was started, killed, asked to leave, what was sent). Numbers are those of GUARANTEES.md.
+//! Checkers: one file per family of guarantees. Numbers are those of GUARANTEES.md.
 //!
 //! ```text
-//!   Trace ──► History: lives (one per incarnation) ─ stays (one per membership of a group) ─ epochs (one per view)
-//!                 └─► lifecycle, membership, chain, overrides, components, groups, rolls, following, synchrony, delivery, order, safe, receipts, spread, slow, links, paths ──► Report
+//!   Trace ──► History: lives (one per incarnation) ─ stays (one per use of a group) ─ epochs (one per view)
+//!                 ├─► app      what applications saw and did: real nodes' events could be judged so
+//!                 └─► inside   and what they did not see: votes, ways of frames, what nodes hold, the plan
+//!                                                                                             └──► Report
 //! ```
+//! A checker reads the [`Trace`] and nothing else. Those of [`app`] would find the same in what real nodes print; those
+//! of `inside` need the simulator. A checker of `app` uses nothing of `inside`.
+//!
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
-mod attention;
-mod chain;
-mod components;
-mod cuts;
-mod delivery;
-mod following;
-mod founding;
-mod groups;
+pub mod app;
 mod history;
-mod leases;
-mod lifecycle;
-mod links;
-mod membership;
-mod order;
-mod overrides;
-mod paths;
-mod receipts;
-mod rolls;
-mod safe;
-mod slow;
-mod spread;
-mod synchrony;
+mod inside;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod votes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,8 +25,8 @@ use std::fmt;
 use crate::agenda::Micros;
 use crate::trace::Trace;
 
-pub(crate) use chain::decides;
 pub use history::{End, Epoch, History, Life, Stay};
+pub(crate) use inside::decides;
 
 /// What the checkers found.
 #[derive(Debug, Clone, Default)]
@@ -160,27 +142,8 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
 pub fn check(trace: &Trace) -> Report {
     let history = History::new(trace);
     let mut report = Report::default();
-    lifecycle::check(&history, &mut report);
-    membership::check(&history, &mut report);
-    chain::check(&history, &mut report);
-    votes::check(&history, &mut report);
-    overrides::check(&history, &mut report);
-    components::check(&history, &mut report);
-    groups::check(&history, &mut report);
-    rolls::check(&history, &mut report);
-    following::check(&history, &mut report);
-    synchrony::check(&history, &mut report);
-    delivery::check(&history, &mut report);
-    order::check(&history, &mut report);
-    safe::check(&history, &mut report);
-    receipts::check(&history, &mut report);
-    spread::check(&history, &trace.hops, &mut report);
-    slow::check(&history, &mut report);
-    links::check(&history, &mut report);
-    cuts::check(&history, &mut report);
-    paths::check(&history, &mut report);
-    attention::check(trace, &mut report);
-    leases::check(trace, &mut report);
+    app::check(&history, &mut report);
+    inside::check(&history, &mut report);
     report.violations.sort_by_key(|violation| violation.at);
     report
 }

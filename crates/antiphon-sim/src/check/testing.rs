@@ -11,7 +11,7 @@ use antiphon_core::wire::{
 use antiphon_core::{BallotNote, BallotStep, GroupOptions, GroupView, Order};
 
 use super::{Report, check};
-use crate::trace::{Delivery, Ending, Heard, ProcessId, Seen, Settled, Trace};
+use crate::trace::{Delivery, Ending, Heard, Inside, ProcessId, Seen, Settled, Trace};
 use crate::world::addr_of;
 
 /// A trace in the making. Process `p` runs at slot `p` as incarnation `p + 1`.
@@ -176,7 +176,7 @@ impl Story {
             view: view.clone(),
             step,
         };
-        self.add(by, Seen::Ballot(note));
+        self.add(by, Seen::Inside(Inside::Ballot(note)));
     }
 
     /// `by` gets a proof of the death of `dead`, which voted last in the slot after `view`.
@@ -207,7 +207,7 @@ impl Story {
                 dead: incarnation(dead),
             },
         };
-        self.add(by, Seen::Ballot(note));
+        self.add(by, Seen::Inside(Inside::Ballot(note)));
     }
 
     pub(super) fn seen(&mut self, view: &Arc<NodeView>, by: &[ProcessId]) {
@@ -268,13 +268,13 @@ impl Story {
     pub(super) fn roll(&mut self, members: &[ProcessId], k: u32, removed: &[ProcessId], by: &[ProcessId]) {
         let list = |processes: &[ProcessId]| processes.iter().map(|process| incarnation(*process)).collect();
         for process in by {
-            let roll = Seen::Roll {
+            let roll = Inside::Roll {
                 group: 0,
                 view: Self::group_view_id(k),
                 members: list(members),
                 removed: list(removed),
             };
-            self.add(*process, roll);
+            self.add(*process, Seen::Inside(roll));
         }
     }
 

@@ -7,7 +7,7 @@ use antiphon_core::wire::{Cause, Evidence};
 use antiphon_core::{BallotStep, Order, Outcome};
 
 use super::testing::{Story, incarnation};
-use crate::trace::{Ending, Heard, ProcessId, Seen};
+use crate::trace::{Ending, Heard, Inside, ProcessId, Seen};
 
 const ALL: [usize; 3] = [0, 1, 2];
 
@@ -605,12 +605,12 @@ fn a_group_that_holds_more_than_its_bound_is_rejected() {
         let mut story = Story::of(2, Order::Fifo);
         story.add(
             0,
-            Seen::Memory {
+            Seen::Inside(Inside::Memory {
                 group: 0,
                 sender: None,
                 held,
                 bound: 10,
-            },
+            }),
         );
         if fits {
             story.is_accepted();
@@ -767,13 +767,13 @@ fn a_member_that_lacks_what_is_delivered_as_safe_is_a_violation() {
     let mut story = safe_story(Order::Total);
     story.deliver_to_all(5, 1, 1, 1);
     story.is_accepted();
-    let lacks = Seen::Unheld {
+    let lacks = Inside::Unheld {
         group: 0,
         sender: incarnation(1),
         seq: 1,
         lacks: incarnation(2),
     };
-    story.add(0, lacks);
+    story.add(0, Seen::Inside(lacks));
     story.is_rejected_for("G24");
 }
 

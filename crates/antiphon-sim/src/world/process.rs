@@ -32,7 +32,7 @@ use super::datagram::receive;
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of, witness};
 use crate::agenda::Micros;
 use crate::plan::{GroupPlan, Plan, Transport};
-use crate::trace::{Delivery, Ending, GroupIndex, Heard, ProcessId, Seen, Slot, hash};
+use crate::trace::{Delivery, Ending, GroupIndex, Heard, Inside, ProcessId, Seen, Slot, hash};
 
 /// More outputs or timer calls than this at one instant are a runaway of the core.
 const RUNAWAY: u32 = 100_000;
@@ -399,7 +399,7 @@ impl World {
             // Before anything leaves: it may be killed after the first output.
             self.note_rolls(id);
             while let Some(note) = self.processes[id].node.poll_trail() {
-                self.note(id, Seen::Ballot(note));
+                self.note(id, Seen::Inside(Inside::Ballot(note)));
             }
             while let Some(output) = self.processes[id].node.poll_output() {
                 count += 1;

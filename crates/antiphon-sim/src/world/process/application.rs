@@ -123,7 +123,8 @@ impl World {
             return;
         }
         let group = *self.random.pick(&groups);
-        // Some at a time: they share a block, and what is lost or repaired is part of one. Now and then many: windows fill.
+        // Some at a time: they share a block, and what is lost or repaired is part of one. Now and then many:
+        // windows fill.
         let burst = match self.random.below(100) {
             0..3 => 16 + self.random.below(32),
             3..20 => 2 + self.random.below(7),

@@ -11,10 +11,10 @@ impl World {
         let groups = process.uses.iter().filter_map(|(group, usage)| {
             let (sender, seq) = process.node.withheld(usage.handle)?;
             let group = *group;
-            Some(Seen::Withheld { group, sender, seq })
+            Some(Inside::Withheld { group, sender, seq })
         });
         for note in groups.collect::<Vec<_>>() {
-            self.note(id, note);
+            self.note(id, Seen::Inside(note));
         }
     }
 
@@ -31,7 +31,7 @@ impl World {
                 continue;
             }
             usage.roll = Some((view, removed.clone()));
-            notes.push(Seen::Roll {
+            notes.push(Inside::Roll {
                 group: *group,
                 view,
                 members: members.to_vec(),
@@ -39,7 +39,7 @@ impl World {
             });
         }
         for note in notes {
-            self.note(id, note);
+            self.note(id, Seen::Inside(note));
         }
     }
 
@@ -55,7 +55,7 @@ impl World {
             {
                 usage.noted.0 = held;
                 let sender = None;
-                notes.push(Seen::Memory {
+                notes.push(Inside::Memory {
                     group,
                     sender,
                     held,
@@ -64,7 +64,7 @@ impl World {
             }
             let largest = self.plan.groups[group].options.max_object_bytes as usize;
             for (sender, held) in usage.unread_objects.iter().filter(|(_, held)| **held > largest) {
-                notes.push(Seen::Memory {
+                notes.push(Inside::Memory {
                     group,
                     sender: Some(*sender),
                     held: *held,
@@ -76,7 +76,7 @@ impl World {
                 && (*held > usage.noted.1 + usage.noted.1 / 8 || *held > window)
             {
                 usage.noted.1 = *held;
-                notes.push(Seen::Memory {
+                notes.push(Inside::Memory {
                     group,
                     sender: Some(*sender),
                     held: *held,
@@ -85,12 +85,13 @@ impl World {
             }
         }
         for note in notes {
-            self.note(id, note);
+            self.note(id, Seen::Inside(note));
         }
     }
 
-    /// G24: of what was just delivered as safe, each member of the view must hold the last, or have held it when it died. Of
-    /// one that has another incarnation or view by now, nothing can be told from what it holds.
+    /// G24: of what was just delivered as safe, each member of the view must hold the last, or have held it
+    /// when it died. Of one that has another incarnation or view by now, nothing can be told from what it
+    /// holds.
     pub(super) fn look_who_holds(
         &mut self,
         id: ProcessId,
@@ -111,14 +112,15 @@ impl World {
                 process.node.holds(usage.handle, view, sender, seq)
             });
             if held == Some(false) {
+                let lacks = member;
                 self.note(
                     id,
-                    Seen::Unheld {
+                    Seen::Inside(Inside::Unheld {
                         group,
                         sender,
                         seq,
-                        lacks: member,
-                    },
+                        lacks,
+                    }),
                 );
             }
         }

@@ -1,4 +1,5 @@
-//! How an application sends, and what follows from what it hears: as the library's handles and its driver do it.
+//! How an application sends, and what follows from what it hears: as the library's handles and its driver do
+//! it.
 //!
 //! ```text
 //!  offer ─► outbox ─► hand_over ─► node       at once, or as an input of its own, when the driver comes round

@@ -1,6 +1,6 @@
 //! Who has which view, and who is left behind: R12, and G18 for those that are told to start over.
 //!
-//! Both are read from what the *nodes* have ([`Seen::Roll`]): an application whose node has no lease sees a view late, and of a removal whose
+//! Both are read from what the *nodes* have ([`Inside::Roll`]): an application whose node has no lease sees a view late, and of a removal whose
 //! leader dies nobody but the removed one may ever hear.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use antiphon_core::GroupView;
 use antiphon_core::wire::{GroupViewId, Incarnation, NodeView};
 
-use super::Report;
-use super::history::History;
 use crate::agenda::Micros;
-use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
+use crate::check::Report;
+use crate::check::history::History;
+use crate::trace::{GroupIndex, Heard, Inside, ProcessId, Seen};
 
 /// An incarnation in a group.
 type Place = (GroupIndex, Incarnation);
@@ -56,12 +56,12 @@ impl Rolls {
         match what {
             Seen::Ended(_) => drop(self.ended.insert(me)),
             Seen::NodeView(view) if view.is_primary() => drop(self.nodes.insert(me, view.clone())),
-            Seen::Roll {
+            Seen::Inside(Inside::Roll {
                 group,
                 view,
                 members,
                 removed,
-            } => {
+            }) => {
                 let before = self.views.insert((*group, me), (*view, members.clone()));
                 let before = before.map(|(_, members)| members).unwrap_or_default();
                 let lost = before.iter().filter(|member| !members.contains(member));

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use antiphon_core::wire::{Incarnation, Lineage, NodeView};
 
-use super::Report;
 use super::chain::Chain;
-use super::history::History;
-use super::membership::names;
 use crate::agenda::{MILLIS, Micros, SECONDS};
+use crate::check::Report;
+use crate::check::history::History;
+use crate::check::history::names;
 use crate::trace::{ProcessId, Seen, Slot, Trace};
 
 /// A path that has worked for so long is used: a dial that met silence is repeated within it.

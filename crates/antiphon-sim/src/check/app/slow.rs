@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use antiphon_core::{Profile, SendError};
 
-use super::Report;
-use super::history::History;
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::History;
 use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
 
 /// What a view change may take on top of what the protocol waits for.

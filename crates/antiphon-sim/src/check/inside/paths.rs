@@ -7,11 +7,11 @@ use antiphon_core::BallotStep;
 use antiphon_core::wire::frame::Kind;
 use antiphon_core::wire::{Accusation, Cause, Departure, Evidence, Incarnation, Lineage, NodeView, ViewId};
 
-use super::Report;
-use super::history::History;
 use super::links::{delays, stays};
 use crate::agenda::{Micros, SECONDS};
-use crate::trace::{Pass, ProcessId, Seen, Slot, Trace};
+use crate::check::Report;
+use crate::check::history::History;
+use crate::trace::{Inside, Pass, ProcessId, Seen, Slot, Trace};
 
 /// A message may take this long while there is some way: until its path is known to be dead, and it is repaired over another.
 const REPAIRED_WITHIN: Micros = 4 * SECONDS;
@@ -212,7 +212,9 @@ fn removals(trace: &Trace, report: &mut Report) {
                 }
             }
         }
-        let Seen::Ballot(note) = &line.what else { continue };
+        let Seen::Inside(Inside::Ballot(note)) = &line.what else {
+            continue;
+        };
         let (BallotStep::Accepted, view): (_, &NodeView) = (&note.step, &note.view) else {
             continue;
         };
@@ -377,8 +379,8 @@ mod tests {
 
     use antiphon_core::Order;
 
-    use super::super::testing::{Story, incarnation};
     use super::*;
+    use crate::check::testing::{Story, incarnation};
 
     fn broken(story: &Story) -> Vec<&'static str> {
         let report = crate::check::check(&story.trace);

@@ -1,42 +1,30 @@
-//! Group views at each member: G1, G2, G4, G7, G18.
+//! Group views beside node views, causes, and who never had one: G2, G4, G7, G18. The [account](super::account) has
+//! the rest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_core::GroupView;
-use antiphon_core::wire::{GroupViewId, Incarnation};
 
-use super::Report;
-use super::history::{GroupKey, History, Life, Stay, StayEnd, ViewKey};
+use crate::check::Report;
+use crate::check::history::{GroupKey, History, Life, Stay, StayEnd, ViewKey};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for (life, stay) in history.stays() {
-        own_views(history, life, stay, report);
-        differences(history, life, stay, report);
+        made_in(life, stay, report);
+        leavers(history, stay, report);
     }
-    monotone(history, report);
+    rising(history, report);
     agreement(history, report);
     if history.at_rest {
         no_skip(history, report);
     }
 }
 
-/// G1 self-inclusion; a group's members are members of the node view it was made in.
-fn own_views(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Report) {
+/// G7: a group's members are members of the node view it was made in.
+fn made_in(life: &Life, stay: &Stay, report: &mut Report) {
     for epoch in &stay.epochs {
         let view = &epoch.view;
-        report.check("G1", epoch.at, view.members.contains(&life.incarnation), || {
-            format!(
-                "{} saw view {} of {} without itself",
-                history.name(life),
-                view.id,
-                view.name
-            )
-        });
-        let distinct: BTreeSet<&Incarnation> = view.members.iter().collect();
-        report.check("G4", epoch.at, distinct.len() == view.members.len(), || {
-            format!("view {} of {} lists a member twice", view.id, view.name)
-        });
         let made_in = life
             .primaries()
             .find(|(_, node)| node.primary_id() == view.id.node);
@@ -57,20 +45,17 @@ fn own_views(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Repor
     }
 }
 
-/// G2 views only go forward.
-fn monotone(history: &History<'_>, report: &mut Report) {
+/// G2: a group's own number rises with each view, whatever node view that is made in.
+fn rising(history: &History<'_>, report: &mut Report) {
     for life in &history.lives {
-        let mut last: BTreeMap<GroupKey, GroupViewId> = BTreeMap::new();
+        let mut last: BTreeMap<GroupKey, u32> = BTreeMap::new();
         for stay in &life.stays {
             for epoch in &stay.epochs {
-                let before = last.insert(stay.key, epoch.view.id);
-                let forward = before.is_none_or(|before| {
-                    (before.node, before.k) < (epoch.view.id.node, epoch.view.id.k)
-                        && before.k < epoch.view.id.k
-                });
-                report.check("G2", epoch.at, forward, || {
+                let before = last.insert(stay.key, epoch.view.id.k);
+                let rises = before.is_none_or(|before| before < epoch.view.id.k);
+                report.check("G2", epoch.at, rises, || {
                     format!(
-                        "{} saw view {} of {} after {before:?}",
+                        "{} saw view {} of {} after number {before:?}",
                         history.name(life),
                         epoch.view.id,
                         epoch.view.name
@@ -81,19 +66,15 @@ fn monotone(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// G4 one id, one list.
+/// G4: of a view all are told the same causes.
 fn agreement(history: &History<'_>, report: &mut Report) {
     let mut known: BTreeMap<ViewKey, (&Life, &Arc<GroupView>)> = BTreeMap::new();
     for (life, stay) in history.stays() {
         for epoch in &stay.epochs {
             let view = &epoch.view;
             let (other, same) = *known.entry(epoch.key()).or_insert((life, view));
-            // What came along is a matter of where each came from; all else is the same for all.
-            let equal = same.members == view.members
-                && same.joined == view.joined
-                && same.left == view.left
-                && same.crashed == view.crashed
-                && same.causes == view.causes
+            let equal = (&same.left, &same.crashed, &same.causes)
+                == (&view.left, &view.crashed, &view.causes)
                 && (&same.name, same.order) == (&view.name, view.order);
             report.check("G4", epoch.at, equal, || {
                 format!(
@@ -107,51 +88,27 @@ fn agreement(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// G7 what changed is what is said.
-fn differences(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Report) {
-    for pair in stay.epochs.windows(2) {
-        let (before, after) = (&pair[0].view, &pair[1].view);
-        let set = |members: &[Incarnation]| members.iter().copied().collect::<BTreeSet<_>>();
-        let (old, new) = (set(&before.members), set(&after.members));
-        let gone: Vec<Incarnation> = after.left.iter().chain(&after.crashed).copied().collect();
-        let rejoined = |who: &Incarnation| after.joined.contains(who) && gone.contains(who);
-        let joined: BTreeSet<Incarnation> = new
-            .iter()
-            .copied()
-            .filter(|who| !old.contains(who) || rejoined(who))
-            .collect();
-        let departed: BTreeSet<Incarnation> = old
-            .iter()
-            .copied()
-            .filter(|who| !new.contains(who) || rejoined(who))
-            .collect();
-        let holds = set(&after.joined) == joined
-            && set(&gone) == departed
-            && gone.len() == departed.len()
-            && after.joined.len() == joined.len();
-        report.check("G7", pair[1].at, holds, || {
-            format!(
-                "{} went from {before:?} to {after:?}: the lists do not tell the difference",
-                history.name(life)
-            )
-        });
-        for who in &after.left {
+/// Who is said to have left was asked to.
+fn leavers(history: &History<'_>, stay: &Stay, report: &mut Report) {
+    for epoch in stay.epochs.iter().skip(1) {
+        let (view, at) = (&epoch.view, epoch.at);
+        for who in &view.left {
             let asked = history
                 .life(*who)
                 .and_then(|left| history.processes.get(&left.process))
                 .is_some_and(|facts| {
-                    let cluster = facts.asked_to_leave.is_some_and(|at| at <= pair[1].at);
+                    let cluster = facts.asked_to_leave.is_some_and(|asked| asked <= at);
                     let group = facts
                         .asked_to_leave_group
                         .iter()
-                        .any(|(at, group)| *at <= pair[1].at && *group == stay.group);
+                        .any(|(asked, group)| *asked <= at && *group == stay.group);
                     cluster || group
                 });
-            report.check("causes", pair[1].at, asked, || {
+            report.check("causes", at, asked, || {
                 format!(
                     "view {} of {} says that {} left, and nobody asked it to",
-                    after.id,
-                    after.name,
+                    view.id,
+                    view.name,
                     who.short()
                 )
             });

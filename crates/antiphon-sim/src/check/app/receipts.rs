@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_core::Outcome;
 use antiphon_core::wire::{GroupViewId, Incarnation, Lineage};
 
-use super::Report;
-use super::history::{End, Epoch, GroupKey, History, Life, Send, StayEnd, ViewKey};
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::{End, Epoch, GroupKey, History, Life, Send, StayEnd, ViewKey};
 use crate::trace::ProcessId;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {

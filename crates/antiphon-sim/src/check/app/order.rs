@@ -1,13 +1,14 @@
-//! Order: G19 per sender, G20 cause before effect, G21 one order, G22 no holes, G33 nothing waits for what is not needed.
+//! Order by what was sent when: G19 per sender, G20 cause before effect, G33 gaps that are passed, G34 per
+//! scope.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::Order;
 use antiphon_core::wire::Incarnation;
 
-use super::Report;
-use super::history::{Epoch, History, Life, Stay, ViewKey};
-use crate::trace::Seen;
+use super::account::passes_gaps;
+use crate::check::Report;
+use crate::check::history::{Epoch, History, Life, Stay, ViewKey};
 
 /// One incarnation's time in one view of a group.
 type Witness<'a> = (&'a Life, &'a Stay, &'a Epoch);
@@ -15,40 +16,22 @@ type Witness<'a> = (&'a Life, &'a Stay, &'a Epoch);
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let mut views: BTreeMap<ViewKey, Vec<Witness<'_>>> = BTreeMap::new();
     for (life, stay) in history.stays() {
-        per_sender(history, life, stay, report);
+        as_sent(history, life, stay, report);
         for epoch in &stay.epochs {
             views.entry(epoch.key()).or_default().push((life, stay, epoch));
         }
     }
     for members in views.values() {
         match members[0].2.view.order {
-            Order::Total => {
-                one_order(history, members, report);
-                causal(history, members, report);
-            }
+            Order::Total => causal(history, members, report),
             Order::Scoped => {
                 per_scope(history, members, report);
                 members.iter().for_each(|(_, _, epoch)| past_gaps(epoch, report));
             }
             Order::Unordered => members.iter().for_each(|(_, _, epoch)| past_gaps(epoch, report)),
-            _ => no_holes_per_sender(history, members, report),
+            _ => {}
         }
     }
-    for line in &history.trace.lines {
-        if let Seen::Withheld { group, sender, seq } = &line.what {
-            let what = format!(
-                "p{} holds {}#{seq} of group {group}, which waits for nothing, and does not deliver it",
-                line.process,
-                sender.short()
-            );
-            report.fail("G33", line.at, what);
-        }
-    }
-}
-
-/// Whether messages of one sender may come in another order than that of sending.
-pub(super) fn passes_gaps(order: Order) -> bool {
-    matches!(order, Order::Unordered | Order::Scoped)
 }
 
 /// G34: of what a sender sent in a view with one scope, each member delivers a beginning, in that order.
@@ -110,86 +93,23 @@ fn past_gaps(epoch: &Epoch, report: &mut Report) {
     }
 }
 
-/// G19: a sender's messages come in the order in which it sent them (objects in theirs), and without gaps, also across the
-/// views that both are in.
-fn per_sender(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Report) {
-    let mut last: BTreeMap<Incarnation, u64> = BTreeMap::new();
+/// G19: a sender's messages come in the order in which it sent them, and so do its objects.
+fn as_sent(history: &History<'_>, life: &Life, stay: &Stay, report: &mut Report) {
     let mut places: BTreeMap<(Incarnation, bool), usize> = BTreeMap::new();
     for epoch in stay.epochs.iter().filter(|epoch| !passes_gaps(epoch.view.order)) {
-        last.retain(|sender, _| epoch.view.members.contains(sender) && !epoch.view.joined.contains(sender));
         for (m, at) in epoch.log.iter().zip(&epoch.times) {
-            let before = last.insert(m.sender, m.seq);
-            let first_of_joiner = before.is_none();
-            if let Some((place, object)) = history.place(m.sender, stay.group, m.payload) {
-                let earlier = places.insert((m.sender, object), place);
-                report.check("G19", *at, earlier.is_none_or(|earlier| earlier < place), || {
-                    format!(
-                        "{} delivered {}#{}, which was sent as number {place}, after number {earlier:?}",
-                        history.name(life),
-                        m.sender.short(),
-                        m.seq
-                    )
-                });
-            }
-            report.check(
-                "G19",
-                *at,
-                first_of_joiner || before == Some(m.seq.wrapping_sub(m.numbers)),
-                || {
-                    format!(
-                        "{} delivered {}#{} after #{before:?} in {} of {}",
-                        history.name(life),
-                        m.sender.short(),
-                        m.seq,
-                        epoch.view.id,
-                        epoch.view.name
-                    )
-                },
-            );
-        }
-    }
-}
-
-/// G21: what was delivered in a view before its flush is one sequence, of which each member has a beginning.
-/// G22: and nobody has a later message of it without the earlier ones.
-fn one_order(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mut Report) {
-    let Some(longest) = members.iter().max_by_key(|(_, _, epoch)| epoch.regular().len()) else {
-        return;
-    };
-    let (reference, whole) = (longest.0, longest.2.regular());
-    let place: BTreeMap<(Incarnation, u64), usize> = whole
-        .iter()
-        .enumerate()
-        .map(|(index, m)| ((m.sender, m.seq), index))
-        .collect();
-    for (life, _, epoch) in members {
-        for (expected, (m, at)) in epoch.regular().iter().zip(&epoch.times).enumerate() {
-            let here = place.get(&(m.sender, m.seq)).copied();
-            report.check("G22", *at, here.is_none_or(|here| here <= expected), || {
+            let Some((place, object)) = history.place(m.sender, stay.group, m.payload) else {
+                continue;
+            };
+            let earlier = places.insert((m.sender, object), place);
+            report.check("G19", *at, earlier.is_none_or(|earlier| earlier < place), || {
                 format!(
-                    "{} delivered {}#{} in {} of {} and missed what {} delivered before it",
+                    "{} delivered {}#{}, which was sent as number {place}, after number {earlier:?}",
                     history.name(life),
                     m.sender.short(),
-                    m.seq,
-                    epoch.view.id,
-                    epoch.view.name,
-                    history.name(reference)
+                    m.seq
                 )
             });
-            report.check("G21", *at, here == Some(expected), || {
-                format!(
-                    "{} delivered {}#{} as number {expected} in {} of {}, {} as {here:?}",
-                    history.name(life),
-                    m.sender.short(),
-                    m.seq,
-                    epoch.view.id,
-                    epoch.view.name,
-                    history.name(reference)
-                )
-            });
-            if here != Some(expected) {
-                break;
-            }
         }
     }
 }
@@ -237,42 +157,11 @@ fn causal(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mu
     }
 }
 
-/// G22 in a fifo group: per sender each member has a beginning of what any other has.
-fn no_holes_per_sender(history: &History<'_>, members: &[(&Life, &Stay, &Epoch)], report: &mut Report) {
-    let mut first_of: BTreeMap<Incarnation, u64> = BTreeMap::new();
-    for (_, _, epoch) in members {
-        let mut seen = BTreeSet::new();
-        for m in &epoch.log {
-            if seen.insert(m.sender) {
-                let first = first_of.entry(m.sender).or_insert(m.seq);
-                *first = (*first).min(m.seq);
-            }
-        }
-    }
-    for (life, _, epoch) in members {
-        let mut seen = BTreeSet::new();
-        for (m, at) in epoch.log.iter().zip(&epoch.times) {
-            if seen.insert(m.sender) {
-                report.check("G22", *at, first_of.get(&m.sender) == Some(&m.seq), || {
-                    format!(
-                        "{} began with {}#{} in {} of {}, another with #{:?}",
-                        history.name(life),
-                        m.sender.short(),
-                        m.seq,
-                        epoch.view.id,
-                        epoch.view.name,
-                        first_of.get(&m.sender)
-                    )
-                });
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Story, incarnation};
     use super::*;
+    use crate::check::testing::{Story, incarnation};
+    use crate::trace::{Inside, Seen};
 
     #[test]
     fn an_unordered_group_may_deliver_in_any_order_and_must_deliver_once_and_all() {
@@ -307,7 +196,7 @@ mod tests {
 
         let mut kept = story();
         let (group, sender, seq) = (0, incarnation(1), 3);
-        kept.add(0, Seen::Withheld { group, sender, seq });
+        kept.add(0, Seen::Inside(Inside::Withheld { group, sender, seq }));
         kept.is_rejected_for("G33");
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use antiphon_core::GroupView;
 use antiphon_core::wire::{GroupId, GroupViewId, Incarnation};
 
-use super::Report;
-use super::history::History;
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::History;
 use crate::trace::{Hop, ProcessId, Slot};
 
 /// What was heard of the views of groups.
@@ -105,8 +105,8 @@ impl Views {
 mod tests {
     use antiphon_core::Order;
 
-    use super::super::testing::{Story, incarnation};
     use super::*;
+    use crate::check::testing::{Story, incarnation};
 
     /// A frame of process 0 in the group's first view, in which processes 0 to 3 follow one another.
     fn story(hops: &[(ProcessId, Slot)]) -> Report {

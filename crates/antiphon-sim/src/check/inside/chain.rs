@@ -6,10 +6,11 @@ use std::sync::Arc;
 use antiphon_core::BallotStep;
 use antiphon_core::wire::{Incarnation, Lineage, Member, NodeView, ViewId};
 
-use super::history::{End, History};
-use super::membership::names;
-use super::{Report, founding};
+use super::founding;
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::names;
+use crate::check::history::{End, History};
 use crate::trace::Ending;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::BallotStep;
-use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView, Subview};
+use antiphon_core::wire::{Cause, Incarnation, NodeView, Subview};
 
-use super::Report;
-use super::history::{End, History, Life};
-use super::membership::names;
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::names;
+use crate::check::history::{End, History, Life};
 use crate::trace::{ProcessId, Seen, Slot};
 
 /// A component that has stayed as it is for so many heartbeats has gone on.
@@ -375,12 +375,6 @@ impl Ground {
     }
 }
 
-/// Where an application was told that its lineage gave way, to which.
-pub(super) fn gave_way_to(cause: &str) -> Option<Lineage> {
-    let (_, lineage) = cause.split_once(" gave way to ")?;
-    u128::from_str_radix(lineage.trim(), 16).ok().map(Lineage)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -388,8 +382,8 @@ mod tests {
     use antiphon_core::Order;
     use antiphon_core::wire::{NodeView, NodeViewId};
 
-    use super::super::testing::{Story, incarnation};
     use super::*;
+    use crate::check::testing::{Story, incarnation};
 
     /// A non-primary view of the last two of five.
     fn bereft(members: &[ProcessId], attempt: u32) -> NodeView {

@@ -2,31 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::Report;
-use super::history::{End, History, Life, StayEnd};
+use crate::check::Report;
+use crate::check::history::{End, History, Life, StayEnd};
 use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for (at, guarantee, what) in &history.misplaced {
         report.fail(guarantee, *at, what.clone());
-    }
-    for line in &history.trace.lines {
-        match &line.what {
-            Seen::Contract(what) => report.fail("contract", line.at, format!("p{}: {what}", line.process)),
-            // R21: every byte has its place before it is sent.
-            Seen::Memory {
-                group,
-                sender,
-                held,
-                bound,
-            } => report.check("memory", line.at, held <= bound, || {
-                let process = line.process;
-                format!(
-                    "p{process} holds {held} bytes for g{group}, of {sender:?}; at most {bound} are allowed"
-                )
-            }),
-            _ => {}
-        }
     }
     expulsions(history, report);
     resyncs(history, report);

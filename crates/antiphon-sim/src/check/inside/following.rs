@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use antiphon_core::wire::Incarnation;
 
-use super::Report;
-use super::history::{End, Epoch, History, Life, StayEnd};
+use crate::check::Report;
+use crate::check::history::{End, Epoch, History, Life, StayEnd};
 use crate::agenda::Micros;
 use crate::trace::{GroupIndex, ProcessId, Seen};
 
@@ -98,7 +98,7 @@ fn asked_to_join(history: &History<'_>) -> Vec<(ProcessId, GroupIndex, String)> 
 mod tests {
     use antiphon_core::Order;
 
-    use super::super::testing::Story;
+    use crate::check::testing::Story;
     use super::*;
     use crate::agenda::MILLIS;
 

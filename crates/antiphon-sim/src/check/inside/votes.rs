@@ -4,8 +4,8 @@ use antiphon_core::BallotStep;
 use antiphon_core::wire::membership::Ballot;
 use antiphon_core::wire::{Incarnation, Lineage, ViewId};
 
-use super::Report;
-use super::history::{End, History};
+use crate::check::Report;
+use crate::check::history::{End, History};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for ((lineage, slot), notes) in &history.ballots {

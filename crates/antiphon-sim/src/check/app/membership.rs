@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use antiphon_core::wire::{Cause, Evidence, Incarnation, Lineage, NodeView, NodeViewId};
 
-use super::Report;
-use super::history::{End, History, Life};
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::{End, History, Life, names};
 use crate::trace::{Ending, ProcessId, Slot};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -254,14 +254,4 @@ fn no_skip(history: &History<'_>, report: &mut Report) {
             }
         }
     }
-}
-
-/// A view's members for a message.
-pub(super) fn names(view: &NodeView) -> String {
-    let names: Vec<String> = view
-        .members
-        .iter()
-        .map(|member| format!("{}/{}", member.name, member.incarnation.short()))
-        .collect();
-    format!("[{}]", names.join(" "))
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView, ViewId};
 
-use super::Report;
-use super::history::{End, History, Life};
-use super::membership::names;
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::names;
+use crate::check::history::{End, History, Life};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let mut words: BTreeMap<Lineage, Incarnation> = BTreeMap::new();
@@ -233,8 +233,8 @@ mod tests {
     use antiphon_core::Order;
     use antiphon_core::wire::{Lineage, NodeView, NodeViewId, ViewId};
 
-    use super::super::testing::{Story, incarnation};
     use super::*;
+    use crate::check::testing::{Story, incarnation};
     use crate::trace::{Ending, Seen};
 
     /// Two of three lose power, the third is without a majority.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
 
-use super::Report;
-use super::history::{End, History};
 use crate::agenda::Micros;
+use crate::check::Report;
+use crate::check::history::{End, History};
 use crate::trace::{ProcessId, Seen, Slot};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {

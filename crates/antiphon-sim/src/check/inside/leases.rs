@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use antiphon_core::wire::{Cause, Incarnation, Lineage, ViewId};
 
-use super::Report;
 use crate::agenda::Micros;
+use crate::check::Report;
 use crate::trace::{Heard, Line, ProcessId, Seen, Slot, Trace};
 
 /// One process of the cluster.

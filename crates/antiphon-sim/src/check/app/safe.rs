@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_core::Order;
 use antiphon_core::wire::{Incarnation, Lineage};
 
-use super::Report;
-use super::history::{Epoch, History, Life, ViewKey};
-use super::order::passes_gaps;
-use crate::trace::{Delivery, Seen};
+use super::account::passes_gaps;
+use crate::check::Report;
+use crate::check::history::{Epoch, History, Life, ViewKey};
+use crate::trace::Delivery;
 
 /// One incarnation's time in one view of a group.
 struct Witness<'a> {
@@ -20,23 +20,6 @@ struct Witness<'a> {
 }
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
-    for line in &history.trace.lines {
-        if let Seen::Unheld {
-            group,
-            sender,
-            seq,
-            lacks,
-        } = &line.what
-        {
-            let what = format!(
-                "p{} delivered {}#{seq} of group {group} as safe, and {} did not hold it",
-                line.process,
-                sender.short(),
-                lacks.short()
-            );
-            report.fail("G24", line.at, what);
-        }
-    }
     let mut views: BTreeMap<ViewKey, Vec<Witness<'_>>> = BTreeMap::new();
     for (life, stay) in history.stays() {
         for (index, epoch) in stay.epochs.iter().enumerate() {

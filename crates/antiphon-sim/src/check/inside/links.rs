@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use antiphon_core::LinkCause;
 use antiphon_core::wire::Incarnation;
 
-use super::Report;
-use super::history::History;
 use crate::agenda::{Micros, SECONDS};
+use crate::check::Report;
+use crate::check::history::History;
 use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
 
 /// A link that failed is not used again sooner, in heartbeats; clocks drift a little.

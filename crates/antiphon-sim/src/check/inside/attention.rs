@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Report;
 use crate::agenda::Micros;
+use crate::check::Report;
 use crate::trace::{ProcessId, Seen, Slot, Trace};
 
 /// Over how many heartbeats what was missed is summed up.
@@ -106,9 +106,9 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
 mod tests {
     use antiphon_core::Order;
 
-    use super::super::testing::Story;
     use super::*;
     use crate::agenda::MILLIS;
+    use crate::check::testing::Story;
 
     /// A node of three is stopped, or slow, for so long.
     fn disturb(story: &mut Story, length: Micros, stopped: bool) {
