@@ -448,7 +448,8 @@ impl Net {
                 view.joined.clear();
                 view.departed.clear();
                 change(&mut view);
-                seat.install(cx, now, Arc::new(view), None);
+                let base = check::change_of(&seat.view, &view);
+                seat.install(cx, now, Arc::new(view), Some(base));
             }
             self.drain(node);
         }
