@@ -332,11 +332,7 @@ pub(crate) enum EngineName {
 impl EngineName {
     /// As it is written.
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            EngineName::Sequencer => "sequencer",
-            EngineName::Rotation => "rotation",
-            EngineName::Token => "token",
-        }
+        self.engine().name()
     }
 
     /// What it stands for.

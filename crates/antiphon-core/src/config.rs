@@ -536,6 +536,29 @@ pub enum TotalEngine {
     Token,
 }
 
+impl TotalEngine {
+    /// All of them.
+    pub const ALL: [TotalEngine; 3] = [TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token];
+
+    /// Its name in configuration, flags and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TotalEngine::Sequencer => "sequencer",
+            TotalEngine::Rotation => "rotation",
+            TotalEngine::Token => "token",
+        }
+    }
+
+    /// What stands for it on the wire.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            TotalEngine::Sequencer => 0,
+            TotalEngine::Rotation => 1,
+            TotalEngine::Token => 2,
+        }
+    }
+}
+
 /// How a group's messages get from their sender to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]

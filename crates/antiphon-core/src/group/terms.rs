@@ -22,10 +22,10 @@ pub(crate) fn terms_of(options: &GroupOptions) -> GroupTerms {
         Dissemination::Multicast => 2,
     };
     let slow_after = options.slow_after.map_or(0, |after| after.as_millis());
-    let engine = match (options.order, options.engine) {
-        (Order::Unordered | Order::Scoped | Order::Fifo, _) | (_, TotalEngine::Sequencer) => 0,
-        (Order::Total, TotalEngine::Rotation) => 1,
-        (Order::Total, TotalEngine::Token) => 2,
+    // Of no meaning in any other order, where all members say the same nevertheless.
+    let engine = match options.order {
+        Order::Total => options.engine.code(),
+        Order::Unordered | Order::Scoped | Order::Fifo => 0,
     };
     GroupTerms {
         order,
@@ -80,12 +80,13 @@ fn describe(terms: GroupTerms) -> String {
         0 => "no limit for slow members".to_owned(),
         after => format!("a limit of {after} ms for slow members"),
     };
-    let engine = match (terms.order, terms.engine) {
-        (1, 0) => " by sequencer".to_owned(),
-        (1, 1) => " by rotation".to_owned(),
-        (1, 2) => " by token".to_owned(),
-        (_, 0) => String::new(),
-        (_, other) => format!(" by unknown ({other})"),
+    let known = TotalEngine::ALL
+        .into_iter()
+        .find(|engine| terms.order == 1 && engine.code() == terms.engine);
+    let engine = match (known, terms.engine) {
+        (Some(engine), _) => format!(" by {}", engine.name()),
+        (None, 0) => String::new(),
+        (None, other) => format!(" by unknown ({other})"),
     };
     format!(
         "order {order}{engine}, a window of {} bytes, objects of up to {} bytes, {slow_after} and dissemination {dissemination}",

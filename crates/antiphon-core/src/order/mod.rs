@@ -53,11 +53,10 @@
 //! per message.
 //!
 //! **A fourth engine** is a file here that implements both traits, a variant of [`Engine`] with its arm in
-//! `total!` and in [`Engine::new`], and the option: [`TotalEngine`] and its number in `group/terms.rs`. If it
-//! says something new, it has a [`Word`] with its record in `antiphon_wire::group` and an arm in
-//! `group/data.rs`. If its order travels as runs, it keeps them in [`Records`], which have a walk and all that a
-//! flush needs. Add it to the lists of engines in `group/tests/world.rs` and in the simulator's draws: every
-//! story then runs with it.
+//! `total!` and in [`Engine::new`], and the option: [`TotalEngine`] with its name and its number. If it says
+//! something new, it has a [`Word`] with its record in `antiphon_wire::group` and an arm in `group/data.rs`. If
+//! its order travels as runs, it keeps them in [`Records`], which have a walk and all that a flush needs. The
+//! simulator draws it from [`TotalEngine::ALL`]; in the lists of `group/tests/world.rs`, every story runs with it.
 //!
 //! # At the cut
 //! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a prefix of that. The rest is delivered by one

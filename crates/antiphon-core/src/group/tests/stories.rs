@@ -608,7 +608,7 @@ fn a_member_that_does_not_report_is_removed_and_starts_over() {
 
 #[test]
 fn nonsense_of_a_peer_changes_nothing() {
-    for engine in [TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token] {
+    for engine in TotalEngine::ALL {
         nonsense(engine);
     }
 }

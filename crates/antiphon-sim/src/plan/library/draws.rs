@@ -27,7 +27,7 @@ pub(super) fn draw_engines(seed: u64, plan: &mut Plan) {
             "r16-sequencer-dies" | "g20-sender-and-sequencer-die" => TotalEngine::Sequencer,
             "r16-members-of-a-rotation-die" => TotalEngine::Rotation,
             "r16-the-token-is-lost" | "r16-the-token-is-late" => TotalEngine::Token,
-            _ => *random.pick(&[TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token]),
+            _ => *random.pick(&TotalEngine::ALL),
         };
         group.options = group.options.engine(engine);
     }
