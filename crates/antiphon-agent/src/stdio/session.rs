@@ -262,12 +262,7 @@ impl Session {
             groups.hint,
         ));
         for name in &groups.names {
-            let group = session
-                .cluster
-                .group(name)
-                .options(groups.options.clone())
-                .start()
-                .await;
+            let group = session.cluster.group(name).options(groups.options).start().await;
             let group = match group {
                 Ok(group) => group,
                 // The cluster refused the node before it could join its groups: its events say why it ended.

@@ -494,7 +494,11 @@ fn whoever_many_hear_since_lately_was_busy_itself_and_sends_directly() {
             story.says.insert(peer, vec![lately]);
         }
         story.run_ms(200);
-        assert_eq!(story.ways(FAR).1 == Way::Direct, is_direct, "{many} hear it since lately");
+        assert_eq!(
+            story.ways(FAR).1 == Way::Direct,
+            is_direct,
+            "{many} hear it since lately"
+        );
     }
 }
 
@@ -549,6 +553,12 @@ fn that_a_path_works_again_is_told_at_once_to_its_end_alone() {
     // The others hear it with the next heartbeats, each time in full until all have it.
     for _ in 0..3 {
         story.run_ms(200);
-        assert!(story.relay.report(at(story.now)).paths.is_some_and(|paths| !paths.is_empty()));
+        assert!(
+            story
+                .relay
+                .report(at(story.now))
+                .paths
+                .is_some_and(|paths| !paths.is_empty())
+        );
     }
 }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use antiphon_core::wire::Incarnation;
 
+use crate::agenda::Micros;
 use crate::check::Report;
 use crate::check::history::{End, Epoch, History, Life, StayEnd};
-use crate::agenda::Micros;
 use crate::trace::{GroupIndex, ProcessId, Seen};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -29,7 +29,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         for (index, epoch) in stay.epochs.iter().enumerate() {
             let next = stay.epochs.get(index + 1);
             let last = next.map_or(ended(history, life), |next| next.at);
-            if let Some(from) = outdated(life, epoch).filter(|from| *from < last && stay.end == StayEnd::Open) {
+            if let Some(from) = outdated(life, epoch).filter(|from| *from < last && stay.end == StayEnd::Open)
+            {
                 wait(life, &epoch.view.name, from, last);
             }
         }
@@ -49,7 +50,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
 /// Since when a member knows that the group's view cannot stay.
 fn outdated(life: &Life, epoch: &Epoch) -> Option<Micros> {
     let gone = |at: &Incarnation, view: &antiphon_core::wire::NodeView| !view.contains(*at);
-    let lacks_one = |view: &antiphon_core::wire::NodeView| epoch.view.members.iter().any(|who| gone(who, view));
+    let lacks_one =
+        |view: &antiphon_core::wire::NodeView| epoch.view.members.iter().any(|who| gone(who, view));
     let mut later = life.primaries().filter(|(at, _)| *at >= epoch.at);
     later.find(|(_, view)| lacks_one(view)).map(|(at, _)| *at)
 }
@@ -66,7 +68,10 @@ fn ended(history: &History<'_>, life: &Life) -> Micros {
 fn disturbances(history: &History<'_>) -> Vec<Micros> {
     let disturbs = |what: &Seen| matches!(what, Seen::NodeView(_) | Seen::Ended(_));
     let lines = history.trace.lines.iter();
-    lines.filter(|line| disturbs(&line.what)).map(|line| line.at).collect()
+    lines
+        .filter(|line| disturbs(&line.what))
+        .map(|line| line.at)
+        .collect()
 }
 
 /// The longest time between these without any of those, and when it was over.
@@ -87,20 +92,24 @@ fn asked_to_join(history: &History<'_>) -> Vec<(ProcessId, GroupIndex, String)> 
     let mut asked = BTreeMap::new();
     for line in &history.trace.lines {
         if let Seen::AskedToJoin { group, name, .. } = &line.what {
-            asked.entry((line.process, *group)).or_insert_with(|| name.clone());
+            asked
+                .entry((line.process, *group))
+                .or_insert_with(|| name.clone());
         }
     }
     let asked = asked.into_iter();
-    asked.map(|((process, group), name)| (process, group, name)).collect()
+    asked
+        .map(|((process, group), name)| (process, group, name))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use antiphon_core::Order;
 
-    use crate::check::testing::Story;
     use super::*;
     use crate::agenda::MILLIS;
+    use crate::check::testing::Story;
 
     /// One of three is killed, and the others have a view of the group without it so long after their node view.
     fn follows_after(rest: Micros, disturbed: bool) -> Story {
@@ -126,7 +135,10 @@ mod tests {
     fn a_group_that_stands_still_after_a_node_view_is_rejected() {
         assert!(is_late(&follows_after(800 * MILLIS, false)));
         assert!(!is_late(&follows_after(400 * MILLIS, false)));
-        assert!(!is_late(&follows_after(800 * MILLIS, true)), "another view came meanwhile");
+        assert!(
+            !is_late(&follows_after(800 * MILLIS, true)),
+            "another view came meanwhile"
+        );
     }
 
     #[test]

@@ -252,7 +252,10 @@ impl Story<'_> {
         for slot in slots {
             let (at, length) = (moment + self.ms(0, 500), self.ms(700, 1_500));
             self.at(at, Action::Slow(Who::Slot(slot), 3 * cost, length));
-            self.at(at + length + 1, Action::Slow(Who::Slot(slot), cost, self.plan.duration));
+            self.at(
+                at + length + 1,
+                Action::Slow(Who::Slot(slot), cost, self.plan.duration),
+            );
         }
         self.plan.nothing_passes_from = Some(calm);
     }
