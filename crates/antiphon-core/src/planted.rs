@@ -313,4 +313,6 @@ bugs! {
     GiveATicketTwice,
     /// A block that is joined with those before it forgets its level.
     JoinForgetsLevel,
+    /// A node that was not told of a view yet leaves without a word, whoever may have admitted it (G7).
+    LeaveUnsaidBeforeAView,
 }

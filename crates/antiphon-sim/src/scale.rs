@@ -496,6 +496,7 @@ fn plan(scale: &Scale) -> Plan {
         prompt: None,
         follows_within: None,
         nothing_passes_from: None,
+        leaves_within: None,
         membership: scale.engine,
         rings: RINGS,
         drift_ppm: 200,

@@ -58,6 +58,10 @@ pub struct Trace {
     pub follows_within: Option<Micros>,
     /// If all paths work: from then on no frame may go through another node, whatever happened to processors before.
     pub nothing_passes_from: Option<Micros>,
+    /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still be in a view.
+    pub leaves_within: Option<Micros>,
+    /// How long a node that leaves waits for the others at most.
+    pub leave_patience: Micros,
     /// The nodes' heartbeat.
     pub heartbeat: Micros,
     /// Places whose nodes do without the lease of the primary.

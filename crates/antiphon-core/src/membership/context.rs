@@ -18,6 +18,7 @@ use super::hints::Whom;
 use super::history::History;
 use super::lifeline::Lifelines;
 use super::refusals::Refusals;
+use super::withdrawing::Withdrawn;
 use crate::detector::Detector;
 use crate::random::Random;
 use crate::replies::Replies;
@@ -67,6 +68,7 @@ pub(crate) struct Context {
     pub(crate) whom: Whom,
     /// Where members were that may live on in components of their own (policy `any`).
     pub(crate) left_behind: LeftBehind,
+    pub(crate) withdrawn: Withdrawn,
     /// Whom was answered that is no member.
     pub(crate) replies: Replies,
     pub(crate) fate: Option<Fate>,

@@ -147,6 +147,14 @@ impl Engine {
         }
     }
 
+    /// Whether this node has voted for a view with that one, or is about to.
+    pub(crate) fn names(&self, member: Incarnation) -> bool {
+        match self {
+            Engine::Coordinator(coordinator) => coordinator.names(member),
+            Engine::Cut(cut) => cut.names(member),
+        }
+    }
+
     /// A member is proven dead, and this was its last vote.
     pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
         match self {

@@ -236,6 +236,12 @@ impl Founding {
         self.slot.give_up();
     }
 
+    /// Whether this node has voted for a view with that one.
+    pub(crate) fn names(&self, member: Incarnation) -> bool {
+        let accepted = self.slot.vote().accepted.as_ref();
+        accepted.is_some_and(|accepted| accepted.value.0.contains(member))
+    }
+
     /// What keeps those that are there from founding, if that was found since the last call.
     pub(crate) fn take_clash(&mut self) -> Option<String> {
         self.clash.take()

@@ -266,6 +266,11 @@ impl Joiners {
         }
     }
 
+    /// It does not want to join any more. Who is told that still speaks to it.
+    pub(crate) fn withdraw(&mut self, incarnation: Incarnation) {
+        self.by_addr.retain(|_, joiner| joiner.incarnation != incarnation);
+    }
+
     /// What was answered so far counts no more: each has to show again that it is there. In a small cluster joiners that vanish together
     /// are in one view at most by that; admitted view by view, by what they answered before, they would soon outweigh the rest.
     pub(crate) fn ask_anew(&mut self) {

@@ -94,12 +94,13 @@ impl Leaving {
 }
 
 impl Seat {
-    pub(crate) fn leave(&mut self, cx: &mut Context, now: Time) {
+    /// Leaves, by this deadline at the latest.
+    pub(crate) fn leave(&mut self, cx: &mut Context, now: Time, deadline: Time) {
         if self.leaving.is_wanted() {
             return;
         }
         self.leaving = Leaving::Wanted {
-            deadline: now + cx.config.profile.leave_within,
+            deadline,
             asked: None,
             knows: BTreeMap::new(),
         };

@@ -9,6 +9,7 @@
 //!
 //! - [`founding`]: slot 0, whose acceptors are addresses; [`seeking`]: a node without a view; [`hints`]: whom it asks;
 //! - [`seat`]: a member; [`beats`]: its heartbeats; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
+//!   [`withdrawing`]: leaving before the first view;
 //! - [`wide`]: views in which not all are neighbours, with the rumours of [`cut`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
 //! - [`lease`]: for how long a member believes in its view, and [`pulse`]: by what it does in a large one;
@@ -62,6 +63,7 @@ use self::lifeline::Lifelines;
 use self::refusals::Refusals;
 use self::seat::Seat;
 use self::seeking::Seeking;
+use self::withdrawing::Withdrawn;
 use crate::detector::{Came, Detector};
 use crate::random::Random;
 use crate::replies::Replies;
@@ -100,6 +102,7 @@ pub(crate) mod testing;
 mod timers;
 mod wide;
 mod wish;
+mod withdrawing;
 
 pub(crate) use check::{
     addresses_are_sound, metadata_is_sound, name_is_sound, record_is_sound, vote_is_sound,
@@ -190,6 +193,7 @@ impl Membership {
             overrides: None,
             whom: Whom::default(),
             left_behind: LeftBehind::default(),
+            withdrawn: Withdrawn::default(),
             replies: Replies::new(now),
             fate: None,
             crowded: BTreeSet::new(),
@@ -418,8 +422,11 @@ impl Membership {
     /// Leave the cluster in order.
     pub(crate) fn leave(&mut self, now: Time) {
         match &mut self.phase {
-            Phase::Seeking(_) => self.cx.fate = Some(Fate::Left),
-            Phase::Seated(seat) => seat.leave(&mut self.cx, now),
+            Phase::Seeking(seeking) => seeking.leave(&mut self.cx, now),
+            Phase::Seated(seat) => {
+                let by = now + self.cx.config.profile.leave_within;
+                seat.leave(&mut self.cx, now, by);
+            }
             Phase::Stopped => {}
         }
         self.settle(now);
@@ -517,9 +524,16 @@ impl Membership {
         while let Some(fate) = self.cx.fate.take() {
             match fate {
                 Fate::Seated(view) => {
+                    let leaves_by = match &self.phase {
+                        Phase::Seeking(seeking) => seeking.leaves_by(),
+                        Phase::Seated(_) | Phase::Stopped => None,
+                    };
                     self.seated = now;
                     self.cx.whom.register_anew();
                     let mut seat = Seat::new(&mut self.cx, now, *view);
+                    if let Some(by) = leaves_by {
+                        seat.leave(&mut self.cx, now, by);
+                    }
                     seat.tick(&mut self.cx, now);
                     self.phase = Phase::Seated(Box::new(seat));
                 }

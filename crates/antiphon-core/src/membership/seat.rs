@@ -207,6 +207,7 @@ impl Seat {
             cx.know_peer(member.incarnation, member.addr);
         }
         let (joiners, leaving) = (&self.joiners, &self.leaving);
+        let waiting: BTreeSet<Incarnation> = cx.withdrawn.waiting().collect();
         let is_wide = wide.is_some();
         cx.keep_peers(|peer| {
             let stays = if is_wide {
@@ -214,7 +215,7 @@ impl Seat {
             } else {
                 view.contains(peer)
             };
-            stays || joiners.contains(peer) || leaving.waits_for(peer)
+            stays || joiners.contains(peer) || leaving.waits_for(peer) || waiting.contains(&peer)
         });
         self.joiners
             .expire(cx, now, &view, cx.config.profile.suspect_after * 2);
@@ -242,6 +243,7 @@ impl Seat {
         let before = std::mem::replace(&mut self.engine, engine);
         self.engine.follow(before);
         self.shown = (None, None);
+        self.remember_leavers(cx, now);
         self.leave_testament(cx);
         if follows && was_wide {
             self.receive_joiners(cx, &view, &rings);
@@ -669,18 +671,10 @@ impl Seat {
             }
             MembershipMessage::JoinReady { nonce } => self.joiners.ready(now, sender, nonce),
             MembershipMessage::Leave => {
-                if let Some(report) = self.reports.get_mut(&sender) {
-                    report.leaving = true;
-                } else if self.rings.contains(sender) {
-                    let view = self.view.primary_id();
-                    let report = Report {
-                        round: 0,
-                        view,
-                        primary: true,
-                        leaving: true,
-                        wire_level: self.view.wire_level,
-                    };
-                    self.reports.insert(sender, report);
+                if self.rings.contains(sender) {
+                    self.note_leaver(sender);
+                } else {
+                    self.hear_leaver(cx, now, sender);
                 }
             }
             MembershipMessage::Gather(_)

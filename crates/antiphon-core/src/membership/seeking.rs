@@ -31,6 +31,7 @@ use super::check;
 use super::context::{Context, Fate};
 use super::founding::{self, Candidate, Founding};
 use super::slot::FAST;
+use super::withdrawing::Withdrawal;
 use crate::inspection::Looking;
 use crate::text::printable;
 use crate::{Awaits, BallotStep, EngineKind, Event, PathTrouble, Policy, Time};
@@ -82,10 +83,10 @@ type Missing = (Vec<SocketAddr>, Vec<SocketAddr>, Awaits);
 pub(crate) struct Seeking {
     /// Since when it asks.
     since: Option<Time>,
-    next_seek: Time,
-    last_seek: Time,
-    seeks: u32,
-    candidates: BTreeMap<SocketAddr, Candidate>,
+    pub(super) next_seek: Time,
+    pub(super) last_seek: Time,
+    pub(super) seeks: u32,
+    pub(super) candidates: BTreeMap<SocketAddr, Candidate>,
     target: Option<Target>,
     /// When a member of a primary view answered last, whether this node may join it or not.
     answered: Option<Time>,
@@ -93,7 +94,7 @@ pub(crate) struct Seeking {
     asked: Option<Time>,
     /// When it last asked again sooner than usual, since somebody else was said to be the coordinator.
     hastened: Option<Time>,
-    founding: Option<Founding>,
+    pub(super) founding: Option<Founding>,
     /// What others who found proposed last, before this node could vote: who is new has yet to hear the others.
     unanswered: BTreeMap<Incarnation, SlotMessage>,
     /// The last views of a cluster that may be about to admit this node, without a gap.
@@ -111,6 +112,9 @@ pub(crate) struct Seeking {
     refused: VecDeque<(Time, String)>,
     /// When those whom this node asked refused it last.
     turned_away: Option<Time>,
+    /// Who may admit this node, since it has answered that it is there, and when it did last.
+    pub(super) promised: BTreeMap<Incarnation, Time>,
+    pub(super) withdrawal: Option<Withdrawal>,
     /// Policy `any`: since when nobody is heard of who is in a primary view, and how long that may last.
     alone: Option<(Time, Duration)>,
 }
@@ -140,12 +144,23 @@ impl Seeking {
             lost: BTreeMap::new(),
             refused: VecDeque::new(),
             turned_away: None,
+            promised: BTreeMap::new(),
+            withdrawal: None,
             alone: None,
         }
     }
 
     pub(crate) fn tick(&mut self, cx: &mut Context, now: Time) {
-        if now < self.next_seek {
+        let leaves = self.tend_withdrawal(cx, now);
+        if now < self.next_seek || cx.fate.is_some() {
+            return;
+        }
+        if leaves {
+            self.last_seek = now;
+            self.next_seek = now + cx.jitter(cx.config.profile.retransmit);
+            if self.is_at_a_loss() {
+                self.seek(cx, now);
+            }
             return;
         }
         let alone = founding::founds_at_once(&cx.config).filter(|_| self.seeks == 0 && cx.past.is_none());
@@ -176,7 +191,10 @@ impl Seeking {
     }
 
     pub(crate) fn next_deadline(&self) -> Time {
-        self.next_seek
+        match &self.withdrawal {
+            Some(withdrawal) => withdrawal.next_deadline(self.next_seek),
+            None => self.next_seek,
+        }
     }
 
     fn is_slow(&self) -> bool {
@@ -240,6 +258,9 @@ impl Seeking {
     }
 
     fn ask(&mut self, cx: &mut Context, now: Time) {
+        if self.withdrawal.is_some() && !self.is_at_a_loss() {
+            return;
+        }
         if let Some(target) = &self.target {
             self.asked = Some(now);
             let message = Discovery::Join {
@@ -256,7 +277,7 @@ impl Seeking {
             node: cx.record(),
             seeds: founding::digest_of(&cx.config),
             expect: cx.config.expect.unwrap_or(0),
-            founder: self.founding.is_some(),
+            founder: self.founding.is_some() && self.withdrawal.is_none(),
             standing: None,
             others: self.others(),
             reply,
@@ -457,6 +478,7 @@ impl Seeking {
         cx.whom.trouble(addr);
         if trouble == PathTrouble::Refused {
             cx.whom.nobody(now, addr);
+            self.withdrawal_refused(cx, |member| cx.peers.get(&member) == Some(&addr));
         }
         if trouble != PathTrouble::Lost {
             self.lost.remove(&addr);
@@ -500,7 +522,11 @@ impl Seeking {
                     let others = others.into_iter().take(OTHERS).chain([node.addr]);
                     self.told(cx, now, others);
                 }
-                if founder && self.founding.is_some() {
+                if founder && self.founding.is_some() && self.withdrawal.is_some() {
+                    // It may have counted this node, or be about to.
+                    cx.know_peer(sender, node.addr);
+                    self.tells_leaving(cx, sender);
+                } else if founder && self.founding.is_some() {
                     if let Some(reason) = check::differ(&cx.config, &node) {
                         self.refused(cx, now, reason, false);
                     } else if seeds == founding::digest_of(&cx.config) {
@@ -675,7 +701,8 @@ impl Seeking {
             cx.event(Event::Refused { reason, fatal });
         }
         if fatal {
-            cx.fate = Some(Fate::GiveUp);
+            let leaves = self.withdrawal.is_some();
+            cx.fate = Some(if leaves { Fate::Left } else { Fate::GiveUp });
         }
     }
 
@@ -691,8 +718,13 @@ impl Seeking {
                 self.hear_founder(cx, now, sender, message);
             }
             MembershipMessage::JoinProbe { nonce } => {
-                cx.send(sender, MembershipMessage::JoinReady { nonce });
+                if !self.tells_leaving(cx, sender) {
+                    self.note_promise(now, sender);
+                    cx.send(sender, MembershipMessage::JoinReady { nonce });
+                }
             }
+            MembershipMessage::Leave => self.hear_leaver(cx, now, sender),
+            MembershipMessage::Confirm { .. } => self.withdrawal_confirmed(cx, now, sender),
             MembershipMessage::Slot {
                 slot,
                 message: SlotMessage::Accept { ballot, value, .. },
@@ -702,6 +734,9 @@ impl Seeking {
                     cx.trail(slot, Some(ballot), || Arc::new(*value), BallotStep::Accepted);
                     let message = SlotMessage::Accepted { ballot };
                     cx.send(sender, MembershipMessage::Slot { slot, message });
+                    if !self.tells_leaving(cx, sender) {
+                        self.note_promise(now, sender);
+                    }
                 }
             // R3, in the fast ballot.
             MembershipMessage::Slot {
@@ -711,6 +746,9 @@ impl Seeking {
                 let message = SlotMessage::Cast { value: value.digest() };
                 cx.trail(slot, Some(FAST), || Arc::new(*value), BallotStep::Accepted);
                 cx.send(sender, MembershipMessage::Slot { slot, message });
+                if !self.tells_leaving(cx, sender) {
+                    self.note_promise(now, sender);
+                }
             }
             MembershipMessage::Decide(view) => self.decided(cx, now, sender, view),
             _ => {}

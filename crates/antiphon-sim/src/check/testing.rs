@@ -53,6 +53,7 @@ impl Story {
         // Stories are short: no path has been good for long enough to judge removals by.
         story.trace.pair_patience = 5_000_000;
         story.trace.heartbeat = 200_000;
+        story.trace.leave_patience = 5_000_000;
         story.trace.longest_silence = 5_000_000;
         story.trace.seeds = (0..processes).map(addr_of).collect();
         let all: Vec<ProcessId> = (0..processes).collect();

@@ -9,6 +9,8 @@ use antiphon_core::{BallotStep, Order, Outcome};
 use super::testing::{Story, incarnation};
 use crate::trace::{Ending, Heard, Inside, ProcessId, Seen};
 
+mod leaving;
+
 const ALL: [usize; 3] = [0, 1, 2];
 
 /// Three members, a message each, a crash, two go on together.

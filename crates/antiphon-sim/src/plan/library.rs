@@ -106,6 +106,7 @@ pub const NAMES: &[&str] = &[
     "joiner-storm",
     "joiners-beside-crashes",
     "simultaneous-leave",
+    "joiners-leave",
     "three-to-one-by-kill",
     "bridge",
     "group-churn",
@@ -218,6 +219,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     let nodes = nodes.unwrap_or(usual);
     let spare = match name {
         "r3-joiners-vanish" => 6,
+        "joiners-leave" => 4,
         "joiner-storm" => random.range(6, 12) as usize,
         "joiners-beside-crashes" => 8,
         "r1-only-a-joiner-is-left"
@@ -381,6 +383,7 @@ impl Story<'_> {
             "joiner-storm" => self.joiner_storm(),
             "joiners-beside-crashes" => self.joiners_beside_crashes(),
             "simultaneous-leave" => self.simultaneous_leave(),
+            "joiners-leave" => self.joiners_leave(),
             "three-to-one-by-kill" => self.three_to_one(),
             "bridge" => self.bridge(),
             "group-churn" => self.group_churn(),

@@ -52,6 +52,8 @@ pub struct Plan {
     pub follows_within: Option<Micros>,
     /// If all paths work: from then on no frame may go through another node, whatever happened to processors before.
     pub nothing_passes_from: Option<Micros>,
+    /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still be in a view.
+    pub leaves_within: Option<Micros>,
     /// The membership engine of the nodes.
     pub membership: EngineKind,
     /// The partition policy of the nodes.
@@ -103,6 +105,7 @@ impl Default for Plan {
             silent: Vec::new(),
             prompt: None,
             follows_within: None,
+            leaves_within: None,
             nothing_passes_from: None,
             membership: EngineKind::Coordinator,
             policy: Policy::Majority,

@@ -235,6 +235,8 @@ impl World {
         trace.prompt = plan.prompt;
         trace.follows_within = plan.follows_within;
         trace.nothing_passes_from = plan.nothing_passes_from;
+        trace.leaves_within = plan.leaves_within;
+        trace.leave_patience = plan.profile.leave_within.as_micros() as Micros;
         trace.any = plan.policy == Policy::Any;
         trace.unleased.clone_from(&plan.unleased);
         trace.heartbeat = plan.profile.heartbeat.as_micros() as Micros;

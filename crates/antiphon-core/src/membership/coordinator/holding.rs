@@ -31,6 +31,13 @@ pub(super) struct Deferred {
 }
 
 impl Coordinator {
+    /// Whether this node has voted for a view with that one, or waits until it may.
+    pub(crate) fn names(&self, member: Incarnation) -> bool {
+        let accepted = self.slot.vote().accepted.as_ref().map(|accepted| &accepted.value);
+        let deferred = self.deferred.as_ref().map(|deferred| &deferred.value);
+        accepted.into_iter().chain(deferred).any(|value| value.contains(member))
+    }
+
     /// What this node may vote for, or decide, by now.
     pub(super) fn resume(&mut self, around: &mut Surroundings<'_>) {
         if let Some(deferred) = self.deferred.take_if(|deferred| deferred.until <= around.now) {

@@ -239,6 +239,10 @@ impl Cut {
         self.classic.is_bound()
     }
 
+    pub(crate) fn names(&self, member: Incarnation) -> bool {
+        self.classic.names(member)
+    }
+
     pub(crate) fn certified(&self) -> BTreeSet<Incarnation> {
         self.classic.slot().certified()
     }

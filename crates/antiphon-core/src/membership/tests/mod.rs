@@ -33,3 +33,4 @@ mod recovery_coordinator;
 mod recovery_cut;
 mod succession;
 mod wide;
+mod withdrawals;

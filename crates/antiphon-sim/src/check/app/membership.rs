@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use antiphon_core::wire::{Cause, Evidence, Incarnation, Lineage, NodeView, NodeViewId};
 
-use crate::agenda::Micros;
+use crate::agenda::{MILLIS, Micros};
 use crate::check::Report;
 use crate::check::history::{End, History, Life, names};
 use crate::trace::{Ending, ProcessId, Slot};
@@ -20,6 +20,9 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
         }
     }
     numbers(history, report);
+    if let Some(within) = history.trace.leaves_within {
+        leaves_promptly(history, within, report);
+    }
     for (first_seen, view) in agreement(history, report) {
         records(history, first_seen, &view, report);
         departures(history, first_seen, &view, report);
@@ -214,6 +217,20 @@ fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut R
                 departure.cause
             )
         });
+        // G7: nobody can know of a component of another lineage that one of its members left somewhere else.
+        let elsewhere = life.lineage().is_some_and(|lineage| lineage != view.lineage);
+        let is_lost = matches!(departure.cause, Cause::Crashed | Cause::Unreachable { .. });
+        let ended = left_in_order(history, life).filter(|_| view.is_primary() && !elsewhere);
+        if let Some(ended) = ended {
+            report.check("G7", at, !is_lost || at <= ended, || {
+                format!(
+                    "node view {} removed {} as {:?}, which had left in order",
+                    view.id,
+                    history.name(life),
+                    departure.cause
+                )
+            });
+        }
         for accusation in &departure.accusers {
             if accusation.evidence == Evidence::ProofOfDeath {
                 // R9: only the end of a process whose kernel lives on can be proven.
@@ -222,6 +239,49 @@ fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut R
                         "node view {} says that the death of {} was proven, and it was not dead so",
                         view.id,
                         history.name(life)
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// When its process ended in order, if all members could know why: it gave up waiting for nobody, and had its last view with a majority, or
+/// had seen none yet.
+fn left_in_order(history: &History<'_>, life: &Life) -> Option<Micros> {
+    let End::Process(ended, Ending::Exited) = life.end else {
+        return None;
+    };
+    let asked = history.processes.get(&life.process)?.asked_to_leave?;
+    // Clocks drift.
+    let waited = ended - asked + 10 * MILLIS >= history.trace.leave_patience;
+    let had_a_majority = life.views.last().is_none_or(|(_, view)| view.is_primary());
+    (had_a_majority && !waited).then_some(ended)
+}
+
+/// G7: where nothing else happens, whoever is asked to leave is soon in nobody's view.
+fn leaves_promptly(history: &History<'_>, within: Micros, report: &mut Report) {
+    let asked: BTreeMap<Incarnation, Micros> = history
+        .lives
+        .iter()
+        .filter_map(|life| Some((life.incarnation, history.processes.get(&life.process)?.asked_to_leave?)))
+        .collect();
+    let end = history.trace.lines.last().map_or(0, |line| line.at);
+    for life in &history.lives {
+        let over = match life.end {
+            End::Open => end,
+            End::Process(at, _) | End::Succeeded(at) => at,
+        };
+        for (index, (_, view)) in life.views.iter().enumerate() {
+            let until = life.views.get(index + 1).map_or(over, |(next, _)| *next);
+            let members = view.members.iter().map(|member| member.incarnation);
+            for (who, asked) in members.filter_map(|who| Some((who, asked.get(&who)?))) {
+                report.check("G7", until, until <= asked + within, || {
+                    format!(
+                        "{} has {} in its node view {} so long after that one was asked to leave",
+                        history.name(life),
+                        who.short(),
+                        view.id
                     )
                 });
             }
