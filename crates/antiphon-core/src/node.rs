@@ -455,7 +455,6 @@ impl Node {
     /// G37: what this node missed by itself, it counts against nobody: not as a dead path, and not as a flush that does not go on.
     fn forgive(&mut self, now: Time) {
         let missed = self.membership.take_missed();
-        self.relay.lags(self.membership.lag());
         if !missed.is_zero() {
             self.relay.forgive(now, missed);
             if !planted!(AccuseWhenStarved) {

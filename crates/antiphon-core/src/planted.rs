@@ -303,8 +303,6 @@ bugs! {
     MissAdmission,
     /// A node forgets what a member said in a view before the node installed that view, if the two are no neighbours there (R13).
     ForgetWhoWasAhead,
-    /// Whoever is busy or was stopped relays, and has others relay, as if paths were dead (R20).
-    RelayWhenStarved,
     /// A block for which the core has no room is offered behind the others.
     FullLosesOrder,
     /// Of a block for which the core has no room, the last message is sent a second time.

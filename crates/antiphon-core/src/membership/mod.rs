@@ -441,11 +441,6 @@ impl Membership {
         }
     }
 
-    /// How late this node serves its timers these days.
-    pub(crate) fn lag(&self) -> Duration {
-        self.cx.detector.lag()
-    }
-
     /// What this node missed by itself since this was asked last.
     pub(crate) fn take_missed(&mut self) -> Duration {
         let missed = self.cx.detector.take_missed();

@@ -148,8 +148,8 @@ impl Node {
         }
         for to in self.relay.take_news(now) {
             if let Some(addr) = self.links.addr(to) {
-                let word = self.relay.word(now);
-                self.queue_life(to, addr, Record::Paths(word));
+                let report = self.relay.report(now);
+                self.queue_life(to, addr, Record::Paths(report));
             }
         }
         self.beat_companions(now);

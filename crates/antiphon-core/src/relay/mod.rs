@@ -51,18 +51,6 @@
 //!   so that a finds the one that does;
 //! - *a proof of death is due*: lifelines are never relayed. A proof that the relay, or anyone, has is shared by certificate.
 //!
-//! # When processors are too busy
-//! A frame that waits for a processor looks like one that a path lost, and a frame passed on is two more to handle: so relaying must
-//! not begin because of load, or it keeps up the load that it began with.
-//! - A member that is silent is sent to through another only if that one still says that it hears it after it went silent here. If a
-//!   member is stopped or busy itself, all others know that a moment later, and none of them is asked.
-//! - A node that serves its timers late waits as much longer before it calls a path dead, and twice as long if many paths seem dead at
-//!   once. While its timers are a heartbeat late, and for some heartbeats after, it begins nothing: what the others say of it is
-//!   about that.
-//! - A node that many say to hear since lately only was busy itself: its paths work, and it uses them. So less than one path in eight,
-//!   or two, wait to be trusted again at a time.
-//! - That a path works again, or a relay does, is told at once to its far end alone, and to all others with the next heartbeat.
-//!
 //! # Invariants
 //! - One hop: a relay sends what it passes on to its target's address, never to another relay; and a frame inside of a passed-on
 //!   frame is not passed on. So no frame can circle, and none is passed on twice by anybody.
@@ -111,9 +99,6 @@ const NEW_BEATS: u32 = 3;
 const PATIENCE_BEATS: u32 = 6;
 /// And for so many it is not chosen for the same target.
 const AVOID_BEATS: u32 = 20;
-/// From so many bad paths on, of all that there are, and so many at least, it is rather this node that is too busy.
-const MANY_OF: usize = 8;
-const MANY_AT_LEAST: usize = 3;
 /// Which paths are bad is said anew in so many reports after it changed, and in each of so many. What is the same goes without saying.
 const SAID_AGAIN: u64 = 3;
 const SAID_EVERY: u64 = 5;
@@ -131,22 +116,11 @@ pub(crate) struct Relay {
     /// The last report, with all that is bad, and when it was made.
     told: Paths,
     told_at: Option<Time>,
-    said: Said,
-    /// How late this node serves its timers these days.
-    lag: Duration,
-    /// Members that should hear from this one now.
+    /// Something changed that all should hear of now.
+    news: bool,
+    /// Members that should hear from this one now, through another.
     whispers: BTreeSet<Incarnation>,
     changes: VecDeque<PeerPath>,
-}
-
-/// What all were told with heartbeats.
-#[derive(Debug, Default)]
-struct Said {
-    at: Option<Time>,
-    beats: u64,
-    /// Since which round it is the same, and how often it was said before.
-    since: u64,
-    times: u64,
 }
 
 #[derive(Debug)]
@@ -224,8 +198,7 @@ impl Relay {
                 paths: Some(Vec::new()),
             },
             told_at: None,
-            said: Said::default(),
-            lag: Duration::ZERO,
+            news: false,
             whispers: BTreeSet::new(),
             changes: VecDeque::new(),
         }
@@ -305,7 +278,7 @@ impl Relay {
         if let Some(known) = self.peers.get_mut(&peer)
             && known.inbound.heard(now, silence)
         {
-            self.whispers.insert(peer);
+            self.news = true;
         }
     }
 
@@ -315,10 +288,9 @@ impl Relay {
         if let Some(known) = self.peers.get_mut(&peer) {
             let before = known.through_lately(now, silence);
             known.through = Some((via, now));
-            // Its sender waits to hear that a relay works.
-            if before.is_none() && known.inbound.directly() != Directly::Steadily {
-                self.whispers.insert(peer);
-            }
+            // Its sender waits to hear that a relay works. Where many go through others, which one it is changes often, and would be news
+            // to all each time.
+            self.news |= before.is_none() && known.inbound.directly() != Directly::Steadily;
         }
     }
 
@@ -389,46 +361,21 @@ impl Relay {
             (*id == reporter || through).then_some(*id)
         };
         let concerned: Vec<Incarnation> = self.peers.iter().filter_map(concerned).collect();
-        let blamed = self.is_blamed();
         for id in concerned {
-            self.judge_one(now, id, blamed);
+            self.judge_one(now, id);
         }
     }
 
     /// The report that goes with this heartbeat; all that go at one time are one.
     pub(crate) fn report(&mut self, now: Time) -> Paths {
-        self.look(now);
-        let Paths { round, since, paths } = &self.told;
-        let said = &mut self.said;
-        if said.at.replace(now) != Some(now) {
-            said.beats += 1;
-            said.times = if said.since == *since { said.times + 1 } else { 0 };
-            said.since = *since;
-        }
-        let is_known = said.times >= SAID_AGAIN && !said.beats.is_multiple_of(SAID_EVERY);
-        Paths {
-            round: *round,
-            since: *since,
-            // That all is well is as short as that all is as it was.
-            paths: paths.clone().filter(|paths| !is_known || paths.is_empty()),
-        }
-    }
-
-    /// The same for a member that should have it now, and perhaps alone.
-    pub(crate) fn word(&mut self, now: Time) -> Paths {
-        self.look(now);
-        self.told.clone()
-    }
-
-    /// Looks at all paths.
-    fn look(&mut self, now: Time) {
         if self.told_at != Some(now) {
             self.told_at = Some(now);
-            let silence = self.silence_of_many(now);
             for peer in self.peers.values_mut() {
-                peer.inbound.judge(now, silence, self.heartbeat);
+                peer.inbound.judge(now, self.silence, self.heartbeat);
             }
             self.judge(now);
+            // It is told by what follows.
+            self.news = false;
             self.told.round += 1;
             let paths = Some(self.bad_paths(now));
             if self.told.paths != paths {
@@ -436,53 +383,19 @@ impl Relay {
                 self.told.paths = paths;
             }
         }
+        let Paths { round, since, paths } = &self.told;
+        let said = round.saturating_sub(*since) >= SAID_AGAIN && !round.is_multiple_of(SAID_EVERY);
+        Paths {
+            round: *round,
+            since: *since,
+            // That all is well is as short as that all is as it was.
+            paths: paths.clone().filter(|paths| !said || paths.is_empty()),
+        }
     }
 
     /// What was reported last, in full: for those that may have missed it.
     pub(crate) fn last_report(&self) -> Option<Paths> {
         self.told_at.map(|_| self.told.clone())
-    }
-
-    /// After how long a path is dead, as far as this node can tell. Where many are silent at the same time, or this node serves
-    /// its timers late, what they sent may be waiting here.
-    fn silence_of_many(&self, now: Time) -> Duration {
-        let silent = |peer: &&Peer| peer.inbound.is_silent(now, self.silence);
-        let many = self.peers.values().filter(silent).count() >= self.many();
-        let of_many = if many && !planted!(RelayWhenStarved) {
-            self.silence * 2
-        } else {
-            self.silence
-        };
-        of_many.max((self.silence + self.lag()).min(self.silence * 2))
-    }
-
-    /// If so many paths to or from this node are bad at once, it is rather this node that is too busy.
-    fn many(&self) -> usize {
-        (self.peers.len() / MANY_OF).max(MANY_AT_LEAST)
-    }
-
-    fn lag(&self) -> Duration {
-        if planted!(RelayWhenStarved) {
-            Duration::ZERO
-        } else {
-            self.lag
-        }
-    }
-
-    /// Whether this node itself is so late that whoever misses it, or is missed by it, has no path to blame.
-    fn is_busy(&self) -> bool {
-        self.lag() >= self.heartbeat
-    }
-
-    /// How late this node serves its timers.
-    pub(crate) fn lags(&mut self, lag: Duration) {
-        self.lag = lag;
-    }
-
-    /// Whether many hear this node since lately only, or not: then it was busy or stopped, and no path is at fault that works again.
-    fn is_blamed(&self) -> bool {
-        let blames = |peer: &&Peer| peer.report.path(self.me).hears != Directly::Steadily;
-        self.peers.values().filter(blames).count() >= self.many() && !planted!(RelayWhenStarved)
     }
 
     fn bad_paths(&self, now: Time) -> Vec<Path> {
@@ -500,11 +413,11 @@ impl Relay {
     /// heartbeat at most.
     pub(crate) fn take_news(&mut self, now: Time) -> Vec<Incarnation> {
         let told_lately = self.told_at.is_some_and(|at| now.since(at) < self.heartbeat / 8);
-        if told_lately {
+        if told_lately || !self.news && self.whispers.is_empty() {
             return Vec::new();
         }
         let whispers = std::mem::take(&mut self.whispers);
-        if planted!(RelayWhenStarved) && !whispers.is_empty() {
+        if std::mem::take(&mut self.news) {
             return self.peers.keys().copied().collect();
         }
         whispers.into_iter().collect()
@@ -573,14 +486,13 @@ impl Relay {
     /// Decides for every member where what is sent to it goes.
     fn judge(&mut self, now: Time) {
         let ids: Vec<Incarnation> = self.peers.keys().copied().collect();
-        let blamed = self.is_blamed();
         for id in ids {
-            self.judge_one(now, id, blamed);
+            self.judge_one(now, id);
         }
     }
 
-    fn judge_one(&mut self, now: Time, id: Incarnation, blamed: bool) {
-        let next = self.decide(now, id, blamed);
+    fn judge_one(&mut self, now: Time, id: Incarnation) {
+        let next = self.decide(now, id);
         let via = match next {
             Outbound::Through { via, .. } => via,
             Outbound::Direct => None,
@@ -605,9 +517,8 @@ impl Relay {
         }
     }
 
-    fn decide(&mut self, now: Time, id: Incarnation, blamed: bool) -> Outbound {
+    fn decide(&mut self, now: Time, id: Incarnation) -> Outbound {
         let (me, silence, heartbeat) = (self.me, self.silence, self.heartbeat);
-        let busy = self.is_busy();
         let Some(peer) = self.peers.get_mut(&id) else {
             return Outbound::Direct;
         };
@@ -626,12 +537,6 @@ impl Relay {
         } else {
             Directly::Lately
         };
-        // What this node's own lateness may have brought about ends with it; what a member has said to be dead since before goes on.
-        let goes_through = matches!(peer.outbound, Outbound::Through { via: Some(_), .. });
-        let is_known = fresh && path.hears == Directly::Never;
-        if lately && blamed || busy && !(goes_through && is_known) {
-            return Outbound::Direct;
-        }
         let mut current = None;
         if let Outbound::Through {
             via: Some(via),
@@ -685,7 +590,6 @@ impl Relay {
             .peers
             .keys()
             .filter(|relay| **relay != target && self.are_together(**relay, target))
-            .filter(|relay| self.knows_better(now, **relay, target))
             .filter_map(|relay| Some((avoided(relay), self.quality(now, *relay, target)?, *relay)))
             .filter(|(_, (_, quality), _)| *quality <= worst)
             .min_by_key(|(avoided, quality, relay)| (*avoided, *quality, spread(self.me, target, *relay)));
@@ -696,15 +600,6 @@ impl Relay {
                 .filter(|_| worst != Directly::Steadily)
                 .or(avoided.map(|(.., relay)| relay)),
         }
-    }
-
-    /// Whether what a member says of a silent one is of after the one went silent: if that one is stopped, or busy, nobody hears it,
-    /// and all know that a moment later.
-    fn knows_better(&self, now: Time, relay: Incarnation, target: Incarnation) -> bool {
-        let (relay, target) = (&self.peers[&relay], &self.peers[&target]);
-        let silent = now.since(target.report.at) > self.silence && target.trouble.is_none();
-        let known_at = target.report.at + self.silence + self.heartbeat / 4 + self.lag();
-        !silent || relay.report.at > known_at || planted!(RelayWhenStarved)
     }
 
     /// Whether these two and this node are all three in some group.

@@ -71,14 +71,9 @@ impl Inbound {
         }
     }
 
-    /// Whether nothing came this way for so long.
-    pub(super) fn is_silent(&self, now: Time, silence: Duration) -> bool {
-        now.since(self.last) > silence
-    }
-
     /// Looks at the clock.
     pub(super) fn judge(&mut self, now: Time, silence: Duration, heartbeat: Duration) {
-        let silent = self.is_silent(now, silence);
+        let silent = now.since(self.last) > silence;
         match self.state {
             State::Steady { since } if silent => {
                 let steady = now.since(since) >= heartbeat * STEADY_BEATS;
