@@ -1,6 +1,7 @@
 //! Leaving before the first view.
 //!
-//! A node can be admitted before it knows: from the moment at which it has told a member that it is there, or another founder that it
+//! A node can be admitted before it knows: from the moment at which it has told a member that it is there, or
+//! another founder that it
 //! looks for founders. If it ended without a word then, the others would take its end for a crash.
 //!
 //! ```text
@@ -8,13 +9,16 @@
 //!          └──► Leave to all who can: whom it answered, who proposed it, founders that it knows
 //!                 Confirm from each: neither in a view nor in a proposal, and it will be in none ──► Left
 //!                 Decide: it is in ──► it takes its seat, and leaves as a member ([`super::leaving`])
-//!                 one of them is gone ──► Join to whoever coordinates now, which asks whether it is there ──► Leave
+//! one of them is gone ──► Join to whoever coordinates now, which asks whether it is there ──► Leave
 //!                 deadline ──► Left
 //! ```
-//! Whoever is told remembers it. If the leaver is in what this node has voted for, the answer waits until that slot is decided; and if a
-//! view admits the leaver all the same, by the vote of one that is gone, the coordinator removes it as one that leaves, at once.
+//! Whoever is told remembers it. If the leaver is in what this node has voted for, the answer waits until
+//! that slot is decided; and if a
+//! view admits the leaver all the same, by the vote of one that is gone, the coordinator removes it as one
+//! that leaves, at once.
 //!
-//! A leaver promises nothing new. It goes on to vote on what names it, and as a founder: what is under way must come to its end.
+//! A leaver promises nothing new. It goes on to vote on what names it, and as a founder: what is under way
+//! must come to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,7 +136,8 @@ impl Seeking {
         self.withdrawal.as_ref().map(|withdrawal| withdrawal.deadline)
     }
 
-    /// Whether this node leaves, and does nothing else. It seeks only if one that may have admitted it is gone.
+    /// Whether this node leaves, and does nothing else. It seeks only if one that may have admitted it is
+    /// gone.
     pub(super) fn tend_withdrawal(&mut self, cx: &mut Context, now: Time) -> bool {
         let Some(withdrawal) = &self.withdrawal else {
             return false;
@@ -168,7 +173,8 @@ impl Seeking {
         self.tend_withdrawal(cx, now);
     }
 
-    /// Nobody is there any more. If that was one who could admit this node, its proposal may be in the votes of others.
+    /// Nobody is there any more. If that was one who could admit this node, its proposal may be in the votes
+    /// of others.
     pub(super) fn withdrawal_refused(&mut self, cx: &Context, gone: impl Fn(Incarnation) -> bool) {
         let Some(withdrawal) = &mut self.withdrawal else {
             return;
@@ -194,7 +200,8 @@ impl Seeking {
         let (lineage, view) = (Lineage(0), ViewId { epoch: 0, counter: 0 });
         cx.send(leaver, MembershipMessage::Confirm { lineage, view });
         let before = self.candidates.len();
-        self.candidates.retain(|_, candidate| candidate.incarnation != leaver);
+        self.candidates
+            .retain(|_, candidate| candidate.incarnation != leaver);
         if let Some(founding) = self.founding.as_mut().filter(|_| self.candidates.len() < before) {
             founding.forgotten();
             cx.forget_peer(leaver);
@@ -203,7 +210,8 @@ impl Seeking {
 }
 
 impl Seat {
-    /// One that is in no view that this node has installed leaves: it is not admitted, or removed as soon as it is.
+    /// One that is in no view that this node has installed leaves: it is not admitted, or removed as soon as
+    /// it is.
     pub(super) fn hear_leaver(&mut self, cx: &mut Context, now: Time, leaver: Incarnation) {
         self.joiners.withdraw(leaver);
         cx.withdrawn.note(now, leaver);
@@ -220,12 +228,17 @@ impl Seat {
         cx.forget_peer(leaver);
     }
 
-    /// A view is installed: those in it that said before that they leave want to leave it, and the others are told that they are not in it.
+    /// A view is installed: those in it that said before that they leave want to leave it, and the others are
+    /// told that they are not in it.
     pub(super) fn remember_leavers(&mut self, cx: &mut Context, now: Time) {
         let lasts = cx.config.profile.leave_within * 2;
         cx.withdrawn.told.retain(|_, (told, _)| now.since(*told) <= lasts);
-        let told: Vec<(Incarnation, bool)> =
-            cx.withdrawn.told.iter().map(|(who, (_, waits))| (*who, *waits)).collect();
+        let told: Vec<(Incarnation, bool)> = cx
+            .withdrawn
+            .told
+            .iter()
+            .map(|(who, (_, waits))| (*who, *waits))
+            .collect();
         for (leaver, waits) in told {
             if self.rings.contains(leaver) {
                 cx.withdrawn.told.remove(&leaver);

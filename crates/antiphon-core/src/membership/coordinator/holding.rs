@@ -35,7 +35,10 @@ impl Coordinator {
     pub(crate) fn names(&self, member: Incarnation) -> bool {
         let accepted = self.slot.vote().accepted.as_ref().map(|accepted| &accepted.value);
         let deferred = self.deferred.as_ref().map(|deferred| &deferred.value);
-        accepted.into_iter().chain(deferred).any(|value| value.contains(member))
+        accepted
+            .into_iter()
+            .chain(deferred)
+            .any(|value| value.contains(member))
     }
 
     /// What this node may vote for, or decide, by now.

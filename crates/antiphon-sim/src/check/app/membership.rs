@@ -246,7 +246,8 @@ fn departures(history: &History<'_>, at: Micros, view: &NodeView, report: &mut R
     }
 }
 
-/// When its process ended in order, if all members could know why: it gave up waiting for nobody, and had its last view with a majority, or
+/// When its process ended in order, if all members could know why: it gave up waiting for nobody, and had its
+/// last view with a majority, or
 /// had seen none yet.
 fn left_in_order(history: &History<'_>, life: &Life) -> Option<Micros> {
     let End::Process(ended, Ending::Exited) = life.end else {
@@ -264,7 +265,12 @@ fn leaves_promptly(history: &History<'_>, within: Micros, report: &mut Report) {
     let asked: BTreeMap<Incarnation, Micros> = history
         .lives
         .iter()
-        .filter_map(|life| Some((life.incarnation, history.processes.get(&life.process)?.asked_to_leave?)))
+        .filter_map(|life| {
+            Some((
+                life.incarnation,
+                history.processes.get(&life.process)?.asked_to_leave?,
+            ))
+        })
         .collect();
     let end = history.trace.lines.last().map_or(0, |line| line.at);
     for life in &history.lives {

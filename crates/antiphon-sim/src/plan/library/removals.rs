@@ -26,8 +26,10 @@ impl Story<'_> {
         }
     }
 
-    /// G7: nodes leave within milliseconds of their start: not asked yet, asked, promised to be there, in a proposal, or admitted and not told.
-    /// In half of the runs nothing else happens; in the others who proposes dies at about that time, and founders leave as well.
+    /// G7: nodes leave within milliseconds of their start: not asked yet, asked, promised to be there, in a
+    /// proposal, or admitted and not told.
+    /// In half of the runs nothing else happens; in the others who proposes dies at about that time, and
+    /// founders leave as well.
     pub(super) fn joiners_leave(&mut self) {
         let calm = self.random.percent(50);
         for slot in 0..self.nodes {
