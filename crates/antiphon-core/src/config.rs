@@ -62,8 +62,8 @@ pub struct Config {
     pub multicast: bool,
     /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive.
     pub rejoin: bool,
-    /// Unix time of `Time::ZERO` in seconds, for view numbers (R5). The driver fills it in.
-    pub unix_time_s: u64,
+    /// Unix time of `Time::ZERO` in milliseconds, for lineages and view numbers (R5). The driver fills it in.
+    pub unix_time_ms: u64,
 }
 
 impl Config {
@@ -91,7 +91,7 @@ impl Config {
             udp_probes: true,
             multicast: false,
             rejoin: true,
-            unix_time_s: 0,
+            unix_time_ms: 0,
         }
     }
 }

@@ -313,4 +313,8 @@ bugs! {
     JoinForgetsLevel,
     /// A node that was not told of a view yet leaves without a word, whoever may have admitted it (G7).
     LeaveUnsaidBeforeAView,
+    /// A lineage has no time in it, so that one that is founded later may be lower (G2).
+    LineageWithoutTime,
+    /// The first view of a lineage has the number 1, whenever it was founded (G2).
+    NumberWithoutClock,
 }

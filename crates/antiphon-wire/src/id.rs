@@ -9,7 +9,9 @@ use crate::wire_struct;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u128);
 
-/// The unbroken chain of primary views since one founding: 128 random bits made at that founding.
+/// The unbroken chain of primary views since one founding. Its first 48 bits are the time of that founding,
+/// the others are random: so
+/// lineages are ordered by when they were founded, whoever did it, as far as the clocks of hosts agree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lineage(pub u128);
 
@@ -63,7 +65,49 @@ fixed_id!(LineageMark, u64, "{:016x}");
 fixed_id!(GroupId, u64, "{:016x}");
 fixed_id!(ViewDigest, u128, "{:032x}");
 
+/// A primary view's place among all primary views of a cluster, for whatever must only accept what is newer:
+/// a fencing token, a write.
+/// Ordered by when its lineage was founded, then by its place in that; the order of the text is the same.
+///
+/// It rises with each view of a lineage, and over each recovery and founding, without a disk, as long as no
+/// founder's clock is behind that of
+/// a former founder by as much as lies between them. A cluster that gives way to one that was founded before
+/// takes that one's lower stamps:
+/// all that it did since is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewStamp {
+    /// The chain of views, by its founding.
+    pub lineage: Lineage,
+    /// The place in it.
+    pub view: ViewId,
+}
+
+impl fmt::Display for ViewStamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ViewId { epoch, counter } = self.view;
+        write!(f, "{}-{epoch:08x}-{counter:08x}", self.lineage)
+    }
+}
+
 impl Lineage {
+    /// The lowest bits, which are random.
+    const RANDOM_BITS: u32 = 80;
+    /// The latest founding that there can be.
+    const MAX_FOUNDED_MS: u64 = (1 << (128 - Self::RANDOM_BITS)) - 1;
+
+    /// One that is founded so many milliseconds after 1970, told apart from all others of that time by random
+    /// bits.
+    pub fn founded_at(unix_ms: u64, random: u128) -> Self {
+        let time = u128::from(unix_ms.min(Self::MAX_FOUNDED_MS)) << Self::RANDOM_BITS;
+        Self(time | (random & ((1 << Self::RANDOM_BITS) - 1)))
+    }
+
+    /// When it was founded, in milliseconds since 1970, by the founder's clock; later than the lineage that
+    /// it goes on from.
+    pub fn founded_ms(self) -> u64 {
+        (self.0 >> Self::RANDOM_BITS) as u64
+    }
+
     /// The last 64 bits.
     pub fn mark(self) -> LineageMark {
         LineageMark(self.0 as u64)
@@ -110,5 +154,30 @@ impl fmt::Display for ViewId {
 impl fmt::Display for GroupViewId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.number, self.k)
+    }
+}
+
+#[cfg(test)]
+mod stamps {
+    use super::*;
+
+    fn stamp(unix_ms: u64, random: u128, counter: u32) -> ViewStamp {
+        ViewStamp {
+            lineage: Lineage::founded_at(unix_ms, random),
+            view: ViewId { epoch: 1, counter },
+        }
+    }
+
+    #[test]
+    fn what_was_founded_later_has_the_higher_stamp_in_bytes_and_as_text() {
+        let stamps = [
+            stamp(1_700_000_000_000, u128::MAX, 900),
+            stamp(1_700_000_000_001, 0, 1),
+            stamp(1_700_000_000_001, 0, 2),
+            stamp(u64::MAX, 7, 1),
+        ];
+        assert!(stamps.is_sorted() && stamps.map(|stamp| stamp.to_string()).is_sorted());
+        assert_eq!(stamps[0].lineage.founded_ms(), 1_700_000_000_000);
+        assert_ne!(stamps[0].lineage.mark(), stamps[1].lineage.mark());
     }
 }

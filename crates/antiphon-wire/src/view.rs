@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use crate::codec::encode_to_vec;
-use crate::{Incarnation, Lineage, ViewDigest, ViewId, wire_enum, wire_struct};
+use crate::{Incarnation, Lineage, ViewDigest, ViewId, ViewStamp, wire_enum, wire_struct};
 
 /// The most members a node view may have with this wire version.
 pub const MAX_MEMBERS: usize = 4096;
@@ -169,8 +169,16 @@ wire_struct! {
         pub lineage: Lineage,
         /// Primary or not, and which.
         pub id: NodeViewId,
-        /// The primary view's id as one number for embedders: fits an i32, strictly increasing at every node.
-        /// A non-primary view repeats the number of the primary view it is based on.
+        /// The primary view's id as one number for embedders, which fits an i32. A founding takes the seconds
+        /// since 2025, each next view
+        /// one more, a recovery or a merge at least one more than all that its members have seen: so it
+        /// strictly increases
+        /// at every process. Over the end of all processes and a founding after that it increases if the
+        /// former cluster had
+        /// installed no more views than seconds had passed since it was founded; otherwise it may repeat or
+        /// fall. What must be sure
+        /// takes [`NodeView::stamp`]. A non-primary view repeats the number of the primary view it is based
+        /// on.
         pub number: u32,
         /// The members by seniority.
         pub members: Vec<Member>,
@@ -195,6 +203,14 @@ impl NodeView {
     /// What stands for this view, all its fields included.
     pub fn digest(&self) -> ViewDigest {
         ViewDigest::of(&encode_to_vec(self))
+    }
+
+    /// The place of the primary view that this one is, or is based on, among all of the cluster.
+    pub fn stamp(&self) -> ViewStamp {
+        ViewStamp {
+            lineage: self.lineage,
+            view: self.primary_id(),
+        }
     }
 
     /// The primary view this one is, or is based on.

@@ -53,7 +53,7 @@ pub mod witness;
 pub use antiphon_core::inspection;
 pub use antiphon_core::wire::{
     Accusation, Cause, Departure, Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId,
-    ViewId,
+    ViewId, ViewStamp,
 };
 pub use antiphon_core::{
     Abandoned, Alone, Awaits, ClusterKey, ConfigError, Departed, Dissemination, EngineKind, GroupOptions,

@@ -29,6 +29,8 @@ use crate::{BallotNote, BallotStep, Config, Event, LifelineCommand, Policy, Time
 pub(crate) struct Past {
     /// The highest view number seen, in this lineage or an earlier one.
     pub(crate) number: u32,
+    /// When the latest of these lineages was founded, in milliseconds since 1970.
+    pub(crate) founded_ms: u64,
     /// Where members were reached.
     pub(crate) contacts: BTreeSet<SocketAddr>,
     /// The last primary view installed.

@@ -154,7 +154,7 @@ fn compose(cx: &mut Context, now: Time, nodes: &BTreeMap<SocketAddr, (Incarnatio
         .map(|(incarnation, record)| member_of(*incarnation, record))
         .collect();
     NodeView {
-        lineage: Lineage(cx.random.next_u128()),
+        lineage: new_lineage(cx, now, None),
         id: NodeViewId::Primary {
             id: ViewId { epoch: 1, counter: 1 },
         },
@@ -174,10 +174,28 @@ fn compose(cx: &mut Context, now: Time, nodes: &BTreeMap<SocketAddr, (Incarnatio
 /// R5: seconds since 2025-01-01, so that numbers rise across foundings without a disk.
 pub(crate) fn founding_number(cx: &Context, now: Time) -> u32 {
     const YEAR_2025_S: u64 = 1_735_689_600;
-    let unix_s = cx.config.unix_time_s + now.as_micros() / 1_000_000;
-    u32::try_from(unix_s.saturating_sub(YEAR_2025_S))
+    if planted!(NumberWithoutClock) {
+        return 1;
+    }
+    u32::try_from((unix_ms(cx, now) / 1_000).saturating_sub(YEAR_2025_S))
         .unwrap_or(1)
         .clamp(1, i32::MAX as u32)
+}
+
+fn unix_ms(cx: &Context, now: Time) -> u64 {
+    cx.config.unix_time_ms.saturating_add(now.as_micros() / 1_000)
+}
+
+/// R5: a lineage founded now, and later than all that this process has been in, this one among them.
+pub(super) fn new_lineage(cx: &mut Context, now: Time, known: Option<Lineage>) -> Lineage {
+    let random = cx.random.next_u128();
+    if planted!(LineageWithoutTime) {
+        return Lineage(random);
+    }
+    let seen = cx.past.iter().map(|past| past.founded_ms);
+    let seen = seen.chain(known.map(Lineage::founded_ms));
+    let later = seen.max().map_or(0, |seen_ms| seen_ms.saturating_add(1));
+    Lineage::founded_at(unix_ms(cx, now).max(later), random)
 }
 
 /// A cluster of this node alone.

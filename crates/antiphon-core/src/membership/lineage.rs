@@ -2,7 +2,8 @@
 //!
 //! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it starts over
 //! as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior one dissolves: lower
-//! total weight; equal: its number is less ahead of its counter, which mostly is the one founded later; equal: lower lineage. Its nodes
+//! total weight; equal: its number is less ahead of its counter, which mostly is the one founded later;
+//! equal: the one founded later. Its nodes
 //! join the other as fresh incarnations, once somebody there has promised to stay ([`super::merging`]).
 //!
 //! A member without a primary has no lineage that could go on, but may be about to: its majority is mostly cut off, not gone, and the primary that
@@ -45,7 +46,7 @@ pub(super) fn seniority(one: &Standing, other: &Standing) -> Ordering {
     one.weight
         .cmp(&other.weight)
         .then(ahead(other).cmp(&ahead(one)))
-        .then(one.lineage.cmp(&other.lineage))
+        .then(other.lineage.cmp(&one.lineage))
 }
 
 /// Where the sender of this stands, if it says so.
@@ -361,9 +362,13 @@ impl Seat {
         }
         let mut contacts: BTreeSet<SocketAddr> = self.view.members.iter().map(|member| member.addr).collect();
         contacts.insert(addr);
-        let seen = cx.past.as_ref().map_or(0, |past| past.number);
+        let (seen, founded_ms) = cx
+            .past
+            .as_ref()
+            .map_or((0, 0), |past| (past.number, past.founded_ms));
         cx.past = Some(Past {
             number: self.view.number.max(seen),
+            founded_ms: self.view.lineage.founded_ms().max(founded_ms),
             contacts,
             origin: Origin {
                 lineage: self.view.lineage,

@@ -36,7 +36,7 @@
 
 use std::sync::Arc;
 
-use antiphon_wire::{Cause, Departure, Lineage, NodeView, NodeViewId, ViewId};
+use antiphon_wire::{Cause, Departure, NodeView, NodeViewId, ViewId};
 
 use super::context::{Context, Fate};
 use super::founding;
@@ -210,7 +210,7 @@ impl Seat {
         });
         let old = self.view.primary_id();
         let mut view = NodeView {
-            lineage: Lineage(cx.random.next_u128()),
+            lineage: founding::new_lineage(cx, now, Some(self.view.lineage)),
             id: NodeViewId::Primary {
                 id: ViewId {
                     epoch: old.epoch.saturating_add(1),

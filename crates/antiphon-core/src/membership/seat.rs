@@ -189,9 +189,13 @@ impl Seat {
             wide.map(|_| self.subjects(cx.me).into_iter().collect());
         cx.detector.watch(now, members(), observed.as_ref());
         let contacts = view.members.iter().map(|member| member.addr).collect();
-        let seen = cx.past.as_ref().map_or(0, |past| past.number);
+        let (seen, founded_ms) = cx
+            .past
+            .as_ref()
+            .map_or((0, 0), |past| (past.number, past.founded_ms));
         cx.past = Some(Past {
             number: view.number.max(seen),
+            founded_ms: view.lineage.founded_ms().max(founded_ms),
             contacts,
             origin: Origin {
                 lineage: view.lineage,

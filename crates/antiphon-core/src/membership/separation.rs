@@ -50,6 +50,7 @@ use antiphon_wire::{Cause, Departure, Incarnation, Lineage, LineageMark, NodeVie
 
 use super::check;
 use super::context::Context;
+use super::founding::new_lineage;
 use super::nonprimary::Agreed;
 use super::recovery::number_after;
 use super::seat::Seat;
@@ -65,7 +66,7 @@ pub(super) fn compose(
     if !cx.any() || planted!(SeparateNever) {
         return None;
     }
-    let lineage = Lineage(cx.random.next_u128());
+    let lineage = new_lineage(cx, now, Some(base.lineage));
     let view = part_of(base, lineage, number_after(cx, now, base.number), |member| {
         component.contains(&member)
     })?;
@@ -118,7 +119,7 @@ fn is_part_of(base: &NodeView, view: &NodeView) -> bool {
     let highest = check::MAX_CLAIMED_NUMBER.max(base.number.saturating_add(1));
     let weight: u64 = view.members.iter().map(|member| u64::from(member.weight)).sum();
     check::primary_is_sound(view)
-        && view.lineage != base.lineage
+        && view.lineage.founded_ms() > base.lineage.founded_ms()
         && view.number > base.number
         && view.number <= highest.min(check::MAX_NUMBER)
         && weight > 0

@@ -9,7 +9,7 @@
 //!          └──► Leave to all who can: whom it answered, who proposed it, founders that it knows
 //!                 Confirm from each: neither in a view nor in a proposal, and it will be in none ──► Left
 //!                 Decide: it is in ──► it takes its seat, and leaves as a member ([`super::leaving`])
-//! one of them is gone ──► Join to whoever coordinates now, which asks whether it is there ──► Leave
+//!                 one of them is gone ──► Join to whoever coordinates now, which asks whether it is there ──► Leave
 //!                 deadline ──► Left
 //! ```
 //! Whoever is told remembers it. If the leaver is in what this node has voted for, the answer waits until

@@ -36,6 +36,7 @@ pub const NAMES: &[&str] = &[
     "default-chains",
     "default-weights",
     "quiet",
+    "g2-founded-again",
     "simultaneous-start",
     "r1-coordinator-dies-in-the-slot",
     "r1-only-a-joiner-is-left",
@@ -218,6 +219,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
     let spare = match name {
         "r3-joiners-vanish" => 6,
         "joiners-leave" => 4,
+        "g2-founded-again" => random.range(0, 8) as usize,
         "joiner-storm" => random.range(6, 12) as usize,
         "joiners-beside-crashes" => 8,
         "r1-only-a-joiner-is-left"
@@ -311,6 +313,7 @@ impl Story<'_> {
     fn write(&mut self) {
         match self.plan.name {
             "quiet" => self.begin(),
+            "g2-founded-again" => self.founded_again(),
             "multicast-fails" => self.multicast_fails(),
             "multicast-is-not-heard" => self.multicast_is_not_heard(),
             "links-fail" => self.links_fail(),

@@ -149,7 +149,7 @@ impl World {
         config.primary_lease = !self.plan.unleased.contains(&slot);
         config.witness = self.plan.witness.is_some() && !foreign;
         config.key = config.witness.then(witness::key);
-        config.unix_time_s = UNIX_TIME_S + self.now / 1_000_000;
+        config.unix_time_ms = UNIX_TIME_S * 1_000 + self.now / 1_000;
         if self.plan.trail {
             config.metadata = [
                 ("slot".to_owned(), slot.to_string()),

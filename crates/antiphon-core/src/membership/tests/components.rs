@@ -215,7 +215,7 @@ fn founders_of_different_policies_do_not_found() {
 /// The two halves of a separation that another member of a component would propose.
 fn part(old: &NodeView, members: &[usize]) -> NodeView {
     let mut view = NodeView::clone(old);
-    view.lineage = Lineage(99);
+    view.lineage = Lineage(99 << 100);
     let mut id = old.primary_id();
     (id.epoch, id.counter) = (id.epoch + 1, 1);
     view.id = NodeViewId::Primary { id };
@@ -283,7 +283,7 @@ fn what_is_no_part_of_the_view_is_not_installed() {
         net.lie(3, 4, message);
         let base = old.primary_id();
         net.lie(3, 4, MembershipMessage::Assemble { base, attempt: 1_000 });
-        let installed = net.view(4).unwrap().lineage == Lineage(99);
+        let installed = net.view(4).unwrap().lineage == Lineage(99 << 100);
         assert_eq!(installed, index == 0, "{index}");
     }
 }
@@ -322,7 +322,7 @@ fn a_stay_that_was_not_asked_for_moves_nobody() {
     let mut net = formed(3, 3);
     let old = net.view(0).unwrap();
     let standing = Standing {
-        lineage: Lineage(99),
+        lineage: Lineage(99 << 100),
         view: old.primary_id(),
         number: old.number,
         weight: 1_000,
@@ -354,7 +354,7 @@ fn who_has_accepted_a_view_promises_nobody_to_stay() {
         guest.policy = Policy::Any;
         guest.engine = engine();
         let standing = Standing {
-            lineage: Lineage(99),
+            lineage: Lineage(99 << 100),
             view: mine.primary_id(),
             number: 1,
             weight: 1,
@@ -413,7 +413,7 @@ fn a_cluster_of_another_policy_is_nothing_to_give_way_to() {
         net.run_ms(3500);
         let old = net.view(0).unwrap();
         let standing = Standing {
-            lineage: Lineage(99),
+            lineage: Lineage(99 << 100),
             view: old.primary_id(),
             number: 1,
             weight: 1_000,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `lifecycle` | what comes before what around an incarnation: R6, R8, R17, resync |
 //! | `membership` | node views: G1, G2, G4, G7, G18, seniority, metadata, causes |
+//! | `stamps` | G2 over foundings: views are ordered by their stamps |
 //! | `overrides` | G38: an operator's word |
 //! | `groups` | group views beside node views: G2, G4, G7, G18, causes |
 //! | [`account`] | between views and deliveries of a group: G1, G2, G4, G7, G9, G11 to G17, G19, G21 to G23 |
@@ -30,6 +31,7 @@ mod overrides;
 mod receipts;
 mod safe;
 mod slow;
+mod stamps;
 
 use super::{History, Report};
 pub use account::{Account, Delivered, Id, InView, Membership, Notice, judge};
@@ -37,6 +39,7 @@ pub use account::{Account, Delivered, Id, InView, Membership, Notice, judge};
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     lifecycle::check(history, report);
     membership::check(history, report);
+    stamps::check(history, report);
     overrides::check(history, report);
     groups::check(history, report);
     for account in account::accounts(history) {

@@ -3,6 +3,34 @@
 use super::*;
 
 impl Story<'_> {
+    /// G2: a cluster grows by more views than seconds pass, or by none; all its processes die at the same
+    /// instant, and it is founded again
+    /// on the same hosts, at once or a moment later.
+    pub(super) fn founded_again(&mut self) {
+        self.plan.seeds = self.nodes;
+        self.plan.network.latency = self.random.range(20, 2_000);
+        let mut at = 0;
+        for _ in 0..4 {
+            for slot in 0..self.nodes {
+                self.at(at, Action::Start(slot));
+            }
+            let mut join = at + self.ms(600, 900);
+            for slot in self.nodes..self.plan.slots {
+                self.at(join, Action::Start(slot));
+                join += self.ms(20, 120);
+            }
+            at = join + self.ms(100, 3_000);
+            for slot in 0..self.plan.slots {
+                self.at(at, Action::Crash(Who::Slot(slot)));
+            }
+            at += 1 + self.ms(0, 700);
+        }
+        for slot in 0..self.nodes {
+            self.at(at, Action::Start(slot));
+        }
+        self.plan.duration = at + 3 * SECONDS;
+    }
+
     /// R11: most are lost for good, those who are left wait, and an operator has one of them go on. Whoever is left, or is started anew,
     /// ends up with it.
     pub(super) fn recover(&mut self) {

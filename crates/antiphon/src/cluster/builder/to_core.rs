@@ -35,9 +35,9 @@ impl Builder {
         config.witness = self.testament.is_some();
         config.multicast = self.multicast.is_some();
         config.rejoin = self.rejoin;
-        config.unix_time_s = SystemTime::now()
+        config.unix_time_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
         config
     }
 }
