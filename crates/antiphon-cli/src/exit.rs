@@ -1,5 +1,9 @@
 //! What the exit codes mean. They are a promise to service managers and scripts.
 
+use std::io;
+
+use antiphon::Lack;
+
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -82,3 +86,9 @@ impl Failed {
         }
     }
 }
+    /// The system refused what the program needs, and perhaps what it lacks for that.
+    pub(crate) fn cannot(what: &str, error: &io::Error) -> Self {
+        let remedy = Lack::of(error).map_or(String::new(), |lack| format!("; {}", lack.remedy()));
+        Self::run(format!("cannot {what}: {error}{remedy}"))
+    }
+

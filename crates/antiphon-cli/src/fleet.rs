@@ -43,7 +43,7 @@ impl Plan {
     /// A cluster with these seeds, started with this very program.
     pub(crate) fn new(profile: &'static str, seeds: Vec<SocketAddr>) -> Result<Self, Failed> {
         let program = std::env::current_exe()
-            .map_err(|error| Failed::run(format!("cannot find this program to start nodes with: {error}")))?;
+            .map_err(|error| Failed::cannot("find this program to start nodes with", &error))?;
         Ok(Self {
             program,
             cluster: format!("demo-{}", std::process::id()),

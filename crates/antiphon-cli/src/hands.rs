@@ -39,7 +39,7 @@ impl Hand {
         hear: impl Fn(Option<S>) -> bool + Send + 'static,
     ) -> Result<Self, Failed> {
         let program = std::env::current_exe()
-            .map_err(|error| Failed::run(format!("cannot find this program to start nodes with: {error}")))?;
+            .map_err(|error| Failed::cannot("find this program to start nodes with", &error))?;
         let mut child = Command::new(&program)
             .args(args)
             .stdin(Stdio::piped())
@@ -100,7 +100,7 @@ pub(crate) fn setup<T: DeserializeOwned>(master: &str) -> Result<T, Failed> {
     std::io::stdin()
         .lock()
         .read_line(&mut first)
-        .map_err(|error| Failed::run(format!("cannot read stdin: {error}")))?;
+        .map_err(|error| Failed::cannot("read stdin", &error))?;
     serde_json::from_str(&first).map_err(|error| {
         Failed::usage(format!(
             "this is started by `{master}`, which tells it what to do: {error}"

@@ -136,7 +136,7 @@ pub(crate) fn run(args: LocatorArgs) -> Result<Exit, Failed> {
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
+        .map_err(|error| Failed::cannot("start threads", &error))?;
     let exit = runtime.block_on(serve(args));
     runtime.shutdown_background();
     exit
@@ -218,7 +218,7 @@ async fn start(args: &LocatorArgs) -> Result<Locator, Failed> {
 }
 
 fn no_signals(error: io::Error) -> Failed {
-    Failed::run(format!("cannot handle signals: {error}"))
+    Failed::cannot("handle signals", &error)
 }
 
 async fn print(stdout: &Stdout, json: bool, line: &Line) {

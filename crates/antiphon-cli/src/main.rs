@@ -11,6 +11,7 @@
 //! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
 //! - [`console`]: questions to a running node, and an operator's word; [`doctor`]: why a node cannot form or join a cluster.
 //! - [`locator`]: the server that tells newcomers where the nodes are.
+//! - [`files`]: how many files a process may have open, and whether that is enough.
 //! - [`stdout`]: what writes lines while signals and the network go on.
 //! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
 //!
@@ -23,6 +24,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod figures;
+mod files;
 mod fleet;
 mod hands;
 mod judge;
@@ -50,7 +52,12 @@ fn main() {
 
 /// Runs the program and gives its exit code.
 fn run() -> i32 {
-    let result = match Cli::parse().command {
+    files::raise();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result = match cli.command {
         Command::Node(args) => node::run(*args),
         Command::Locator(args) => locator::run(args),
         Command::Key(args) => key::generate(&args.file).map(|()| {

@@ -15,11 +15,13 @@
 //! - [`tcp`]: one port per node for everything, IPv4 and IPv6;
 //! - [`udp`]: the same, with UDP for messages where it passes;
 //! - [`memory`]: nodes of one process, for tests and examples;
+//! - [`lack`](Lack): what this host refuses its node, told apart from what a peer does;
 //! - [`witness`]: what a node leaves to whoever started it, and how that tells of its death (R10);
 //! - [`faults`](Faults): blocked, slow and lossy paths, injected on purpose.
 #![deny(unsafe_code)]
 
 mod faults;
+mod lack;
 pub mod memory;
 pub mod tcp;
 mod transport;
@@ -27,4 +29,5 @@ pub mod udp;
 pub mod witness;
 
 pub use faults::{Fault, Faults};
+pub use lack::Lack;
 pub use transport::{Closing, Connection, Input, Inputs, PathStatus, Transport, TransportCounters};

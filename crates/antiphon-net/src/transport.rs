@@ -13,8 +13,8 @@ use antiphon_wire::frame::{Frame, OpenError};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
-use crate::Faults;
 use crate::tcp::refusals::Refusals;
+use crate::{Faults, Lack};
 
 /// The future of a graceful close.
 pub type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -134,6 +134,11 @@ pub enum Input {
         /// What was noticed.
         trouble: PathTrouble,
     },
+    /// The system refused this node something that it needs.
+    Lack {
+        /// What.
+        lack: Lack,
+    },
     /// Something happened to a lifeline.
     Lifeline {
         /// What.
@@ -148,7 +153,7 @@ impl Input {
         match self {
             Input::Frames { frames, .. } => frames.iter().map(Bytes::len).sum(),
             Input::Probe { frame } => frame.len(),
-            Input::PathTrouble { .. } | Input::Lifeline { .. } => 0,
+            Input::PathTrouble { .. } | Input::Lack { .. } | Input::Lifeline { .. } => 0,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use antiphon_core::{ConfigError, RecoveryError};
+use antiphon_net::Lack;
 
 /// Why something could not be done. Nothing was changed unless the variant says so.
 #[derive(Debug)]
@@ -88,7 +89,15 @@ impl fmt::Display for Error {
         match self {
             Error::Config(error) => write!(f, "configuration: {error}"),
             Error::Address { given, source } => write!(f, "address {given:?}: {source}"),
-            Error::Bind { addr, source } => write!(f, "cannot listen on {addr}: {source}"),
+            Error::Bind { addr, source } => {
+                let remedy = match Lack::of(source) {
+                    None => "",
+                    Some(Lack::Port) => "; no interface of this host has that address",
+                    Some(Lack::Permission) => "; ports below 1024 need a privilege (CAP_NET_BIND_SERVICE)",
+                    Some(lack) => &format!("; {}", lack.remedy()),
+                };
+                write!(f, "cannot listen on {addr}: {source}{remedy}")
+            }
             Error::Multicast { group, source } => write!(
                 f,
                 "cannot join multicast group {group}: {source}; is the interface right, and does it do multicast?"

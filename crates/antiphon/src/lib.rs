@@ -44,7 +44,9 @@ pub mod discovery;
 mod driver;
 mod error;
 mod event;
+mod files;
 mod group;
+mod lacks;
 mod locator;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -61,7 +63,7 @@ pub use antiphon_core::{
     PeerPath, Policy, Profile, Recovery, RecoveryError, TotalEngine, ViewChange, WhyEntry, WhyReport,
 };
 pub use antiphon_net::memory;
-pub use antiphon_net::{Fault, PathStatus, TransportCounters};
+pub use antiphon_net::{Fault, Lack, PathStatus, TransportCounters};
 
 pub use cluster::{
     Builder, Cluster, ClusterEvents, Examined, GroupStatus, Guest, Interface, MAX_GUESTS, MULTICAST_PORT,
@@ -69,6 +71,7 @@ pub use cluster::{
 };
 pub use error::{Error, SendError};
 pub use event::{ClusterEvent, Event, Message, Messages, Part, Scope, View};
+pub use files::{FILES_OF_A_PROCESS, files_of_a_node};
 pub use group::{
     Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, Turn,
 };

@@ -71,7 +71,7 @@ fn ask(
 }
 
 async fn follow(args: &ViewArgs) -> Result<Exit, Failed> {
-    let no_signals = |error| Failed::run(format!("cannot handle signals: {error}"));
+    let no_signals = |error| Failed::cannot("handle signals", &error);
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let (stdout, writer) = stdout::start_watched(io::stdout())
@@ -194,7 +194,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failed>>) -> Re
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failed::run(format!("cannot start: {error}")))?;
+        .map_err(|error| Failed::cannot("start", &error))?;
     let result = runtime.block_on(future);
     // A name that is still looked up when nobody waits for it any more holds up nothing.
     runtime.shutdown_background();

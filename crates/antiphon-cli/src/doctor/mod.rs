@@ -1,10 +1,10 @@
 //! `antiphon doctor`: why a node with these settings cannot form or join a cluster, step by step.
 //!
 //! ```text
-//!   names ─► settings ─► key ─► running node? ─► port ─► sources ─┬─► each seed, and whoever is found: reach, version, cluster,
-//!     │         │ wrong: the end                            │     │     key, answer, wire level, engine, seed list, verdict, groups, udp
-//!     └ resolved one by one                each looked at ──┘     ├─► each locator: reach, version, cluster, key
-//!                                          once                   └─► all together: who would found, or whom the node would join
+//!   names ─► settings ─► key ─► files ─► running node? ─► port ─► sources ─┬─► each seed, and whoever is found: reach, version, cluster,
+//!     │         │ wrong: the end                                     │     │     key, answer, wire level, engine, seed list, verdict, groups, udp
+//!     └ resolved one by one                         each looked at ──┘     ├─► each locator: reach, version, cluster, key
+//!                                                   once                   └─► all together: who would found, or whom the node would join
 //! ```
 //! It is given the settings of `antiphon node` and starts none: it listens where the node would, so that answers show whether that address is
 //! reached, and sends each seed one enquiry (`antiphon_core::Enquirer`). An enquirer is no candidate and no joiner, so nothing of the cluster
@@ -16,6 +16,7 @@
 //! at a time, but sources, which have the six seconds that a node gives them.
 
 pub(crate) mod args;
+mod files;
 mod names;
 mod port;
 mod report;
@@ -145,6 +146,7 @@ async fn settings(
                 report.add(Step::warning("settings", "", warning.clone()));
             }
             key(report, &settings);
+            files::limit(report, &settings);
             Some((settings, usable.unresolved))
         }
         Err(failed) => {

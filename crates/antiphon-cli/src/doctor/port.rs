@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 #[cfg(target_os = "linux")]
 use antiphon_core::text::on_one_line;
-use antiphon_net::{tcp, udp};
+use antiphon_net::{Lack, tcp, udp};
 
 use super::report::{Report, Step};
 use super::running::Own;
@@ -150,7 +150,10 @@ fn refused(addr: SocketAddr, error: &io::Error) -> Step {
             "address-forbidden",
             "ports below 1024 need a privilege: take a higher one, or grant CAP_NET_BIND_SERVICE",
         ),
-        _ => ("bind", "give another --bind"),
+        _ => (
+            "bind",
+            Lack::of(error).map_or("give another --bind", Lack::remedy),
+        ),
     };
     Step::failed("bind", code, addr, error.to_string(), remedy)
 }

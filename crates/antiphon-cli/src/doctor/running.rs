@@ -9,6 +9,7 @@ use antiphon_api::console::{Answer, Hello, Question, REFUSAL_LASTS_MS, Status};
 
 use antiphon_core::text::on_one_line;
 
+use super::files;
 use super::report::{Report, Step};
 use crate::console::{readable, running};
 use crate::settings::Settings;
@@ -148,6 +149,9 @@ async fn tell(report: &mut Report, client: &mut Client, seeds: Seeds) -> Option<
             return None;
         }
     };
+    if let Some(step) = files::used_up(&subject, client.hello().pid) {
+        report.add(step);
+    }
     report.add(judge(&subject, &status, seeds));
     Some(status)
 }

@@ -146,8 +146,7 @@ impl Enquiries {
         let enquirer = Enquirer::new(&config, &groups, seed, port.reached_at.clone())
             .map_err(|error| Failed::usage(error.to_string()))?;
         let started = TcpTransport::start_all(port.listeners, TcpConfig::new(port.reached_at[0]));
-        let (transport, inputs) =
-            started.map_err(|error| Failed::run(format!("cannot listen for answers: {error}")))?;
+        let (transport, inputs) = started.map_err(|error| Failed::cannot("listen for answers", &error))?;
         let own: BTreeSet<SocketAddr> = port.advertised.iter().chain(&settings.bind).copied().collect();
         let mut asked = Vec::new();
         let mut others = 0;

@@ -4,6 +4,7 @@ use antiphon_core::wire::enquiry::{Answer, KnownThere, Notice, Verdict};
 use antiphon_core::wire::frame::WIRE_VERSION;
 use antiphon_core::wire::membership::WIRE_LEVEL;
 use antiphon_core::{EngineKind, Policy};
+use antiphon_net::Lack;
 use antiphon_net::tcp::Reached;
 
 use super::report::{Report, Step};
@@ -82,7 +83,10 @@ impl Enquiries {
             Reached::Unreachable(error) => (
                 "unreachable",
                 format!("the system cannot send there: {error}"),
-                "mend the address, the route or the interface of this host",
+                Lack::of(error).map_or(
+                    "mend the address, the route or the interface of this host",
+                    Lack::remedy,
+                ),
             ),
             Reached::Silent => (
                 "silent",

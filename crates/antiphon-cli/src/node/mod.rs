@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use super::args::NodeArgs;
 use super::exit::{Exit, Failed};
+use super::files;
 use super::settings::Settings;
 use super::signals::Signals;
 
@@ -39,6 +40,9 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
     for warning in &settings.warnings {
         eprintln!("antiphon: warning: {warning}");
     }
+    if let Some((cause, remedy)) = files::shortage(files::limit(), &settings).filter(|_| !print_config) {
+        eprintln!("antiphon: warning: this process {cause}: {remedy}");
+    }
     if print_config {
         print!("{}", settings.to_toml());
         return Ok(Exit::Success);
@@ -49,10 +53,10 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
+        .map_err(|error| Failed::cannot("start threads", &error))?;
     // A quiet cluster gives nothing to write, and whoever reads may be the program that this node is for.
     let (stdout, writer) = stdout::start_watched(io::stdout())
-        .map_err(|error| Failed::run(format!("cannot watch standard output: {error}")))?;
+        .map_err(|error| Failed::cannot("watch standard output", &error))?;
     let printer = Printer::new(stdout, settings.json);
     let result = runtime.block_on(live(settings, printer));
     // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to the exit.
@@ -81,8 +85,7 @@ pub(crate) fn start_log() {
 }
 
 async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
-    let mut signals =
-        Signals::new().map_err(|error| Failed::run(format!("cannot handle signals: {error}")))?;
+    let mut signals = Signals::new().map_err(|error| Failed::cannot("handle signals", &error))?;
     let (cluster, events, incarnation) = tokio::select! {
         started = start(&settings) => started?,
         // Nothing to leave yet.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use antiphon_core::{EngineKind, MAX_GROUP_MEMBERS};
 
 use super::args::SwarmArgs;
-use super::descriptors;
 use super::report::{self, Rest, Summary};
 use super::words::{Ask, Counts, Say, Seen, Setup};
 use crate::exit::{Exit, Failed};
+use crate::files;
 use crate::fleet::free_addrs;
 use crate::hands::Hand;
 use crate::progress::Progress;
@@ -117,8 +117,8 @@ impl<'a> Conductor<'a> {
             )));
         }
         let most_here = all.div_ceil(processes) + 1;
-        let needed = descriptors::needed(most_here as u64, all as u64 + 1, args.group, engine);
-        descriptors::raise(needed, processes as u64)?;
+        let needed = files::of_a_swarm(most_here as u64, all + 1, args.group, engine);
+        files::allow(needed, processes as u64)?;
         let seeds = free_addrs(all.min(usize::from(args.seeds)))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = args.threads.map_or(cores, usize::from);

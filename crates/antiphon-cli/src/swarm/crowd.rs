@@ -38,7 +38,7 @@ pub(super) fn run() -> Result<Exit, Failed> {
         .worker_threads(setup.threads)
         .enable_all()
         .build()
-        .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
+        .map_err(|error| Failed::cannot("start threads", &error))?;
     let asked = hands::asks();
     let result = runtime.block_on(Crowd::new(setup).live(asked));
     if let Err(failed) = &result {

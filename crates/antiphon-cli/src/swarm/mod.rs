@@ -4,11 +4,9 @@
 //!  conductor ── stdin: Setup, then Ask… ──► crowd: many nodes, each with its own sockets, on one runtime
 //!      ▲     ◄─ stdout: Say… ─────────────    │
 //!      │                                      └── a process; --processes spreads the nodes over several
-//!  descriptors: how many files that takes, and whether the system allows them
 //! ```
 //! - [`conductor`]: the story: form, rest, joins, leave; [`report`]: what is told of it.
 //! - [`crowd`]: the nodes of one process, and what they report; [`words`]: the lines between the two.
-//! - [`descriptors`]: limits of open files.
 //!
 //! Times are taken where the crowds' lines arrive at the conductor: a fraction of a millisecond late, and one clock for all
 //! processes. Crowds end with the conductor, however it ends. At a first signal all nodes leave in order; at a second
@@ -17,7 +15,6 @@
 mod args;
 mod conductor;
 mod crowd;
-mod descriptors;
 mod report;
 mod words;
 

@@ -134,7 +134,10 @@ pub(super) async fn accept(listener: TcpListener, common: Arc<Common>, limits: A
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(target: "antiphon::net", %error, "cannot accept a connection");
+                    // Whoever waits in the kernel's queue is served once there is room again.
+                    if common.lacks.note(&common.inputs, &error).is_none() {
+                        common.refusals.not_accepted(&error);
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

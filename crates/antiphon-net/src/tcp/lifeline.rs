@@ -110,7 +110,11 @@ impl Drop for OutboundLifeline {
 
 /// Dials, then waits for what must not happen: the watcher writing, or the connection ending.
 async fn be_watched(common: Arc<Common>, dial: DialId, addr: SocketAddr, slot: Slot) {
-    if let Ok((socket, opened)) = open(&common, dial, addr).await {
+    let opened = open(&common, dial, addr).await;
+    if let Err(error) = &opened {
+        common.lacks.note(&common.inputs, error);
+    }
+    if let Ok((socket, opened)) = opened {
         let socket = Arc::new(socket);
         *lock(&slot) = Some(socket.clone());
         if common

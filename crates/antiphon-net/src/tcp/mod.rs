@@ -26,6 +26,8 @@
 //! - *the peer's process ends*: its kernel ends our outbound connections: trouble `Lost` at once, then `Refused`;
 //! - *the cable is cut*: what we send is not acknowledged for [`TcpConfig::user_timeout`]: trouble `TimedOut`;
 //! - *the peer stops reading*: our queue fills, frames drop; its control connection is another one;
+//! - *this host refuses a descriptor, memory or a port*: an [`Input::Lack`](crate::Input::Lack) and no
+//! trouble, which would blame the peer;
 //! - *this transport is dropped*: lifelines are reset, never closed in order.
 
 mod buffer;
@@ -51,6 +53,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::faults::{FaultTable, is_lost};
+use crate::lack::Lacks;
 use crate::transport::InputSenders;
 use crate::udp::{Caster, MulticastConfig, Prober};
 use crate::{Closing, Faults, Inputs, PathStatus, Transport, TransportCounters};
@@ -118,6 +121,7 @@ pub(crate) struct Common {
     pub(crate) faults: FaultTable,
     pub(crate) inputs: InputSenders,
     pub(crate) refusals: Refusals,
+    pub(crate) lacks: Lacks,
     pub(crate) counters: AtomicCounters,
     /// Peers that have just dialled us: whoever waits before dialling them again may try at once.
     pub(crate) alive: tokio::sync::broadcast::Sender<SocketAddr>,
@@ -248,6 +252,7 @@ impl TcpTransport {
             faults: FaultTable::new(),
             inputs: senders,
             refusals: Refusals::default(),
+            lacks: Lacks::default(),
             counters: AtomicCounters::default(),
             alive: tokio::sync::broadcast::Sender::new(256),
             next_lifeline: AtomicU64::new(1),

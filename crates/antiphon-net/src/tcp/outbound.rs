@@ -28,7 +28,7 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
 
 use super::{AbortOnDrop, Common, Counted, connect, preamble, socket};
-use crate::Input;
+use crate::{Input, Lack};
 
 /// Frames that may wait for a connection.
 const QUEUE_FRAMES: usize = 4096;
@@ -82,7 +82,7 @@ struct Line {
     /// When something was sent last.
     used: Instant,
     /// What a write outside the task has met: the system says it once.
-    failed: Option<PathTrouble>,
+    failed: Option<Failure>,
 }
 
 impl Outbound {
@@ -173,7 +173,7 @@ impl Outbound {
             match stream.try_write_vectored(&batch.slices(Instant::now())) {
                 Ok(written) => batch.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => line.failed = Some(trouble(&error)),
+                Err(error) => line.failed = Some(Failure::of(&error)),
             }
             line.used = Instant::now();
         }
@@ -231,7 +231,26 @@ enum End {
     Idle,
     /// The transport is closing and everything was written.
     Finished,
-    Trouble(PathTrouble),
+    Failed(Failure),
+}
+
+/// Why a connection could not be made, or has ended.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    /// Something on the way to the peer.
+    Path(PathTrouble),
+    /// What this host lacks. It says nothing of the peer.
+    Own,
+}
+
+impl Failure {
+    fn of(error: &io::Error) -> Self {
+        match Lack::of(error) {
+            None => Failure::Path(trouble(error)),
+            Some(lack) if lack.is_of_one_way() => Failure::Path(PathTrouble::TimedOut),
+            Some(_) => Failure::Own,
+        }
+    }
 }
 
 impl Path {
@@ -240,7 +259,7 @@ impl Path {
             let mut batch = Batch::default();
             batch.push(first);
             self.wait_before_dialling().await;
-            let trouble = match self.dial().await {
+            let failure = match self.dial().await {
                 Ok(stream) => {
                     let connected = Instant::now();
                     let _open = Counted::new(&self.common);
@@ -255,18 +274,21 @@ impl Path {
                             None
                         }
                         End::Finished => return,
-                        End::Trouble(trouble) => Some(failed.unwrap_or(trouble)),
+                        End::Failed(failure) => Some(failed.unwrap_or(failure)),
                     }
                 }
-                Err(trouble) => Some(trouble),
+                Err(failure) => Some(failure),
             };
-            if let Some(trouble) = trouble {
+            if let Some(failure) = failure {
                 self.forget_queued(batch);
                 // News from before the failure says nothing about now. News since then does, also if it came before
                 // there was anything to send: a newcomer at this address dials first and waits for our answer.
                 self.alive = self.alive.resubscribe();
                 self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, MAX_BACK_OFF);
-                tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?trouble, "path trouble");
+                tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?failure, "no connection");
+                let Failure::Path(trouble) = failure else {
+                    continue;
+                };
                 let input = Input::PathTrouble { to: self.to, trouble };
                 if self.common.inputs.urgent.send(input).await.is_err() {
                     return;
@@ -276,7 +298,7 @@ impl Path {
     }
 
     /// Nothing is written to the connection any more. Gives what a write outside the task has met.
-    fn hang_up(&self) -> Option<PathTrouble> {
+    fn hang_up(&self) -> Option<Failure> {
         let mut line = lock(&self.line);
         line.stream = None;
         line.busy = true;
@@ -324,25 +346,28 @@ impl Path {
         }
     }
 
-    async fn dial(&self) -> Result<Arc<TcpStream>, PathTrouble> {
+    async fn dial(&self) -> Result<Arc<TcpStream>, Failure> {
         let config = &self.common.config;
         let dialled = async {
             self.common.faults.unblocked(self.to).await;
             connect(self.to).await
         };
         let stream = match tokio::time::timeout(config.connect_timeout, dialled).await {
-            Err(_) => return Err(PathTrouble::TimedOut),
-            Ok(Err(error)) => return Err(trouble(&error)),
+            Err(_) => return Err(Failure::Path(PathTrouble::TimedOut)),
+            Ok(Err(error)) => {
+                self.common.lacks.note(&self.common.inputs, &error);
+                return Err(Failure::of(&error));
+            }
             Ok(Ok(stream)) => stream,
         };
-        socket::tune_outbound(&stream, self.class, config).map_err(|error| trouble(&error))?;
+        socket::tune_outbound(&stream, self.class, config).map_err(|error| Failure::of(&error))?;
         Ok(Arc::new(stream))
     }
 
     async fn serve(&mut self, stream: &Arc<TcpStream>, batch: &mut Batch) -> End {
         let hello = preamble::encode(self.common.config.advertised);
         if let Err(error) = write_all(stream, &hello).await {
-            return End::Trouble(trouble(&error));
+            return End::Failed(Failure::of(&error));
         }
         let idle_timeout = self.idle_timeout();
         let mut received = Vec::with_capacity(BATCH);
@@ -353,7 +378,7 @@ impl Path {
             let bytes = batch.take_bytes();
             self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
             if let Err(error) = written {
-                return End::Trouble(trouble(&error));
+                return End::Failed(Failure::of(&error));
             }
             {
                 let mut line = lock(&self.line);
@@ -371,7 +396,7 @@ impl Path {
                     }
                     received.drain(..).for_each(|queued| batch.push(queued));
                 }
-                error = unexpected(stream) => return End::Trouble(trouble(&error)),
+                error = unexpected(stream) => return End::Failed(Failure::of(&error)),
                 () = &mut idle => {
                     let mut line = lock(&self.line);
                     let until = line.used + idle_timeout;

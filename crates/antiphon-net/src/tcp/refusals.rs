@@ -1,6 +1,7 @@
 //! What was refused, said once in a while: whoever floods the port must not flood the log as well.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -97,6 +98,13 @@ impl Refusals {
                 target: "antiphon::net", %to, suppressed,
                 "not dialled: without a key only loopback addresses are; give --key-file, or --insecure if the network is trusted"
             );
+        }
+    }
+
+    /// The system did not hand over a connection: somebody's who has given up meanwhile, most likely.
+    pub(crate) fn not_accepted(&self, error: &io::Error) {
+        if let Some(suppressed) = self.may_log("not-accepted") {
+            tracing::warn!(target: "antiphon::net", %error, suppressed, "cannot accept a connection");
         }
     }
 

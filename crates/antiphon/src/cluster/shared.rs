@@ -11,7 +11,7 @@ use antiphon_core::wire::NodeView;
 use antiphon_core::{
     Config, GroupHandle, GroupOptions, Inspection, Policy, Recovery, RecoveryError, WhyReport,
 };
-use antiphon_net::{Fault, PathStatus};
+use antiphon_net::{Fault, Lack, PathStatus};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 /// What handles ask of the driver that is too rare to be fast.
@@ -58,6 +58,8 @@ pub struct Examined {
     pub inspection: Inspection,
     /// What its transport knows of the way to each peer.
     pub paths: Vec<PathStatus>,
+    /// What its host refuses it at present.
+    pub lacks: Vec<Lack>,
 }
 
 /// What a node was told at its start, as far as others may ask for it.

@@ -29,16 +29,18 @@ use std::time::Duration;
 
 use antiphon_core::wire::{Cause, NodeView, Subview};
 use antiphon_core::{
-    Config, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node, Output,
-    PeerLinks, Time,
+    Config, EngineKind, Event as CoreEvent, GroupHandle, GroupOptions, Hints, LifelineEvent, LinkCause, Node,
+    Output, PeerLinks, Time,
 };
 use antiphon_net::witness::Testament;
-use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
+use antiphon_net::{Fault, Faults, Input, Inputs, Lack, Transport};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::{ClusterShared, Command, Examined};
 use crate::discovery::Tasks;
+use crate::files::{FILES_OF_A_PROCESS, files_of_a_node};
 use crate::group::{GroupShared, Membership};
+use crate::lacks::Lacks;
 use crate::{ClusterEvent, Error, Part, Phase, Status};
 use alarm::Alarm;
 pub(crate) use clock::Bound;
@@ -78,6 +80,11 @@ pub(crate) struct Driver {
     groups: BTreeMap<GroupHandle, GroupDriver>,
     people: People,
     outgrown: Outgrown,
+    /// What the host refuses this node.
+    lacks: Lacks,
+    /// How many nodes it was told to expect.
+    expected: usize,
+    engine: EngineKind,
     /// The components that meet in the view that is about to come.
     merging: Vec<Subview>,
     /// What finds others at run time, if anything was given for that.
@@ -114,6 +121,8 @@ impl Driver {
     ) -> Result<Self, Error> {
         let clock = Clock::start();
         let outgrown = Outgrown::new(settings.config.engine);
+        let expected = (settings.config.seeds.len()).max(usize::from(settings.config.expect.unwrap_or(1)));
+        let engine = settings.config.engine;
         let node = Node::new(settings.config, settings.seed, clock.now())?;
         Ok(Self {
             node,
@@ -127,6 +136,9 @@ impl Driver {
             groups: BTreeMap::new(),
             people: People::default(),
             outgrown,
+            lacks: Lacks::default(),
+            expected,
+            engine,
             merging: Vec::new(),
             discovery: settings.discovery,
             allow_faults: settings.allow_faults,
@@ -184,7 +196,10 @@ impl Driver {
         }
         for input in inputs.drain(..) {
             let now = self.clock.now();
-            handle_input(&mut self.node, now, input);
+            match input {
+                Input::Lack { lack } => self.lacking(now, lack),
+                input => handle_input(&mut self.node, now, input),
+            }
         }
         let now = self.clock.now();
         let due = |deadline: Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
@@ -540,12 +555,44 @@ impl Driver {
         Examined {
             status: self.status(now),
             inspection: self.node.inspect(now),
+            lacks: self.lacks.present(now),
             paths: self
                 .transport
                 .as_ref()
                 .map(|transport| transport.paths())
                 .unwrap_or_default(),
         }
+    }
+
+    /// The core is told nothing: it would take its host's poverty for trouble with others.
+    fn lacking(&mut self, now: Time, lack: Lack) {
+        if !self.lacks.note(now, lack) {
+            return;
+        }
+        let (node, remedy) = (&self.shared.settings.name, lack.remedy());
+        match lack {
+            Lack::Files => {
+                let needed = self.files_needed();
+                tracing::warn!(target: "antiphon::net", %node, needed, "cannot make or take connections: {lack}, and a node of this cluster takes up to {needed}; {remedy}, to {} or more", 2 * needed);
+            }
+            lack => {
+                tracing::warn!(target: "antiphon::net", %node, "cannot make or take connections: {lack}; {remedy}");
+            }
+        }
+    }
+
+    /// Files that this process may have open, if this is its only node, as far as it knows its cluster.
+    fn files_needed(&self) -> u64 {
+        let members = self
+            .node
+            .view()
+            .map_or(0, |view| view.members.len())
+            .max(self.expected);
+        let companions = match self.groups.is_empty() {
+            true => 0,
+            false => members.saturating_sub(1).min(antiphon_core::MAX_GROUP_MEMBERS),
+        };
+        FILES_OF_A_PROCESS + files_of_a_node(members, companions, self.engine)
     }
 
     async fn end(mut self) {
@@ -612,6 +659,8 @@ fn handle_input(node: &mut Node, now: Time, input: Input) {
             let _ = node.handle_probe(now, frame);
         }
         Input::PathTrouble { to, trouble } => node.handle_path_trouble(now, to, trouble),
+        // The driver's own business.
+        Input::Lack { .. } => {}
         Input::Lifeline {
             event,
             connection: None,

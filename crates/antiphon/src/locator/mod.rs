@@ -25,6 +25,7 @@ use tokio::time::Instant;
 pub use antiphon_core::Located;
 
 use crate::cluster::{Bound, Builder};
+use crate::lacks::Lacks;
 use crate::{Cluster, Error};
 
 /// The file is written this long after something changed.
@@ -127,6 +128,7 @@ impl LocatorBuilder {
             saved: Instant::now(),
             saving: JoinSet::new(),
             complained: None,
+            lacks: Lacks::default(),
         };
         if let Some(problem) = problem {
             task.complain(problem);
@@ -254,6 +256,7 @@ struct Task {
     /// Who writes it, if somebody does.
     saving: JoinSet<std::io::Result<()>>,
     complained: Option<Instant>,
+    lacks: Lacks,
 }
 
 impl Task {
@@ -305,6 +308,12 @@ impl Task {
                         Ok(()) => connection.accepted(),
                         Err(error) => connection.refused(error),
                     }
+                }
+            }
+            Input::Lack { lack } => {
+                if self.lacks.note(now, lack) {
+                    let remedy = lack.remedy();
+                    tracing::warn!(target: "antiphon::net", cluster = %self.cluster, "a connection failed: {lack}; {remedy}");
                 }
             }
             // Nobody is watched here, and who cannot be reached asks again.

@@ -52,7 +52,7 @@ pub(super) fn run() -> Result<Exit, Failed> {
     let runtime = runtime
         .enable_all()
         .build()
-        .map_err(|error| Failed::run(format!("cannot start threads: {error}")))?;
+        .map_err(|error| Failed::cannot("start threads", &error))?;
     let asked = hands::asks();
     // A task like the node's: what a runtime blocks on itself is woken by way of the system, also from its own thread.
     let lived = runtime.spawn(live(setup, asked));

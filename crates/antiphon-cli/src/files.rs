@@ -1,0 +1,131 @@
+//! How many files a process may have open: raised as far as the system allows, and compared with what its
+//! nodes take.
+//!
+//! A service manager gives a low soft limit for the sake of programs that use `select`, and a high hard one
+//! for the others, of
+//! which this is one. So the program raises the first to the second when it starts; children inherit that.
+
+use antiphon::{EngineKind, FILES_OF_A_PROCESS, Lack, files_of_a_node};
+use antiphon_core::MAX_GROUP_MEMBERS;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::exit::Failed;
+use crate::settings::Settings;
+
+/// Of a process with many nodes beside what the nodes take, some to spare.
+const OF_A_SWARM: u64 = 64;
+
+/// Raises the soft limit of this process to the hard one.
+pub(crate) fn raise() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // Nobody is forbidden that; a system with limits of another kind goes on with what it gave.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// Files that this process may have open; none if there is no limit.
+pub(crate) fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Members that a cluster of these settings has at least, as far as they say, and the files that its node may
+/// have open then.
+pub(crate) fn needed(settings: &Settings) -> (usize, u64) {
+    let expected = usize::from(settings.expect.unwrap_or(1));
+    let members = settings.seeds.len().max(expected).max(2);
+    let companions = match settings.groups.is_empty() {
+        true => 0,
+        false => (members - 1).min(MAX_GROUP_MEMBERS),
+    };
+    let node = files_of_a_node(members, companions, settings.membership.engine());
+    (members, FILES_OF_A_PROCESS + node)
+}
+
+/// What is wrong with a limit of a process with such a node, and what to do; none if it is enough.
+pub(crate) fn shortage(limit: Option<u64>, settings: &Settings) -> Option<(String, String)> {
+    let limit = limit?;
+    let (members, needed) = needed(settings);
+    (limit < needed).then(|| {
+        let cause = format!(
+            "may open {limit} files, and a node takes up to {needed} in a cluster of {members} members"
+        );
+        (
+            cause,
+            format!("{}, to {} or more", Lack::Files.remedy(), 2 * needed),
+        )
+    })
+}
+
+/// Files that a process with `here` nodes of `all` may have open at a time.
+pub(crate) fn of_a_swarm(here: u64, all: usize, group: bool, engine: EngineKind) -> u64 {
+    let others = all.saturating_sub(1);
+    let companions = if group { others } else { 0 };
+    // The elder has spoken to all that joined, and heard them.
+    OF_A_SWARM + 3 * others as u64 + here * files_of_a_node(all, companions, engine)
+}
+
+/// Allows this process and its children at least this many. The error says what would help.
+pub(crate) fn allow(needed: u64, processes: u64) -> Result<(), Failed> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if allows(current, needed) {
+        return Ok(());
+    }
+    let maximum = if allows(maximum, needed) {
+        maximum
+    } else {
+        Some(needed)
+    };
+    let raised = Rlimit {
+        current: Some(needed),
+        maximum,
+    };
+    // Above the hard limit it works only with CAP_SYS_RESOURCE.
+    setrlimit(Resource::Nofile, raised).map_err(|_| {
+        let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        let spread = needed.saturating_mul(processes).div_ceil(limit.max(1)) + 1;
+        Failed::run(format!(
+            "this takes up to {needed} open files in a process and the system allows {limit}: spread the nodes with \
+             --processes {spread}, take fewer of them, or raise the limit (as root `ulimit -Hn {needed}`; for a service \
+             LimitNOFILE={needed}); nothing was started"
+        ))
+    })
+}
+
+fn allows(limit: Option<u64>, needed: u64) -> bool {
+    limit.is_none_or(|limit| limit >= needed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swarm_in_a_full_mesh_takes_two_connections_a_pair_and_node() {
+        let needed = |here, all, group| of_a_swarm(here, all, group, EngineKind::Coordinator);
+        let mesh = needed(100, 100, false);
+        assert!((100 * 2 * 99..100 * 2 * 99 + 4000).contains(&mesh), "{mesh}");
+        assert_eq!(needed(100, 100, true) - mesh, 100 * 2 * 99);
+        assert!(needed(50, 100, false) < mesh / 2 + 200);
+    }
+
+    #[test]
+    fn neighbours_on_the_rings_take_the_same_in_any_cluster() {
+        let of = |all: usize| of_a_swarm(all as u64, all, false, EngineKind::Cut);
+        assert!(of(200) < 2 * of(100) + 100, "{} and {}", of(100), of(200));
+        assert!(of(200) < 20_000, "{}", of(200));
+        assert_eq!(of(11), of_a_swarm(11, 11, false, EngineKind::Coordinator));
+    }
+
+    #[test]
+    fn what_no_system_allows_is_refused_with_what_would_help() {
+        let error = allow(u64::MAX / 4, 1).unwrap_err().message;
+        assert!(
+            error.contains("--processes") && error.contains("LimitNOFILE"),
+            "{error}"
+        );
+        allow(8, 1).unwrap();
+    }
+}
