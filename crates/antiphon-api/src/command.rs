@@ -72,6 +72,9 @@ pub struct AskWhy {
 #[serde(deny_unknown_fields)]
 pub struct Leave {}
 
+/// A request up to this length is echoed whole.
+const ECHOED_BYTES: usize = 4096;
+
 impl Command {
     /// Reads a line of stdin. The error says what was expected.
     pub fn parse(line: &str) -> Result<Self, Box<Event>> {
@@ -83,7 +86,13 @@ impl Command {
         })?;
         serde_json::from_value(value.clone()).map_err(|parse| {
             let known = r#"{"send":{"group","payload","safe","scope"}}, {"fault":{"block":[names]}}, {"fault":{}}, {"why":{"node"}} or {"leave":{}}"#;
-            error(format!("{parse}; expected {known}"), value)
+            let echoed = match line.len() <= ECHOED_BYTES {
+                true => value,
+                false => Value::String(shortened(line)),
+            };
+            // It names what it does not know, which may be as long as the line.
+            let parse = shortened(&parse.to_string());
+            error(format!("{parse}; expected {known}"), echoed)
         })
     }
 
@@ -190,6 +199,22 @@ mod tests {
                 Err(Event::Error { reason, .. }) => assert!(reason.contains(expected), "{line}: {reason}"),
                 other => panic!("{line}: {other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_long_request_that_is_not_understood_is_echoed_and_named_only_in_part() {
+        let long = "x".repeat(100_000);
+        for line in [
+            format!(r#"{{"{long}":{{}}}}"#),
+            format!(r#"{{"leave":{{"{long}":1}}}}"#),
+            format!(r#"{{"send":{{"payload":7,"group":"{long}"}}}}"#),
+        ] {
+            let Err(error) = Command::parse(&line) else {
+                panic!("{line}")
+            };
+            let told = serde_json::to_string(&error).unwrap();
+            assert!(told.len() < 1000 && told.contains("expected"), "{told}");
         }
     }
 

@@ -40,11 +40,16 @@ mod size;
 mod swarm;
 mod usage;
 
-use antiphon_core::text::in_lines;
+use std::borrow::Cow;
+
+use antiphon_core::text::{in_lines, shortened};
 use clap::Parser as _;
 
 use args::{Cli, Command};
 use exit::{Exit, Failed};
+
+/// Characters of an error or a warning: what was given may be as long as a file.
+const MOST: usize = 3000;
 
 fn main() {
     std::process::exit(run());
@@ -79,8 +84,18 @@ fn run() -> i32 {
     match result {
         Ok(exit) => exit.code(),
         Err(Failed { exit, message }) => {
-            eprintln!("antiphon: {}", in_lines(&message));
+            eprintln!("antiphon: {}", in_lines(&shortened(&message, MOST)));
             exit.code()
         }
     }
+}
+
+/// Says what is wrong with the command line, which may be long; or prints the help that was asked for.
+fn refuse(error: &clap::Error) -> i32 {
+    let text = error.to_string();
+    match shortened(&text, MOST) {
+        Cow::Owned(text) if error.use_stderr() => eprintln!("{text}"),
+        _ => error.exit(),
+    }
+    Exit::Usage.code()
 }

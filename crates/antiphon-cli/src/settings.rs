@@ -9,10 +9,11 @@ mod groups;
 mod library;
 mod multicast;
 mod print;
+mod text;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use antiphon::discovery::Source;
 use antiphon::{ClusterKey, Profile};
@@ -38,8 +39,6 @@ const DEFAULT_MAX_OBJECT: Size = Size(256 << 20);
 /// What `max-object` may be: as in the library, which refuses what is beyond.
 const SMALLEST_MAX_OBJECT: Size = Size(64 << 10);
 const LARGEST_MAX_OBJECT: Size = Size(1 << 30);
-/// A configuration file larger than this is a mistake.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// What a node runs with.
 #[derive(Debug)]
@@ -448,18 +447,7 @@ impl Settings {
 fn file_of(args: &NodeArgs) -> Result<File, Failed> {
     args.config
         .as_deref()
-        .map_or_else(|| Ok(File::default()), read_file)
-}
-
-fn read_file(path: &Path) -> Result<File, Failed> {
-    use std::io::Read as _;
-    let shown = path.display();
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
-        .map_err(|error| Failed::usage(format!("cannot read configuration file {shown}: {error}")))?;
-    // toml's errors name the line, the unknown key and the keys there are.
-    toml::from_str(&text).map_err(|error| Failed::usage(format!("configuration file {shown}: {error}")))
+        .map_or_else(|| Ok(File::default()), text::read)
 }
 
 fn checked_name(field: &str, name: &str) -> Result<(), Failed> {

@@ -3,6 +3,8 @@
 //! Whatever comes from elsewhere may hold characters that move the cursor, change the title of the window, forge lines, or turn the direction in which the rest
 //! is shown. They are shown as what they are.
 
+use std::borrow::Cow;
+
 /// The most characters of a reason that is passed on.
 const MOST: usize = 1000;
 
@@ -20,6 +22,25 @@ pub fn on_one_line(text: &str) -> String {
 pub fn in_lines(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(on_one_line).collect();
     lines.join("\n")
+}
+
+/// A text with something in it that others gave: whole if it has at most so many characters, else its
+/// beginning and its end, which says what to do
+/// about it, and how much is left out between them.
+pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    let count = text.chars().count();
+    if count <= most {
+        return Cow::Borrowed(text);
+    }
+    let tail = most / 3;
+    let at = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(at, _)| at);
+    let (end, begin) = (at(most - tail), at(count - tail));
+    let left_out = count - most;
+    Cow::Owned(format!(
+        "{} […{left_out} characters…] {}",
+        &text[..end],
+        &text[begin..]
+    ))
 }
 
 fn escaped(text: impl Iterator<Item = char>) -> String {
@@ -54,6 +75,21 @@ mod tests {
         assert_eq!(printable(&"x".repeat(60_000)).len(), MOST);
         assert_eq!(on_one_line("a\rb\u{202e}c"), "a\\rb\\u{202e}c");
         assert_eq!(on_one_line(&"x".repeat(60_000)).len(), 60_000);
+    }
+
+    #[test]
+    fn of_what_is_too_long_the_beginning_and_the_end_are_left() {
+        assert_eq!(shortened("short", 5), "short");
+        let long = format!("metadata \"{}\" must look like key=value", "é".repeat(1 << 20));
+        let shown = shortened(&long, 90);
+        assert!(
+            shown.starts_with("metadata \"é") && shown.ends_with("é\" must look like key=value"),
+            "{shown}"
+        );
+        let left_out = long.chars().count() - 90;
+        assert!(shown.contains(&format!("[…{left_out} characters…]")), "{shown}");
+        assert!(shown.chars().count() < 130, "{shown}");
+        assert_eq!(shortened("abc", 0), " […3 characters…] ");
     }
 
     #[test]

@@ -2,10 +2,14 @@
 
 use std::io::{self, Write as _};
 
-use antiphon_core::text::in_lines;
+use antiphon_core::text::{in_lines, shortened};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
+
+/// Characters of what is said of a step. Settings and other nodes may give more.
+const MOST: usize = 2000;
+const MOST_OF_A_SUBJECT: usize = 300;
 
 /// How a step went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +95,10 @@ impl Step {
     fn new(name: &'static str, subject: impl ToString, outcome: Outcome, text: impl Into<String>) -> Self {
         Self {
             name,
-            subject: subject.to_string(),
+            subject: shortened(&subject.to_string(), MOST_OF_A_SUBJECT).into_owned(),
             outcome,
             code: None,
-            text: text.into(),
+            text: shortened(&text.into(), MOST).into_owned(),
             remedy: String::new(),
         }
     }

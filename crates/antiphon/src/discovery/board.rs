@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use antiphon_core::text::shortened;
 use antiphon_core::{Hints, MAX_HINTS, MAX_LOCATORS, Sources, is_link_local, link_local};
 use tokio::sync::watch;
 
 use crate::ClusterEvent;
 use crate::cluster::ClusterShared;
+
+/// Characters of what is wrong with a source.
+const MOST_OF_A_PROBLEM: usize = 1000;
 
 /// Whom a source finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,6 +218,8 @@ impl Place {
 
     /// Nothing new; what was found last stays.
     pub(crate) fn failed(&self, problem: String) {
+        // A file or a name server may have given it.
+        let problem = shortened(&problem, MOST_OF_A_PROBLEM).into_owned();
         self.board
             .update(self.index, Said::Something, None, Some(problem));
     }

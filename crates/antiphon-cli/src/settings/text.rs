@@ -1,0 +1,116 @@
+//! The text of a configuration file: read within bounds, and what is wrong with it told within bounds.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::Path;
+
+use antiphon_core::text::shortened;
+use serde::de::DeserializeOwned;
+
+use crate::exit::Failed;
+
+/// A configuration file larger than this is a mistake.
+const MAX_BYTES: u64 = 1 << 20;
+/// Characters shown of a line, before what is wrong in it and from there on.
+const BEFORE: usize = 40;
+const FROM: usize = 60;
+/// Characters of what is said of it: it may name what is written there.
+const MOST: usize = 1000;
+
+/// Reads a file, and what it says.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failed> {
+    let shown = path.display();
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
+        .map_err(|error| Failed::usage(format!("cannot read configuration file {shown}: {error}")))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(Failed::usage(format!(
+            "configuration file {shown} is larger than 1 MiB: is it one?"
+        )));
+    }
+    parse(&text).map_err(|error| Failed::usage(format!("configuration file {shown}: {error}")))
+}
+
+/// What a text says. An error names the line, the unknown key and the keys there are.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    // Some editors begin each text with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    toml::from_str(text).map_err(|error| {
+        let message = shortened(error.message(), MOST);
+        match error.span() {
+            Some(span) => format!("{}{message}", excerpt(text, span)),
+            None => message.into_owned(),
+        }
+    })
+}
+
+/// The part of a line that is meant, with its number and a mark below.
+fn excerpt(text: &str, span: Range<usize>) -> String {
+    let within = span.start.min(text.len());
+    let start = (0..=within)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
+    let (before, after) = text.split_at(start);
+    let number = before.matches('\n').count() + 1;
+    let before = before.rsplit('\n').next().unwrap_or_default();
+    let after = after.lines().next().unwrap_or_default();
+    let column = before.chars().count();
+    let (left, cut) = match column > BEFORE {
+        true => (before.chars().skip(column - BEFORE).collect::<String>(), "…"),
+        false => (before.to_owned(), ""),
+    };
+    let right: String = after.chars().take(FROM).collect();
+    let more = if right.len() < after.len() { "…" } else { "" };
+    let margin = " ".repeat(number.to_string().len());
+    let mark = " ".repeat(cut.chars().count() + left.chars().count());
+    let mut shown = format!("line {number}, column {}\n", column + 1);
+    // Never fails: it is a string.
+    let _ = writeln!(
+        shown,
+        "{margin} |\n{number} | {cut}{left}{right}{more}\n{margin} | {mark}^"
+    );
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Table = BTreeMap<String, u16>;
+
+    #[test]
+    fn an_error_shows_the_line_and_marks_what_is_wrong_in_it() {
+        let error = parse::<Table>("a = 1\nbcd = \"x\"\n").unwrap_err();
+        assert!(
+            error.starts_with("line 2, column 7\n  |\n2 | bcd = \"x\"\n  |       ^\ninvalid type"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn of_a_giant_line_the_part_that_matters_is_shown() {
+        let giant = "é".repeat(400_000);
+        for text in [
+            format!("a = \"{giant}\""),
+            format!("{giant} = 1"),
+            format!("# {giant}\na = [1, \"{giant}\"]"),
+            format!("a = 1{}x", " ".repeat(500_000)),
+            format!("a = \"\"\"{giant}"),
+        ] {
+            let error = parse::<Table>(&text).unwrap_err();
+            assert!(error.starts_with("line "), "{error}");
+            assert!(error.chars().count() < 1_500, "{}", error.len());
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_none_of_the_first_key() {
+        let table = parse::<Table>("\u{feff}a = 1").unwrap();
+        assert_eq!(table["a"], 1);
+    }
+}
