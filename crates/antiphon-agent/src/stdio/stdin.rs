@@ -23,6 +23,9 @@ pub fn start(source: impl BufRead + Send + 'static) -> mpsc::Receiver<Input> {
     let (inputs, waiting) = mpsc::channel(MAX_WAITING);
     std::thread::spawn(move || {
         let mut source = source;
+        if skip_mark(&mut source).is_err() {
+            return;
+        }
         // An unreadable stdin is like one at its end: nothing more comes from it.
         while let Ok(Some(input)) = next(&mut source) {
             if inputs.blocking_send(input).is_err() {
@@ -31,6 +34,16 @@ pub fn start(source: impl BufRead + Send + 'static) -> mpsc::Receiver<Input> {
         }
     });
     waiting
+}
+
+/// Some editors begin each text with a byte order mark, and such a text may be sent here.
+fn skip_mark(source: &mut impl BufRead) -> io::Result<()> {
+    const MARK: &[u8] = "\u{feff}".as_bytes();
+    // A pipe gives what was written at once; a mark that comes in pieces is none that an editor wrote.
+    if source.fill_buf()?.starts_with(MARK) {
+        source.consume(MARK.len());
+    }
+    Ok(())
 }
 
 fn next(source: &mut impl BufRead) -> io::Result<Option<Input>> {
@@ -76,6 +89,7 @@ mod tests {
 
     fn read(bytes: Vec<u8>) -> Vec<Input> {
         let mut source = io::BufReader::with_capacity(1000, io::Cursor::new(bytes));
+        skip_mark(&mut source).unwrap();
         std::iter::from_fn(|| next(&mut source).unwrap()).collect()
     }
 
@@ -87,6 +101,12 @@ mod tests {
             [line("a"), line(""), Input::Line(b"b\xff".to_vec()), line("c")]
         );
         assert_eq!(read(vec![]), []);
+        let marked = "\u{feff}{\"leave\":{}}\n\u{feff}b";
+        assert_eq!(
+            read(marked.into()),
+            [line("{\"leave\":{}}"), line("\u{feff}b")],
+            "a mark is one at the beginning alone"
+        );
     }
 
     #[test]

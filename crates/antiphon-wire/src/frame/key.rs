@@ -17,9 +17,11 @@ impl ClusterKey {
         Self(bytes)
     }
 
-    /// A key from 64 hexadecimal digits, as a key file holds them. Surrounding whitespace is ignored.
+    /// A key from 64 hexadecimal digits, as a key file holds them. Surrounding whitespace is ignored, and the
+    /// byte order mark
+    /// that some editors begin a text with.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let text = text.trim();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim();
         let digits = text.chars().count();
         let mut bytes = [0; 32];
         for (at, digit) in text.chars().enumerate() {

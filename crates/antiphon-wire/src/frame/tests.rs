@@ -259,6 +259,8 @@ fn a_key_is_read_from_hex_and_never_shown() {
     let key = ClusterKey::parse(&text).expect("64 digits");
     assert_eq!(key, ClusterKey::from_bytes([0x0f; 32]));
     assert_eq!(key, ClusterKey::parse(&text.to_uppercase()).expect("capitals"));
+    let marked = format!("\u{feff}{text}\n");
+    assert_eq!(key, ClusterKey::parse(&marked).expect("behind a byte order mark"));
     assert!(!format!("{key:?}").contains("0f"));
     assert!(!format!("{:?}", FrameCodec::new("shop", Some(&key), ALICE)).contains("15, 15"));
     assert_eq!(ClusterKey::parse(""), Err(KeyError::Length { digits: 0 }));

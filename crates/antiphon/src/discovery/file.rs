@@ -150,6 +150,8 @@ fn open(path: &Path) -> io::Result<std::fs::File> {
 }
 
 fn parse(text: &str, port: u16) -> Result<Vec<Kind>, String> {
+    // Some editors begin each text with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut kinds = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default();
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn addresses_and_names_stand_on_lines_with_comments() {
-        let text = "# nodes\n10.0.0.2:7400 # the first\n\n  [fd00::3]:1,db3.example:7500\n10.0.0.9\n";
+        let text = "\u{feff}# nodes\n10.0.0.2:7400 # the first\n\n  [fd00::3]:1,db3.example:7500\n10.0.0.9\n";
         let shown: Vec<String> = parse(text, NODE_PORT)
             .unwrap()
             .into_iter()
