@@ -460,16 +460,23 @@ fn checked_name(field: &str, name: &str) -> Result<(), Failed> {
 }
 
 fn pairs_to_map(pairs: Vec<String>) -> Result<BTreeMap<String, String>, Failed> {
-    let pairs = list("metadata", Some(pairs))?.unwrap_or_default();
-    pairs
-        .iter()
-        .map(|pair| match pair.split_once('=') {
-            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(Failed::usage(format!(
-                "metadata {pair:?} must look like key=value"
-            ))),
-        })
-        .collect()
+    let mut map = BTreeMap::new();
+    for pair in list("metadata", Some(pairs))?.unwrap_or_default() {
+        let (key, value) = match pair.split_once('=') {
+            Some((key, value)) if !key.is_empty() => (key, value),
+            _ => {
+                return Err(Failed::usage(format!(
+                    "metadata {pair:?} must look like key=value"
+                )));
+            }
+        };
+        if let Some(other) = map.insert(key.to_owned(), value.to_owned()) {
+            return Err(Failed::usage(format!(
+                "metadata gives {key:?} twice, as {other:?} and as {value:?}: leave one out"
+            )));
+        }
+    }
+    Ok(map)
 }
 
 #[cfg(test)]

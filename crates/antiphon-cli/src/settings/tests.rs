@@ -262,6 +262,17 @@ fn wrong_values_are_errors_that_name_the_setting() {
         ("--cluster c --name n --locators fe80::9", "", "unique local"),
         ("--cluster c --name n --metadata role", "", "key=value"),
         ("--cluster c --name n --group a --group a", "", "twice"),
+        (
+            "--cluster c --name n --metadata k=v --metadata k=w",
+            "",
+            "\"k\" twice",
+        ),
+        ("--cluster c --name n --metadata k=v,l=1,k=v", "", "\"k\" twice"),
+        (
+            "--cluster c --name n",
+            "metadata = [\"k=v\", \"k=w\"]",
+            "\"k\" twice",
+        ),
         ("--cluster c --name n --key-file /nonexistent", "", "antiphon key"),
         (
             "--cluster c --name n --bind 0.0.0.0 --insecure",
