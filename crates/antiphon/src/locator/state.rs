@@ -26,6 +26,8 @@ const FIRST: &str = "antiphon locator 1";
 const OURS: &str = "antiphon locator";
 /// Far more than the most nodes take.
 const MAX_BYTES: u64 = 1 << 20;
+/// Damaged files kept beside it. Who has so many has a disk to look at, and it must not fill up.
+const MAX_ASIDE: usize = 16;
 
 /// What the file holds, and what was wrong with it: a file that is damaged was set aside.
 ///
@@ -74,8 +76,7 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
         .into()),
         Ok((_, located)) => Ok((located, None)),
         Err(problem) => {
-            let aside = PathBuf::from(format!("{}.damaged", path.display()));
-            fs::rename(path, &aside).map_err(failed)?;
+            let aside = set_aside(path).map_err(failed)?;
             let problem = format!(
                 "the state file {} is damaged ({problem}) and was set aside as {}; this locator starts knowing nobody",
                 path.display(),
@@ -84,6 +85,37 @@ pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>
             Ok((Vec::new(), Some(problem)))
         }
     }
+}
+
+/// Gives the file a name that nothing has, so that those that were set aside before stay as they are.
+fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    for number in 0..MAX_ASIDE {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(match number {
+            0 => ".damaged".to_owned(),
+            number => format!(".damaged.{number}"),
+        });
+        let aside = PathBuf::from(aside);
+        // Whoever makes the name has it: what it is renamed over is empty, and of this process.
+        match OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&aside)
+        {
+            Ok(_) => {
+                fs::rename(path, &aside)?;
+                return Ok(aside);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other(format!(
+        "it is damaged, and so many were set aside before it, as {0}.damaged to {0}.damaged.{1}: look why, and remove them",
+        path.display(),
+        MAX_ASIDE - 1
+    )))
 }
 
 /// A device must not be moved away, and a pipe that nobody writes to would be waited for.
@@ -258,8 +290,40 @@ mod tests {
                 String::from_utf8_lossy(&bytes)
             );
             assert!(!path.exists());
-            assert_eq!(fs::read(folder.0.join("state.damaged")).unwrap(), bytes);
+            let aside = folder.0.join("state.damaged");
+            assert_eq!(fs::read(&aside).unwrap(), bytes);
+            fs::remove_file(aside).unwrap();
         }
+    }
+
+    #[test]
+    fn what_was_set_aside_before_is_never_overwritten_and_does_not_grow_for_ever() {
+        let folder = Folder::new("aside");
+        let path = folder.0.join("state");
+        let damaged = |number: usize| format!("{FIRST}, damaged in way {number}");
+        for number in 0..MAX_ASIDE {
+            fs::write(&path, damaged(number)).unwrap();
+            let (_, problem) = load(&path, "shop", NOW).unwrap();
+            let suffix = if number == 0 {
+                "state.damaged;"
+            } else {
+                &format!("state.damaged.{number};")
+            };
+            assert!(problem.unwrap().contains(suffix), "{suffix}");
+        }
+        fs::write(&path, "antiphon locator 1, one too many").unwrap();
+        let error = load(&path, "shop", NOW).unwrap_err().to_string();
+        assert!(
+            error.contains("damaged.15") && error.contains("remove them"),
+            "{error}"
+        );
+        assert!(path.exists(), "it is left where it is");
+        for number in 1..MAX_ASIDE {
+            let aside = folder.0.join(format!("state.damaged.{number}"));
+            assert_eq!(fs::read_to_string(aside).unwrap(), damaged(number));
+        }
+        let first = folder.0.join("state.damaged");
+        assert_eq!(fs::read_to_string(first).unwrap(), damaged(0));
     }
 
     #[test]
