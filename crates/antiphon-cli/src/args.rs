@@ -29,15 +29,16 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a cluster of real processes on this machine, break it in every way, and check what it delivered
-    #[command(after_help = exit::HELP)]
+    #[command(after_help = exit::HELP_DEMO)]
     Demo(DemoArgs),
     /// Run one node of a cluster until it is told to leave
     #[command(after_help = node_help())]
     Node(Box<NodeArgs>),
     /// Tell newcomers where the nodes of a cluster are: a small server that is no node itself
-    #[command(after_help = exit::HELP)]
+    #[command(after_help = exit::HELP_LOCATOR)]
     Locator(LocatorArgs),
     /// Make a new cluster key in a file that only you can read
+    #[command(after_help = exit::HELP_KEY)]
     Key(KeyArgs),
     /// Find out why a node with these settings cannot form or join a cluster, step by step; nothing joins
     #[command(after_help = doctor::HELP)]
@@ -55,9 +56,10 @@ pub(crate) enum Command {
     #[command(after_help = exit::HELP_RECOVER)]
     Recover(RecoverArgs),
     /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
+    #[command(after_help = exit::HELP_MEASURED)]
     Bench(Box<BenchArgs>),
     /// Run many whole nodes on this machine: how fast they form and leave, and what each takes
-    #[command(after_help = swarm::HELP)]
+    #[command(after_help = swarm_help())]
     Swarm(SwarmArgs),
 }
 
@@ -523,9 +525,13 @@ impl ProfileName {
 
 fn help() -> String {
     format!(
-        "{}\nQuestions to a node and `doctor` have their own: `antiphon members --help`, `antiphon doctor --help`.",
+        "Of `antiphon node`; every other command has its own: `antiphon members --help`, `antiphon doctor --help`.\n{}",
         exit::HELP
     )
+}
+
+fn swarm_help() -> String {
+    format!("{}\n\n{}", swarm::HELP, exit::HELP_MEASURED)
 }
 
 /// What goes over standard input and output, by name. docs/node.md says what each means.

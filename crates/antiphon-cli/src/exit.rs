@@ -39,26 +39,61 @@ impl Exit {
     }
 }
 
-/// The table of `--help`.
+/// The table of `node --help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
-  0    the node, or all of a swarm, left in order (command, SIGTERM or SIGINT); the demo's sheet holds
-  1    failed at run time: the address is in use, the demo's sheet does not hold
+  0    the node left in order (command, SIGTERM or SIGINT)
+  1    failed at run time: the address is in use
   2    command line, environment or configuration file are wrong, or a seed's name does not resolve;
        nothing was started
   3    the cluster refused the node for good: it runs with another --membership or --policy, or a
        build too far from this one; with another key or cluster name, or a name that is taken, a
        node says so and goes on trying
-  4    stdout was closed by its reader; what ran left in order
+  4    stdout was closed by its reader; the node left in order
   130  a second SIGINT, half a second after the first or later: ended at once (143 for SIGTERM)
   128+N with --witness: the node was killed by signal N (137 for SIGKILL, 134 for an abort)";
+
+/// The table of `locator --help`.
+pub(crate) const HELP_LOCATOR: &str = "\
+Exit codes:
+  0    it stopped in order (SIGTERM or SIGINT)
+  1    failed at run time: the address is in use, the state file cannot be read, its folder is not there
+  2    command line, environment or key file are wrong, or the state file is of another cluster or no
+       locator's; nothing was started
+  130  a second SIGINT, half a second after the first or later: ended at once (143 for SIGTERM)
+When nobody reads stdout any more it goes on: newcomers need it.";
+
+/// The table of `key --help`.
+pub(crate) const HELP_KEY: &str = "\
+Exit codes:
+  0    the key is in the file
+  1    it is not: the file exists already, or cannot be written
+  2    the command line is wrong";
+
+/// The table of `demo --help`.
+pub(crate) const HELP_DEMO: &str = "\
+Exit codes:
+  0    the sheet holds, whether or not somebody reads it
+  1    it does not, or something failed at run time
+  2    the command line is wrong";
+
+/// The table of `bench --help` and `swarm --help`.
+pub(crate) const HELP_MEASURED: &str = "\
+Exit codes:
+  0    it was measured; or, after a signal, all nodes of a swarm have left in order
+  1    failed at run time: nodes did not come up in time, the system allows too few open files
+  2    the command line is wrong; nothing was started
+  4    nobody reads the output; what ran was ended
+  130  a second SIGINT while the nodes of a swarm leave: ended at once (143 for SIGTERM)";
 
 /// The table of `recover --help`.
 pub(crate) const HELP_RECOVER: &str = "\
 Exit codes:
   0    the node goes on alone
   1    it does not: it is in a primary view, is not there, has changed, or you did not confirm
-  2    the command line is wrong, or stdin is no terminal and --yes is not given; nothing was changed";
+  2    the command line is wrong, the socket is of another node, several nodes have that name, or stdin
+       is no terminal and --yes is not given; nothing was changed
+  4    nobody reads what it would mean; nothing was changed";
 
 /// An error that ends the program: what happened and what to do, for the person at the terminal.
 #[derive(Debug)]
@@ -78,6 +113,12 @@ impl Failed {
         }
     }
 
+    /// The system refused what the program needs, and perhaps what it lacks for that.
+    pub(crate) fn cannot(what: &str, error: &io::Error) -> Self {
+        let remedy = Lack::of(error).map_or(String::new(), |lack| format!("; {}", lack.remedy()));
+        Self::run(format!("cannot {what}: {error}{remedy}"))
+    }
+
     /// A failure at run time.
     pub(crate) fn run(message: impl Into<String>) -> Self {
         Self {
@@ -86,9 +127,3 @@ impl Failed {
         }
     }
 }
-    /// The system refused what the program needs, and perhaps what it lacks for that.
-    pub(crate) fn cannot(what: &str, error: &io::Error) -> Self {
-        let remedy = Lack::of(error).map_or(String::new(), |lack| format!("; {}", lack.remedy()));
-        Self::run(format!("cannot {what}: {error}{remedy}"))
-    }
-

@@ -4,6 +4,7 @@
 mod common;
 mod console;
 mod doctor;
+mod exits;
 mod limits;
 mod recover;
 mod stdout;

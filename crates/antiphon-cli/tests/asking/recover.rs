@@ -1,6 +1,9 @@
 //! `antiphon recover`: only where the majority is lost, only with somebody's word, and never unseen.
 
+use std::collections::BTreeSet;
+
 use super::common::{Bench, Node, free_addrs, list};
+use super::exits::{documented, unread};
 use serde_json::{Value, json};
 
 /// Three nodes, the last of which is cut off from the others and knows it.
@@ -81,7 +84,11 @@ fn nothing_happens_without_somebodys_word() {
         error.contains("--yes") && error.contains("Nothing was changed"),
         "{error}"
     );
+    // Nor where nobody can have seen what it would mean.
+    assert_eq!(unread(&bench, "recover --from c --yes"), 4);
     assert_eq!(bench.json("members --node c")["state"], "non-primary");
+    // The others come where it is done, or refused.
+    assert_eq!(documented(&bench, "recover"), BTreeSet::from([0, 1, 2, 4]));
 }
 
 #[test]
