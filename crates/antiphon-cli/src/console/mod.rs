@@ -239,7 +239,14 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
     }
     match wanted.pop() {
         Some(client) => Ok(client),
-        None => Err(Failed::run(nobody(args, &silent))),
+        None => {
+            // Those of other names were not asked yet.
+            let (others, _) = match args.node.is_some() || args.cluster.is_some() {
+                true => running(None, None).await,
+                false => (Vec::new(), Vec::new()),
+            };
+            Err(Failed::run(nobody(args, &others, &silent)))
+        }
     }
 }
 
@@ -278,13 +285,31 @@ fn describe(client: &Client) -> String {
     on_one_line(&line)
 }
 
-/// What to tell somebody who asks where no node answers.
-fn nobody(args: &AskArgs, silent: &[PathBuf]) -> String {
+/// Nodes named at most: whoever asks for none of them has mistyped, or asks on another host.
+const OTHERS_SHOWN: usize = 20;
+
+/// What to tell somebody who asks where no node answers, or none of those that do is meant.
+fn nobody(args: &AskArgs, others: &[Client], silent: &[PathBuf]) -> String {
     let which = match (&args.node, &args.cluster) {
-        (Some(node), _) => format!("no node called {node} answers here"),
+        (Some(node), Some(cluster)) => format!("no node called {node} of cluster {cluster} answers here"),
+        (Some(node), None) => format!("no node called {node} answers here"),
         (None, Some(cluster)) => format!("no node of cluster {cluster} answers here"),
         (None, None) => "no node answers here".to_owned(),
     };
+    if !others.is_empty() {
+        let mut text = format!("{which}, but these do:");
+        for other in others.iter().take(OTHERS_SHOWN) {
+            text.push('\n');
+            text.push_str(&describe(other));
+        }
+        if others.len() > OTHERS_SHOWN {
+            text.push_str(&format!("\n  and {} others", others.len() - OTHERS_SHOWN));
+        }
+        for path in silent {
+            text.push_str(&stopped(path));
+        }
+        return text;
+    }
     let places: Vec<String> = place::directories()
         .iter()
         .map(|directory| directory.display().to_string())
@@ -306,12 +331,16 @@ fn nobody(args: &AskArgs, silent: &[PathBuf]) -> String {
         ));
     }
     for path in silent {
-        text.push_str(&format!(
-            "\n  a node listens at {} and does not answer: its process is stopped, or has no time",
-            path.display()
-        ));
+        text.push_str(&stopped(path));
     }
     text
+}
+
+fn stopped(path: &Path) -> String {
+    format!(
+        "\n  a node listens at {} and does not answer: its process is stopped, or has no time",
+        path.display()
+    )
 }
 
 #[cfg(test)]

@@ -87,6 +87,29 @@ fn whoever_asks_a_node_ends_with_what_help_says() {
 }
 
 #[test]
+fn a_node_that_is_asked_for_and_does_not_run_here_is_told_from_those_that_do() {
+    let bench = Bench::new();
+    let (nodes, _) = bench.cluster(2);
+    for asked in [
+        "members --node zz",
+        "why a --node a --cluster coffee",
+        "recover --from zz --yes",
+    ] {
+        let output = bench.run(asked);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        for (node, name) in nodes.iter().zip(["a", "b"]) {
+            let line = format!("--node {name} --cluster tea");
+            assert!(
+                error.contains(&line) && error.contains(&format!("process {}", node.child.id())),
+                "{asked}: {error}"
+            );
+        }
+        assert!(!error.contains("Start one"), "{error}");
+    }
+}
+
+#[test]
 fn a_key_is_made_or_not_with_what_help_says() {
     let bench = Bench::new();
     let file = key(&bench, "key");
