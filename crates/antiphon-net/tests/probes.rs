@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use antiphon_core::wire::frame::{Kind, MAX_PROBE_BYTES};
 use antiphon_net::tcp::{TcpConfig, TcpTransport};
-use antiphon_net::udp::listen_for_probes;
+use antiphon_net::udp::{Greeted, greet, listen_for_probes};
 use antiphon_net::{Fault, Faults, Input, Inputs, Transport};
 use common::{PATIENCE, codec, frame, tcp, udp, wait_for};
 
@@ -56,6 +56,34 @@ async fn a_probe_arrives_whatever_transport_either_side_has() {
         assert_eq!(a.counters().probes_sent, 2);
         assert_eq!(b.counters().probes_received, 1);
         assert_eq!(c.counters().datagrams_refused, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_hello_shows_that_udp_passes_to_a_node_that_takes_probes_alone() {
+    for bind in ["127.0.0.1:0", "[::1]:0"] {
+        let (node, _inputs, addr) = with_probes(bind);
+        let (_other, _other_inputs, other_addr) = udp(bind, |_| {});
+        let asker = SocketAddr::new(addr.ip(), 1);
+        let greeted = greet(addr, asker, PATIENCE).await;
+        assert!(matches!(greeted, Greeted::ForProbes { .. }), "{greeted:?}");
+        let greeted = greet(other_addr, asker, PATIENCE).await;
+        assert!(matches!(greeted, Greeted::Welcome { .. }), "{greeted:?}");
+        assert_eq!(node.counters().probes_received, 0);
+        // The same silence as behind a firewall.
+        let blocked = SocketAddr::new(addr.ip(), 2);
+        let mut node = node;
+        let mut faults = Faults::default();
+        faults.peers.insert(
+            blocked,
+            Fault {
+                block: true,
+                ..Fault::default()
+            },
+        );
+        node.set_faults(faults);
+        let greeted = greet(addr, blocked, Duration::from_millis(100)).await;
+        assert!(matches!(greeted, Greeted::Silent), "{greeted:?}");
     }
 }
 

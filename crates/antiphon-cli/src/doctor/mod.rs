@@ -16,6 +16,7 @@
 //! at a time, but sources, which have the six seconds that a node gives them.
 
 pub(crate) mod args;
+mod datagrams;
 mod files;
 mod names;
 mod port;

@@ -9,22 +9,21 @@
 //! A node may lose an answer: it has just tried in vain to reach the node that is not running here. So whoever took the question and
 //! has not answered is asked again, a few times.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use antiphon_core::wire::enquiry::{Answer, KnownThere, Notice, Verdict};
 use antiphon_core::{Enquirer, GroupOptions, Told};
 use antiphon_net::tcp::{Reached, TcpConfig, TcpTransport, enquire};
-use antiphon_net::udp::{Greeted, greet};
 use antiphon_net::{Input, Inputs};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use super::datagrams::Udp;
 use super::port::Port;
-use super::report::{Report, Step};
+use super::report::Report;
 use super::sources::Found;
-use crate::args::TransportName;
 use crate::exit::Failed;
 use crate::settings::Settings;
 
@@ -84,7 +83,7 @@ impl Asked {
     }
 
     /// Whether somebody there has the question.
-    fn took_it(&self) -> bool {
+    pub(super) fn took_it(&self) -> bool {
         self.notice()
             .is_some_and(|notice| notice.verdict == Verdict::Taken)
     }
@@ -96,7 +95,8 @@ pub(super) struct Enquiries {
     pub(super) cluster: String,
     /// How the key of this side is called.
     pub(super) key: String,
-    udp: bool,
+    /// Whether messages, or probes alone, would go by UDP.
+    pub(super) udp: Udp,
     pub(super) within: Duration,
     pub(super) port: PortInUse,
     pub(super) enquirer: Enquirer,
@@ -174,7 +174,7 @@ impl Enquiries {
                 .key
                 .as_ref()
                 .map_or("no key".to_owned(), |key| format!("key {}", key.id())),
-            udp: settings.transport == TransportName::Udp,
+            udp: Udp::of(settings),
             within,
             port: PortInUse {
                 reached_at: port.reached_at,
@@ -318,60 +318,6 @@ impl Enquiries {
                     Err(error) => connection.refused(error),
                 }
             }
-        }
-    }
-
-    /// Whether UDP passes where it is to be used. Without it messages go by TCP, so nothing fails.
-    async fn greet(&self, report: &mut Report) {
-        if !self.udp {
-            return report.add(Step::skipped(
-                "udp",
-                "",
-                "this node would send by TCP (--transport)",
-            ));
-        }
-        let mut greeting = JoinSet::new();
-        for asked in self
-            .asked
-            .iter()
-            .filter(|asked| asked.took_it() && !asked.locator)
-        {
-            let (to, from, within) = (asked.addr, self.port.reached_at[0], self.within);
-            greeting.spawn(async move { (to, greet(to, from, within).await) });
-        }
-        let mut greeted = BTreeMap::new();
-        while let Some(Ok((to, found))) = greeting.join_next().await {
-            greeted.insert(to, found);
-        }
-        for (to, found) in greeted {
-            let by_tcp = "messages to it go by TCP";
-            report.add(match found {
-                Greeted::Welcome { after } => Step::ok(
-                    "udp",
-                    to,
-                    format!("answers a datagram in {:.1} ms", after.as_secs_f64() * 1000.0),
-                ),
-                Greeted::Refused => Step::warning(
-                    "udp",
-                    to,
-                    format!("nothing takes datagrams there (it runs with --transport tcp): {by_tcp}"),
-                ),
-                Greeted::Silent => Step::warning(
-                    "udp",
-                    to,
-                    format!("no answer to a datagram: it runs with --transport tcp, or a firewall drops UDP; {by_tcp}"),
-                ),
-                Greeted::Unreachable(error) => Step::warning(
-                    "udp",
-                    to,
-                    format!("the system cannot send there: {error}; {by_tcp}"),
-                ),
-                _ => Step::warning(
-                    "udp",
-                    to,
-                    format!("something else than Antiphon takes datagrams there; {by_tcp}"),
-                ),
-            });
         }
     }
 }

@@ -712,5 +712,28 @@ fn udp_that_passes_and_udp_that_does_not_are_told_where_it_is_used() {
     assert_eq!(warned["subject"], addrs[1].to_string(), "{told}");
     assert!(warned["text"].as_str().unwrap().contains("go by TCP"), "{told}");
     assert_eq!(told.code, Some(0), "{told}");
-    doctor(&bench, &settings).step("udp", "skipped");
+    // Probes pass to both, and to none that has no socket for them.
+    let told = doctor(&bench, &settings);
+    let passes = told
+        .steps
+        .iter()
+        .filter(|step| step["step"] == "udp" && step["outcome"] == "ok");
+    assert_eq!(passes.count(), 2, "{told}");
+    let without = free_addrs(1)[0];
+    let seeds = format!("--seeds {} --udp-probes=false", addrs[0]);
+    let deaf = bench.node("w", without, &seeds);
+    deaf.view_of(3);
+    let told = doctor(&bench, &newcomer(addrs[2], &[without]));
+    let warned = told.failed("udp-refused");
+    assert!(
+        warned["text"].as_str().unwrap().contains("heartbeats go by TCP"),
+        "{told}"
+    );
+    assert!(
+        warned["remedy"].as_str().unwrap().contains("--udp-probes=false"),
+        "{told}"
+    );
+    assert_eq!(told.code, Some(0), "{told}");
+    let nothing = format!("{settings} --udp-probes=false");
+    doctor(&bench, &nothing).step("udp", "skipped");
 }

@@ -22,6 +22,11 @@ pub enum Greeted {
         /// How long that took.
         after: Duration,
     },
+    /// A node answered that takes probes by UDP, and messages by TCP only.
+    ForProbes {
+        /// How long that took.
+        after: Duration,
+    },
     /// The host refuses: nothing takes datagrams there.
     Refused,
     /// Nothing came back.
@@ -71,6 +76,10 @@ async fn try_greet(to: SocketAddr, advertised: SocketAddr, within: Duration) -> 
                 Ok(Datagram::Welcome(welcome)) if welcome.flow == flow => {
                     let after = begun.elapsed();
                     return Ok(Greeted::Welcome { after });
+                }
+                Ok(Datagram::Unknown { session }) if session == flow => {
+                    let after = begun.elapsed();
+                    return Ok(Greeted::ForProbes { after });
                 }
                 _ => strange = true,
             }

@@ -5,17 +5,23 @@
 //! looks like one to the core, which opens those of members alone: up to there, a datagram costs a look at its first bytes and a place in a short
 //! queue of its own. Beyond that queue it is dropped.
 //!
+//! A hello ([`greet`](super::greet)), from whoever would send messages so or asks whether UDP passes, is
+//! answered with `unknown`, which names its flow: no session
+//! has such a number, so it means nothing to a sender. The answer is the shortest datagram there is, and
+//! nothing is remembered.
+//!
 //! A node whose UDP port is taken, or whose system forbids it, goes on without: its silence is then as long as TCP's, as if UDP did not pass.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use antiphon_wire::datagram::{Datagram, Hello, decode};
 use antiphon_wire::frame::{self, Kind, MAX_PROBE_BYTES};
 use bytes::Bytes;
 use tokio::net::UdpSocket;
 
-use super::socket;
+use super::{SMALLEST_DATAGRAM, socket};
 use crate::Input;
 use crate::faults::is_lost;
 use crate::tcp::{self, AbortOnDrop, Common};
@@ -111,12 +117,26 @@ impl Prober {
     }
 }
 
+/// Says that this node is here and takes no messages so. Now or never: whoever greets does so again.
+fn answer(common: &Common, socket: &UdpSocket, to: SocketAddr, hello: &Hello) {
+    if common.faults.blocks(hello.advertised) {
+        return;
+    }
+    let mut bytes = Vec::new();
+    Datagram::Unknown { session: hello.flow }.encode(&mut bytes);
+    // What has no room is lost.
+    let _ = socket.try_send_to(&bytes, to);
+}
+
+/// The largest datagram that is looked at.
+const MAX_HELLO_BYTES: usize = 2048;
+const _: () = assert!(MAX_PROBE_BYTES < MAX_HELLO_BYTES && SMALLEST_DATAGRAM < MAX_HELLO_BYTES);
 /// Datagrams read before others of this process may run.
 const READS: usize = 64;
 
 async fn receive(common: Arc<Common>, socket: Arc<UdpSocket>) {
-    // One byte more than the largest: what fills it is larger.
-    let mut buffer = [0; MAX_PROBE_BYTES + 1];
+    // A hello is as large as what would follow it; more is cut off, and is neither.
+    let mut buffer = [0; MAX_HELLO_BYTES];
     loop {
         if socket.readable().await.is_err() {
             return;
@@ -124,8 +144,12 @@ async fn receive(common: Arc<Common>, socket: Arc<UdpSocket>) {
         for _ in 0..READS {
             match socket.try_recv_from(&mut buffer) {
                 Ok((length, _)) if is_one(&buffer[..length]) => hand_over(&common, &buffer[..length]),
-                // Hellos of those who would send messages so, and whatever else comes to an open port: none is answered.
-                Ok(_) => common.counters.datagram_refused(),
+                Ok((length, from)) => {
+                    common.counters.datagram_refused();
+                    if let Ok(Datagram::Hello(hello)) = decode(&buffer[..length]) {
+                        answer(&common, &socket, from, &hello);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Errors of a datagram socket are about single datagrams.
                 Err(_) => {}
