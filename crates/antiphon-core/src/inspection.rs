@@ -85,8 +85,24 @@ pub struct MemberSeen {
     pub trouble: Option<Duration>,
     /// Whether its process is proven to have ended.
     pub dead: bool,
+    /// Whether its death would be proven here.
+    pub lifeline: Lifeline,
     /// What it said of itself last.
     pub said: Option<Said>,
+}
+
+/// Whether a node holds a lifeline of a member (R9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lifeline {
+    /// Its end would prove the death of that process.
+    Held,
+    /// There should be one: the member has not dialled it yet, its network link has failed, or it goes
+    /// through something
+    /// that could end it by itself. If the process ends now, this node cannot prove it.
+    Missing,
+    /// Other members watch it; or it is the node itself.
+    Elsewhere,
 }
 
 /// What a member said of itself last.

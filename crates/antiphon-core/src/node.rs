@@ -42,6 +42,7 @@ use bytes::Bytes;
 
 use crate::enquiry::Pace;
 use crate::group::{self, Groups};
+use crate::inspection::{Lifeline, State};
 use crate::link::Links;
 use crate::membership::{self, Membership};
 use crate::random::Random;
@@ -397,7 +398,18 @@ impl Node {
 
     /// What this node knows of its cluster now: whom it hears, who doubts whom, who waits, whom it misses.
     pub fn inspect(&self, now: Time) -> Inspection {
-        self.membership.inspect(now)
+        let mut inspection = self.membership.inspect(now);
+        if let State::Seated(seated) = &mut inspection.state {
+            let held = seated.members.iter_mut();
+            for member in held.filter(|member| member.lifeline == Lifeline::Held) {
+                let peer = member.incarnation;
+                let works = |remote: SocketAddr| !self.routes.is_down(peer, remote.ip());
+                if !self.membership.holds_lifeline(peer, works) {
+                    member.lifeline = Lifeline::Missing;
+                }
+            }
+        }
+        inspection
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -659,8 +671,7 @@ impl Node {
                 self.routes.hang_up(dial);
                 self.outputs
                     .push_back(Output::Lifeline(LifelineCommand::Reset { dial }));
-                self.membership
-                    .handle_lifeline(now, LifelineEvent::Failed { dial }, None);
+                self.membership.move_lifeline(now, dial);
                 self.perform_views(now);
             }
             if planted!(LinkFailureIsDeath) && change.cause != LinkCause::Works {

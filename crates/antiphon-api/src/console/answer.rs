@@ -212,6 +212,10 @@ pub struct Member {
 }
 
 /// An address of a member.
+    /// Whether the node that answers holds a lifeline of it, whose end would prove its death; none if other
+    /// members do, or it is the node itself.
+    #[serde(default)]
+    pub lifeline: Option<bool>,
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The address.

@@ -198,6 +198,9 @@ fn row(member: &Member) -> [String; 7] {
         }
         if !said.primary {
             remarks.push("says it has NO majority".to_owned());
+    if member.lifeline == Some(false) && !member.dead {
+        remarks.push("NO lifeline: its death could not be proven here".to_owned());
+    }
         }
     }
     remarks.extend(

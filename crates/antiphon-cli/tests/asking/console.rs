@@ -636,3 +636,18 @@ fn whatever_a_client_sends_is_answered_or_ends_its_connection_and_the_node_goes_
     node.say(json!({"send": {"payload": "still here"}}));
     node.event(|line| line["event"] == "message" && line["payload"] == "still here");
 }
+
+#[test]
+fn each_member_says_whose_death_it_could_prove() {
+    let bench = Bench::new();
+    let (nodes, _) = bench.cluster(3);
+    bench.until("members --node a", |members| {
+        let mut members = members["members"].as_array().unwrap().iter();
+        members.all(|member| match member["me"] == true {
+            true => member["lifeline"].is_null(),
+            false => member["lifeline"] == true,
+        })
+    });
+    assert!(!bench.text("members --node a").contains("NO lifeline"));
+    drop(nodes);
+}

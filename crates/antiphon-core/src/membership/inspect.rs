@@ -9,8 +9,8 @@ use antiphon_wire::{Incarnation, NodeView};
 use super::context::{self, Context};
 use super::founding;
 use super::seat::Seat;
-use super::{Membership, Phase, check, joining};
-use crate::inspection::{Inspection, MemberSeen, Refused, Said, Seated, State};
+use super::{Membership, Phase, check, joining, lifeline};
+use crate::inspection::{Inspection, Lifeline, MemberSeen, Refused, Said, Seated, State};
 use crate::{Config, Heard, Time, WhyEntry};
 
 impl Membership {
@@ -117,7 +117,12 @@ impl Seat {
 
     fn inspect(&self, cx: &Context, now: Time) -> Seated {
         let reachable = self.reachable(cx);
-        let members = self.view.members.iter().map(|member| {
+        let (count, own) = (self.view.members.len(), self.view.rank(cx.me));
+        let watched = |rank: usize| {
+            let observers = self.rings.observers(rank);
+            own.is_some_and(|own| own != rank && lifeline::watches(count, rank, observers, own))
+        };
+        let members = self.view.members.iter().enumerate().map(|(rank, member)| {
             let incarnation = member.incarnation;
             MemberSeen {
                 incarnation,
@@ -125,6 +130,11 @@ impl Seat {
                 by_probes: cx.detector.lives_by_probes(now, incarnation),
                 trouble: cx.detector.trouble_since(incarnation).map(|at| now.since(at)),
                 dead: self.engine.is_certified(incarnation),
+                lifeline: match watched(rank) {
+                    false => Lifeline::Elsewhere,
+                    true if cx.lifelines.holds(incarnation, |_| true) => Lifeline::Held,
+                    true => Lifeline::Missing,
+                },
                 said: self.reports.get(&incarnation).map(|report| Said {
                     view: report.view,
                     primary: report.primary,

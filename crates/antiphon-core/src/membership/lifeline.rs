@@ -34,6 +34,10 @@ use crate::{DialId, LifelineCommand, LifelineEnd, Time};
 const FULL_MESH: usize = 16;
 /// In larger views this many successors by rank watch a member, and the elder.
 const WATCHERS: usize = 8;
+/// The pause between two dials grows to so many times the first one, and no more: while a lifeline is
+/// missing, a death is not
+/// proven.
+const MOST_PATIENCE: u32 = 8;
 /// More inbound lifelines than this are not looked at; they then prove nothing.
 const MAX_INBOUND: usize = 1024;
 
@@ -61,6 +65,8 @@ enum State {
 #[derive(Debug)]
 struct Inbound {
     writer: Incarnation,
+    /// The writer's end.
+    remote: SocketAddr,
     /// Whether both ends see the same connection. If not, something in between could have ended it.
     agrees: bool,
     goodbye: bool,
@@ -108,18 +114,22 @@ pub(crate) fn watchers(view: &NodeView, me: Incarnation, rings: &Rings) -> BTree
     let count = view.members.len();
     let rank = view.rank(me).unwrap_or(0);
     let observers = rings.observers(rank);
-    let watches = |position: usize| match (count <= FULL_MESH, observers.is_empty()) {
+    view.members
+        .iter()
+        .enumerate()
+        .filter(|(position, member)| member.incarnation != me && watches(count, rank, observers, *position))
+        .map(|(_, member)| (member.incarnation, member.addr))
+        .collect()
+}
+
+/// Whether the member at this position watches the one of this rank, among so many.
+pub(crate) fn watches(count: usize, rank: usize, observers: &[u16], position: usize) -> bool {
+    match (count <= FULL_MESH, observers.is_empty()) {
         (true, _) => true,
         // An observer on the rings must be able to prove what it reports.
         (false, false) => observers.iter().any(|by| usize::from(*by) == position),
         (false, true) => position == 0 || (1..=WATCHERS).contains(&((position + count - rank) % count)),
-    };
-    view.members
-        .iter()
-        .enumerate()
-        .filter(|(position, member)| member.incarnation != me && watches(*position))
-        .map(|(_, member)| (member.incarnation, member.addr))
-        .collect()
+    }
 }
 
 impl Lifelines {
@@ -184,10 +194,32 @@ impl Lifelines {
     pub(crate) fn failed(&mut self, now: Time, dial: DialId, retry: Duration) -> Option<Incarnation> {
         let (to, outbound) = self.present(dial)?;
         outbound.state = State::Closed {
-            retry: now + retry * (1 << outbound.failures.min(5)),
+            retry: now + retry * (1 << outbound.failures.min(MOST_PATIENCE.ilog2())),
         };
         outbound.failures += 1;
         Some(to)
+    }
+
+    /// The link of an outbound lifeline has failed, and another one works: it is dialled there at once. Until
+    /// then a death is not proven.
+    pub(crate) fn moved(&mut self, now: Time, dial: DialId) {
+        if let Some((_, outbound)) = self.present(dial) {
+            outbound.state = State::Closed { retry: now };
+            outbound.failures = 0;
+        }
+    }
+
+    /// Whether the end of this process would be proven here: by a lifeline whose way `works`, as far as is
+    /// known. One over a cable that is cut ends
+    /// unnoticed.
+    pub(crate) fn holds(&self, writer: Incarnation, works: impl Fn(SocketAddr) -> bool) -> bool {
+        self.inbound.values().any(|inbound| {
+            inbound.writer == writer
+                && inbound.agrees
+                && !inbound.goodbye
+                && inbound.vote.is_some()
+                && works(inbound.remote)
+        })
     }
 
     /// Writes a record to every open lifeline.
@@ -262,6 +294,7 @@ impl Lifelines {
                 let agrees = theirs == remote && mine == local;
                 let inbound = Inbound {
                     writer: sender,
+                    remote,
                     agrees,
                     goodbye: false,
                     vote: Some(vote),
@@ -306,6 +339,7 @@ impl Lifelines {
             agrees,
             goodbye,
             vote,
+            ..
         }) = self.inbound.remove(&connection)
         else {
             return Ended::Nothing;
@@ -401,6 +435,64 @@ mod tests {
         assert_eq!(lifelines.failed(at(200), earlier, RETRY), None);
         assert_eq!(lifelines.write_all(&LifelineRecord::Goodbye).len(), 1);
         assert_eq!(lifelines.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_lifeline_whose_link_has_failed_is_dialled_over_another_one_at_once() {
+        let (mut lifelines, _, present) = dialled_again();
+        lifelines.moved(at(150), present);
+        let mut commands = Vec::new();
+        lifelines.tick(at(150), &mut commands);
+        let next = dialled(&commands);
+        // What failed on the link before is no reason to wait on the next one.
+        assert_eq!(lifelines.failed(at(150), next, RETRY), Some(PEER));
+        assert_eq!(lifelines.next_deadline(), Some(at(250)));
+    }
+
+    #[test]
+    fn a_lifeline_that_fails_for_long_is_dialled_again_within_a_bounded_time() {
+        let (mut lifelines, _, mut present) = dialled_again();
+        for round in 1..100 {
+            assert_eq!(lifelines.failed(at(round * 1000), present, RETRY), Some(PEER));
+            let retry = lifelines.next_deadline().unwrap();
+            assert!(
+                retry <= at(round * 1000) + RETRY * MOST_PATIENCE,
+                "{round}: {retry:?}"
+            );
+            let mut commands = Vec::new();
+            lifelines.tick(retry, &mut commands);
+            present = dialled(&commands);
+        }
+    }
+
+    #[test]
+    fn a_lifeline_is_held_from_its_hello_to_its_goodbye_while_its_way_works() {
+        let mut lifelines = Lifelines::default();
+        let held = |lifelines: &Lifelines| lifelines.holds(PEER, |remote| remote == addr(9));
+        assert!(!held(&lifelines));
+        for (connection, theirs, end) in [
+            (1, addr(8), addr(8)),
+            (2, addr(7), addr(9)),
+            (3, addr(9), addr(9)),
+        ] {
+            assert!(
+                !held(&lifelines),
+                "over a way that does not work, or through a proxy"
+            );
+            let hello = LifelineRecord::Hello {
+                local: theirs,
+                remote: addr(1),
+                vote: vote(),
+            };
+            let record = Bytes::from(encode_to_vec(&hello));
+            let said = lifelines.record(connection, addr(1), end, PEER, record);
+            assert!(matches!(said, Said::Voted(_)));
+        }
+        assert!(held(&lifelines));
+        let goodbye = Bytes::from(encode_to_vec(&LifelineRecord::Goodbye));
+        let said = lifelines.record(3, addr(1), addr(9), PEER, goodbye);
+        assert!(matches!(said, Said::Goodbye));
+        assert!(!held(&lifelines));
     }
 
     #[test]

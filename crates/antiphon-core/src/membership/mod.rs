@@ -67,7 +67,9 @@ use self::withdrawing::Withdrawn;
 use crate::detector::{Came, Detector};
 use crate::random::Random;
 use crate::replies::Replies;
-use crate::{BallotNote, Config, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport};
+use crate::{
+    BallotNote, Config, DialId, Event, LifelineCommand, LifelineEvent, PathTrouble, Time, WhyReport,
+};
 
 mod apart;
 mod beats;
@@ -318,6 +320,17 @@ impl Membership {
             }
             Phase::Stopped => {}
         }
+        self.settle(now);
+    }
+
+    /// Whether a lifeline of this member is held, over a way that works.
+    pub(crate) fn holds_lifeline(&self, member: Incarnation, works: impl Fn(SocketAddr) -> bool) -> bool {
+        self.cx.lifelines.holds(member, works)
+    }
+
+    /// The link of an outbound lifeline has failed, and another one works.
+    pub(crate) fn move_lifeline(&mut self, now: Time, dial: DialId) {
+        self.cx.lifelines.moved(now, dial);
         self.settle(now);
     }
 

@@ -52,7 +52,7 @@ mod health;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use antiphon_wire::record::Beat;
@@ -320,6 +320,15 @@ impl Routes {
     /// An outbound lifeline is gone.
     pub(crate) fn hang_up(&mut self, dial: DialId) {
         self.lifelines.remove(&dial);
+    }
+
+    /// Whether a link to a peer is known not to work, by the address of its host there.
+    pub(crate) fn is_down(&self, peer: Incarnation, ip: IpAddr) -> bool {
+        let route = self.peers.get(&peer).and_then(|first| self.nodes.get(first));
+        route.is_some_and(|route| {
+            let mut there = route.links.iter().filter(|link| link.addr.ip() == ip).peekable();
+            route.links.len() > 1 && there.peek().is_some() && there.all(|link| !link.is_up())
+        })
     }
 
     /// The network reports trouble on the way to an address. Gives the first address of a node that cannot be reached by what

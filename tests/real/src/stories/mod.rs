@@ -25,9 +25,13 @@
 //! those are told on one engine.
 #![expect(clippy::duplicate_mod, reason = "the same stories are told with each engine")]
 
+use std::process::Stdio;
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
+use crate::program::program;
 use crate::{Options, membership_asked_for};
 
 mod cutting;
@@ -105,6 +109,20 @@ fn some_on_cut<T: Copy>(module: &str, all: &[T]) -> Vec<T> {
         all.len()
     };
     all[..told].to_vec()
+}
+
+/// Runs a command that asks a node at its socket: what it printed, as JSON lines, and its exit code.
+fn ask(socket: &str, arguments: &[&str]) -> (Vec<Value>, Option<i32>) {
+    let mut command = std::process::Command::new(program());
+    command.args(arguments).args(["--socket", socket, "--json"]);
+    let output = command.stdin(Stdio::null()).output().expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().map(serde_json::from_str);
+    let lines: Result<Vec<Value>, _> = lines.collect();
+    (
+        lines.unwrap_or_else(|e| panic!("{text}: {e}")),
+        output.status.code(),
+    )
 }
 
 /// Enough for anything that has no failure detection in it, on a busy machine.

@@ -1,26 +1,7 @@
 //! The operator's way out (R11): what a majority that is lost for good leaves behind goes on by a person's word.
 
-use std::process::Stdio;
-
-use serde_json::Value;
-
 use super::*;
 use crate::Cluster;
-use crate::program::program;
-
-/// Runs a command that asks a node at its socket: what it printed, as JSON lines, and its exit code.
-fn ask(socket: &str, arguments: &[&str]) -> (Vec<Value>, Option<i32>) {
-    let mut command = std::process::Command::new(program());
-    command.args(arguments).args(["--socket", socket, "--json"]);
-    let output = command.stdin(Stdio::null()).output().expect("the program runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let lines = text.lines().map(serde_json::from_str);
-    let lines: Result<Vec<Value>, _> = lines.collect();
-    (
-        lines.unwrap_or_else(|e| panic!("{text}: {e}")),
-        output.status.code(),
-    )
-}
 
 #[test]
 fn when_two_of_three_hosts_are_lost_for_good_the_third_goes_on_by_an_operators_word_and_new_ones_join() {

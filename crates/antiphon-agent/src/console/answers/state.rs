@@ -1,6 +1,6 @@
 //! What a node is doing, and what it knows of each member.
 
-use antiphon_core::inspection::{Inspection, Looking, MemberSeen};
+use antiphon_core::inspection::{Inspection, Lifeline, Looking, MemberSeen};
 
 use antiphon::{Examined, Incarnation, NodeView, Phase, Policy, Settings};
 use antiphon_api::console::{
@@ -188,6 +188,11 @@ fn member(
         dead: seen.is_some_and(|seen| seen.dead),
         suspected_by,
         groups: status
+        lifeline: seen.and_then(|seen| match seen.lifeline {
+            Lifeline::Held => Some(true),
+            Lifeline::Missing => Some(false),
+            _ => None,
+        }),
             .groups
             .iter()
             .filter(shares)
