@@ -97,6 +97,9 @@ pub struct Status {
     pub refused: Option<Refusal>,
     /// Inbound connections that it refused, for whatever reason.
     pub connections_refused: u64,
+    /// What its host refuses it at present, with the remedy.
+    #[serde(default)]
+    pub lacks: Vec<String>,
 }
 
 /// What a node without a view looks for.
@@ -114,6 +117,9 @@ pub struct Forming {
     pub asks: Option<String>,
     /// Whether members without a majority have answered, which get time to find it again.
     pub remnant: bool,
+    /// What it was refused for last, in the cluster's words.
+    #[serde(default)]
+    pub refused: Option<Refusal>,
 }
 
 /// A refusal.
@@ -165,6 +171,9 @@ pub struct Members {
     pub edges: Vec<Edge>,
     /// While the node has no view: what it looks for.
     pub forming: Option<Forming>,
+    /// What its host refuses it at present, with the remedy.
+    #[serde(default)]
+    pub lacks: Vec<String>,
 }
 
 /// A member, as the node that answers sees it.
@@ -203,6 +212,10 @@ pub struct Member {
     pub trouble_ms: Option<u64>,
     /// Whether its process is proven to have ended.
     pub dead: bool,
+    /// Whether the node that answers holds a lifeline of it, whose end would prove its death; none if other
+    /// members do, or it is the node itself.
+    #[serde(default)]
+    pub lifeline: Option<bool>,
     /// Who suspects it.
     pub suspected_by: Vec<String>,
     /// The groups that it shares with the node that answers.
@@ -212,10 +225,6 @@ pub struct Member {
 }
 
 /// An address of a member.
-    /// Whether the node that answers holds a lifeline of it, whose end would prove its death; none if other
-    /// members do, or it is the node itself.
-    #[serde(default)]
-    pub lifeline: Option<bool>,
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The address.

@@ -3,11 +3,16 @@
 use std::fmt::Write as _;
 
 use antiphon_api::ago;
-use antiphon_api::console::{Forming, Member, Members, Recovered, Recovery, RefusedNode, Suspicion, Why};
+use antiphon_api::console::{
+    Forming, Member, Members, REFUSAL_LASTS_MS, Recovered, Recovery, RefusedNode, Suspicion, Why,
+};
 
 /// The members of a cluster, as one of them sees them.
 pub(super) fn members(members: &Members) -> String {
     let mut text = headline(members);
+    for lack in &members.lacks {
+        line(&mut text, format!("LACKS what it needs: {lack}"));
+    }
     if let Some(looks_for) = &members.forming {
         forming(&mut text, looks_for);
     }
@@ -126,6 +131,13 @@ pub(super) fn recovered(recovered: &Recovered) -> String {
 }
 
 fn forming(text: &mut String, forming: &Forming) {
+    if let Some(refused) = &forming.refused {
+        let told = match refused.ago_ms {
+            ..=REFUSAL_LASTS_MS => format!("is refused: {}", refused.reason),
+            past => format!("was refused {} ago, and not since: {}", ago(past), refused.reason),
+        };
+        line(text, told);
+    }
     if !forming.missing.is_empty() {
         line(text, format!("no answer from {}", forming.missing.join(", ")));
     }
@@ -186,6 +198,9 @@ fn row(member: &Member) -> [String; 7] {
     if let Some(ms) = member.trouble_ms {
         remarks.push(format!("connection trouble for {ms} ms"));
     }
+    if member.lifeline == Some(false) && !member.dead {
+        remarks.push("NO lifeline: its death could not be proven here".to_owned());
+    }
     if member.dead {
         remarks.push("its process has ENDED".to_owned());
     }
@@ -198,9 +213,6 @@ fn row(member: &Member) -> [String; 7] {
         }
         if !said.primary {
             remarks.push("says it has NO majority".to_owned());
-    if member.lifeline == Some(false) && !member.dead {
-        remarks.push("NO lifeline: its death could not be proven here".to_owned());
-    }
         }
     }
     remarks.extend(

@@ -171,6 +171,16 @@ fn judge(subject: &str, status: &Status, seeds: Seeds) -> Step {
         }
     };
     let seconds = status.uptime_ms / 1000;
+    // Whatever else is wrong follows from that, or is not seen for it.
+    if !status.lacks.is_empty() {
+        return Step::failed(
+            "running",
+            "lacks",
+            subject,
+            format!("its host refuses it what it needs: {}", status.lacks.join("; ")),
+            "mend that first: until then it can neither dial others nor take their connections",
+        );
+    }
     if let Some(forming) = &status.forming {
         let mut cause = format!("runs for {seconds} s and is in no cluster yet");
         if let Some(refused) = &status.refused {
@@ -266,6 +276,7 @@ mod tests {
                 founder: true,
                 asks: None,
                 remnant: false,
+                refused: None,
             }),
             quorum: None,
             silent: Vec::new(),
@@ -274,6 +285,7 @@ mod tests {
                 ago_ms: refused_ago_ms,
             }),
             connections_refused: 0,
+            lacks: Vec::new(),
         };
         judge("a", &status, Seeds::Asked)
     }

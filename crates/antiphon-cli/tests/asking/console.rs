@@ -638,6 +638,33 @@ fn whatever_a_client_sends_is_answered_or_ends_its_connection_and_the_node_goes_
 }
 
 #[test]
+fn a_node_that_was_refused_says_so_of_itself() {
+    let bench = Bench::new();
+    let addrs = free_addrs(2);
+    let _one = bench.node("a", addrs[0], "--found");
+    // Of the same name at another address: refused, and not for good.
+    let namesake = bench.node("a", addrs[1], &format!("--seeds {}", addrs[0]));
+    let refused = namesake.event(|line| line["event"] == "refused");
+    let reason = refused["reason"].as_str().unwrap();
+    let pid = namesake.child.id().to_string();
+    let socket = bench.sockets().into_iter().find(|socket| {
+        let at = format!("--socket {}", socket.display());
+        bench.json(&format!("members {at}"))["state"] == "forming"
+    });
+    let at = format!(
+        "--socket {}",
+        socket.unwrap_or_else(|| panic!("of {pid}")).display()
+    );
+    let members = bench.json(&format!("members {at}"));
+    assert_eq!(members["forming"]["refused"]["reason"], reason, "{members}");
+    let shown = bench.text(&format!("members {at}"));
+    assert!(shown.contains("is refused") && shown.contains(reason), "{shown}");
+    let why = bench.json(&format!("why a {at}"));
+    assert_eq!(why["verdict"], "refused", "{why}");
+    assert!(why["text"].as_str().unwrap().contains(reason), "{why}");
+}
+
+#[test]
 fn each_member_says_whose_death_it_could_prove() {
     let bench = Bench::new();
     let (nodes, _) = bench.cluster(3);

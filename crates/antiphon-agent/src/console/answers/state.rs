@@ -43,13 +43,9 @@ pub(crate) fn status(examined: &Examined, settings: &Settings) -> Status {
         forming: looking(inspection).map(forming),
         quorum: seated.map(|seated| seated.quorum),
         silent,
-        refused: looking(inspection)
-            .and_then(|looking| looking.refused.as_ref())
-            .map(|(reason, ago)| Refusal {
-                reason: reason.clone(),
-                ago_ms: millis(*ago),
-            }),
+        refused: looking(inspection).and_then(refusal),
         connections_refused: status.transport.connections_refused,
+        lacks: lacks(examined),
     }
 }
 
@@ -98,7 +94,13 @@ pub(crate) fn members(examined: &Examined, settings: &Settings, names: &Names) -
         suspicions: suspicions(inspection, names),
         edges: edges(inspection, names),
         forming: looking(inspection).map(forming),
+        lacks: lacks(examined),
     }
+}
+
+fn lacks(examined: &Examined) -> Vec<String> {
+    let lacks = examined.lacks.iter();
+    lacks.map(|lack| format!("{lack}: {}", lack.remedy())).collect()
 }
 
 /// Each recovery begins an epoch. So does each component that goes on apart by the policy `any`, where nobody can recover: it has a primary view
@@ -186,13 +188,13 @@ fn member(
             .map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
         trouble_ms: seen.and_then(|seen| seen.trouble).map(millis),
         dead: seen.is_some_and(|seen| seen.dead),
-        suspected_by,
-        groups: status
         lifeline: seen.and_then(|seen| match seen.lifeline {
             Lifeline::Held => Some(true),
             Lifeline::Missing => Some(false),
             _ => None,
         }),
+        suspected_by,
+        groups: status
             .groups
             .iter()
             .filter(shares)
@@ -247,7 +249,16 @@ fn forming(looking: &Looking) -> Forming {
         founder: looking.founder,
         asks: looking.asks.map(|addr| addr.to_string()),
         remnant: looking.remnant.is_some(),
+        refused: refusal(looking),
     }
+}
+
+/// What a node was refused for last.
+fn refusal(looking: &Looking) -> Option<Refusal> {
+    looking.refused.as_ref().map(|(reason, ago)| Refusal {
+        reason: reason.clone(),
+        ago_ms: millis(*ago),
+    })
 }
 
 fn state(phase: Phase) -> &'static str {

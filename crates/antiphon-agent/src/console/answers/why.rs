@@ -2,7 +2,7 @@
 
 use antiphon_core::{Heard, WhyEntry, WhyReport};
 
-use super::{Names, accused_by, looking, names, seated};
+use super::{Names, accused_by, looking, millis, names, seated};
 use antiphon::{Accusation, Cause, Examined, Incarnation, Noted, Phase};
 use antiphon_api::ago;
 use antiphon_api::console::{Fact, REFUSAL_LASTS_MS, Why};
@@ -18,6 +18,7 @@ pub(crate) fn why(report: &WhyReport, examined: &Examined, history: &[Noted]) ->
     let (verdict, text) = of_a_member(report, examined, &names)
         .or_else(|| of_one_that_waits(report))
         .or_else(|| of_one_that_is_gone(report, &names))
+        .or_else(|| of_this_node(report, examined))
         .unwrap_or_else(|| of_nobody(report, examined, &names));
     if verdict == "unknown" {
         facts.extend(whom_it_misses(examined));
@@ -118,6 +119,19 @@ fn of_one_that_is_gone(report: &WhyReport, names: &Names) -> Option<Verdict> {
         }
         _ => None,
     }
+}
+
+/// A node without a view knows of itself why it has none.
+fn of_this_node(report: &WhyReport, examined: &Examined) -> Option<Verdict> {
+    let node = &report.name;
+    let looking = looking(&examined.inspection).filter(|_| *node == examined.status.name)?;
+    let (reason, since) = looking.refused.as_ref()?;
+    let ago_ms = millis(*since);
+    let refused = match ago_ms {
+        ..=REFUSAL_LASTS_MS => "it asks to be admitted and is refused".to_owned(),
+        past => format!("it was refused {} ago, and not since", ago(past)),
+    };
+    Some(("refused", format!("{node} is no member; {refused}: {reason}")))
 }
 
 fn of_nobody(report: &WhyReport, examined: &Examined, names: &Names) -> Verdict {
