@@ -2,16 +2,23 @@
 //!
 //! ```text
 //!   Listening ── client, of this user, and room ──► Serving: hello, then question ─► answers, one after the other
-//!       │                                              │ silent for long, reads nothing for long, ends, node ends
+//!       │                                              │ silent for long, reads nothing for long, ends, node ends,
+//!       │                                              │ or its place is given to a newcomer while it asks nothing
 //!       └── others: one error line, and the end        └─► gone
 //! ```
+//! If all places are taken, a newcomer gets that of the client which has asked nothing for the longest time:
+//! connections that
+//! are open and silent keep out nobody. A process without a file to open still answers: it keeps one back for
+//! that.
 
+use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use antiphon::{ClusterEvent, ClusterEvents, Error, Guest, Observer, RecoveryError};
+use antiphon::{ClusterEvent, ClusterEvents, Error, Guest, Lack, Observer, RecoveryError};
 use antiphon_api::console::{
     Answer, Hello, MAX_ANSWER_BYTES, MAX_CLIENTS, MAX_QUESTION_BYTES, MAX_QUESTIONS, Problem, Question,
     VERSION,
@@ -20,6 +27,7 @@ use antiphon_api::{LineBuffer, Told};
 use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::answers::{self, Doubts};
@@ -38,6 +46,11 @@ const ASK_WITHIN: Duration = Duration::from_secs(30);
 const READ_WITHIN: Duration = Duration::from_secs(10);
 /// How often a watched node is looked at for suspicions: they are no events, since nothing is decided by them.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A client that asks nothing for this long may lose its place to a newcomer. One that means to ask does so
+/// at once.
+const MAY_BE_IDLE: Duration = Duration::from_millis(250);
+/// That no client can be accepted is told again after this long.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// After an error of `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -81,12 +94,19 @@ impl Console {
     /// Serves a node until it ends. The file goes with the node, whatever becomes of the task that serves.
     pub fn serve(self, node: Observer) {
         node.keep_until_closed(self.socket);
-        let desk = Arc::new(Desk { node });
+        let desk = Arc::new(Desk {
+            node,
+            idle: Mutex::default(),
+        });
         tokio::spawn(accept(self.listener, desk));
     }
 }
 
 async fn accept(listener: UnixListener, desk: Arc<Desk>) {
+    // Kept back for a client that comes when the process may open no more files: then it is needed most.
+    let spare = Arc::new(Spare::default());
+    spare.keep();
+    let mut complained: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -94,13 +114,40 @@ async fn accept(listener: UnixListener, desk: Arc<Desk>) {
         };
         match accepted {
             Ok((stream, _)) => {
-                let place = desk.node.guest();
-                tokio::spawn(Client::new(stream).meet(desk.clone(), place));
+                let (client, desk, spare) = (Client::new(stream), desk.clone(), spare.clone());
+                tokio::spawn(async move {
+                    client.meet(desk).await;
+                    spare.keep();
+                });
             }
+            Err(error) if Lack::of(&error).is_some() && spare.give() => {}
             Err(error) => {
-                tracing::warn!(target: "antiphon::console", %error, "cannot accept a client");
+                if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                    complained = Some(Instant::now());
+                    tracing::warn!(target: "antiphon::console", %error, "cannot accept a client");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
+                spare.keep();
             }
+        }
+    }
+}
+
+/// A file that is open so that another one can be.
+#[derive(Default)]
+struct Spare(Mutex<Option<File>>);
+
+impl Spare {
+    /// Closes it. Whether it was there.
+    fn give(&self) -> bool {
+        lock(&self.0).take().is_some()
+    }
+
+    /// Opens it again, if there is one to open.
+    fn keep(&self) {
+        let mut file = lock(&self.0);
+        if file.is_none() {
+            *file = File::open("/dev/null").ok();
         }
     }
 }
@@ -108,9 +155,48 @@ async fn accept(listener: UnixListener, desk: Arc<Desk>) {
 /// What answers.
 struct Desk {
     node: Observer,
+    /// The places of clients that ask nothing just now, those that have been so the longest first.
+    idle: Mutex<VecDeque<(Instant, Arc<Place>)>>,
+}
+
+/// A client's place while it asks nothing: it may be taken away.
+struct Place {
+    guest: Mutex<Option<Guest>>,
+    taken: Notify,
 }
 
 impl Desk {
+    /// A place for a newcomer: a free one, or that of whoever has asked nothing for the longest time.
+    fn place(&self) -> Option<Guest> {
+        if let Some(free) = self.node.guest() {
+            return Some(free);
+        }
+        let mut idle = lock(&self.idle);
+        let (since, _) = idle.front()?;
+        if since.elapsed() < MAY_BE_IDLE {
+            return None;
+        }
+        let (_, place) = idle.pop_front()?;
+        place.taken.notify_one();
+        lock(&place.guest).take()
+    }
+
+    /// A client waits for its next question: meanwhile its place may be taken.
+    fn lend(&self, guest: Guest) -> Arc<Place> {
+        let place = Arc::new(Place {
+            guest: Mutex::new(Some(guest)),
+            taken: Notify::new(),
+        });
+        lock(&self.idle).push_back((Instant::now(), place.clone()));
+        place
+    }
+
+    /// It asks, or goes: its place is its own again, unless a newcomer has it.
+    fn claim(&self, place: &Arc<Place>) -> Option<Guest> {
+        lock(&self.idle).retain(|(_, other)| !Arc::ptr_eq(other, place));
+        lock(&place.guest).take()
+    }
+
     fn hello(&self) -> Answer {
         let settings = self.node.settings();
         Answer::Hello(Hello {
@@ -184,37 +270,44 @@ impl Client {
         }
     }
 
-    /// Serves a client if it may be served.
-    async fn meet(mut self, desk: Arc<Desk>, place: Option<Guest>) {
+    /// Serves a client if it may be served. Only one that may ask takes a place.
+    async fn meet(mut self, desk: Arc<Desk>) {
         let own = geteuid().as_raw();
         let problem = match self.stream.peer_cred() {
-            Ok(theirs) if theirs.uid() != own && theirs.uid() != 0 => Some(problem(
+            Ok(theirs) if theirs.uid() != own && theirs.uid() != 0 => problem(
                 "forbidden",
                 format!("only user {own}, who runs this node, and root may ask it"),
-            )),
-            Err(error) => Some(problem(
-                "forbidden",
-                format!("it cannot be seen who asks: {error}"),
-            )),
-            Ok(_) if place.is_none() => Some(problem(
-                "busy",
-                format!(
-                    "{MAX_CLIENTS} clients are being served, no more at a time: end one of them, or try again"
+            ),
+            Err(error) => problem("forbidden", format!("it cannot be seen who asks: {error}")),
+            Ok(_) => match desk.place() {
+                Some(guest) => return drop(self.serve(&desk, guest).await),
+                None => problem(
+                    "busy",
+                    format!(
+                        "{MAX_CLIENTS} clients are being served, no more at a time, and none of them is idle: end one of them, or try again"
+                    ),
                 ),
-            )),
-            Ok(_) => None,
+            },
         };
-        match problem {
-            // It is told why, or is gone already.
-            Some(problem) => drop(self.say(&problem).await),
-            None => drop(self.serve(&desk).await),
-        }
+        // It is told why, or is gone already.
+        drop(self.say(&problem).await);
     }
 
-    async fn serve(&mut self, desk: &Desk) -> Result<(), Gone> {
+    async fn serve(&mut self, desk: &Desk, mut guest: Guest) -> Result<(), Gone> {
         self.say(&desk.hello()).await?;
         for _ in 0..MAX_QUESTIONS {
-            let line = match timeout(ASK_WITHIN, self.line(desk)).await {
+            let place = desk.lend(guest);
+            let asked = tokio::select! {
+                asked = timeout(ASK_WITHIN, self.line(desk)) => Some(asked),
+                () = place.taken.notified() => None,
+            };
+            let kept = desk.claim(&place);
+            let (Some(asked), Some(kept)) = (asked, kept) else {
+                let reason = "another client needs this place, and nothing was asked here".to_owned();
+                return self.say(&problem("busy", reason)).await;
+            };
+            guest = kept;
+            let line = match asked {
                 Ok(line) => line?,
                 Err(_) => {
                     let reason = format!("no question for {} s", ASK_WITHIN.as_secs());
@@ -352,6 +445,10 @@ impl Client {
             _ => Err(Gone),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn problem(code: &str, reason: String) -> Answer {

@@ -624,7 +624,16 @@ fn whatever_a_client_sends_is_answered_or_ends_its_connection_and_the_node_goes_
     assert!(client.is_over());
 
     let mut crowd: Vec<Raw> = (0..16).map(|_| Raw::connect(&bench)).collect();
-    assert!(crowd.iter_mut().all(|client| client.line()["answer"] == "hello"));
+    for watching in &mut crowd {
+        assert_eq!(watching.line()["answer"], "hello");
+        writeln!(
+            watching.stream,
+            "{}",
+            json!({"v": 1, "ask": "views", "watch": true})
+        )
+        .unwrap();
+        while watching.line()["answer"] != "now" {}
+    }
     let mut one_more = Raw::connect(&bench);
     assert_eq!(one_more.line()["code"], "busy");
     assert!(one_more.is_over());
@@ -635,6 +644,36 @@ fn whatever_a_client_sends_is_answered_or_ends_its_connection_and_the_node_goes_
     }
     node.say(json!({"send": {"payload": "still here"}}));
     node.event(|line| line["event"] == "message" && line["payload"] == "still here");
+}
+
+#[test]
+fn connections_that_ask_nothing_keep_out_nobody_who_asks() {
+    let bench = Bench::new();
+    let node = bench.node("a", free_addrs(1)[0], "");
+    node.view_of(1);
+    let greeted = |_| {
+        let mut client = Raw::connect(&bench);
+        assert_eq!(client.line()["answer"], "hello");
+        client
+    };
+    let mut crowd: Vec<Raw> = (0..16).map(greeted).collect();
+    // One that has only just come may still ask, so it is left alone for a moment.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut answered = 0;
+    while answered < 3 {
+        answered += usize::from(bench.run("members").status.success());
+        assert!(Instant::now() < deadline, "the silent ones have 30 s");
+    }
+    let code = |client: &mut Raw| client.line()["code"].clone();
+    assert_eq!(
+        code(&mut crowd[0]),
+        "busy",
+        "the one that has been silent for the longest time"
+    );
+    assert!(crowd[0].is_over());
+    let last = crowd.last_mut().unwrap();
+    writeln!(last.stream, "{}", json!({"v": 1, "ask": "status"})).unwrap();
+    assert_eq!(last.line()["state"], "primary", "there was room for all others");
 }
 
 #[test]
@@ -677,4 +716,32 @@ fn each_member_says_whose_death_it_could_prove() {
     });
     assert!(!bench.text("members --node a").contains("NO lifeline"));
     drop(nodes);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_node_without_a_file_to_open_still_answers_and_says_what_it_lacks() {
+    let bench = Bench::new();
+    let addrs = free_addrs(2);
+    let _other = bench.node("a", addrs[0], "--found");
+    let settings = format!(
+        "--name b --cluster tea --bind {} --seeds {} --profile local",
+        addrs[1], addrs[0]
+    );
+    let mut poor = super::common::spoken_to(&mut super::limits::limited(
+        &bench,
+        "-n 16",
+        &format!("node --json {settings}"),
+    ));
+    poor.event(|line| line["event"] == "forming");
+    let members = bench.until("members --node b", |members| members["lacks"] != json!([]));
+    let lacks = members["lacks"][0].as_str().unwrap();
+    assert!(
+        lacks.contains("may not open more files") && lacks.contains("LimitNOFILE"),
+        "{lacks}"
+    );
+    assert!(bench.text("members --node b").contains("LACKS what it needs"));
+    let told = super::doctor::doctor(&bench, &settings);
+    assert!(told.failures().contains(&"lacks"), "{told}");
+    poor.kill();
 }
