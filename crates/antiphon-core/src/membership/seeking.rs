@@ -717,12 +717,7 @@ impl Seeking {
             MembershipMessage::Founding { seeds, message } if seeds == founding::digest_of(&cx.config) => {
                 self.hear_founder(cx, now, sender, message);
             }
-            MembershipMessage::JoinProbe { nonce } => {
-                if !self.tells_leaving(cx, sender) {
-                    self.note_promise(now, sender);
-                    cx.send(sender, MembershipMessage::JoinReady { nonce });
-                }
-            }
+            MembershipMessage::JoinProbe { nonce } => self.answer_probe(cx, now, sender, nonce),
             MembershipMessage::Leave => self.hear_leaver(cx, now, sender),
             MembershipMessage::Confirm { .. } => self.withdrawal_confirmed(cx, now, sender),
             MembershipMessage::Slot {
@@ -752,6 +747,14 @@ impl Seeking {
             }
             MembershipMessage::Decide(view) => self.decided(cx, now, sender, view),
             _ => {}
+        }
+    }
+
+    /// Whoever coordinates asks whether this node is there: it promises to be, unless it leaves.
+    fn answer_probe(&mut self, cx: &mut Context, now: Time, sender: Incarnation, nonce: u64) {
+        if !self.tells_leaving(cx, sender) {
+            self.note_promise(now, sender);
+            cx.send(sender, MembershipMessage::JoinReady { nonce });
         }
     }
 }

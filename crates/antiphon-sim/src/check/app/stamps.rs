@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_core::wire::Lineage;
 
+use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::check::Report;
 use crate::check::history::{End, History};
-use crate::agenda::{MILLIS, Micros, SECONDS};
 
 /// Hosts whose clocks drift apart by so much while they look for each other still found in order.
 const CLOCKS_DIFFER: Micros = 20 * MILLIS;
