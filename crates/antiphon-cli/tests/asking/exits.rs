@@ -160,7 +160,7 @@ fn a_locator_ends_with_what_help_says() {
         };
         let command = format!("locator --cluster tea {bind} {arguments}");
         assert_eq!(
-            seen(&bench, &[command.clone()]),
+            seen(&bench, std::slice::from_ref(&command)),
             BTreeSet::from([expected]),
             "{command}"
         );

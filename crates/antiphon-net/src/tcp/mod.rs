@@ -27,7 +27,7 @@
 //! - *the cable is cut*: what we send is not acknowledged for [`TcpConfig::user_timeout`]: trouble `TimedOut`;
 //! - *the peer stops reading*: our queue fills, frames drop; its control connection is another one;
 //! - *this host refuses a descriptor, memory or a port*: an [`Input::Lack`](crate::Input::Lack) and no
-//! trouble, which would blame the peer;
+//!   trouble, which would blame the peer;
 //! - *this transport is dropped*: lifelines are reset, never closed in order.
 
 mod buffer;
