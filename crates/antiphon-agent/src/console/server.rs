@@ -59,6 +59,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Console {
     listener: UnixListener,
     socket: Socket,
+    /// From before the node starts, which may take all files that the process may open.
+    spare: Arc<Spare>,
 }
 
 impl Console {
@@ -80,9 +82,12 @@ impl Console {
     }
 
     fn of((listener, socket): (std::os::unix::net::UnixListener, Socket)) -> io::Result<Self> {
+        let spare = Arc::new(Spare::default());
+        spare.keep();
         Ok(Self {
             listener: UnixListener::from_std(listener)?,
             socket,
+            spare,
         })
     }
 
@@ -98,14 +103,11 @@ impl Console {
             node,
             idle: Mutex::default(),
         });
-        tokio::spawn(accept(self.listener, desk));
+        tokio::spawn(accept(self.listener, desk, self.spare));
     }
 }
 
-async fn accept(listener: UnixListener, desk: Arc<Desk>) {
-    // Kept back for a client that comes when the process may open no more files: then it is needed most.
-    let spare = Arc::new(Spare::default());
-    spare.keep();
+async fn accept(listener: UnixListener, desk: Arc<Desk>, spare: Arc<Spare>) {
     let mut complained: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
@@ -133,8 +135,9 @@ async fn accept(listener: UnixListener, desk: Arc<Desk>) {
     }
 }
 
-/// A file that is open so that another one can be.
-#[derive(Default)]
+/// A file that is open so that another one can be: for a client that comes when the process may open no more files. Then it
+/// is needed most.
+#[derive(Debug, Default)]
 struct Spare(Mutex<Option<File>>);
 
 impl Spare {

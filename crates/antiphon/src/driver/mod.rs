@@ -581,17 +581,15 @@ impl Driver {
         }
     }
 
-    /// Files that this process may have open, if this is its only node, as far as it knows its cluster.
+    /// Files that this process may have open, if this is its only node, as far as it knows its cluster. It joins groups later,
+    /// perhaps.
     fn files_needed(&self) -> u64 {
         let members = self
             .node
             .view()
             .map_or(0, |view| view.members.len())
             .max(self.expected);
-        let companions = match self.groups.is_empty() {
-            true => 0,
-            false => members.saturating_sub(1).min(antiphon_core::MAX_GROUP_MEMBERS),
-        };
+        let companions = members.saturating_sub(1).min(antiphon_core::MAX_GROUP_MEMBERS);
         FILES_OF_A_PROCESS + files_of_a_node(members, companions, self.engine)
     }
 
