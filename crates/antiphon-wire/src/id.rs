@@ -1,6 +1,7 @@
 //! Identities: who, which cluster, which view.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::codec::{DecodeError, Reader, Wire};
 use crate::wire_struct;
@@ -37,8 +38,32 @@ impl ViewDigest {
     }
 }
 
+/// A text that is no identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdError {
+    expected: &'static str,
+    given: String,
+}
+
+impl IdError {
+    fn new(expected: &'static str, given: &str) -> Self {
+        Self {
+            expected,
+            given: given.chars().take(80).collect(),
+        }
+    }
+}
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}, not {:?}", self.expected, self.given)
+    }
+}
+
+impl std::error::Error for IdError {}
+
 macro_rules! fixed_id {
-    ($name:ident, $int:ty, $digits:literal) => {
+    ($name:ident, $int:ty, $digits:literal, $expected:literal) => {
         impl Wire for $name {
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.0.to_le_bytes());
@@ -57,13 +82,23 @@ macro_rules! fixed_id {
                 write!(f, $digits, self.0)
             }
         }
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                // `from_str_radix` alone would take a sign.
+                let digits = 2 * size_of::<$int>();
+                let hex = text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+                let value = hex.then(|| <$int>::from_str_radix(text, 16).ok()).flatten();
+                value.map(Self).ok_or_else(|| IdError::new($expected, text))
+            }
+        }
     };
 }
-fixed_id!(Incarnation, u128, "{:032x}");
-fixed_id!(Lineage, u128, "{:032x}");
-fixed_id!(LineageMark, u64, "{:016x}");
-fixed_id!(GroupId, u64, "{:016x}");
-fixed_id!(ViewDigest, u128, "{:032x}");
+fixed_id!(Incarnation, u128, "{:032x}", "32 hex digits");
+fixed_id!(Lineage, u128, "{:032x}", "32 hex digits");
+fixed_id!(LineageMark, u64, "{:016x}", "16 hex digits");
+fixed_id!(GroupId, u64, "{:016x}", "16 hex digits");
+fixed_id!(ViewDigest, u128, "{:032x}", "32 hex digits");
 
 /// A primary view's place among all primary views of a cluster, for whatever must only accept what is newer:
 /// a fencing token, a write.
@@ -151,6 +186,25 @@ impl fmt::Display for ViewId {
     }
 }
 
+impl FromStr for ViewId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let number = |digits: &str| {
+            let all = digits.bytes().all(|digit| digit.is_ascii_digit());
+            all.then(|| digits.parse().ok()).flatten()
+        };
+        let read = || {
+            let (epoch, counter) = text.split_once(':')?;
+            Some(Self {
+                epoch: number(epoch)?,
+                counter: number(counter)?,
+            })
+        };
+        read().ok_or_else(|| IdError::new("EPOCH:COUNTER, such as 1:4", text))
+    }
+}
+
 impl fmt::Display for GroupViewId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.number, self.k)
@@ -179,5 +233,34 @@ mod stamps {
         assert!(stamps.is_sorted() && stamps.map(|stamp| stamp.to_string()).is_sorted());
         assert_eq!(stamps[0].lineage.founded_ms(), 1_700_000_000_000);
         assert_ne!(stamps[0].lineage.mark(), stamps[1].lineage.mark());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read_as_it_is_shown_and_nothing_else_is() {
+        let incarnation = Incarnation(0xab12_cd34 << 96);
+        assert_eq!(incarnation.to_string().parse(), Ok(incarnation));
+        assert_eq!("000000000000002a".parse(), Ok(GroupId(42)));
+        assert_eq!("1:4".parse(), Ok(ViewId { epoch: 1, counter: 4 }));
+        for wrong in [
+            "",
+            "2a",
+            "+00000000000002a",
+            "000000000000002g",
+            "0000000000000002a",
+        ] {
+            assert!(wrong.parse::<GroupId>().is_err(), "{wrong}");
+        }
+        for wrong in ["", "1", ":", "1:", "+1:4", "1:4:5", "1:4294967296"] {
+            assert!(wrong.parse::<ViewId>().is_err(), "{wrong}");
+        }
+        assert_eq!(
+            "x".parse::<ViewId>().unwrap_err().to_string(),
+            "expected EPOCH:COUNTER, such as 1:4, not \"x\""
+        );
     }
 }

@@ -18,6 +18,7 @@
 pub mod block;
 pub mod codec;
 pub mod datagram;
+mod display;
 pub mod enquiry;
 pub mod frame;
 pub mod group;

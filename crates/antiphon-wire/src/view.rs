@@ -1,7 +1,6 @@
 //! Node views: the agreed lists that everything else derives from.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 
 use crate::codec::encode_to_vec;
@@ -279,20 +278,5 @@ impl NodeView {
     /// Whether this incarnation is a member.
     pub fn contains(&self, incarnation: Incarnation) -> bool {
         self.rank(incarnation).is_some()
-    }
-}
-
-impl fmt::Display for NodeViewId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NodeViewId::Primary { id } => write!(f, "{id}"),
-            NodeViewId::NonPrimary {
-                base,
-                attempt,
-                proposer,
-            } => {
-                write!(f, "{base}-{attempt}@{}", proposer.short())
-            }
-        }
     }
 }
