@@ -1,33 +1,31 @@
-//! Network namespaces `ab1`…`abN`, each with one end of a veth pair whose other end is on the bridge `abbr`.
+//! The lab: a [`Network`] of hosts, and what benchmarks want of it besides.
 //!
-//! They are removed, with every process in them, when the lab is dropped (a panic included), at SIGINT and SIGTERM, and
-//! at the next start if even that did not happen. A lock keeps two benchmarks from sharing them.
+//! It is removed, with every process in it, when it is dropped (a panic included), at SIGINT and SIGTERM, and
+//! at the next start if even that did not happen. A lock keeps two benchmarks from measuring each other.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use antiphon_lab::Network;
 
 use crate::Failure;
 use crate::tools::{need, run};
 
-/// More than any benchmark uses.
-const MAX_NODES: usize = 50;
-const BRIDGE: &str = "abbr";
-/// How many neighbours the kernel remembers, of all namespaces together: with fifty that all speak to each other the 1024 that it comes
-/// with are too few, and members of every system then wait in vain for those whose turn never comes.
+/// How the names of the namespaces begin.
+const PREFIX: &str = "ab";
+/// How many neighbours the kernel remembers, of all namespaces together: with fifty that all speak to each
+/// other the 1024 that it comes with are too few, and members of every system then wait in vain for those
+/// whose turn never comes.
 const NEIGHBOURS: &str = "/proc/sys/net/ipv4/neigh/default/gc_thresh3";
 /// What it was before, if this program raised it.
 static NEIGHBOURS_BEFORE: Mutex<Option<String>> = Mutex::new(None);
-/// How long the processes of a namespace may take to be gone.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The namespaces of one benchmark.
+/// The hosts of one benchmark, a node on each.
 pub(crate) struct Lab {
+    network: Network,
     nodes: usize,
 }
 
@@ -63,50 +61,44 @@ pub(crate) fn remove_at_signals() {
         });
         if let Some(code) = code {
             INTERRUPTED.store(true, Ordering::Relaxed);
-            remove();
+            forget_neighbours();
+            Network::remove_all(PREFIX);
             std::process::exit(code);
         }
     });
 }
 
 impl Lab {
-    /// Makes the namespaces.
+    /// Makes the hosts.
     pub(crate) fn new(nodes: usize, offload: bool) -> Result<Self, Failure> {
-        assert!(nodes <= MAX_NODES);
         need("ip", &["iproute2"])?;
+        need("nft", &["nftables"])?;
         if !offload {
             need("ethtool", &["ethtool"])?;
         }
-        remove();
-        // From here on dropping removes what there is of it.
-        let lab = Self { nodes };
+        let network = Network::new(PREFIX, nodes, 1)?;
+        let lab = Self { network, nodes };
         remember_neighbours(nodes)?;
-        run("ip", &["link", "add", BRIDGE, "type", "bridge"])?;
-        run("ip", &["link", "set", BRIDGE, "up"])?;
-        for node in 1..=nodes {
-            let (name, outer, ip) = (name(node), outer(node), format!("{}/24", lab.ip(node)));
-            run("ip", &["netns", "add", &name])?;
-            run(
-                "ip",
-                &[
-                    "link", "add", &outer, "type", "veth", "peer", "name", "eth0", "netns", &name,
-                ],
-            )?;
-            run("ip", &["link", "set", &outer, "master", BRIDGE, "up"])?;
-            run("ip", &["-n", &name, "addr", "add", &ip, "dev", "eth0"])?;
-            run("ip", &["-n", &name, "link", "set", "eth0", "up"])?;
-            run("ip", &["-n", &name, "link", "set", "lo", "up"])?;
-            run("ip", &["-n", &name, "route", "add", "224.0.0.0/4", "dev", "eth0"])?;
+        for (namespace, device) in lab.ends() {
+            if device == "eth0" {
+                let route = ["route", "add", "224.0.0.0/4", "dev", "eth0"];
+                run("ip", &[&["-n", &namespace], &route[..]].concat())?;
+            }
             if !offload {
                 let off = ["tso", "off", "gso", "off", "gro", "off"];
-                run("ethtool", &[&["-K", &outer], &off[..]].concat())?;
-                run(
-                    "ip",
-                    &[&["netns", "exec", &name, "ethtool", "-K", "eth0"], &off[..]].concat(),
-                )?;
+                let ethtool = ["netns", "exec", &namespace, "ethtool", "-K", &device];
+                run("ip", &[&ethtool, &off[..]].concat())?;
             }
         }
         Ok(lab)
+    }
+
+    /// Both ends of every cable: namespace and interface.
+    fn ends(&self) -> impl Iterator<Item = (String, String)> {
+        (1..=self.nodes).flat_map(|node| {
+            let outer = (self.network.namespace(0), format!("p{node}"));
+            [(self.network.namespace(node), "eth0".to_owned()), outer]
+        })
     }
 
     /// Gives every link this rate, each way.
@@ -114,66 +106,40 @@ impl Lab {
         need("tc", &["iproute2"])?;
         let rate = format!("{mbit}mbit");
         let filter = ["root", "tbf", "rate", &rate, "burst", "64kb", "latency", "20ms"];
-        for node in 1..=self.nodes {
-            let (name, outer) = (name(node), outer(node));
-            run("tc", &[&["qdisc", "add", "dev", &outer], &filter[..]].concat())?;
-            run(
-                "tc",
-                &[&["-n", &name, "qdisc", "add", "dev", "eth0"], &filter[..]].concat(),
-            )?;
+        for (namespace, device) in self.ends() {
+            let add = ["-n", &namespace, "qdisc", "add", "dev", &device];
+            run("tc", &[&add, &filter[..]].concat())?;
         }
         Ok(())
     }
 
     /// Pulls a node's cable: its link stays up at its end, and nothing passes.
-    pub(crate) fn cut(&self, node: usize) -> Result<(), Failure> {
-        run("ip", &["link", "set", &outer(node), "nomaster"]).map(drop)
+    pub(crate) fn cut(&self, node: usize) {
+        let others: Vec<usize> = (1..=self.nodes).filter(|other| *other != node).collect();
+        self.network.partition(&[&[node], &others]);
     }
 
-    /// Puts it back.
-    pub(crate) fn mend(&self, node: usize) -> Result<(), Failure> {
-        run("ip", &["link", "set", &outer(node), "master", BRIDGE]).map(drop)
+    /// Puts all cables back.
+    pub(crate) fn mend(&self) {
+        self.network.heal();
     }
 
-    /// Loses this many percent of the packets that come to a node and of those that leave it, where they arrive at either end of
-    /// its cable: no sender is told. With 0 no more.
-    pub(crate) fn lose(&self, node: usize, percent: u8) -> Result<(), Failure> {
-        need("nft", &["nftables"])?;
-        let (name, outer) = (name(node), outer(node));
-        let both = [
-            (&["nft"][..], outer.as_str()),
-            (&["ip", "netns", "exec", &name, "nft"][..], "eth0"),
-        ];
-        for (nft, device) in both {
-            let table = format!("ab{}", outer);
-            let rules = [
-                // So that there is one to delete.
-                format!("add table netdev {table}"),
-                format!("delete table netdev {table}"),
-            ];
-            let lossy = [
-                format!("add table netdev {table}"),
-                format!(
-                    "add chain netdev {table} loss {{ type filter hook ingress device \"{device}\" priority 0; }}"
-                ),
-                format!("add rule netdev {table} loss numgen random mod 100 < {percent} drop"),
-            ];
-            for rule in rules.iter().chain(lossy.iter().filter(|_| percent > 0)) {
-                run(nft[0], &[&nft[1..], &[rule.as_str()]].concat())?;
-            }
+    /// Loses this many percent of the packets that come to a node and of those that leave it; with 0 no more.
+    pub(crate) fn lose(&self, node: usize, percent: u8) {
+        match percent {
+            0 => self.network.lose_nothing(node),
+            some => self.network.lose_packets(node, some),
         }
-        Ok(())
     }
 
     /// The address of a node, from 1.
     pub(crate) fn ip(&self, node: usize) -> String {
-        format!("10.79.0.{node}")
+        self.network.address(node).ip().to_string()
     }
 
-    /// A program in a node's namespace. What it prints can be read, unless told otherwise.
+    /// A program on a node's host. What it prints can be read, unless told otherwise.
     pub(crate) fn command(&self, node: usize, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &name(node)]).arg(program);
+        let mut command = self.network.command(node, program);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -181,63 +147,31 @@ impl Lab {
         command
     }
 
-    /// The first `nodes` namespaces as `antiphon bench --netns` takes them.
+    /// The first `nodes` hosts as `antiphon bench --netns` takes them.
     pub(crate) fn places(&self, nodes: usize) -> String {
         let places: Vec<String> = (1..=nodes)
-            .map(|node| format!("{}={}", name(node), self.ip(node)))
+            .map(|node| format!("{}={}", self.network.namespace(node), self.ip(node)))
             .collect();
         places.join(",")
     }
 
-    /// The processes of this program name in a node's namespace.
+    /// The processes of this program name on a node's host.
     pub(crate) fn processes(&self, node: usize, program: &str) -> Vec<i32> {
         let is_it = |pid: &i32| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == program)
         };
-        pids(&name(node)).into_iter().filter(is_it).collect()
+        self.network.pids(node).into_iter().filter(is_it).collect()
     }
 
-    /// Ends every process in the namespaces.
+    /// Ends every process on the hosts.
     pub(crate) fn kill_all(&self) {
-        (1..=self.nodes).for_each(|node| kill(&name(node)));
+        (1..=self.nodes).for_each(|node| self.network.end_all(node));
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        remove();
-    }
-}
-
-fn name(node: usize) -> String {
-    format!("ab{node}")
-}
-
-/// The end of a node's cable at the bridge.
-fn outer(node: usize) -> String {
-    format!("abv{node}")
-}
-
-fn pids(netns: &str) -> Vec<i32> {
-    let printed = run("ip", &["netns", "pids", netns]).unwrap_or_default();
-    printed
-        .split_whitespace()
-        .filter_map(|pid| pid.parse().ok())
-        .collect()
-}
-
-fn kill(netns: &str) {
-    let deadline = Instant::now() + GONE_WITHIN;
-    loop {
-        let pids = pids(netns);
-        if pids.is_empty() || Instant::now() > deadline {
-            return;
-        }
-        for pid in pids.into_iter().filter_map(Pid::from_raw) {
-            // It may be gone already.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(20));
+        forget_neighbours();
     }
 }
 
@@ -255,63 +189,11 @@ fn remember_neighbours(nodes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes whatever there is, in whatever state.
-fn remove() {
+/// As it was before.
+fn forget_neighbours() {
     if let Some(before) = NEIGHBOURS_BEFORE.lock().ok().and_then(|mut before| before.take())
         && let Err(error) = std::fs::write(NEIGHBOURS, before)
     {
         eprintln!("antiphon-bench: {NEIGHBOURS}: {error}");
-    }
-    for node in 1..=MAX_NODES {
-        let name = name(node);
-        if Path::new("/run/netns").join(&name).exists() {
-            kill(&name);
-            // Names what is left in its own words; there is nothing more to try.
-            if let Err(failure) = run("ip", &["netns", "del", &name]) {
-                eprintln!("antiphon-bench: {failure}");
-            }
-        }
-        // The kernel takes a namespace down later, when nothing refers to it any more, and only then the cable that ends in it.
-        remove_link(&outer(node));
-    }
-    remove_link(BRIDGE);
-}
-
-fn remove_link(name: &str) {
-    let there = || Path::new("/sys/class/net").join(name).exists();
-    // The kernel may be quicker.
-    if there()
-        && let Err(failure) = run("ip", &["link", "del", name])
-        && there()
-    {
-        eprintln!("antiphon-bench: {failure}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lab_can_be_made_as_soon_as_the_one_before_is_removed() {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: not root: no network namespaces");
-            return;
-        }
-        let _only = match lock() {
-            Ok(lock) => lock,
-            Err(failure) => return eprintln!("SKIPPED: {failure}"),
-        };
-        let probe = Lab::new(1, true);
-        let Ok(lab) = probe else {
-            return eprintln!(
-                "SKIPPED: no network namespaces here: {}",
-                probe.err().unwrap_or_default()
-            );
-        };
-        // Keeps the namespace, and so its end of the cable, as the kernel does for a while.
-        let _kept = File::open(Path::new("/run/netns").join(name(1))).unwrap();
-        drop(lab);
-        assert_eq!(Lab::new(1, true).map(drop), Ok(()));
     }
 }

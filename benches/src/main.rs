@@ -3,7 +3,7 @@
 //! ```text
 //!              ┌─ ours:     `antiphon bench … --netns` ─┐
 //!  main ─ lab ─┼─ peers:    corosync, JGroups, memberlist┼─► report ─► JSON, table, plot, row in docs/benchmarks
-//!   (ab1…abN   └─ raw:      the machine's own limit    ─┘
+//!   (hosts     └─ raw:      the machine's own limit    ─┘
 //!    on a bridge)             runs of each by turns
 //! ```
 //! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`tools`]: what has to be installed.
@@ -45,7 +45,7 @@ type Failure = String;
 /// Exit code without root: nothing was done.
 const NEEDS_ROOT: u8 = 3;
 
-/// Antiphon and its peers side by side. Needs root; makes network namespaces ab1, ab2, … and removes them.
+/// Antiphon and its peers side by side. Needs root; makes network namespaces ab… and removes them.
 #[derive(Debug, Parser)]
 #[command(name = "antiphon-bench", max_term_width = 110)]
 struct Cli {

@@ -1,13 +1,11 @@
 //! Members of one system as processes, each in a namespace of the lab, and what each of them reports.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader};
-use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use antiphon_api::Event;
+use antiphon_lab::{Child, Heard, Signal};
 
 use crate::Failure;
 use crate::jgroups::JGroups;
@@ -130,7 +128,7 @@ impl<'a> Fleet<'a> {
     fn start_one(&mut self, node: usize) -> Result<(), Failure> {
         let (lab, nodes) = (self.lab, self.nodes);
         let own = name(node);
-        let mut command = match self.kind {
+        let command = match self.kind {
             Kind::Ours(ours, _) | Kind::Engine(ours, _) | Kind::OursByTcpAlone(ours) => {
                 let how: &[&str] = match self.kind {
                     Kind::Engine(_, engine) => &["--membership", engine],
@@ -168,29 +166,27 @@ impl<'a> Fleet<'a> {
                 command
             }
         };
-        let mut child = command
-            .spawn()
-            .map_err(|error| format!("cannot start a member of {}: {error}", self.kind.series()))?;
-        let stdout = child.stdout.take().expect("stdout is a pipe");
         self.starts += 1;
         let (reporting, start) = (self.reporting.clone(), self.starts);
-        std::thread::spawn(move || {
-            let report = |members| Report {
+        let child = Child::start(command, move |heard| {
+            let members = match heard {
+                Heard::Line(line) => match reported(&line) {
+                    Some(members) => Some(members),
+                    None => return,
+                },
+                Heard::Log(_) => return,
+                Heard::End => None,
+            };
+            let at = Instant::now();
+            // Nobody listens if the fleet is gone.
+            let _ = reporting.send(Report {
                 node,
-                at: Instant::now(),
+                at,
                 members,
                 start,
-            };
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if let Some(members) = reported(&line)
-                    && reporting.send(report(Some(members))).is_err()
-                {
-                    return;
-                }
-            }
-            // Nobody listens if the fleet is gone.
-            let _ = reporting.send(report(None));
-        });
+            });
+        })
+        .map_err(|error| format!("a member of {}: {error}", self.kind.series()))?;
         let member = Member {
             child,
             start,
@@ -235,18 +231,12 @@ impl<'a> Fleet<'a> {
 
     /// kill -9.
     pub(super) fn kill(&mut self, node: usize) {
-        if let Some(mut member) = self.members.remove(&node) {
-            // Both fail only if it is gone already.
-            let _ = member.child.kill();
-            let _ = member.child.wait();
-        }
+        self.members.remove(&node);
     }
 
     pub(super) fn signal(&self, node: usize, signal: Signal) {
-        let child = self.members.get(&node).map(|member| member.child.id());
-        if let Some(pid) = child.and_then(|pid| Pid::from_raw(pid as i32)) {
-            // Fails only if it is gone; whoever waits for its reports notices.
-            let _ = kill_process(pid, signal);
+        if let Some(member) = self.members.get(&node) {
+            member.child.signal(signal);
         }
     }
 
@@ -332,28 +322,15 @@ impl<'a> Fleet<'a> {
     }
 }
 
-impl Drop for Fleet<'_> {
-    fn drop(&mut self) {
-        let nodes: Vec<usize> = self.members.keys().copied().collect();
-        nodes.into_iter().for_each(|node| self.kill(node));
-    }
-}
-
 /// The members that a line names: of a node of ours, with or without a majority, or of a client of ours for a peer.
 fn reported(line: &str) -> Option<BTreeSet<String>> {
     if let Some(names) = line.strip_prefix("members ") {
         return Some(names.split(' ').map(str::to_owned).collect());
     }
-    let line: Value = serde_json::from_str(line).ok()?;
-    if line["event"] != "node_view" {
-        return None;
+    match serde_json::from_str(line).ok()? {
+        Event::NodeView(view) => Some(view.names().into_iter().map(str::to_owned).collect()),
+        _ => None,
     }
-    let members = line["members"].as_array()?.iter();
-    Some(
-        members
-            .filter_map(|member| member["name"].as_str().map(str::to_owned))
-            .collect(),
-    )
 }
 
 #[cfg(test)]
@@ -362,9 +339,14 @@ mod tests {
 
     #[test]
     fn members_are_read_from_lines_of_ours_and_of_the_clients() {
-        let ours = r#"{"event":"node_view","id":3,"number":3,"primary":true,"members":[{"name":"m1"},{"name":"m2"}]}"#;
+        let member = |name| format!(r#"{{"name":"{name}","incarnation":"","addr":"","metadata":{{}}}}"#);
+        let ours = format!(
+            r#"{{"event":"node_view","id":3,"number":3,"primary":true,"members":[{},{}],"joined":[],"left":[],"crashed":[]}}"#,
+            member("m1"),
+            member("m2")
+        );
         let both = BTreeSet::from(["m1".to_owned(), "m2".to_owned()]);
-        assert_eq!(reported(ours), Some(both.clone()));
+        assert_eq!(reported(&ours), Some(both.clone()));
         assert_eq!(reported("members m2 m1"), Some(both));
         assert_eq!(
             reported(&ours.replace("true", "false")),

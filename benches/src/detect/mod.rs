@@ -213,7 +213,7 @@ fn measure(
         let begun = Instant::now();
         match fault {
             Fault::Kill => fleet.kill(victim),
-            Fault::Cut => lab.cut(victim)?,
+            Fault::Cut => lab.cut(victim),
             Fault::Stop => fleet.signal(victim, Signal::STOP),
             Fault::Starve | Fault::Lose => {}
         }
@@ -224,7 +224,7 @@ fn measure(
         );
         fleet.kill(victim);
         if fault == Fault::Cut {
-            lab.mend(victim)?;
+            lab.mend();
         }
         if run + 1 < usize::from(common.runs()) {
             fleet.restart(victim)?;
@@ -251,9 +251,9 @@ fn lossy_link(lab: &Lab, kind: &Kind<'_>, nodes: usize, time: Duration) -> Resul
     let mut fleet = Fleet::start(lab, kind, nodes)?;
     std::thread::sleep(REST);
     fleet.forget_removals();
-    lab.lose(nodes, LOSS)?;
+    lab.lose(nodes, LOSS);
     let listened = fleet.listen(time);
-    lab.lose(nodes, 0)?;
+    lab.lose(nodes, 0);
     listened?;
     let lossy = fleet::name(nodes);
     let removed = fleet.removed();

@@ -121,7 +121,7 @@ fn node_view(view: &NodeView, names: &Names) -> Event {
         (&departure.cause, removed)
     });
     let (left, crashed) = by_cause(departed);
-    Event::NodeView {
+    Event::NodeView(antiphon_api::NodeView {
         id: view_name(view.id, view.number),
         number: view.number,
         primary: view.is_primary(),
@@ -130,7 +130,7 @@ fn node_view(view: &NodeView, names: &Names) -> Event {
         joined: view.joined.iter().map(|joined| names.name(*joined)).collect(),
         left,
         crashed,
-    }
+    })
 }
 
 /// A view of which only the changes are kept.
@@ -149,7 +149,7 @@ fn past_view(view: &ViewChange, names: &Names) -> Event {
         )
     });
     let (left, crashed) = by_cause(departed);
-    Event::NodeView {
+    Event::NodeView(antiphon_api::NodeView {
         id: view_name(view.id, view.number),
         number: view.number,
         primary: view.is_primary(),
@@ -158,7 +158,7 @@ fn past_view(view: &ViewChange, names: &Names) -> Event {
         joined: view.joined.iter().map(|(_, name)| name.clone()).collect(),
         left,
         crashed,
-    }
+    })
 }
 
 /// The members that left in order, and those that were removed.
@@ -238,7 +238,7 @@ pub(crate) fn group_event(name: &str, event: antiphon::Event, spool: &Spool) -> 
     let group = name.to_owned();
     Some(match event {
         antiphon::Event::View(view) => group_view(group, &view),
-        antiphon::Event::Message(message) => Event::Message {
+        antiphon::Event::Message(message) => Event::Message(antiphon_api::Message {
             group,
             view: message.view.to_string(),
             sender: message.sender.name.clone(),
@@ -246,7 +246,7 @@ pub(crate) fn group_event(name: &str, event: antiphon::Event, spool: &Spool) -> 
             payload: spool.payload(name, &message),
             safe: message.safe,
             scope: message.scope.map(|scope| scope.0),
-        },
+        }),
         antiphon::Event::Transitional { members } => Event::Transitional {
             group,
             members: names(&members),
@@ -265,7 +265,7 @@ pub(crate) fn group_event(name: &str, event: antiphon::Event, spool: &Spool) -> 
 }
 
 fn group_view(group: String, view: &View) -> Event {
-    Event::View {
+    Event::View(antiphon_api::View {
         group,
         id: view.id.to_string(),
         members: names(&view.members),
@@ -279,7 +279,7 @@ fn group_view(group: String, view: &View) -> Event {
             .collect(),
         transitional: names(&view.transitional),
         primary: true,
-    }
+    })
 }
 
 /// How an outcome is written.
@@ -410,9 +410,9 @@ mod tests {
         );
         let mut names = Names::default();
         names.learn(&view);
-        let Some(Event::NodeView {
+        let Some(Event::NodeView(antiphon_api::NodeView {
             id, left, crashed, ..
-        }) = cluster_event(&ClusterEvent::View(Arc::new(view)), &names)
+        })) = cluster_event(&ClusterEvent::View(Arc::new(view)), &names)
         else {
             panic!("no node view");
         };
@@ -443,9 +443,9 @@ mod tests {
             proposer: Incarnation(0xab12_cd34 << 96),
         };
         match node_view(&view(id, vec![member("a", 1)], vec![]), &Names::default()) {
-            Event::NodeView {
+            Event::NodeView(antiphon_api::NodeView {
                 id, number, primary, ..
-            } => {
+            }) => {
                 assert_eq!(id, ViewName::NonPrimary("57301-2@ab12cd34".into()));
                 assert_eq!((number, primary), (57301, false));
             }

@@ -68,25 +68,7 @@ pub enum Event {
         parts: Vec<Part>,
     },
     /// A view of the cluster.
-    NodeView {
-        /// The number of a primary view, a string such as "57301-1@ab12cd34" for a non-primary one.
-        id: ViewName,
-        /// Strictly increasing from primary view to primary view; a non-primary view repeats its base's.
-        number: u32,
-        /// Whether this component may go on.
-        primary: bool,
-        /// By seniority: the first is the elder.
-        members: Vec<ViewMember>,
-        /// How many members it has. Only in the history of a large cluster, where the members of old views are not kept.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        size: Option<usize>,
-        /// Names the previous primary view did not have.
-        joined: Vec<String>,
-        /// The members of the previous primary view that left in order.
-        left: Vec<Departed>,
-        /// Those that were removed, with the reason.
-        crashed: Vec<Removed>,
-    },
+    NodeView(NodeView),
     /// A link to a node with several addresses went up or down, or another one is used now. No view changes by it.
     Link {
         /// The node's name.
@@ -131,27 +113,7 @@ pub enum Event {
         hears: bool,
     },
     /// A view of a group; messages that follow are delivered in it.
-    View {
-        /// The group's name.
-        group: String,
-        /// "number.k".
-        id: String,
-        /// Names by seniority in the group.
-        members: Vec<String>,
-        /// Names the previous view did not have.
-        joined: Vec<String>,
-        /// Names that left in order.
-        left: Vec<String>,
-        /// Names that were removed.
-        crashed: Vec<String>,
-        /// Why, by name, of those that the group itself removed while they were alive. Left out if there are none.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        causes: BTreeMap<String, String>,
-        /// Those that come from the same previous view as this node: they delivered the same messages in it.
-        transitional: Vec<String>,
-        /// Always true: groups are suspended in a non-primary component and install no view there.
-        primary: bool,
-    },
+    View(View),
     /// What follows until the group's next `view` was completed among these members only.
     Transitional {
         /// The group's name.
@@ -160,24 +122,7 @@ pub enum Event {
         members: Vec<String>,
     },
     /// A message, in the group's order.
-    Message {
-        /// The group's name.
-        group: String,
-        /// The view it was sent and is delivered in.
-        view: String,
-        /// The sender's name.
-        sender: String,
-        /// The sender's number for it in this group, from 1 for each of its incarnations.
-        seq: u64,
-        /// What it says.
-        payload: Payload,
-        /// Whether its sender wanted it safe: every member of the view holds it, or all that `transitional` named.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        safe: bool,
-        /// Its scope, in a scoped group.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        scope: Option<u32>,
-    },
+    Message(Message),
     /// This component lost the majority: the group delivers nothing and takes no message until its next event.
     Suspended {
         /// The group's name.
@@ -272,6 +217,73 @@ pub struct Told {
     pub event: Event,
 }
 
+/// A view of the cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// The number of a primary view, a string such as "57301-1@ab12cd34" for a non-primary one.
+    pub id: ViewName,
+    /// Strictly increasing from primary view to primary view; a non-primary view repeats its base's.
+    pub number: u32,
+    /// Whether this component may go on.
+    pub primary: bool,
+    /// By seniority: the first is the elder.
+    pub members: Vec<ViewMember>,
+    /// How many members it has. Only in the history of a large cluster, where the members of old views are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
+    /// Names the previous primary view did not have.
+    pub joined: Vec<String>,
+    /// The members of the previous primary view that left in order.
+    pub left: Vec<Departed>,
+    /// Those that were removed, with the reason.
+    pub crashed: Vec<Removed>,
+}
+
+/// A view of a group; messages that follow are delivered in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// The group's name.
+    pub group: String,
+    /// "number.k".
+    pub id: String,
+    /// Names by seniority in the group.
+    pub members: Vec<String>,
+    /// Names the previous view did not have.
+    pub joined: Vec<String>,
+    /// Names that left in order.
+    pub left: Vec<String>,
+    /// Names that were removed.
+    pub crashed: Vec<String>,
+    /// Why, by name, of those that the group itself removed while they were alive. Left out if there are none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub causes: BTreeMap<String, String>,
+    /// Those that come from the same previous view as this node: they delivered the same messages in it.
+    pub transitional: Vec<String>,
+    /// Always true: groups are suspended in a non-primary component and install no view there.
+    pub primary: bool,
+}
+
+/// A message, in the group's order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// The group's name.
+    pub group: String,
+    /// The view it was sent and is delivered in.
+    pub view: String,
+    /// The sender's name.
+    pub sender: String,
+    /// The sender's number for it in this group, from 1 for each of its incarnations.
+    pub seq: u64,
+    /// What it says.
+    pub payload: Payload,
+    /// Whether its sender wanted it safe: every member of the view holds it, or all that `transitional` named.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub safe: bool,
+    /// Its scope, in a scoped group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<u32>,
+}
+
 /// A link to a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerLink {
@@ -343,13 +355,27 @@ pub struct Removed {
 }
 
 /// How a node view is called.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ViewName {
     /// A primary view: its number.
     Primary(u32),
     /// A non-primary view: the number it is based on, the attempt, the proposer.
     NonPrimary(String),
+}
+
+impl NodeView {
+    /// Its members' names, by seniority.
+    pub fn names(&self) -> Vec<&str> {
+        self.members.iter().map(|member| member.name.as_str()).collect()
+    }
+
+    /// Whether this incarnation is a member.
+    pub fn has(&self, incarnation: &str) -> bool {
+        self.members
+            .iter()
+            .any(|member| member.incarnation == incarnation)
+    }
 }
 
 impl Told {

@@ -28,7 +28,9 @@ mod payload;
 mod text;
 
 pub use command::{Command, MAX_LINE_BYTES, shortened};
-pub use event::{Departed, Event, Part, PeerLink, Removed, Told, ViewMember, ViewName};
+pub use event::{
+    Departed, Event, Message, NodeView, Part, PeerLink, Removed, Told, View, ViewMember, ViewName,
+};
 pub use lines::{LineBuffer, TooLong};
 pub use payload::Payload;
 pub use text::{Today, ago, now_ms, time_of_day, utc};

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{Event, Part, Payload, Removed, Told, ViewName};
+use crate::{Event, Message, NodeView, Part, Payload, Removed, Told, View, ViewName};
 
 impl Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,7 +137,7 @@ fn describe(event: &Event) -> String {
             }
             text
         }
-        Event::NodeView {
+        Event::NodeView(NodeView {
             id,
             number: _,
             primary: _,
@@ -146,7 +146,7 @@ fn describe(event: &Event) -> String {
             joined,
             left,
             crashed,
-        } => {
+        }) => {
             let members = match size {
                 Some(size) => format!("{size} members"),
                 None => seniority(&members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>()),
@@ -165,7 +165,7 @@ fn describe(event: &Event) -> String {
             }
             text
         }
-        Event::View {
+        Event::View(View {
             group,
             id,
             members,
@@ -174,7 +174,7 @@ fn describe(event: &Event) -> String {
             crashed,
             causes,
             ..
-        } => {
+        }) => {
             let names: Vec<&str> = members.iter().map(String::as_str).collect();
             let mut text = format!("group {group} view {id}: {}", names.join(", "));
             differences(&mut text, joined, left, crashed);
@@ -190,12 +190,12 @@ fn describe(event: &Event) -> String {
                 members.join(", ")
             )
         }
-        Event::Message {
+        Event::Message(Message {
             group,
             sender,
             payload,
             ..
-        } => match payload {
+        }) => match payload {
             Payload::Text(text) => format!("[{group}] {sender}: {text}"),
             Payload::Binary { base64 } => format!("[{group}] {sender}: (bytes in base64) {base64}"),
             Payload::File { file, bytes } => {

@@ -5,72 +5,65 @@
 //!       ▲       ◄─ stdout: what it says ───────
 //!       └── one reader thread a hand
 //! ```
-//! Hands end with their master, however it ends: their stdin ends, dropping a [`Hand`] kills it, and on Linux the kernel
-//! kills it with the master's main thread (they ask for that with [`crate::node::die_with`]). They have process groups
-//! of their own, so Ctrl-C at the terminal reaches the master alone.
+//! Hands end with their master, however it ends: their stdin ends, dropping a [`Hand`] kills it, and on Linux
+//! the kernel kills it with the master's main thread (they ask for that with [`crate::node::die_with`]). They
+//! have process groups of their own, so Ctrl-C at the terminal reaches the master alone.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{BufRead as _, Write as _};
+use std::process::Command;
+use std::time::Instant;
 
+use antiphon_lab::{Child, Heard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use super::exit::Failed;
+use super::fleet::this_program;
 
 /// A child.
 #[derive(Debug)]
 pub(crate) struct Hand {
     pub(crate) name: String,
     child: Child,
-    stdin: ChildStdin,
 }
 
 impl Hand {
-    /// Starts one. `hear` is called in a thread of its own with each line, and with `None` when there are no more; it says
-    /// whether anybody still listens. Call it from the main thread: the kernel takes the thread for the parent that children
-    /// die with.
+    /// Starts one. `hear` is called in a thread of its own with each line, and with `None` when there are no
+    /// more. Call it from the main thread: the kernel takes the thread for the parent that children die with.
     pub(crate) fn start<S: DeserializeOwned>(
         name: &str,
         args: &[&str],
         setup: &impl Serialize,
-        hear: impl Fn(Option<S>) -> bool + Send + 'static,
+        hear: impl Fn(Option<S>) + Send + Sync + 'static,
     ) -> Result<Self, Failed> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failed::cannot("find this program to start nodes with", &error))?;
-        let mut child = Command::new(&program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(|error| Failed::run(format!("cannot start {}: {error}", program.display())))?;
-        // Both were asked to be pipes.
-        let stdin = child.stdin.take().expect("stdin is a pipe");
-        let stdout = child.stdout.take().expect("stdout is a pipe");
-        std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            for say in lines.map_while(|line| serde_json::from_str(&line).ok()) {
-                if !hear(Some(say)) {
-                    return;
+        let mut command = Command::new(this_program()?);
+        command.args(args);
+        let child = Child::start(command, move |heard| match heard {
+            // Both ends are this program: a line that is none of its own was printed by something else.
+            Heard::Line(line) => {
+                if let Ok(say) = serde_json::from_str(&line) {
+                    hear(Some(say));
                 }
             }
-            hear(None);
+            Heard::Log(_) => {}
+            Heard::End => hear(None),
         });
+        let child = child.map_err(|error| Failed::run(error.to_string()))?;
         let name = name.to_owned();
-        let mut hand = Self { name, child, stdin };
+        let hand = Self { name, child };
         hand.ask(setup)?;
         Ok(hand)
     }
 
     /// One line to it.
-    pub(crate) fn ask(&mut self, ask: &impl Serialize) -> Result<(), Failed> {
-        let written = serde_json::to_string(ask)
-            .map_err(std::io::Error::from)
-            .and_then(|text| self.stdin.write_all(format!("{text}\n").as_bytes()));
-        written.map_err(|error| Failed::run(format!("node {} has ended: {error}", self.name)))
+    pub(crate) fn ask(&self, ask: &impl Serialize) -> Result<(), Failed> {
+        // Plain data always has a JSON form.
+        let line = serde_json::to_string(ask).unwrap_or_default();
+        match self.child.say(&line) {
+            true => Ok(()),
+            false => Err(Failed::run(format!("node {} has ended", self.name))),
+        }
     }
 
     /// Its process.
@@ -79,18 +72,9 @@ impl Hand {
     }
 
     /// Waits until it has ended by itself, or until the time is over.
-    pub(crate) fn wait_until(&mut self, deadline: Instant) {
-        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Hand {
-    fn drop(&mut self) {
-        // Both fail only if the process is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn wait_until(&self, deadline: Instant) {
+        self.child
+            .exit(deadline.saturating_duration_since(Instant::now()));
     }
 }
 

@@ -4,7 +4,7 @@
 //!  args ──► settings ──► node ──► the library          one node: events to stdout, commands from stdin
 //!                         ▲ │
 //!            stdin, lines │ ▼ lines, stdout
-//!           demo, bench: fleet ──► judge               many nodes as child processes, and what they promised
+//!           demo, bench: fleet ──► antiphon_lab        many nodes as child processes, and what they promised
 //!           bench, swarm: hands                        children that are told what to do, not what nodes print
 //! ```
 //! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
@@ -13,7 +13,7 @@
 //! - [`locator`]: the server that tells newcomers where the nodes are.
 //! - [`files`]: how many files a process may have open, and whether that is enough.
 //! - [`stdout`]: what writes lines while signals and the network go on.
-//! - [`judge`]: counts broken promises from what nodes printed, without knowing how they work.
+//! - `antiphon_lab`, a crate: processes, and a judge that counts broken promises from what nodes printed.
 //!
 //! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.
 
@@ -27,7 +27,6 @@ mod figures;
 mod files;
 mod fleet;
 mod hands;
-mod judge;
 mod key;
 mod locator;
 mod node;

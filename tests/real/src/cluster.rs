@@ -8,14 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::event::fingerprint;
-use crate::judge::{Rules, judge};
-use crate::load::{Load, say};
+use antiphon_api::{Command as Request, Payload, command};
+use antiphon_lab::{Load, Network, Process, Refusal, Rules, Signal, Stage, Trace, fingerprint};
+
 use crate::membership_asked_for;
-use crate::network::{Network, Refusal};
-use crate::process::{Process, Shared, Signal};
 use crate::program::program;
-use crate::trace::Trace;
 
 /// The group all nodes of a story join.
 pub const GROUP: &str = "g";
@@ -56,7 +53,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
-    shared: Arc<Shared>,
+    stage: Arc<Stage>,
     seeds: Vec<SocketAddr>,
     /// Flags instead of the seeds.
     finds_by: Option<Vec<String>>,
@@ -67,7 +64,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster whose seeds are its first `seeds` nodes, each at a loopback address of its own. Nothing is started.
+    /// A cluster whose seeds are its first `seeds` nodes, each at a loopback address of its own. Nothing is
+    /// started.
     pub fn on_loopback(seeds: usize, options: Options) -> Self {
         // A network of its own for each story: fixed ports never meet those that outgoing connections get.
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -86,7 +84,9 @@ impl Cluster {
 
     /// The same with so many interfaces for each host, one or two; nodes listen at all of them.
     pub fn on_hosts_with_links(hosts: usize, links: usize, options: Options) -> Option<Self> {
-        let network = Network::with_links(hosts, links)?;
+        let network = Network::new("apr", hosts, links)
+            .map_err(|missing| crate::skipped(&missing))
+            .ok()?;
         let seeds = (1..=hosts).map(|host| network.address(host)).collect();
         Some(Self::new(seeds, Some(network), options))
     }
@@ -101,7 +101,7 @@ impl Cluster {
         restrict(&folder.join("key"));
         Self {
             options,
-            shared: Shared::new(),
+            stage: Stage::new(),
             seeds,
             finds_by: None,
             processes: BTreeMap::new(),
@@ -121,10 +121,10 @@ impl Cluster {
     pub fn start_with(&mut self, name: &str, more: &[&str]) {
         let mut command = self.command(name);
         command.args(more);
-        let process = Process::start(&self.shared, name, command);
+        let process = self.adopt(name, command);
         let before = self.processes.insert(name.to_owned(), process);
         assert!(
-            before.is_none_or(|mut old| old.exit(Duration::ZERO).is_some()),
+            before.is_none_or(|old| old.exit(Duration::ZERO).is_some()),
             "{name} runs already"
         );
     }
@@ -136,7 +136,7 @@ impl Cluster {
 
     /// Starts a node by a command of its own.
     pub fn start_command(&mut self, name: &str, command: Command) {
-        let process = Process::start(&self.shared, name, command);
+        let process = self.adopt(name, command);
         self.processes.insert(name.to_owned(), process);
     }
 
@@ -160,14 +160,14 @@ impl Cluster {
 
     /// Starts a process that is not one of the cluster's nodes, under the cluster's eyes.
     pub fn adopt(&self, name: &str, command: Command) -> Process {
-        Process::start(&self.shared, name, command)
+        Process::start(&self.stage, name, command).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     /// The command that would start a node.
     pub fn command(&self, name: &str) -> Command {
         let mut command = self.bare_command(name);
         let addresses = match &self.network {
-            Some(network) => network.addresses(number(name)),
+            Some(network) => network.addresses(host(name)),
             None => vec![self.address(name)],
         };
         for address in addresses {
@@ -179,7 +179,7 @@ impl Cluster {
     /// The same without an address to listen at.
     pub fn bare_command(&self, name: &str) -> Command {
         let mut command = match &self.network {
-            Some(network) => network.command(number(name), program()),
+            Some(network) => network.command(host(name), program()),
             None => Command::new(program()),
         };
         let seeds: Vec<String> = match &self.network {
@@ -239,7 +239,7 @@ impl Cluster {
 
     /// Where a node listens.
     pub fn address(&self, name: &str) -> SocketAddr {
-        let number = number(name);
+        let number = host(name);
         match (&self.network, self.seeds.get(number - 1), self.seeds[0]) {
             (_, Some(seed), _) => *seed,
             (None, None, SocketAddr::V4(first)) => {
@@ -255,9 +255,9 @@ impl Cluster {
     ///
     /// # Panics
     /// If it was not started.
-    pub fn process(&mut self, name: &str) -> &mut Process {
+    pub fn process(&self, name: &str) -> &Process {
         self.processes
-            .get_mut(name)
+            .get(name)
             .unwrap_or_else(|| panic!("{name} was not started"))
     }
 
@@ -283,21 +283,15 @@ impl Cluster {
         status.unwrap_or_else(|| panic!("{name} did not leave within 10 s\n{}", self.report()))
     }
 
-    /// Has a node leave by command: it comes after everything the node was told to send, so that all of it counts.
+    /// Has a node leave by command: it comes after everything the node was told to send, so that all of it
+    /// counts.
     pub fn dismiss(&mut self, name: &str) -> ExitStatus {
         self.dismiss_all(&[name])[0]
     }
 
     /// The same of several at once.
     pub fn dismiss_all(&mut self, names: &[&str]) -> Vec<ExitStatus> {
-        for name in names {
-            let mut trace = self.shared.lock();
-            let run = trace.last_mut(name);
-            if let Some(mouth) = run.mouth.take() {
-                let _ = mouth.send(r#"{"leave":{}}"#.to_owned());
-            }
-            run.dismissed = true;
-        }
+        names.iter().for_each(|name| self.process(name).dismiss());
         let ended = |name: &&str| {
             let status = self.process(name).exit(Duration::from_secs(10));
             status.unwrap_or_else(|| panic!("{name} did not leave within 10 s\n{}", self.report()))
@@ -305,14 +299,12 @@ impl Cluster {
         names.iter().map(ended).collect()
     }
 
-    /// Cuts the nodes into sides that cannot talk: with cut cables between hosts, with injected faults on loopback.
+    /// Cuts the nodes into sides that cannot talk: with cut cables between hosts, with injected faults on
+    /// loopback.
     pub fn partition(&mut self, sides: &[&[&str]]) {
-        match &mut self.network {
+        match &self.network {
             Some(network) => {
-                let sides: Vec<Vec<usize>> = sides
-                    .iter()
-                    .map(|side| side.iter().map(|n| number(n)).collect())
-                    .collect();
+                let sides = numbered(sides);
                 network.partition(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>());
             }
             None => {
@@ -320,90 +312,37 @@ impl Cluster {
                     let others = sides.iter().enumerate().filter(|(other, _)| *other != at);
                     let others: Vec<&str> = others.flat_map(|(_, side)| side.iter().copied()).collect();
                     for name in *side {
-                        self.tell(
-                            name,
-                            &serde_json::json!({ "fault": { "block": others } }).to_string(),
-                        );
+                        self.block(name, &others);
                     }
                 }
             }
         }
     }
 
-    /// Nothing that `from` sends reaches `to` any more; the other direction works. Hosts only.
-    pub fn deafen(&mut self, from: &str, to: &str) {
-        let network = self
-            .network
-            .as_mut()
-            .expect("one direction of a cable can only be cut between hosts");
-        network.drop_from_to(number(from), number(to));
+    /// The hosts.
+    ///
+    /// # Panics
+    /// If the nodes are on loopback.
+    pub fn hosts(&self) -> &Network {
+        self.network.as_ref().expect("a cluster on hosts")
     }
 
-    /// A firewall between the sides that refuses instead of dropping. Hosts only.
-    pub fn refuse(&mut self, sides: &[&[&str]], how: Refusal) {
-        let sides: Vec<Vec<usize>> = sides
-            .iter()
-            .map(|side| side.iter().map(|n| number(n)).collect())
-            .collect();
-        let network = self.network.as_mut().expect("a firewall needs hosts");
-        network.refuse(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>(), how);
+    /// Nothing that `from` sends reaches `to` any more; the other direction works.
+    pub fn deafen(&self, from: &str, to: &str) {
+        self.hosts().drop_from_to(host(from), host(to));
     }
 
-    /// Takes an interface of a node's host down, or up again. Hosts only.
-    pub fn switch_interface(&mut self, name: &str, link: usize, up: bool) {
-        let network = self.network.as_mut().expect("interfaces belong to hosts");
-        network.switch_interface(number(name), link, up);
+    /// A firewall between the sides that refuses instead of dropping.
+    pub fn refuse(&self, sides: &[&[&str]], how: Refusal) {
+        let sides = numbered(sides);
+        self.hosts()
+            .refuse(&sides.iter().map(Vec::as_slice).collect::<Vec<_>>(), how);
     }
 
-    /// Cuts all cables of one of the hosts' networks. Hosts only.
-    pub fn cut_link(&mut self, link: usize) {
-        let network = self
-            .network
-            .as_mut()
-            .expect("cables can only be cut between hosts");
-        network.cut_link(link);
-    }
-
-    /// Every host loses this many of a hundred UDP packets that reach it. Hosts only.
-    pub fn lose_udp(&mut self, percent: u8) {
-        let network = self
-            .network
-            .as_mut()
-            .expect("packets can only be lost between hosts");
-        network.lose_udp(percent);
-    }
-
-    /// A node's host loses so many of a hundred packets, both ways. Hosts only.
-    pub fn lose_packets(&mut self, name: &str, percent: u8) {
-        let network = self
-            .network
-            .as_mut()
-            .expect("packets can only be lost between hosts");
-        network.lose_packets(number(name), percent);
-    }
-
-    /// A node's host drops what comes by TCP, and passes UDP. Hosts only.
-    pub fn drop_tcp(&mut self, name: &str) {
-        let network = self
-            .network
-            .as_mut()
-            .expect("packets can only be dropped between hosts");
-        network.drop_tcp(number(name));
-    }
-
-    /// A node's host loses so many of a hundred packets that come to a multicast address. Hosts only.
-    pub fn lose_multicast(&mut self, name: &str, percent: u8) {
-        let network = self
-            .network
-            .as_mut()
-            .expect("packets can only be lost between hosts");
-        network.lose_multicast(number(name), percent);
-    }
-
-    /// A node's host forgets the connections of dead processes at once, if nobody answers there: no FIN is sent again. Hosts only.
+    /// A node's host forgets the connections of dead processes at once, if nobody answers there: no FIN is
+    /// sent again.
     pub fn forget_the_dead(&mut self, name: &str) {
-        let network = self.network.as_ref().expect("settings belong to hosts");
-        let mut command = network.command(number(name), Path::new("sh"));
+        let mut command = self.hosts().command(host(name), Path::new("sh"));
         command.args(["-c", "echo 1 > /proc/sys/net/ipv4/tcp_orphan_retries"]);
         let status = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         assert!(status.success(), "{command:?}: {status}");
@@ -411,49 +350,50 @@ impl Cluster {
 
     /// Ends all cuts.
     pub fn heal(&mut self) {
-        match &mut self.network {
+        match &self.network {
             Some(network) => network.heal(),
             None => {
-                let running: Vec<String> = self.processes.keys().cloned().collect();
-                running.iter().for_each(|name| self.tell(name, r#"{"fault":{}}"#));
+                self.processes.keys().for_each(|name| self.block(name, &[]));
             }
         }
     }
 
-    /// Writes a line to a node's standard input.
-    pub fn tell(&self, name: &str, line: &str) {
-        let trace = self.shared.lock();
-        if let Some(mouth) = &trace.last(name).mouth {
-            let _ = mouth.send(line.to_owned());
-        }
+    /// Has a node neither send to these nor take anything from them.
+    fn block(&self, name: &str, others: &[&str]) {
+        let block = others.iter().map(|name| (*name).to_owned()).collect();
+        self.tell(name, &Request::Fault(command::Fault { block }));
+    }
+
+    /// Gives a node a command.
+    pub fn tell(&self, name: &str, request: &Request) {
+        self.stage.trace().last(name).ask(request);
     }
 
     /// Has a node send this many messages.
     pub fn say(&self, name: &str, count: usize) {
-        say(self.shared.lock().last_mut(name), GROUP, count);
+        self.stage.trace().last_mut(name).say(GROUP, count);
     }
 
     /// Has a node send what is in a file; gives what stands for it in the trace.
     pub fn say_file(&self, name: &str, path: &Path) -> String {
         let what = fingerprint(path).unwrap_or_else(|error| panic!("{error}"));
-        let line = serde_json::json!({ "send": { "group": GROUP, "payload": { "file": path } } });
-        let mut trace = self.shared.lock();
-        let run = trace.last_mut(name);
-        run.sent.push((GROUP.to_owned(), what.clone()));
-        if let Some(mouth) = &run.mouth {
-            let _ = mouth.send(line.to_string());
-        }
+        let (file, bytes) = (path.display().to_string(), None);
+        let payload = Payload::File { file, bytes };
+        self.stage
+            .trace()
+            .last_mut(name)
+            .send(GROUP, payload, what.clone(), None);
         what
     }
 
     /// Has every running member send a message each tick, until the load is ended.
     pub fn load(&self, tick: Duration) -> Load {
-        Load::start(&self.shared, GROUP, tick)
+        Load::start(&self.stage, GROUP, tick)
     }
 
     /// Has these members send all they can, until the load is ended.
     pub fn press(&self, names: &[&str]) -> Load {
-        Load::press(&self.shared, GROUP, names)
+        Load::press(&self.stage, GROUP, names)
     }
 
     /// Stops reading what a node says; it finds its standard output full.
@@ -468,12 +408,12 @@ impl Cluster {
 
     /// The time since the story began.
     pub fn now(&self) -> Duration {
-        self.shared.now()
+        self.stage.now()
     }
 
     /// Looks at what was said so far.
     pub fn look<T>(&self, at: impl FnOnce(&Trace) -> T) -> T {
-        at(&self.shared.lock())
+        at(&self.stage.trace())
     }
 
     /// Waits until something is the case, and says how long that took.
@@ -484,7 +424,7 @@ impl Cluster {
     pub fn until(&self, what: &str, bound: Duration, condition: impl Fn(&Trace) -> bool) -> Duration {
         let from = self.now();
         assert!(
-            self.shared.wait(bound, condition),
+            self.stage.until(bound, condition),
             "not within {bound:?}: {what}\n{}",
             self.report()
         );
@@ -498,7 +438,7 @@ impl Cluster {
     #[track_caller]
     pub fn throughout(&self, what: &str, time: Duration, condition: impl Fn(&Trace) -> bool) {
         assert!(
-            !self.shared.wait(time, |trace| !condition(trace)),
+            !self.stage.until(time, |trace| !condition(trace)),
             "ceased to hold within {time:?}: {what}\n{}",
             self.report()
         );
@@ -513,8 +453,8 @@ impl Cluster {
         })
     }
 
-    /// Has each of these members say one last thing, and waits until all of them have delivered all of that. What each
-    /// said before is then delivered too: the judge looks for gaps.
+    /// Has each of these members say one last thing, and waits until all of them have delivered all of that.
+    /// What each said before is then delivered too: the judge looks for gaps.
     #[track_caller]
     pub fn until_delivered(&self, names: &[&str], bound: Duration) {
         names.iter().for_each(|name| self.say(name, 1));
@@ -540,13 +480,17 @@ impl Cluster {
     /// # Panics
     /// If a guarantee was broken.
     #[track_caller]
-    pub fn finish(mut self) {
-        for process in self.processes.values_mut() {
+    pub fn finish(self) {
+        for process in self.processes.values() {
             if process.exit(Duration::ZERO).is_none() {
                 process.end();
             }
         }
-        let violations = judge(&self.shared.lock(), self.options.order, &self.options.rules);
+        let rules = Rules {
+            order: self.options.order,
+            ..self.options.rules.clone()
+        };
+        let violations: Vec<String> = self.stage.judge(&rules).iter().map(ToString::to_string).collect();
         assert!(
             violations.is_empty(),
             "{} violations:\n{}\n{}",
@@ -559,7 +503,7 @@ impl Cluster {
     /// The state of every node and the end of its log.
     fn report(&self) -> String {
         const LOG_LINES: usize = 25;
-        let trace = self.shared.lock();
+        let trace = self.stage.trace();
         let mut report = format!(
             "at {:.1?}; everything that was said: {}\n",
             self.now(),
@@ -585,7 +529,7 @@ impl Drop for Cluster {
             let _ = std::fs::remove_dir_all(&self.folder);
             return;
         }
-        let trace = self.shared.lock();
+        let trace = self.stage.trace();
         for run in &trace.runs {
             let said: String = run
                 .events
@@ -599,8 +543,16 @@ impl Drop for Cluster {
     }
 }
 
-/// `n3` is number 3.
-fn number(name: &str) -> usize {
+/// Nodes and hosts by number.
+fn numbered(sides: &[&[&str]]) -> Vec<Vec<usize>> {
+    sides
+        .iter()
+        .map(|side| side.iter().map(|name| host(name)).collect())
+        .collect()
+}
+
+/// The number of a node and its host: `n3` is number 3.
+pub fn host(name: &str) -> usize {
     let number = name.strip_prefix('n').and_then(|digits| digits.parse().ok());
     number.unwrap_or_else(|| panic!("nodes of a story are called n1, n2, …, not {name:?}"))
 }

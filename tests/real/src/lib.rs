@@ -1,43 +1,30 @@
 //! Stories with real processes on real sockets.
 //!
-//! ```text
-//!  story ── Cluster ──┬── Process "a" ── antiphon node --json ──┐ stdout, one JSON object a line
-//!                     ├── Process "b" ── …                      ├──► Trace (what every node said, and when)
-//!                     ├── Process "c" ── …                      ┘        │
-//!                     └── Network (namespaces, bridge, nft) or faults    ▼
-//!                                                                   judge: GUARANTEES.md, from outside
-//! ```
+//! `antiphon_lab` has the instruments: processes, what they said, networks, loads and the judge. Here are a
+//! [`Cluster`] to tell stories of, and the stories.
 //!
-//! A story starts nodes, hurts them (kill −9, SIGSTOP, cut cables, rejecting firewalls, strangers at the port), waits for
-//! conditions with bounds, and ends with [`Cluster::finish`], which hands all that was said to the [`judge`]. The judge
-//! knows nothing of the protocol. Nothing here sleeps: waiting is for a condition, and what goes wrong is shown with the
-//! last view and the log of every node.
+//! A story starts nodes, hurts them (kill −9, SIGSTOP, cut cables, rejecting firewalls, strangers at the
+//! port), waits for conditions with bounds, and ends with [`Cluster::finish`], which hands all that was said
+//! to the judge. The judge knows nothing of the protocol. Nothing here sleeps: waiting is for a condition,
+//! and what goes wrong is shown with the last view and the log of every node.
 //!
-//! Stories on loopback need no rights. Those in network namespaces need root, `ip` and `nft`, and say `SKIPPED` without.
+//! Stories on loopback need no rights. Those in network namespaces need root, `ip` and `nft`, and say
+//! `SKIPPED` without.
 //!
-//! Environment: `ANTIPHON_BIN` is the program under test (otherwise it is built), `ANTIPHON_REAL_RUNS` how often stories
-//! that are about chance are repeated, `ANTIPHON_REAL_MEMBERSHIP` the membership engine, `coordinator`, `cut` or `both`, of
-//! those that take long and by default are told on one alone.
+//! Environment: `ANTIPHON_BIN` is the program under test (otherwise it is built), `ANTIPHON_REAL_RUNS` how
+//! often stories that are about chance are repeated, `ANTIPHON_REAL_MEMBERSHIP` the membership engine,
+//! `coordinator`, `cut` or `both`, of those that take long and by default are told on one alone.
 
 mod cluster;
 pub mod dns;
-mod event;
-pub mod judge;
-mod load;
 pub mod locator;
-mod network;
-mod process;
 mod program;
 #[cfg(test)]
 mod stories;
-mod trace;
 
-pub use cluster::{Cluster, GROUP, Options};
-pub use event::{Crash, Event, Member, Message, NodeView, View, ViewName};
-pub use load::Load;
-pub use network::{Network, Refusal};
-pub use process::{Process, Signal};
-pub use trace::{Run, Trace};
+pub use antiphon_api::{Event, NodeView, Removed, View, ViewName};
+pub use antiphon_lab::{Load, Process, Refusal, Rules, Run, Signal, Stage, Trace};
+pub use cluster::{Cluster, GROUP, Options, host};
 
 /// How often a story about chance is told: `ANTIPHON_REAL_RUNS`, or this.
 pub fn runs(default: usize) -> usize {

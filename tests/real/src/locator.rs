@@ -1,13 +1,14 @@
 //! One `antiphon locator --json` process.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use antiphon_lab::{Child, Heard, Signal};
 use serde_json::Value;
 
+/// Whatever is waited for takes less than a second.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks at its lines.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -23,21 +24,16 @@ impl LocatorProcess {
     ///
     /// # Panics
     /// If it does not within ten seconds.
-    pub fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    pub fn start(command: Command) -> Self {
         let lines = Arc::<Mutex<Vec<Value>>>::default();
-        let stdout = child.stdout.take();
         let heard = lines.clone();
-        std::thread::spawn(move || {
-            let lines = stdout
-                .into_iter()
-                .flat_map(|stdout| BufReader::new(stdout).lines());
-            for line in lines.map_while(Result::ok) {
+        let child = Child::start(command, move |said| {
+            if let Heard::Line(line) = said {
                 let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
                 heard.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
+        let child = child.unwrap_or_else(|error| panic!("{error}"));
         let locator = Self { child, lines };
         locator.until(|line| line["event"] == "ready");
         locator
@@ -49,7 +45,7 @@ impl LocatorProcess {
     /// If it does not come within ten seconds.
     #[track_caller]
     pub fn until(&self, said: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + PATIENCE;
         loop {
             let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(line) = lines.iter().find(|line| said(line)) {
@@ -62,25 +58,15 @@ impl LocatorProcess {
     }
 
     /// kill −9.
-    pub fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    pub fn kill(self) {}
 
     /// SIGTERM, and its end.
     ///
     /// # Panics
     /// If that does not come.
-    pub fn stop(mut self) -> ExitStatus {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap_or_else(|e| panic!("{e}"));
+    pub fn stop(self) -> ExitStatus {
+        self.child.signal(Signal::TERM);
         self.until(|line| line["event"] == "stopped");
-        self.child.wait().unwrap_or_else(|e| panic!("{e}"))
-    }
-}
-
-impl Drop for LocatorProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.exit(PATIENCE).expect("it has stopped")
     }
 }

@@ -413,7 +413,10 @@ enum Heard {
 impl Worker {
     /// Call it from the main thread, as [`Hand::start`].
     fn start(index: usize, setup: &Setup, saying: Sender<(usize, Option<Say>)>) -> Result<Self, Failed> {
-        let hear = move |say| saying.send((index, say)).is_ok();
+        let hear = move |say| {
+            // Nobody listens any more if the benchmark is over.
+            let _ = saying.send((index, say));
+        };
         Ok(Self {
             hand: Hand::start(&setup.name, &["bench", "worker"], setup, hear)?,
             rank: None,

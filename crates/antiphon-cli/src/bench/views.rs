@@ -1,22 +1,24 @@
 //! `antiphon bench formation|join|kill|silent`: how fast views change, with real processes on loopback.
 //!
-//! Every figure is taken where the lines of the nodes arrive at this program, so it includes two process switches and the
-//! printing of the line. The instant at which a crash was *detected* is not printed by anyone; it is reckoned from the
-//! first view without the dead node and the age of the oldest accusation that this view carries.
+//! Every figure is taken where the lines of the nodes arrive at this program, so it includes two process
+//! switches and the printing of the line. The instant at which a crash was *detected* is not printed by
+//! anyone; it is reckoned from the first view without the dead node and the age of the oldest accusation that
+//! this view carries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use antiphon_api::{Event, NodeView};
+use antiphon_lab::{Process, Run, Signal, Stage};
 use serde_json::{Value, json};
 
 use super::args::ViewsArgs;
 use crate::exit::{Exit, Failed};
 use crate::figures::{round, statistics};
-use crate::fleet::{Arrivals, Node, Plan, View, free_addrs};
+use crate::fleet::{GROUP, Plan, free_addrs};
 use crate::say::say;
-use antiphon_api::{Command, Event, command};
 
 /// A run that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,7 +50,7 @@ pub(super) fn run(change: Change, args: &ViewsArgs) -> Result<Exit, Failed> {
     let mut bench = Bench {
         profile: args.profile.as_str(),
         json: args.json,
-        arrivals: Arc::default(),
+        stage: Stage::new(),
         samples: Samples::new(),
         started: 0,
     };
@@ -86,7 +88,7 @@ enum Way {
 struct Bench {
     profile: &'static str,
     json: bool,
-    arrivals: Arc<Arrivals>,
+    stage: Arc<Stage>,
     samples: Samples,
     started: usize,
 }
@@ -96,18 +98,18 @@ impl Bench {
     fn formation(&mut self, count: usize, runs: u16) -> Result<(), Failed> {
         for run in 0..runs {
             let addrs = free_addrs(count)?;
-            let plan = Plan::new(self.profile, addrs.clone())?;
+            let plan = Plan::new(self.profile, &addrs)?;
             let mut offsets: Vec<Duration> = (0..count)
                 .map(|node| START_SPREAD.mul_f64(scatter(usize::from(run) * count + node)))
                 .collect();
             offsets.sort();
-            let begun = Instant::now();
+            let begun = self.stage.now();
             let mut nodes = Vec::new();
             for (addr, offset) in addrs.iter().zip(offsets) {
-                std::thread::sleep((begun + offset).saturating_duration_since(Instant::now()));
-                nodes.push(self.start(&plan, *addr)?);
+                std::thread::sleep((begun + offset).saturating_sub(self.stage.now()));
+                nodes.push(self.start(&plan, &addr.to_string())?);
             }
-            let last_start = nodes.iter().map(|node| node.started).max().unwrap_or(begun);
+            let last_start = nodes.iter().map(began).max().unwrap_or(begun);
             let (views, groups) = self.settled(&nodes, "all nodes to be in one view")?;
             self.sample(
                 run,
@@ -123,19 +125,17 @@ impl Bench {
     /// One more node beside a running cluster, each time at an address that is new to it.
     fn join(&mut self, count: usize, runs: u16) -> Result<(), Failed> {
         let addrs = free_addrs(count + usize::from(runs))?;
-        let plan = Plan::new(self.profile, addrs[..count].to_vec())?;
+        let plan = Plan::new(self.profile, &addrs[..count])?;
         let mut nodes = self.cluster(&plan, &addrs[..count])?;
         for run in 0..runs {
             std::thread::sleep(REST);
-            let joiner = self.start(&plan, addrs[count + usize::from(run)])?;
-            let begun = joiner.started;
+            let joiner = self.start(&plan, &addrs[count + usize::from(run)].to_string())?;
+            let begun = began(&joiner);
             nodes.push(joiner);
             let (everywhere, groups) = self.settled(&nodes, "the joiner to be in everyone's view")?;
             let joiner = nodes.pop().ok_or_else(|| Failed::run("no joiner"))?;
-            let ready = joiner.oldest(0, |stamped| {
-                matches!(stamped.line, Event::Ready { .. }).then_some(stamped.at)
-            });
-            let own = joiner.node_view().map_or(everywhere, |view| view.at);
+            let ready = joiner.look(|run| run.when(begun, |event| matches!(event, Event::Ready { .. })));
+            let own = joiner.look(Run::node_view_at).unwrap_or(everywhere);
             let ready = ready.unwrap_or(begun);
             self.sample(
                 run,
@@ -146,8 +146,8 @@ impl Bench {
                     ("join_group_everywhere_ms", ready, groups),
                 ],
             )?;
-            joiner.ask(&Command::Leave(command::Leave {}));
-            if joiner.wait_for_exit(PATIENCE).is_none() {
+            joiner.dismiss();
+            if joiner.exit(PATIENCE).is_none() {
                 return Err(Failed::run("the joiner did not leave in order"));
             }
             self.settled(&nodes, "the joiner to be gone")?;
@@ -158,34 +158,31 @@ impl Bench {
     /// A member that goes away without a word, the elder every other time.
     fn gone(&mut self, count: usize, runs: u16, way: Way) -> Result<(), Failed> {
         let addrs = free_addrs(count)?;
-        let plan = Plan::new(self.profile, addrs.clone())?;
+        let plan = Plan::new(self.profile, &addrs)?;
         let mut nodes = self.cluster(&plan, &addrs)?;
         for run in 0..runs {
             std::thread::sleep(REST);
-            let view = nodes[0]
-                .node_view()
-                .ok_or_else(|| Failed::run("a node is in no view"))?;
+            let view = nodes[0].look(|run| run.node_view().cloned());
+            let view = view.ok_or_else(|| Failed::run("a node is in no view"))?;
             let rank = if run % 2 == 0 { 0 } else { view.members.len() - 1 };
             let name = &view.members[rank].name;
-            let victim = nodes.iter().position(|node| node.name == *name);
+            let victim = nodes.iter().position(|node| node.name() == *name);
             let victim = nodes.remove(victim.ok_or_else(|| Failed::run(format!("{name} was not started")))?);
-            let marks: Vec<usize> = nodes.iter().map(Node::mark).collect();
-            let begun = Instant::now();
+            let begun = self.stage.now();
             match way {
                 Way::Kill => victim.kill(),
-                Way::Stop => victim.pause(),
+                Way::Stop => victim.signal(Signal::STOP),
             }
             let (everywhere, groups) =
                 self.settled(&nodes, &format!("all others to go on without {name}"))?;
             let first = nodes
                 .iter()
-                .zip(&marks)
-                .filter_map(|(node, mark)| removal(node, *mark, name))
+                .filter_map(|node| node.look(|run| removal(run, begun, name)))
                 .min();
             let (first, before) =
                 first.ok_or_else(|| Failed::run(format!("no view says that {name} is gone")))?;
             // Reckoned; never before the deed.
-            let detected = first.checked_sub(before).unwrap_or(begun).max(begun);
+            let detected = first.saturating_sub(before).max(begun);
             self.sample(
                 run,
                 &[
@@ -197,52 +194,47 @@ impl Bench {
                 ],
             )?;
             victim.kill();
-            nodes.push(self.start(&plan, victim.addr)?);
+            nodes.push(self.start(&plan, &victim.look(|run| run.addr().to_owned()))?);
             self.settled(&nodes, &format!("{name} to be replaced"))?;
         }
         Ok(())
     }
 
-    fn start(&mut self, plan: &Plan, addr: SocketAddr) -> Result<Node, Failed> {
+    fn start(&mut self, plan: &Plan, addr: &str) -> Result<Process, Failed> {
         self.started += 1;
-        Node::start(plan, &format!("n{}", self.started), addr, &self.arrivals)
+        plan.start(&self.stage, &format!("n{}", self.started), addr)
     }
 
-    fn cluster(&mut self, plan: &Plan, addrs: &[SocketAddr]) -> Result<Vec<Node>, Failed> {
+    fn cluster(&mut self, plan: &Plan, addrs: &[SocketAddr]) -> Result<Vec<Process>, Failed> {
         let nodes = addrs
             .iter()
-            .map(|addr| self.start(plan, *addr))
+            .map(|addr| self.start(plan, &addr.to_string()))
             .collect::<Result<Vec<_>, _>>()?;
         self.settled(&nodes, "the cluster to form")?;
         Ok(nodes)
     }
 
     /// Waits until all of these, and no others, are in one cluster view and one group view; says since when.
-    fn settled(&self, nodes: &[Node], what: &str) -> Result<(Instant, Instant), Failed> {
-        let settled = self.arrivals.wait(PATIENCE, || {
-            let mut last: Option<(Instant, Instant)> = None;
-            for node in nodes {
-                let view = node
-                    .node_view()
-                    .filter(|view| view.primary && is_exactly(view, nodes))?;
-                let group = node
-                    .group_view()
-                    .filter(|group| group.members.len() == nodes.len())?;
-                let (views, groups) = last.unwrap_or((view.at, group.at));
-                last = Some((views.max(view.at), groups.max(group.at)));
-            }
-            last
+    fn settled(&self, nodes: &[Process], what: &str) -> Result<(Duration, Duration), Failed> {
+        let names: Vec<&str> = nodes.iter().map(Process::name).collect();
+        let settled = self.stage.wait(PATIENCE, |trace| {
+            trace
+                .together_since(&names)
+                .zip(trace.together_in_since(GROUP, &names))
         });
         settled.ok_or_else(|| {
             let last_words: Vec<String> = nodes
                 .iter()
                 .map(|node| {
-                    let line = node
-                        .lines()
-                        .last()
-                        .map(|stamped| stamped.line.to_json())
-                        .unwrap_or_default();
-                    format!("\n  {}: {line} {}", node.name, node.complaints().join("\n    "))
+                    node.look(|run| {
+                        let line = run.events.last().map(|(_, event)| event.to_json());
+                        format!(
+                            "\n  {}: {} {}",
+                            run.name,
+                            line.unwrap_or_default(),
+                            run.log.join("\n    ")
+                        )
+                    })
                 })
                 .collect();
             Failed::run(format!(
@@ -253,11 +245,11 @@ impl Bench {
         })
     }
 
-    fn sample(&mut self, run: u16, figures: &[(&'static str, Instant, Instant)]) -> Result<(), Failed> {
+    fn sample(&mut self, run: u16, figures: &[(&'static str, Duration, Duration)]) -> Result<(), Failed> {
         let mut line = json!({"event": "run", "run": run + 1});
         let mut text = format!("run {:>3}", run + 1);
         for (name, from, to) in figures {
-            let ms = round(to.saturating_duration_since(*from).as_secs_f64() * 1000.0);
+            let ms = round(to.saturating_sub(*from).as_secs_f64() * 1000.0);
             self.samples.entry(name).or_default().push(ms);
             line[name] = json!(ms);
             text.push_str(&format!("   {name} {ms}"));
@@ -295,23 +287,27 @@ impl Bench {
     }
 }
 
-/// When a node first printed a view without this member, and how old the oldest accusation in it was.
-fn removal(node: &Node, mark: usize, name: &str) -> Option<(Instant, Duration)> {
-    node.oldest(mark, |stamped| match &stamped.line {
-        Event::NodeView {
-            crashed,
-            primary: true,
-            ..
-        } => {
-            let crash = crashed.iter().find(|crash| crash.member.name == name)?;
-            Some((stamped.at, Duration::from_millis(crash.before_ms.into())))
-        }
-        _ => None,
-    })
+fn began(node: &Process) -> Duration {
+    node.look(|run| run.began)
 }
 
-fn is_exactly(view: &View, nodes: &[Node]) -> bool {
-    view.members.len() == nodes.len() && nodes.iter().all(|node| view.contains(&node.name))
+/// When a node first printed, from a moment on, a view without this member, and how old the oldest accusation
+/// in it was.
+fn removal(run: &Run, from: Duration, name: &str) -> Option<(Duration, Duration)> {
+    let later = run.events.iter().filter(|(at, _)| *at >= from);
+    later
+        .filter_map(|(at, event)| Some((*at, primary(event)?)))
+        .find_map(|(at, view)| {
+            let crash = view.crashed.iter().find(|crash| crash.member.name == name)?;
+            Some((at, Duration::from_millis(crash.before_ms.into())))
+        })
+}
+
+fn primary(event: &Event) -> Option<&NodeView> {
+    match event {
+        Event::NodeView(view) if view.primary => Some(view),
+        _ => None,
+    }
 }
 
 /// Numbers from 0 to 1 that look scattered and are the same each time: multiples of the golden ratio.

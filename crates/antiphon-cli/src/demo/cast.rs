@@ -1,38 +1,40 @@
 //! What the acts are made of: who is there, what is done to them, and what is waited for.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use antiphon_api::{Command, Event, NodeView, command};
+use antiphon_lab::{Load, Process, Rules, Run, Trace};
 use serde_json::json;
 
-use super::load::{self, Actor};
 use super::screen::Tone;
+use super::sheet::Sheet;
 use super::story::{Figures, PATIENCE, Story};
 use crate::exit::Failed;
-use crate::fleet::{GROUP, GroupView, Node, Stamped, View};
-use crate::judge::{self, Sheet};
-use antiphon_api::{Command, Event, Payload, command};
+use crate::fleet::GROUP;
+
+/// How often each node is asked to send.
+const EVERY: Duration = Duration::from_millis(20);
 
 impl Story<'_> {
+    /// From now on every node sends a small message every few milliseconds, also one that can do no more than
+    /// refuse it. Only who never was a member says nothing.
+    pub(super) fn talk_on(&mut self) {
+        let member = |run: &Run| run.said(|event| matches!(event, Event::View(_)));
+        self.load = Some(Load::by(&self.stage, GROUP, EVERY, member));
+    }
+
     /// The sheet over the whole story, and the figures. The last node leaves in order.
     pub(super) fn verdict(&mut self) -> (Sheet, Figures) {
-        self.load.stop();
+        self.load = None;
         let sheet = self.judge();
         for actor in self.alive() {
-            actor.retire();
-            if actor.node.ask(&Command::Leave(command::Leave {})) {
-                let status = actor.node.wait_for_exit(PATIENCE);
-                if !status.is_some_and(|status| status.success()) {
-                    self.screen.tell(
-                        Tone::Bad,
-                        "left",
-                        &format!("{} did not leave in order", actor.node.name),
-                        json!({}),
-                    );
-                }
+            actor.dismiss();
+            if !actor.exit(PATIENCE).is_some_and(|status| status.success()) {
+                let text = format!("{} did not leave in order", actor.name());
+                self.screen.tell(Tone::Bad, "left", &text, json!({}));
             }
-            actor.node.kill();
+            actor.end();
         }
         let sheet = match self.checkpoint.take() {
             Some(checkpoint) => sheet.worst(checkpoint),
@@ -44,39 +46,24 @@ impl Story<'_> {
     /// After a failure: the last words of everyone.
     pub(super) fn autopsy(&self) {
         const LAST_WORDS: usize = 6;
-        for actor in &self.actors {
-            let mut words: Vec<String> = actor
-                .node
-                .lines()
-                .iter()
-                .rev()
-                .filter(|stamped| {
-                    !matches!(
-                        stamped.line,
-                        Event::Message { .. } | Event::Error { .. } | Event::Refused { request: Some(_), .. }
-                    )
-                })
-                .take(LAST_WORDS)
-                .map(|stamped| stamped.line.to_json())
-                .collect();
-            words.reverse();
-            let complaints = actor.node.complaints();
-            words.extend(
-                complaints[complaints.len().saturating_sub(LAST_WORDS)..]
-                    .iter()
-                    .cloned(),
-            );
-            words.extend(
-                actor
-                    .node
-                    .garbage()
-                    .into_iter()
-                    .map(|text| format!("no line of a node: {text}")),
-            );
-            let state = if actor.is_gone() { ", killed" } else { "" };
-            self.note("autopsy", &format!("{}{state}:", actor.node.name));
-            for word in words {
-                self.note("autopsy", &format!("  {word}"));
+        let trace = self.stage.trace();
+        for run in &trace.runs {
+            let telling = run.events.iter().map(|(_, event)| event).filter(|event| {
+                !matches!(
+                    event,
+                    Event::Message(_) | Event::Error { .. } | Event::Refused { request: Some(_), .. }
+                )
+            });
+            let telling: Vec<String> = telling.map(Event::to_json).collect();
+            let state = if run.stays() { "" } else { ", killed" };
+            self.note("autopsy", &format!("{}{state}:", run.name));
+            for words in [&telling, &run.log] {
+                for word in &words[words.len().saturating_sub(LAST_WORDS)..] {
+                    self.note("autopsy", &format!("  {word}"));
+                }
+            }
+            for text in &run.garbage {
+                self.note("autopsy", &format!("  no line of a node: {text}"));
             }
         }
     }
@@ -84,162 +71,163 @@ impl Story<'_> {
     /// Writes what every process printed, if it was asked for.
     pub(super) fn leave_logs(&self) -> Result<(), Failed> {
         let Some(folder) = &self.logs else { return Ok(()) };
-        let begun = self
-            .actors
-            .iter()
-            .map(|actor| actor.node.started)
-            .min()
-            .unwrap_or_else(Instant::now);
-        let write = |actor: &Actor| -> std::io::Result<()> {
-            let file = folder.join(format!("{:02}-{}", actor.run(), actor.node.name));
-            let lines = actor.node.lines();
-            let shown = |stamped: &Stamped| {
-                format!(
-                    "{:>8} {}\n",
-                    ms(stamped.at.saturating_duration_since(begun)),
-                    stamped.line.to_json()
-                )
-            };
-            std::fs::write(
-                file.with_extension("lines"),
-                lines.iter().map(shown).collect::<String>(),
-            )?;
-            std::fs::write(file.with_extension("log"), actor.node.complaints().join("\n"))
+        let write = |(number, run): (usize, &Run)| -> std::io::Result<()> {
+            let file = folder.join(format!("{:02}-{}", number + 1, run.name));
+            let shown = |(at, event): &(Duration, Event)| format!("{:>8} {}\n", ms(*at), event.to_json());
+            let lines: String = run.events.iter().map(shown).collect();
+            std::fs::write(file.with_extension("lines"), lines)?;
+            std::fs::write(file.with_extension("log"), run.log.join("\n"))
         };
         std::fs::create_dir_all(folder)
-            .and_then(|()| self.actors.iter().try_for_each(|actor| write(actor)))
+            .and_then(|()| self.stage.trace().runs.iter().enumerate().try_for_each(write))
             .map_err(|error| Failed::run(format!("cannot write logs to {}: {error}", folder.display())))
     }
 
+    /// The sheet at a moment at which all is quiet.
     pub(super) fn judge(&self) -> Sheet {
-        let records: Vec<_> = self
-            .actors
-            .iter()
-            .map(|actor| actor.record(!actor.is_gone()))
-            .collect();
-        judge::judge(&records, GROUP, true)
+        let rules = Rules {
+            quiet: true,
+            ..Rules::default()
+        };
+        let findings = self.stage.judge(&rules);
+        Sheet::of(&self.stage.trace(), GROUP, &findings)
     }
 
-    /// Waits until every node that is there has delivered, or told the fate of, whatever it was asked to send, and all
-    /// have delivered as much of it.
+    /// Waits until every node that is there has delivered, or told the fate of, whatever it was asked to
+    /// send, and all have delivered as much of it.
     pub(super) fn settle(&self) -> Result<(), Failed> {
-        let all = self.alive();
         // Each says one thing more; when everyone has delivered all of these, what went before is there, too.
-        let last: Vec<String> = all.iter().map(|actor| actor.say()).collect();
-        self.expect("everyone to deliver everyone's last message", || {
-            all.iter()
-                .all(|actor| last.iter().all(|payload| delivers(actor, payload).is_some()))
-                .then_some(())
+        let last: Vec<String> = self.alive().iter().map(|actor| self.say(actor)).collect();
+        let names = self.names();
+        self.expect("everyone to deliver everyone's last message", |trace| {
+            let has_all = |name: &String| last.iter().all(|payload| delivers(trace.last(name), payload));
+            names.iter().all(has_all).then_some(())
         })
     }
 
-    pub(super) fn start(&mut self, name: &str, addr: SocketAddr) -> Result<(), Failed> {
-        let node = Node::start(&self.plan, name, addr, &self.arrivals)?;
-        let actor = Arc::new(Actor::new(node, self.actors.len() + 1));
-        self.load.add(actor.clone());
-        self.actors.push(actor);
+    /// Hands a node its next message to send, and returns it.
+    pub(super) fn say(&self, actor: &Process) -> String {
+        let run = &mut self.stage.trace().runs[actor.run()];
+        run.say(GROUP, 1);
+        run.sent
+            .last()
+            .map(|(_, payload)| payload.clone())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn start(&mut self, name: &str, addr: &str) -> Result<(), Failed> {
+        let actor = self.plan.start(&self.stage, name, addr)?;
+        self.actors.push(Arc::new(actor));
         Ok(())
     }
 
     /// Kills a node and waits for the survivors' next views; says when it was killed.
-    pub(super) fn kill(&self, victim: &Arc<Actor>) -> Result<(Instant, Vec<Views>), Failed> {
-        victim.retire();
-        let killed = Instant::now();
-        victim.node.kill();
-        let survivors = self.alive();
-        let names = self.names();
-        let views = self.together(
-            &format!("all others to go on without {}", victim.node.name),
-            &survivors,
-            &names,
-        )?;
-        Ok((killed, views))
+    pub(super) fn kill(&self, victim: &Process) -> Result<(Duration, Views), Failed> {
+        let killed = self.stage.now();
+        victim.kill();
+        let what = format!("all others to go on without {}", victim.name());
+        Ok((killed, self.together(&what, &self.names())?))
     }
 
-    pub(super) fn fault(&self, actor: &Actor, block: Vec<String>) {
-        actor.node.ask(&Command::Fault(command::Fault { block }));
+    pub(super) fn fault(&self, actor: &Process, block: Vec<String>) {
+        actor.ask(&Command::Fault(command::Fault { block }));
     }
 
     /// Who said what about a node that was removed.
     pub(super) fn note_evidence(&self, name: &str) {
-        let crash = |line: &Event| match line {
-            Event::NodeView { crashed, .. } => crashed
-                .iter()
-                .find(|crash| crash.member.name == *name)
-                .map(ToString::to_string),
+        let crash = |event: &Event| match event {
+            Event::NodeView(view) => {
+                let crash = view.crashed.iter().find(|crash| crash.member.name == *name);
+                crash.map(ToString::to_string)
+            }
             _ => None,
         };
-        for actor in self.alive() {
-            if let Some(text) = actor.node.oldest(0, |stamped| crash(&stamped.line)) {
-                return self.note("evidence", &text);
-            }
+        let told = self.look(|trace| {
+            let alive = trace.runs.iter().filter(|run| run.stays());
+            alive
+                .flat_map(|run| &run.events)
+                .find_map(|(_, event)| crash(event))
+        });
+        if let Some(text) = told {
+            self.note("evidence", &text);
         }
     }
 
-    pub(super) fn alive(&self) -> Vec<Arc<Actor>> {
-        self.actors
-            .iter()
-            .filter(|actor| !actor.is_gone())
-            .cloned()
-            .collect()
+    /// Looks at what was said so far.
+    pub(super) fn look<T>(&self, at: impl FnOnce(&Trace) -> T) -> T {
+        at(&self.stage.trace())
     }
 
-    pub(super) fn names(&self) -> Vec<&str> {
-        self.actors
-            .iter()
-            .filter(|actor| !actor.is_gone())
-            .map(|actor| actor.node.name.as_str())
-            .collect()
+    pub(super) fn alive(&self) -> Vec<Arc<Process>> {
+        let alive = self.actors.iter().filter(|actor| actor.look(Run::stays));
+        alive.cloned().collect()
     }
 
-    pub(super) fn actor(&self, name: &str) -> Result<Arc<Actor>, Failed> {
-        let found = self.alive().into_iter().find(|actor| actor.node.name == name);
+    pub(super) fn names(&self) -> Vec<String> {
+        self.alive().iter().map(|actor| actor.name().to_owned()).collect()
+    }
+
+    pub(super) fn actor(&self, name: &str) -> Result<Arc<Process>, Failed> {
+        let found = self.alive().into_iter().find(|actor| actor.name() == name);
         found.ok_or_else(|| Failed::run(format!("the view has a member {name:?} that was not started")))
     }
 
     /// The newest primary view that anyone is in.
-    pub(super) fn view(&self) -> Result<View, Failed> {
-        let views = self
-            .alive()
-            .into_iter()
-            .filter_map(|actor| actor.node.node_view())
-            .filter(|view| view.primary);
-        views
-            .max_by_key(|view| view.number)
-            .ok_or_else(|| Failed::run("no node is in a primary view"))
+    pub(super) fn view(&self) -> Result<NodeView, Failed> {
+        let newest = self.look(|trace| {
+            let views = trace
+                .runs
+                .iter()
+                .filter(|run| run.stays())
+                .filter_map(Run::node_view);
+            views
+                .filter(|view| view.primary)
+                .max_by_key(|view| view.number)
+                .cloned()
+        });
+        newest.ok_or_else(|| Failed::run("no node is in a primary view"))
     }
 
     /// The most senior node of the cluster.
-    pub(super) fn elder(&self) -> Result<Arc<Actor>, Failed> {
-        let view = self.view()?;
-        self.actor(&view.members[0].name)
+    pub(super) fn elder(&self) -> Result<Arc<Process>, Failed> {
+        self.actor(&self.view()?.members[0].name)
     }
 
-    /// The most junior member of the group: not the one that sequences its messages.
-    pub(super) fn youngest_in_group(&self) -> Result<Arc<Actor>, Failed> {
-        let group = self.elder()?.node.group_view();
-        let youngest = group.and_then(|group| group.members.last().cloned());
-        self.actor(&youngest.ok_or_else(|| Failed::run("the elder is not in the group"))?)
-    }
-
-    pub(super) fn marks(&self, actors: &[Arc<Actor>]) -> Vec<usize> {
-        actors.iter().map(|actor| actor.node.mark()).collect()
-    }
-
-    /// Waits until all these nodes, and no others, are in one primary cluster view and one view of the group.
-    pub(super) fn together(
-        &self,
-        what: &str,
-        actors: &[Arc<Actor>],
-        names: &[&str],
-    ) -> Result<Vec<Views>, Failed> {
-        self.expect(what, || {
-            actors.iter().map(|actor| Views::of(actor, names)).collect()
+    /// The members of the group, as a node sees them.
+    pub(super) fn group_of(&self, actor: &Process) -> Vec<String> {
+        actor.look(|run| {
+            run.view(GROUP)
+                .map(|view| view.members.clone())
+                .unwrap_or_default()
         })
     }
 
-    pub(super) fn expect<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> Result<T, Failed> {
-        self.arrivals.wait(PATIENCE, look).ok_or_else(|| {
+    /// The most junior member of the group: not the one that sequences its messages.
+    pub(super) fn youngest_in_group(&self) -> Result<Arc<Process>, Failed> {
+        let youngest = self.group_of(&*self.elder()?).pop();
+        self.actor(&youngest.ok_or_else(|| Failed::run("the elder is not in the group"))?)
+    }
+
+    /// Waits until all these nodes, and no others, are in one primary cluster view and one view of the group.
+    pub(super) fn together(&self, what: &str, names: &[String]) -> Result<Views, Failed> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.expect(what, |trace| {
+            let cluster = trace.together_since(&names)?;
+            let group = trace.together_in_since(GROUP, &names)?;
+            let first = names
+                .iter()
+                .filter_map(|name| trace.last(name).node_view_at())
+                .min()?;
+            Some(Views {
+                cluster: trace.last(names[0]).node_view()?.clone(),
+                first,
+                all: cluster.max(group),
+            })
+        })
+    }
+
+    pub(super) fn expect<T>(&self, what: &str, look: impl Fn(&Trace) -> Option<T>) -> Result<T, Failed> {
+        self.stage.wait(PATIENCE, look).ok_or_else(|| {
             Failed::run(format!(
                 "waited {} s in vain for {what}; the last words of each node follow",
                 PATIENCE.as_secs()
@@ -260,86 +248,38 @@ impl Story<'_> {
     }
 }
 
-/// A node's primary cluster view and its view of the group.
+/// A primary cluster view that all are in, with one of the group.
 pub(super) struct Views {
-    pub(super) cluster: View,
-    pub(super) group: GroupView,
+    pub(super) cluster: NodeView,
+    /// When the first of them had it.
+    pub(super) first: Duration,
+    /// When the last of them had both.
+    pub(super) all: Duration,
 }
 
-impl Views {
-    /// Of a node, if both have exactly these members.
-    fn of(actor: &Actor, names: &[&str]) -> Option<Self> {
-        let cluster = actor
-            .node
-            .node_view()
-            .filter(|view| view.primary && view.members.len() == names.len())?;
-        let group = actor
-            .node
-            .group_view()
-            .filter(|group| group.members.len() == names.len())?;
-        let same = |name: &&str| cluster.contains(name) && group.members.iter().any(|member| member == name);
-        names.iter().all(same).then_some(Self { cluster, group })
-    }
-}
-
-/// When the last of them had both its views.
-pub(super) fn last_arrival(views: &[Views]) -> Instant {
-    views
-        .iter()
-        .map(|views| views.cluster.at.max(views.group.at))
-        .max()
-        .unwrap_or_else(Instant::now)
-}
-
-pub(super) fn is_message_of(line: &Event, name: &str) -> bool {
-    matches!(line, Event::Message { sender, .. } if sender == name)
-}
-
-pub(super) fn messages(actor: &Actor) -> Vec<Instant> {
-    let lines = actor.node.lines();
-    lines
-        .iter()
-        .filter(|stamped| matches!(stamped.line, Event::Message { .. }))
-        .map(|stamped| stamped.at)
-        .collect()
-}
-
-pub(super) fn messages_since(actor: &Actor, mark: usize) -> usize {
-    actor.node.lines()[mark..]
-        .iter()
-        .filter(|stamped| matches!(stamped.line, Event::Message { .. }))
-        .count()
+/// How often something of a kind came from a moment on.
+pub(super) fn count(run: &Run, from: Duration, wanted: impl Fn(&Event) -> bool) -> usize {
+    let later = run.events.iter().filter(|(at, _)| *at >= from);
+    later.filter(|(_, event)| wanted(event)).count()
 }
 
 /// Whether a node has delivered this.
-pub(super) fn delivers(actor: &Arc<Actor>, wanted: &str) -> Option<()> {
-    let is_it =
-        |line: &Event| matches!(line, Event::Message { payload: Payload::Text(text), .. } if text == wanted);
-    actor.node.oldest(0, |stamped| is_it(&stamped.line).then_some(()))
-}
-
-pub(super) fn refusal(line: &Event) -> Option<String> {
-    match line {
-        Event::Refused {
-            reason,
-            request: Some(_),
-            ..
-        } => Some(reason.clone()),
-        _ => None,
-    }
+pub(super) fn delivers(run: &Run, wanted: &str) -> bool {
+    run.delivered(GROUP).iter().rev().any(|payload| payload == wanted)
 }
 
 /// The longest time between two deliveries at a node that ended after `since`.
-pub(super) fn longest_gap(actor: &Arc<Actor>, since: Instant) -> Duration {
-    let messages = messages(actor);
-    let gaps = messages
-        .windows(2)
-        .filter(|pair| pair[1] > since)
-        .map(|pair| pair[1].duration_since(pair[0]));
-    gaps.max().unwrap_or_default()
+pub(super) fn longest_gap(run: &Run, since: Duration) -> Duration {
+    let messages = run
+        .events
+        .iter()
+        .filter(|(_, event)| matches!(event, Event::Message(_)));
+    let times: Vec<Duration> = messages.map(|(at, _)| *at).collect();
+    let gaps = times.windows(2).filter(|pair| pair[1] > since);
+    gaps.map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
-pub(super) fn seniority(view: &View) -> String {
+pub(super) fn seniority(view: &NodeView) -> String {
     match view.names().as_slice() {
         [elder] => format!("{elder} (elder) alone"),
         [elder, others @ ..] => format!("{elder} (elder) {}", others.join(" ")),
@@ -348,7 +288,7 @@ pub(super) fn seniority(view: &View) -> String {
 }
 
 pub(super) fn per_second() -> u128 {
-    1000 / load::EVERY.as_millis()
+    1000 / EVERY.as_millis()
 }
 
 pub(super) fn ms(duration: Duration) -> u64 {

@@ -6,11 +6,10 @@
 //!    ▼                                          ▼
 //!  screen ◄──────── figures, sheet ◄──────── judge
 //! ```
-//! Nothing is staged: nodes are `antiphon node --json`, faults are signals and `{"fault":…}`, and the sheet at the end is
-//! computed by [`judge`](super::judge) from what the nodes printed.
+//! Nothing is staged: nodes are `antiphon node --json`, faults are signals and `{"fault":…}`, and the sheet
+//! at the end is computed by [`antiphon_lab::judge()`] from what the nodes printed.
 
 mod cast;
-mod load;
 mod screen;
 mod sheet;
 mod story;

@@ -1,10 +1,133 @@
-//! The final sheet.
+//! The final sheet: what the judge found, counted by kind, and what each node did.
+//!
+//! - **lost**: a message that must be there is not; **duplicated**: one came twice; **invented**: one that
+//!   nobody sent.
+//! - **order violations**: messages came in an order, or in a view, that is not theirs.
+//! - **view violations**: all else, from views to lines that no node should print.
 
+use std::collections::BTreeMap;
+
+use antiphon_api::Event;
+use antiphon_lab::{Finding, Trace, Wrong};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::screen::Screen;
 use super::story::Figures;
-use crate::judge::Sheet;
+
+/// No more findings than this are kept as text; all are counted.
+const MAX_FINDINGS: usize = 20;
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Sheet {
+    /// Messages taken for sending.
+    pub(crate) sent: u64,
+    /// Sends refused with a reason.
+    refused: u64,
+    /// Per name: sent, refused, delivered.
+    nodes: BTreeMap<String, NodeCount>,
+    pub(crate) lost: u64,
+    pub(crate) duplicated: u64,
+    pub(crate) order_violations: u64,
+    view_violations: u64,
+    invented: u64,
+    /// The first of them, in words.
+    findings: Vec<String>,
+    /// The primary views, by number.
+    view_changes: Vec<ViewChange>,
+}
+
+/// Of one name, all its processes together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+struct NodeCount {
+    sent: u64,
+    refused: u64,
+    delivered: u64,
+}
+
+/// One primary view of the cluster, and what changed since the one before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct ViewChange {
+    number: u32,
+    /// By seniority.
+    members: Vec<String>,
+    joined: Vec<String>,
+    left: Vec<String>,
+    /// "name: cause (who saw what)".
+    crashed: Vec<String>,
+}
+
+impl Sheet {
+    /// Of a story in one group.
+    pub(crate) fn of(trace: &Trace, group: &str, found: &[Finding]) -> Self {
+        let mut sheet = Self::default();
+        for run in &trace.runs {
+            let refused = run.refused();
+            let refused = run
+                .sent
+                .iter()
+                .filter(|(_, what)| refused.contains(what.as_str()))
+                .count() as u64;
+            let node = sheet.nodes.entry(run.name.clone()).or_default();
+            node.sent += run.sent.len() as u64 - refused;
+            node.refused += refused;
+            node.delivered += run.delivered(group).len() as u64;
+        }
+        sheet.sent = sheet.nodes.values().map(|node| node.sent).sum();
+        sheet.refused = sheet.nodes.values().map(|node| node.refused).sum();
+        for finding in found {
+            *match finding.wrong {
+                Wrong::Lost => &mut sheet.lost,
+                Wrong::Duplicated => &mut sheet.duplicated,
+                Wrong::Order => &mut sheet.order_violations,
+                Wrong::View | Wrong::Process => &mut sheet.view_violations,
+                Wrong::Invented => &mut sheet.invented,
+            } += finding.count;
+        }
+        sheet.findings = found.iter().take(MAX_FINDINGS).map(ToString::to_string).collect();
+        let mut chain = BTreeMap::new();
+        for (_, event) in trace.runs.iter().flat_map(|run| &run.events) {
+            if let Event::NodeView(view) = event
+                && view.primary
+            {
+                chain.entry(view.number).or_insert_with(|| ViewChange {
+                    number: view.number,
+                    members: view.members.iter().map(|member| member.name.clone()).collect(),
+                    joined: view.joined.clone(),
+                    left: view.left.iter().map(|member| member.name.clone()).collect(),
+                    crashed: view.crashed.iter().map(ToString::to_string).collect(),
+                });
+            }
+        }
+        sheet.view_changes = chain.into_values().collect();
+        sheet
+    }
+
+    /// Whether every promise was kept.
+    pub(crate) fn holds(&self) -> bool {
+        self.lost + self.duplicated + self.order_violations + self.view_violations + self.invented == 0
+    }
+
+    /// The higher count of each: two audits of the same story, one of them at an earlier moment.
+    pub(crate) fn worst(mut self, earlier: Self) -> Self {
+        for (count, other) in [
+            (&mut self.lost, earlier.lost),
+            (&mut self.duplicated, earlier.duplicated),
+            (&mut self.order_violations, earlier.order_violations),
+            (&mut self.view_violations, earlier.view_violations),
+            (&mut self.invented, earlier.invented),
+        ] {
+            *count = other.max(*count);
+        }
+        for finding in earlier.findings {
+            if self.findings.len() < MAX_FINDINGS && !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+        }
+        self
+    }
+}
 
 /// Shows the verdict; for programs, as the last line.
 pub(crate) fn show(screen: &Screen, sheet: &Sheet, figures: &Figures, holds: bool) {

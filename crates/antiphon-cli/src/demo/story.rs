@@ -3,20 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use antiphon_api::{Event, NodeView};
+use antiphon_lab::{Load, Process, Run, Signal, Stage};
 use serde_json::json;
 
-use super::cast::{
-    delivers, is_message_of, last_arrival, longest_gap, messages, messages_since, ms, per_second, refusal,
-    seniority,
-};
-use super::load::{Actor, Load};
+use super::cast::{count, delivers, longest_gap, ms, per_second, seniority};
 use super::screen::{Screen, Tone};
+use super::sheet::Sheet;
 use crate::exit::Failed;
-use crate::fleet::{Arrivals, Plan, free_addrs};
-use crate::judge::Sheet;
-use antiphon_api::Event;
+use crate::fleet::{GROUP, Plan, free_addrs};
 
 /// Everything in the story takes a second or two; this long, and something is wrong.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,10 +39,12 @@ pub(crate) struct Story<'a> {
     pub(super) screen: &'a Screen,
     pub(super) plan: Plan,
     pub(super) addrs: Vec<SocketAddr>,
-    pub(super) arrivals: Arc<Arrivals>,
+    /// What every process printed.
+    pub(super) stage: Arc<Stage>,
     /// Every process there was.
-    pub(super) actors: Vec<Arc<Actor>>,
-    pub(super) load: Load,
+    pub(super) actors: Vec<Arc<Process>>,
+    /// While everyone talks.
+    pub(super) load: Option<Load>,
     pub(super) figures: Figures,
     /// The audit while all were there and all was quiet.
     pub(super) checkpoint: Option<Sheet>,
@@ -58,11 +57,11 @@ impl<'a> Story<'a> {
         let addrs = free_addrs(nodes)?;
         Ok(Self {
             screen,
-            plan: Plan::new("lan", addrs.clone())?,
+            plan: Plan::new("lan", &addrs)?,
             addrs,
-            arrivals: Arc::default(),
+            stage: Stage::new(),
             actors: Vec::new(),
-            load: Load::new(),
+            load: None,
             figures: Figures {
                 nodes,
                 ..Figures::default()
@@ -91,19 +90,15 @@ impl<'a> Story<'a> {
             "form",
             &format!("{count} processes start at the same instant: {}", names.join(" ")),
         );
-        let begun = Instant::now();
+        let begun = self.stage.now();
         for (name, addr) in names.iter().zip(self.addrs.clone()) {
-            self.start(name, addr)?;
+            self.start(name, &addr.to_string())?;
         }
-        let all = self.alive();
-        let views = self.together(
-            "all nodes to be in one cluster view and one group view",
-            &all,
-            names,
-        )?;
-        let formed = last_arrival(&views).duration_since(begun);
+        let what = "all nodes to be in one cluster view and one group view";
+        let views = self.together(what, &self.names())?;
+        let formed = views.all - begun;
         self.figures.formed_ms = Some(ms(formed));
-        let view = &views[0].cluster;
+        let view = &views.cluster;
         self.good(
             "formed",
             &format!(
@@ -125,21 +120,23 @@ impl<'a> Story<'a> {
                 per_second()
             ),
         );
-        self.load.start();
-        let all = self.alive();
+        self.talk_on();
         std::thread::sleep(Duration::from_millis(1500));
-        let marks = self.marks(&all);
-        self.expect("every node to deliver messages of every node", || {
-            let heard = |actor: &Arc<Actor>, mark: usize, sender: &Arc<Actor>| {
-                let is_it = |line: &Event| is_message_of(line, &sender.node.name).then_some(());
-                actor.node.oldest(mark, |stamped| is_it(&stamped.line)).is_some()
+        let (names, from) = (self.names(), self.stage.now());
+        self.expect("every node to deliver messages of every node", |trace| {
+            let heard = |run: &Run, from_whom: &String| {
+                let is_it =
+                    |event: &Event| matches!(event, Event::Message(message) if message.sender == *from_whom);
+                run.when(from, is_it).is_some()
             };
-            let mut pairs = all.iter().zip(&marks);
-            pairs
-                .all(|(actor, mark)| all.iter().all(|sender| heard(actor, *mark, sender)))
+            let mut runs = names.iter().map(|name| trace.last(name));
+            runs.all(|run| names.iter().all(|sender| heard(run, sender)))
                 .then_some(())
         })?;
-        let delivered: Vec<usize> = all.iter().map(|actor| messages(actor).len()).collect();
+        let delivered: Vec<usize> = self.look(|trace| {
+            let runs = names.iter().map(|name| trace.last(name));
+            runs.map(|run| run.delivered(GROUP).len()).collect()
+        });
         let shown: Vec<String> = delivered.iter().map(ToString::to_string).collect();
         self.good(
             "load",
@@ -150,10 +147,9 @@ impl<'a> Story<'a> {
     }
 
     fn pause_one(&mut self) -> Result<(), Failed> {
-        let all = self.alive();
         let names = self.names();
         let paused = self.youngest_in_group()?;
-        let name = &paused.node.name;
+        let name = paused.name();
         self.act(
             "pause",
             &format!(
@@ -161,35 +157,25 @@ impl<'a> Story<'a> {
                 PAUSE.as_millis()
             ),
         );
-        let marks = self.marks(&all);
-        paused.node.pause();
-        std::thread::sleep(PAUSE);
-        let meanwhile: usize = all
-            .iter()
-            .zip(&marks)
-            .map(|(actor, mark)| messages_since(actor, *mark))
-            .max()
-            .unwrap_or(0);
-        paused.node.resume();
-        let own = paused.say();
-        self.expect(&format!("{name} to catch up"), || {
-            all.iter()
-                .all(|actor| delivers(actor, &own).is_some())
-                .then_some(())
-        })?;
-        self.together("all nodes to be in one view", &all, &names)?;
-        let changes: usize = all
-            .iter()
-            .zip(&marks)
-            .map(|(actor, mark)| {
-                let lines = actor.node.lines();
-                lines[*mark..]
-                    .iter()
-                    .filter(|stamped| matches!(stamped.line, Event::NodeView { .. }))
-                    .count()
+        let from = self.stage.now();
+        // The most that any node heard since then.
+        let most = |wanted: fn(&Event) -> bool| {
+            self.look(|trace| {
+                let counts = names.iter().map(|name| count(trace.last(name), from, wanted));
+                counts.max().unwrap_or(0)
             })
-            .max()
-            .unwrap_or(0);
+        };
+        paused.signal(Signal::STOP);
+        std::thread::sleep(PAUSE);
+        let meanwhile = most(|event| matches!(event, Event::Message(_)));
+        paused.signal(Signal::CONT);
+        let own = self.say(&paused);
+        self.expect(&format!("{name} to catch up"), |trace| {
+            let caught_up = |name: &String| delivers(trace.last(name), &own);
+            names.iter().all(caught_up).then_some(())
+        })?;
+        self.together("all nodes to be in one view", &names)?;
+        let changes = most(|event| matches!(event, Event::NodeView(_)));
         self.figures.pause_view_changes = Some(changes);
         let facts = json!({"node": name, "view_changes": changes, "delivered_meanwhile": meanwhile});
         if changes == 0 {
@@ -199,7 +185,8 @@ impl<'a> Story<'a> {
                 facts,
             );
         } else {
-            // A machine so busy that a second's pause becomes longer: no promise is broken, but it is no quiet pause.
+            // A machine so busy that a second's pause becomes longer: no promise is broken, but it is no
+            // quiet pause.
             let text = format!(
                 "{name} was taken for dead and came back: this machine is busier than the lan profile expects"
             );
@@ -210,11 +197,8 @@ impl<'a> Story<'a> {
 
     fn kill_the_elder(&mut self) -> Result<(), Failed> {
         let elder = self.elder()?;
-        let name = elder.node.name.clone();
-        let leads = elder
-            .node
-            .group_view()
-            .is_some_and(|group| group.members.first() == Some(&name));
+        let name = elder.name().to_owned();
+        let leads = self.group_of(&elder).first() == Some(&name);
         let also = if leads {
             " and the one that orders the group's messages"
         } else {
@@ -224,22 +208,20 @@ impl<'a> Story<'a> {
         let (killed, views) = self.kill(&elder)?;
         // The load goes on for a while, so that the gap has an end at every survivor.
         std::thread::sleep(Duration::from_millis(300));
-        let detected = views
-            .iter()
-            .map(|views| views.cluster.at)
-            .min()
-            .unwrap_or(killed)
-            .duration_since(killed);
-        let everywhere = last_arrival(&views).duration_since(killed);
-        let gap = self
-            .alive()
-            .iter()
-            .map(|actor| longest_gap(actor, killed))
-            .max()
-            .unwrap_or_default();
+        let (detected, everywhere) = (
+            views.first.saturating_sub(killed),
+            views.all.saturating_sub(killed),
+        );
+        let gap = self.look(|trace| {
+            let alive = trace.runs.iter().filter(|run| run.stays());
+            alive
+                .map(|run| longest_gap(run, killed))
+                .max()
+                .unwrap_or_default()
+        });
         self.figures.elder_crash_detected_ms = Some(ms(detected));
         self.figures.delivery_gap_ms = Some(ms(gap));
-        let view = &views[0].cluster;
+        let view = &views.cluster;
         self.good(
             "elder_crashed",
             &format!(
@@ -258,21 +240,20 @@ impl<'a> Story<'a> {
         self.note_evidence(&name);
 
         self.act("restart", &format!("start {name} again, at its old address"));
-        let begun = Instant::now();
-        self.start(&name, elder.node.addr)?;
-        let names = self.names();
-        let all = self.alive();
-        let views = self.together(&format!("{name} to be back"), &all, &names)?;
-        let back = last_arrival(&views).duration_since(begun);
+        let begun = self.stage.now();
+        let addr = elder.look(|run| run.addr().to_owned());
+        self.start(&name, &addr)?;
+        let views = self.together(&format!("{name} to be back"), &self.names())?;
+        let back = views.all - begun;
         self.figures.rejoined_ms = Some(ms(back));
         self.good(
             "restarted",
             &format!(
                 "back after {} ms, as the youngest: {}",
                 ms(back),
-                seniority(&views[0].cluster)
+                seniority(&views.cluster)
             ),
-            json!({"node": name, "ms": ms(back), "members": views[0].cluster.names()}),
+            json!({"node": name, "ms": ms(back), "members": views.cluster.names()}),
         );
         Ok(())
     }
@@ -295,46 +276,32 @@ impl<'a> Story<'a> {
                 majority.join(" ")
             ),
         );
-        let all = self.alive();
-        let marks = self.marks(&all);
-        let begun = Instant::now();
-        for actor in &all {
-            let other_side = if minority.contains(&actor.node.name) {
-                &majority
-            } else {
-                &minority
-            };
-            self.fault(actor, other_side.clone());
+        let begun = self.stage.now();
+        for actor in self.alive() {
+            let cut_off = minority.iter().any(|name| name == actor.name());
+            self.fault(&actor, if cut_off { &majority } else { &minority }.clone());
         }
-        let majority_names: Vec<&str> = majority.iter().map(String::as_str).collect();
-        let side: Vec<Arc<Actor>> = all
-            .iter()
-            .filter(|actor| majority.contains(&actor.node.name))
-            .cloned()
-            .collect();
-        let views = self.together("the majority to go on by itself", &side, &majority_names)?;
-        let went_on = last_arrival(&views).duration_since(begun);
+        let views = self.together("the majority to go on by itself", &majority)?;
+        let went_on = views.all - begun;
         self.figures.partition_ms = Some(ms(went_on));
         self.good(
             "majority",
             &format!(
                 "the majority goes on after {} ms: view {}, {}",
                 ms(went_on),
-                views[0].cluster.number,
-                seniority(&views[0].cluster)
+                views.cluster.number,
+                seniority(&views.cluster)
             ),
-            json!({"ms": ms(went_on), "view": views[0].cluster.number, "members": views[0].cluster.names()}),
+            json!({"ms": ms(went_on), "view": views.cluster.number, "members": views.cluster.names()}),
         );
-        let minority_names: Vec<&str> = minority.iter().map(String::as_str).collect();
-        self.expect("the minority to know that it is one", || {
-            let mut side = all.iter().filter(|actor| minority.contains(&actor.node.name));
-            side.all(|actor| {
-                let view = actor.node.node_view();
-                view.is_some_and(|view| {
-                    !view.primary && view.names().iter().all(|name| minority_names.contains(name))
-                })
-            })
-            .then_some(())
+        self.expect("the minority to know that it is one", |trace| {
+            let knows = |name: &String| {
+                let view = trace.last(name).node_view();
+                let within =
+                    |view: &NodeView| view.members.iter().all(|member| minority.contains(&member.name));
+                view.is_some_and(|view| !view.primary && within(view))
+            };
+            minority.iter().all(knows).then_some(())
         })?;
         self.good(
             "minority",
@@ -345,20 +312,21 @@ impl<'a> Story<'a> {
             ),
             json!({"members": minority}),
         );
-        let cut_off = self.actor(&minority[0])?;
-        let reason = self.expect("a send in the minority to be refused", || {
-            let mark = all
-                .iter()
-                .zip(&marks)
-                .find(|(actor, _)| Arc::ptr_eq(actor, &cut_off))
-                .map(|(_, mark)| *mark);
-            cut_off.node.oldest(mark.unwrap_or(0), |stamped| {
-                refusal(&stamped.line).filter(|text| text.contains("primary"))
+        let cut_off = &minority[0];
+        let reason = self.expect("a send in the minority to be refused", |trace| {
+            let later = trace.last(cut_off).events.iter().filter(|(at, _)| *at >= begun);
+            later.map(|(_, event)| event).find_map(|event| match event {
+                Event::Refused {
+                    reason,
+                    request: Some(_),
+                    ..
+                } if reason.contains("primary") => Some(reason.clone()),
+                _ => None,
             })
         })?;
         self.good(
             "refused",
-            &format!("{} refuses to send: \"{reason}\"", cut_off.node.name),
+            &format!("{cut_off} refuses to send: \"{reason}\""),
             json!({"reason": reason}),
         );
         std::thread::sleep(Duration::from_millis(500));
@@ -367,44 +335,34 @@ impl<'a> Story<'a> {
 
     fn heal(&mut self, minority: &[String], majority: &[String]) -> Result<(), Failed> {
         self.act("heal", "the network is whole again");
-        let all = self.alive();
-        let marks = self.marks(&all);
-        let begun = Instant::now();
-        for actor in &all {
-            self.fault(actor, Vec::new());
+        let begun = self.stage.now();
+        for actor in self.alive() {
+            self.fault(&actor, Vec::new());
         }
-        let names = self.names();
-        let views = self.together("one cluster again", &all, &names)?;
-        let healed = last_arrival(&views).duration_since(begun);
+        let views = self.together("one cluster again", &self.names())?;
+        let healed = views.all - begun;
         self.figures.healed_ms = Some(ms(healed));
         self.good(
             "healed",
             &format!(
                 "one cluster again after {} ms: view {}, {}",
                 ms(healed),
-                views[0].cluster.number,
-                seniority(&views[0].cluster)
+                views.cluster.number,
+                seniority(&views.cluster)
             ),
-            json!({"ms": ms(healed), "view": views[0].cluster.number, "members": views[0].cluster.names()}),
+            json!({"ms": ms(healed), "view": views.cluster.number, "members": views.cluster.names()}),
         );
-        for (actor, mark) in all
-            .iter()
-            .zip(&marks)
-            .filter(|(actor, _)| minority.contains(&actor.node.name))
-        {
-            let resync = |line: &Event| match line {
-                Event::Resync { cause, .. } => Some(cause.clone()),
-                _ => None,
-            };
-            let cause = self.expect(&format!("{} to be told to start over", actor.node.name), || {
-                actor.node.oldest(*mark, |stamped| resync(&stamped.line))
+        for name in minority {
+            let cause = self.expect(&format!("{name} to be told to start over"), |trace| {
+                let later = trace.last(name).events.iter().filter(|(at, _)| *at >= begun);
+                later.map(|(_, event)| event).find_map(|event| match event {
+                    Event::Resync { cause, .. } => Some(cause.clone()),
+                    _ => None,
+                })
             })?;
             self.note(
                 "resync",
-                &format!(
-                    "{} was told to take over the state of the majority: {cause}",
-                    actor.node.name
-                ),
+                &format!("{name} was told to take over the state of the majority: {cause}"),
             );
         }
         self.note("state", &format!("{} went on undisturbed", majority.join(", ")));
@@ -415,7 +373,7 @@ impl<'a> Story<'a> {
     fn check_all(&mut self) -> Result<(), Failed> {
         self.act("check", "all stop talking, and what each delivered is compared");
         std::thread::sleep(Duration::from_millis(300));
-        self.load.stop();
+        self.load = None;
         self.settle()?;
         let sheet = self.judge();
         let text = format!(
@@ -430,7 +388,7 @@ impl<'a> Story<'a> {
             json!({"sent": sheet.sent, "lost": sheet.lost}),
         );
         self.checkpoint = Some(sheet);
-        self.load.start();
+        self.talk_on();
         Ok(())
     }
 
@@ -444,24 +402,24 @@ impl<'a> Story<'a> {
             std::thread::sleep(Duration::from_millis(200));
             let elder = self.elder()?;
             let (killed, views) = self.kill(&elder)?;
-            let everywhere = last_arrival(&views).duration_since(killed);
-            let view = &views[0].cluster;
+            let everywhere = views.all.saturating_sub(killed);
+            let view = &views.cluster;
             self.good(
                 "killed",
-                &format!("{} is dead; primary view {} after {} ms: {}", elder.node.name, view.number, ms(everywhere), seniority(view)),
-                json!({"node": elder.node.name, "ms": ms(everywhere), "view": view.number, "members": view.names()}),
+                &format!("{} is dead; primary view {} after {} ms: {}", elder.name(), view.number, ms(everywhere), seniority(view)),
+                json!({"node": elder.name(), "ms": ms(everywhere), "view": view.number, "members": view.names()}),
             );
         }
-        self.load.stop();
+        self.load = None;
         let last = self.elder()?;
-        let own = last.say();
-        self.expect(&format!("{} to deliver its own message", last.node.name), || {
-            delivers(&last, &own)
+        let own = self.say(&last);
+        self.expect(&format!("{} to deliver its own message", last.name()), |trace| {
+            delivers(&trace.runs[last.run()], &own).then_some(())
         })?;
         self.good(
             "alone",
-            &format!("{} is alone, primary, and still delivers", last.node.name),
-            json!({"node": last.node.name}),
+            &format!("{} is alone, primary, and still delivers", last.name()),
+            json!({"node": last.name()}),
         );
         self.settle()
     }

@@ -148,7 +148,8 @@ impl<'a> Conductor<'a> {
             let hearing = hearing.clone();
             let hear = move |say: Option<Say>| {
                 let heard = say.map_or(Heard::Ended(index), |say| Heard::Say(index, say));
-                hearing.send(heard).is_ok()
+                // Nobody listens any more if the story is over.
+                let _ = hearing.send(heard);
             };
             crowds.push(Hand::start("of the swarm", &["swarm", "--crowd"], &setup, hear)?);
         }

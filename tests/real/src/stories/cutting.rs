@@ -56,8 +56,9 @@ fn cut_and_heal(mut cluster: Cluster, sides: &[&[usize]], majority: bool) {
             Event::Refused {
                 group: Some(_),
                 reason,
+                ..
             }
-            | Event::Error { reason } => reason.contains("majority"),
+            | Event::Error { reason, .. } => reason.contains("majority"),
             _ => false,
         };
         losers

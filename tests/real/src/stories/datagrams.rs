@@ -67,10 +67,10 @@ fn by_udp_five_nodes_form_and_deliver_under_load_and_a_killed_one_takes_nothing_
 #[test]
 fn by_udp_a_twentieth_of_all_datagrams_lost_loses_no_message() {
     let _turn = Turn::take();
-    let Some((mut cluster, load)) = three_hosts_by_udp() else {
+    let Some((cluster, load)) = three_hosts_by_udp() else {
         return;
     };
-    cluster.lose_udp(5);
+    cluster.hosts().lose_udp(5);
     let view = cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()));
     for _ in 0..5 {
         HOSTS.iter().for_each(|name| cluster.say(name, 1000));
@@ -89,7 +89,7 @@ fn when_a_firewall_begins_to_drop_all_udp_messages_go_by_tcp() {
     let Some((mut cluster, load)) = three_hosts_by_udp() else {
         return;
     };
-    cluster.lose_udp(100);
+    cluster.hosts().lose_udp(100);
     cluster.until("all have noticed", DETECTED, |trace| {
         let noticed = |line: &String| line.contains("messages go by TCP");
         HOSTS.iter().all(|name| trace.last(name).log.iter().any(noticed))

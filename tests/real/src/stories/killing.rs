@@ -55,7 +55,7 @@ fn any_member_may_be_killed_under_load_and_come_back_the_elder_included() {
             cluster.look(|trace| {
                 for name in &rest {
                     let named = |event: &Event| {
-                        matches!(event, Event::NodeView(v) if v.crashed.iter().any(|c| c.name == victim && !c.accusers.is_empty()))
+                        matches!(event, Event::NodeView(v) if v.crashed.iter().any(|c| c.member.name == victim && !c.accusers.is_empty()))
                     };
                     assert!(trace.last(name).said(named), "{name} does not say who accused {victim}");
                 }

@@ -95,20 +95,20 @@ fn one_link_fails_under_load(options: Options) {
     let before = view_of(&cluster);
     let load = cluster.load(Duration::from_millis(2));
     // An interface goes down: its own host is told so, the others just hear nothing there.
-    cluster.switch_interface("n1", 0, false);
+    cluster.hosts().switch_interface(host("n1"), 0, false);
     cluster.until("n1 and the others use their second links", NOTICED, |trace| {
         ["n2", "n3"]
             .iter()
             .all(|other| used(trace, "n1", other) == 1 && used(trace, other, "n1") == 1)
     });
     cluster.until_delivered(&NAMES, SOON);
-    cluster.switch_interface("n1", 0, true);
+    cluster.hosts().switch_interface(host("n1"), 0, true);
     cluster.until("traffic is back on the first links", RETURNED, |trace| {
         all_use(trace, &NAMES, 0)
     });
     cluster.until_delivered(&NAMES, SOON);
     // All cables of the first network are cut: nobody is told anything.
-    cluster.cut_link(0);
+    cluster.hosts().cut_link(0);
     cluster.until("all use their second links", NOTICED, |trace| {
         all_use(trace, &NAMES, 1)
     });
@@ -121,7 +121,7 @@ fn one_link_fails_under_load(options: Options) {
         all_use(trace, &NAMES, 0)
     });
     // The spare one is of no use now; then nothing moves.
-    cluster.cut_link(1);
+    cluster.hosts().cut_link(1);
     cluster.throughout("the first links go on", WATCHED, |trace| {
         all_use(trace, &NAMES, 0)
     });
@@ -158,7 +158,7 @@ fn with_one_network_gone_deaths_are_still_proven_and_nodes_still_join() {
     let Some(mut cluster) = with_two_links(told_in(module_path!())) else {
         return;
     };
-    cluster.cut_link(0);
+    cluster.hosts().cut_link(0);
     cluster.until("all use their second links", NOTICED, |trace| {
         all_use(trace, &NAMES, 1)
     });

@@ -30,7 +30,7 @@ fn one_host_loses_a_third(count: usize, transport: &'static str, keyed: bool, en
     cluster.start(&names);
     cluster.until_together(&names, SOON);
     let before = view_of(&cluster);
-    cluster.lose_packets("n2", 30);
+    cluster.hosts().lose_packets(host("n2"), 30);
     cluster.throughout(
         "a third of n2's packets is lost, and nobody is removed",
         LOSSY,
@@ -81,7 +81,7 @@ fn goes_once_and_alone(engine: &str, bound: Duration, what_happens: impl Fn(&mut
     cluster.until_together(&others, bound);
     let after = view_of(&cluster);
     assert!(
-        matches!((&before, &after), (Some(ViewName::Number(before)), Some(ViewName::Number(after))) if *after == before + 1),
+        matches!((&before, &after), (Some(ViewName::Primary(before)), Some(ViewName::Primary(after))) if *after == before + 1),
         "one view, without n2: {before:?}, {after:?}"
     );
     cluster.throughout("n2 is gone, and nobody else", GONE, |trace| {
@@ -96,7 +96,7 @@ fn goes_once_and_alone(engine: &str, bound: Duration, what_happens: impl Fn(&mut
 #[test]
 fn a_host_that_loses_four_fifths_of_its_packets_goes_once_and_alone() {
     goes_once_and_alone("coordinator", FOUND_LOSSY, |cluster, _| {
-        cluster.lose_packets("n2", 80);
+        cluster.hosts().lose_packets(host("n2"), 80);
     });
 }
 
@@ -129,7 +129,7 @@ fn a_host_that_only_udp_reaches_goes_and_the_others_go_on() {
     let names = all(&names);
     cluster.start(&names);
     cluster.until_together(&names, SOON);
-    cluster.drop_tcp("n3");
+    cluster.hosts().drop_tcp(host("n3"));
     cluster.until_together(&["n1", "n2"], PROBED);
     cluster.say("n1", 20);
     cluster.until_delivered(&["n1", "n2"], SOON);

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::program::program;
-use crate::{Options, membership_asked_for};
+use crate::{Options, host, membership_asked_for};
 
 mod cutting;
 #[path = "cutting.rs"]

@@ -40,13 +40,13 @@ fn through_a_bridge(keyed: bool, flags: &[&str]) {
     cluster.until("all hear all", SOON, |trace| all_hear(trace, &NAMES));
     let load = cluster.load(Duration::from_millis(2));
     // A tenth of all lost at one: it asks for that.
-    cluster.lose_multicast("n2", 10);
+    cluster.hosts().lose_multicast(host("n2"), 10);
     for _ in 0..3 {
         NAMES.iter().for_each(|name| cluster.say(name, 500));
         cluster.until_delivered(&NAMES, SOON);
     }
     // Its switch filters it, as many do: it is sent to directly, and nobody else.
-    cluster.lose_multicast("n3", 100);
+    cluster.hosts().lose_multicast(host("n3"), 100);
     cluster.until("n3 is known not to hear", SOON, |trace| {
         ["n1", "n2"]
             .iter()

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use antiphon_api::Command;
+
 use super::*;
 use crate::{Cluster, Event, GROUP, Options};
 
@@ -102,11 +104,12 @@ fn a_file_that_cannot_be_sent_is_refused_with_the_reason_and_what_is_delivered_g
         ("/nonexistent/file".into(), "/nonexistent/file"),
     ] {
         let line = serde_json::json!({ "send": { "payload": { "file": path } } });
-        cluster.tell("n1", &line.to_string());
+        let request = Command::parse(&line.to_string()).expect("a command");
+        cluster.tell("n1", &request);
         cluster.until("it is refused", SOON, |trace| {
             trace
                 .last("n1")
-                .said(|event| matches!(event, Event::Error { reason: why } if why.contains(reason)))
+                .said(|event| matches!(event, Event::Error { reason: why, .. } if why.contains(reason)))
         });
     }
     let fits = large_file(&cluster, "fits", 3 << 20);

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::judge::Rules;
-use crate::{Cluster, Event, Options};
+use crate::{Cluster, Event, Options, Rules};
 
 fn options() -> Options {
     Options {

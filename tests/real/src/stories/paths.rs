@@ -6,7 +6,9 @@ use crate::{Cluster, Event, Options, Refusal, Trace};
 /// Through whom a node said last that it sends to another.
 fn through(trace: &Trace, name: &str, peer: &str) -> Option<String> {
     let of_peer = |event: &Event| match event {
-        Event::Path { peer: other, through } if other == peer => Some(through.clone()),
+        Event::Path {
+            peer: other, through, ..
+        } if other == peer => Some(through.clone()),
         _ => None,
     };
     let events = trace.last(name).events.iter().rev();

@@ -50,7 +50,7 @@ fn a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_th
         let idle: Vec<u64> = others.iter().map(|name| cluster.process(name).memory()).collect();
         let load = cluster.press(&["n1", "n2", "n3"]);
         cluster.until("all have delivered what all send", SOON, |trace| {
-            ["n1", "n2", "n3"].iter().all(|name| trace.last(name).own > 200)
+            ["n1", "n2", "n3"].iter().all(|name| trace.last(name).own() > 200)
         });
         let from = cluster.now();
         cluster.cover_ear(slow);
@@ -80,9 +80,9 @@ fn a_node_whose_output_nobody_reads_holds_up_the_others_for_the_limit_and_not_th
             );
         }
         // They go on at once.
-        let own = cluster.look(|trace| trace.last(others[0]).own);
+        let own = cluster.look(|trace| trace.last(others[0]).own());
         cluster.until("the others deliver again", SOON, |trace| {
-            trace.last(others[0]).own > own + 2000
+            trace.last(others[0]).own() > own + 2000
         });
         for (name, (idle, most)) in others.iter().zip(idle.into_iter().zip(most)) {
             let allowed = (idle + BUDGET) * 11 / 10;

@@ -8,8 +8,7 @@ use antiphon_wire::Incarnation;
 use antiphon_wire::frame::{ClusterKey, FrameCodec, Kind, WIRE_VERSION};
 
 use super::*;
-use crate::process::{Process, Shared};
-use crate::{Cluster, Event, Options, Trace};
+use crate::{Cluster, Event, Options, Process, Stage, Trace};
 
 /// What a node may grow by while strangers are at its port.
 const MEMORY_BYTES: u64 = 24 << 20;
@@ -139,7 +138,7 @@ fn a_node_of_the_other_membership_engine_is_told_both_and_ends() {
         unimpressed(options, |cluster| {
             let mut command = cluster.command("n4");
             replace(&mut command, "--membership", other);
-            let mut process = cluster.adopt("n4", command);
+            let process = cluster.adopt("n4", command);
             let status = process.exit(SOON).expect("it ends by itself");
             let log = cluster.look(|trace| trace.last("n4").log.join("\n"));
             assert_eq!(status.code(), Some(REFUSED), "{log}");
@@ -147,7 +146,7 @@ fn a_node_of_the_other_membership_engine_is_told_both_and_ends() {
             cluster.look(|trace| {
                 let run = trace.last("n4");
                 let told = |event: &Event| {
-                    matches!(event, Event::Refused { group: None, reason }
+                    matches!(event, Event::Refused { group: None, reason, .. }
                         if reason.contains(&theirs) && reason.contains(&its) && reason.contains("membership"))
                 };
                 assert!(run.said(told), "{:?}", run.events);
@@ -348,7 +347,7 @@ fn still_open(stream: &mut TcpStream) -> bool {
 #[test]
 fn a_node_without_a_key_binds_only_loopback_unless_told_otherwise() {
     let _turn = Turn::take();
-    let shared = Shared::new();
+    let stage = Stage::new();
     let mut command = std::process::Command::new(crate::program::program());
     command.args([
         "node",
@@ -361,15 +360,15 @@ fn a_node_without_a_key_binds_only_loopback_unless_told_otherwise() {
         "0.0.0.0:7400",
     ]);
     command.args(["--advertise", "10.99.0.1:7400"]);
-    let mut process = Process::start(&shared, "n1", command);
+    let process = Process::start(&stage, "n1", command).expect("the program starts");
     let status = process.exit(SOON).expect("it ends by itself");
     assert!(
         !status.success(),
         "it took an open address without a key: {status}"
     );
     assert!(
-        mentions(&shared.lock(), "n1", &["--insecure", "insecure"]),
+        mentions(&stage.trace(), "n1", &["--insecure", "insecure"]),
         "{:?}",
-        shared.lock().last("n1").log
+        stage.trace().last("n1").log
     );
 }

@@ -51,7 +51,7 @@ fn two_of_three_killed_behind_cut_cables(witness: bool) -> Option<(Cluster, Stri
 #[test]
 fn members_killed_behind_cut_cables_are_proven_dead_by_their_witnesses_after_the_heal() {
     let _turn = Turn::take();
-    let Some((mut cluster, last)) = two_of_three_killed_behind_cut_cables(true) else {
+    let Some((cluster, last)) = two_of_three_killed_behind_cut_cables(true) else {
         return;
     };
     cluster.until_together(&[&last], DETECTED);

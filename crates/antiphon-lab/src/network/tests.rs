@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -31,8 +30,9 @@ fn dial(network: &Network, from: usize, to: usize) -> Result<TcpStream, ErrorKin
 
 #[test]
 fn cables_and_firewalls_do_what_they_say() {
-    let Some(mut network) = Network::new(3) else {
-        return;
+    let network = match Network::new("aplab", 3, 1) {
+        Ok(network) => network,
+        Err(missing) => return eprintln!("SKIPPED: {missing}"),
     };
     let listeners: Vec<TcpListener> = (1..=3)
         .map(|host| {
@@ -97,6 +97,16 @@ fn cables_and_firewalls_do_what_they_say() {
         "and breaks what was connected"
     );
     network.heal();
+    assert!(dial(&network, 1, 2).is_ok());
+
+    network.lose_packets(1, 100);
+    assert_eq!(
+        dial(&network, 1, 2).err(),
+        Some(ErrorKind::TimedOut),
+        "all is lost"
+    );
+    assert_eq!(dial(&network, 2, 1).err(), Some(ErrorKind::TimedOut));
+    network.lose_nothing(1);
     assert!(dial(&network, 1, 2).is_ok());
 
     let left = network.namespace(1);

@@ -1,24 +1,34 @@
-//! Hosts of a story: network namespaces on one bridge.
+//! Hosts: network namespaces on one bridge.
 //!
 //! ```text
-//!   apr<pid>x<n>-1   apr<pid>x<n>-2   apr<pid>x<n>-3      one namespace per host: eth0 10.99.0.i/24, own firewall
+//!   <prefix><pid>x<n>-1   …-2              …-3            one namespace per host: eth0 10.99.0.i/24, own firewall
 //!        │ eth0           │ eth0           │ eth0
-//!        └──── p1 ────────┴── p2 ──────────┴── p3         apr<pid>x<n>-0, the switch: a bridge, where cables are cut
+//!        └──── p1 ────────┴── p2 ──────────┴── p3         …-0, the switch: a bridge, where cables are cut
 //! ```
-//! Hosts may have a second interface, `eth1` with fd99::i/64, whose cables (`q1`, `q2`, …) end at a bridge of their own.
+//! Hosts may have a second interface, `eth1` with fd99::i/64, whose cables (`q1`, `q2`, …) end at a bridge of
+//! their own.
 //!
-//! The switch is a namespace of its own, so that nothing is visible outside and deleting the namespaces deletes all. They
-//! are deleted when the network is dropped, also by a panic; those of a test run that was killed, by the next one.
+//! The switch is a namespace of its own, so that nothing is visible outside and deleting the namespaces
+//! deletes all. They are deleted when the network is dropped, also by a panic, and by
+//! [`Network::remove_all`]; those of a program that was killed, by the next one with its prefix. Whoever
+//! still runs in one keeps it: processes are to be ended before.
 //!
-//! Cutting a cable drops frames between two ports of the bridge: both hosts just see silence. A rejecting firewall stands
-//! on the hosts themselves and answers for the peer: with resets to both sides, or with ICMP.
+//! Cutting a cable drops frames between two ports of the bridge: both hosts just see silence. A rejecting
+//! firewall stands on the hosts themselves and answers for the peer: with resets to both sides, or with ICMP.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long the processes of a namespace may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// How a rejecting firewall refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,40 +42,32 @@ pub enum Refusal {
 #[cfg(test)]
 mod tests;
 
-/// The namespaces of one story.
+/// The namespaces of one story. What fails while it is used, panics: all of it could be done a moment ago.
 #[derive(Debug)]
 pub struct Network {
     prefix: String,
     hosts: usize,
     links: usize,
     /// Link, from, to.
-    dropped: BTreeSet<(usize, usize, usize)>,
+    dropped: Mutex<BTreeSet<(usize, usize, usize)>>,
 }
 
 impl Network {
-    /// Hosts 1 to `hosts`, all connected; `None`, having said so, without the rights or tools.
-    pub fn new(hosts: usize) -> Option<Self> {
-        Self::with_links(hosts, 1)
-    }
-
-    /// The same with one or two interfaces for each host, in networks of their own: the first has IPv4, the second IPv6.
-    pub fn with_links(hosts: usize, links: usize) -> Option<Self> {
+    /// Hosts 1 to `hosts`, all connected, with one or two interfaces each, in networks of their own: the
+    /// first has IPv4, the second IPv6. The names of the namespaces begin with the prefix.
+    ///
+    /// # Errors
+    /// What is missing: the rights, or a tool.
+    pub fn new(prefix: &str, hosts: usize, links: usize) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        if let Err(missing) = possible() {
-            crate::skipped(&missing);
-            return None;
-        }
-        sweep();
-        let prefix = format!(
-            "apr{}x{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        possible()?;
+        sweep(prefix, |pid| !Path::new(&format!("/proc/{pid}")).exists());
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let network = Self {
-            prefix,
+            prefix: format!("{prefix}{}x{number}", std::process::id()),
             hosts,
             links,
-            dropped: BTreeSet::new(),
+            dropped: Mutex::default(),
         };
         let switch = network.namespace(0);
         ip(&["netns", "add", &switch]);
@@ -77,7 +79,12 @@ impl Network {
         for link in 0..links {
             network.connect(link);
         }
-        Some(network)
+        Ok(network)
+    }
+
+    /// Deletes every network of this program: for one that is about to end without dropping anything.
+    pub fn remove_all(prefix: &str) {
+        sweep(prefix, |pid| pid == std::process::id());
     }
 
     /// A bridge, and an interface of every host on it.
@@ -93,28 +100,13 @@ impl Network {
                 "link", "add", &interface, "type", "veth", "peer", "name", &port, "netns", &switch,
             ];
             ip(&[&["-n", &here][..], &add].concat());
-            match link {
-                0 => ip(&[
-                    "-n",
-                    &here,
-                    "addr",
-                    "add",
-                    &format!("10.99.0.{host}/24"),
-                    "dev",
-                    &interface,
-                ]),
+            let address = match link {
+                0 => vec![format!("10.99.0.{host}/24")],
                 // Without a test for duplicates, which would keep it from being used for two seconds.
-                _ => ip(&[
-                    "-n",
-                    &here,
-                    "addr",
-                    "add",
-                    &format!("fd99::{host}/64"),
-                    "dev",
-                    &interface,
-                    "nodad",
-                ]),
-            }
+                _ => vec![format!("fd99::{host}/64"), "nodad".to_owned()],
+            };
+            let address: Vec<&str> = address.iter().map(String::as_str).collect();
+            ip(&[&["-n", &here, "addr", "add", "dev", &interface][..], &address].concat());
             ip(&["-n", &here, "link", "set", &interface, "up"]);
             ip(&["-n", &switch, "link", "set", &port, "master", &bridge, "up"]);
         }
@@ -138,7 +130,7 @@ impl Network {
     }
 
     /// Takes an interface of a host down, or up again.
-    pub fn switch_interface(&mut self, host: usize, link: usize, up: bool) {
+    pub fn switch_interface(&self, host: usize, link: usize, up: bool) {
         let state = if up { "up" } else { "down" };
         ip(&[
             "-n",
@@ -151,15 +143,15 @@ impl Network {
     }
 
     /// Cuts all cables of one network.
-    pub fn cut_link(&mut self, link: usize) {
+    pub fn cut_link(&self, link: usize) {
         for from in 1..=self.hosts {
-            self.dropped.extend((1..=self.hosts).map(|to| (link, from, to)));
+            self.dropped().extend((1..=self.hosts).map(|to| (link, from, to)));
         }
         self.apply_drops();
     }
 
     /// A command on this host.
-    pub fn command(&self, host: usize, program: &std::path::Path) -> Command {
+    pub fn command(&self, host: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &self.namespace(host)])
@@ -168,13 +160,14 @@ impl Network {
     }
 
     /// Cuts the cable in one direction: nothing that `from` sends reaches `to`.
-    pub fn drop_from_to(&mut self, from: usize, to: usize) {
-        self.dropped.extend((0..self.links).map(|link| (link, from, to)));
+    pub fn drop_from_to(&self, from: usize, to: usize) {
+        self.dropped()
+            .extend((0..self.links).map(|link| (link, from, to)));
         self.apply_drops();
     }
 
     /// Cuts all cables between hosts of different sides.
-    pub fn partition(&mut self, sides: &[&[usize]]) {
+    pub fn partition(&self, sides: &[&[usize]]) {
         for (at, side) in sides.iter().enumerate() {
             for other in sides
                 .iter()
@@ -183,7 +176,8 @@ impl Network {
                 .flat_map(|(_, hosts)| hosts.iter())
             {
                 for link in 0..self.links {
-                    self.dropped.extend(side.iter().map(|host| (link, *host, *other)));
+                    self.dropped()
+                        .extend(side.iter().map(|host| (link, *host, *other)));
                 }
             }
         }
@@ -191,7 +185,7 @@ impl Network {
     }
 
     /// Puts a firewall between hosts of different sides that refuses instead of dropping.
-    pub fn refuse(&mut self, sides: &[&[usize]], how: Refusal) {
+    pub fn refuse(&self, sides: &[&[usize]], how: Refusal) {
         for (at, side) in sides.iter().enumerate() {
             let others: Vec<usize> = sides
                 .iter()
@@ -210,92 +204,113 @@ impl Network {
                         .map(|other| format!("  ip {field} 10.99.0.{other} {with}\n"))
                         .collect()
                 };
-                // What this firewall itself answered comes back in, and so do the answers of the peer's: let them pass.
-                let table = format!(
-                    "table inet wall\ndelete table inet wall\ntable inet wall {{\n chain in {{\n  type filter hook input priority 0\n  \
-                     iifname \"lo\" accept\n  tcp flags rst accept\n{} }}\n \
-                     chain out {{\n  type filter hook output priority 0\n{} }}\n}}\n",
-                    rules("saddr"),
-                    rules("daddr"),
+                // What this firewall itself answered comes back in, and so do the answers of the peer's: let
+                // them pass.
+                let input = format!(
+                    "iifname \"lo\" accept\n  tcp flags rst accept\n{}",
+                    rules("saddr")
                 );
-                nft(&self.namespace(*host), &table);
+                self.wall(*host, &[("input", input), ("output", rules("daddr"))]);
             }
         }
     }
 
     /// Every host loses this many of a hundred UDP packets that reach it.
-    pub fn lose_udp(&mut self, percent: u8) {
-        let chance = match percent {
-            100.. => String::new(),
-            some => format!("numgen random mod 100 < {some} "),
-        };
+    pub fn lose_udp(&self, percent: u8) {
+        let rule = format!("iifname != \"lo\" meta l4proto udp {}drop", chance(percent));
         for host in 1..=self.hosts {
-            let table = format!(
-                "table inet wall\ndelete table inet wall\ntable inet wall {{\n chain in {{\n  type filter hook input priority 0\n  \
-                 iifname != \"lo\" meta l4proto udp {chance}drop\n }}\n}}\n"
-            );
-            nft(&self.namespace(host), &table);
+            self.wall(host, &[("input", rule.clone())]);
         }
-    }
-
-    /// This host loses so many of a hundred packets, of those that it sends and of those that reach it.
-    pub fn lose_packets(&mut self, host: usize, percent: u8) {
-        let chain = |name: &str, device: &str| {
-            format!(
-                " chain {name} {{\n  type filter hook {name} priority 0\n  {device} != \"lo\" numgen random mod 100 < {percent} drop\n }}\n"
-            )
-        };
-        let table = format!(
-            "table inet wall\ndelete table inet wall\ntable inet wall {{\n{}{}}}\n",
-            chain("input", "iifname"),
-            chain("output", "oifname"),
-        );
-        nft(&self.namespace(host), &table);
     }
 
     /// This host drops what comes by TCP, and passes UDP.
-    pub fn drop_tcp(&mut self, host: usize) {
-        let table = "table inet wall\ndelete table inet wall\ntable inet wall {\n chain in {\n  type filter hook input priority 0\n  \
-                     iifname != \"lo\" meta l4proto tcp drop\n }\n}\n";
-        nft(&self.namespace(host), table);
+    pub fn drop_tcp(&self, host: usize) {
+        let rule = "iifname != \"lo\" meta l4proto tcp drop";
+        self.wall(host, &[("input", rule.to_owned())]);
     }
 
     /// This host loses so many of a hundred packets that come to a multicast address.
-    pub fn lose_multicast(&mut self, host: usize, percent: u8) {
-        let chance = match percent {
-            100.. => String::new(),
-            some => format!("numgen random mod 100 < {some} "),
+    pub fn lose_multicast(&self, host: usize, percent: u8) {
+        let chance = chance(percent);
+        let rules = format!("ip daddr 224.0.0.0/4 {chance}drop\n  ip6 daddr ff12::/16 {chance}drop");
+        self.wall(host, &[("input", rules)]);
+    }
+
+    /// A firewall on a host, instead of the one before: rules by hook.
+    fn wall(&self, host: usize, chains: &[(&str, String)]) {
+        let chain = |(hook, rules): &(&str, String)| {
+            format!(" chain {hook} {{\n  type filter hook {hook} priority 0\n  {rules}\n }}\n")
         };
-        let table = format!(
-            "table inet wall\ndelete table inet wall\ntable inet wall {{\n chain in {{\n  type filter hook input priority 0\n  \
-             ip daddr 224.0.0.0/4 {chance}drop\n  ip6 daddr ff12::/16 {chance}drop\n }}\n}}\n"
+        let chains: String = chains.iter().map(chain).collect();
+        nft(
+            &self.namespace(host),
+            &format!("{NO_WALL}table inet wall {{\n{chains}}}\n"),
         );
-        nft(&self.namespace(host), &table);
+    }
+
+    /// This host loses so many of a hundred packets, of those that it sends and of those that reach it. They
+    /// are lost where they arrive, at either end of its cable: no sender is told.
+    pub fn lose_packets(&self, host: usize, percent: u8) {
+        let both = [
+            (self.namespace(host), "eth0".to_owned()),
+            (self.namespace(0), port(0, host)),
+        ];
+        for (namespace, device) in both {
+            let table = format!(
+                "table netdev {device} {{\n chain in {{\n  type filter hook ingress device \"{device}\" priority 0\n  \
+                 {}drop\n }}\n}}\n",
+                chance(percent)
+            );
+            nft(&namespace, &(no_loss(&device) + &table));
+        }
+    }
+
+    /// It loses nothing any more.
+    pub fn lose_nothing(&self, host: usize) {
+        nft(&self.namespace(host), &no_loss("eth0"));
+        nft(&self.namespace(0), &no_loss(&port(0, host)));
     }
 
     /// Mends all cables and takes all firewalls down.
-    pub fn heal(&mut self) {
-        self.dropped.clear();
+    pub fn heal(&self) {
+        self.dropped().clear();
         self.apply_drops();
         for host in 1..=self.hosts {
-            nft(&self.namespace(host), "table inet wall\ndelete table inet wall\n");
+            nft(&self.namespace(host), NO_WALL);
+            self.lose_nothing(host);
         }
+    }
+
+    /// Ends every process on a host.
+    pub fn end_all(&self, host: usize) {
+        end_all(&self.namespace(host));
+    }
+
+    /// The processes on a host.
+    pub fn pids(&self, host: usize) -> Vec<i32> {
+        pids(&self.namespace(host))
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, BTreeSet<(usize, usize, usize)>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn apply_drops(&self) {
         let rules: String = self
-            .dropped
+            .dropped()
             .iter()
             .map(|(link, from, to)| (port(*link, *from), port(*link, *to)))
             .map(|(from, to)| format!("  iifname \"{from}\" oifname \"{to}\" drop\n"))
             .collect();
         let table = format!(
-            "table bridge cut\ndelete table bridge cut\ntable bridge cut {{\n chain forward {{\n  type filter hook forward priority 0\n{rules} }}\n}}\n"
+            "table bridge cut\ndelete table bridge cut\ntable bridge cut {{\n chain forward {{\n  \
+             type filter hook forward priority 0\n{rules} }}\n}}\n"
         );
         nft(&self.namespace(0), &table);
     }
 
-    fn namespace(&self, host: usize) -> String {
+    /// The name of a host's namespace; 0 is the switch.
+    pub fn namespace(&self, host: usize) -> String {
         format!("{}-{host}", self.prefix)
     }
 }
@@ -303,8 +318,25 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for host in 0..=self.hosts {
+            end_all(&self.namespace(host));
             let _ = quiet(Command::new("ip").args(["netns", "del", &self.namespace(host)]));
         }
+    }
+}
+
+/// Takes a host's firewall down, also if there is none.
+const NO_WALL: &str = "table inet wall\ndelete table inet wall\n";
+
+/// The same with losses at an interface.
+fn no_loss(device: &str) -> String {
+    format!("table netdev {device}\ndelete table netdev {device}\n")
+}
+
+/// A rule's condition.
+fn chance(percent: u8) -> String {
+    match percent {
+        100.. => String::new(),
+        some => format!("numgen random mod 100 < {some} "),
     }
 }
 
@@ -312,6 +344,32 @@ impl Drop for Network {
 fn port(link: usize, host: usize) -> String {
     let letter = if link == 0 { 'p' } else { 'q' };
     format!("{letter}{host}")
+}
+
+/// Kills every process in a namespace, and waits until they are gone, which for a while keep it and its
+/// cables.
+fn end_all(namespace: &str) {
+    let deadline = Instant::now() + GONE_WITHIN;
+    loop {
+        let pids = pids(namespace);
+        if pids.is_empty() || Instant::now() > deadline {
+            return;
+        }
+        for pid in pids.into_iter().filter_map(Pid::from_raw) {
+            // It may be gone already.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn pids(namespace: &str) -> Vec<i32> {
+    let listed = Command::new("ip").args(["netns", "pids", namespace]).output();
+    let listed = listed.map(|output| output.stdout).unwrap_or_default();
+    let pids = String::from_utf8_lossy(&listed);
+    pids.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 /// Why namespaces cannot be made here; tried once.
@@ -329,7 +387,7 @@ fn try_everything() -> Result<(), String> {
             return Err(format!("network namespaces need the command {tool}"));
         }
     }
-    let probe = format!("apr{}x-probe", std::process::id());
+    let probe = format!("antiphon{}x-probe", std::process::id());
     let made = quiet(Command::new("ip").args(["netns", "add", &probe]));
     let _ = quiet(Command::new("ip").args(["netns", "del", &probe]));
     if made {
@@ -339,8 +397,8 @@ fn try_everything() -> Result<(), String> {
     }
 }
 
-/// Deletes what a test run left behind that was killed.
-fn sweep() {
+/// Deletes what programs have left behind with this prefix, and whoever still runs in it.
+fn sweep(prefix: &str, whose: impl Fn(u32) -> bool) {
     let listed = Command::new("ip")
         .args(["netns", "list"])
         .output()
@@ -351,10 +409,11 @@ fn sweep() {
         .filter_map(|line| line.split_whitespace().next())
     {
         let pid = name
-            .strip_prefix("apr")
+            .strip_prefix(prefix)
             .and_then(|rest| rest.split_once('x'))
             .and_then(|(pid, _)| pid.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+        if pid.is_some_and(&whose) {
+            end_all(name);
             let _ = quiet(Command::new("ip").args(["netns", "del", name]));
         }
     }

@@ -1,0 +1,171 @@
+//! A process that speaks in lines, and is killed when it is dropped.
+//!
+//! It has a process group of its own, so Ctrl-C at the terminal reaches this program alone, which then ends
+//! its children.
+
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Between two looks at a process that is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+
+/// What a child said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// A line on its standard output.
+    Line(String),
+    /// A line on its standard error, if the command made that a pipe.
+    Log(String),
+    /// Its standard output has ended.
+    End,
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct Child {
+    child: Mutex<process::Child>,
+    pid: Pid,
+    mouth: Mutex<Option<Sender<String>>>,
+    started: Instant,
+}
+
+impl Child {
+    /// Starts one. `hear` is called in threads of its own.
+    ///
+    /// A child that asks its kernel to die with its parent must be started from the main thread: the kernel
+    /// takes the thread for the parent.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start(mut command: Command, hear: impl Fn(Heard) + Send + Sync + 'static) -> io::Result<Self> {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let started = Instant::now();
+        let mut child = command.spawn().map_err(|error| {
+            let program = command.get_program().to_string_lossy();
+            io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
+        })?;
+        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            unreachable!("both were asked to be pipes");
+        };
+        let (mouth, words) = channel::<String>();
+        // In a thread of its own: a child that is stopped reads nothing.
+        std::thread::spawn(move || {
+            for line in words {
+                if stdin.write_all(line.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        let hear = Arc::new(hear);
+        if let Some(stderr) = child.stderr.take() {
+            let hear = Arc::clone(&hear);
+            std::thread::spawn(move || lines(stderr).for_each(|line| hear(Heard::Log(line))));
+        }
+        std::thread::spawn(move || {
+            lines(stdout).for_each(|line| hear(Heard::Line(line)));
+            hear(Heard::End);
+        });
+        Ok(Self {
+            pid: Pid::from_child(&child),
+            child: Mutex::new(child),
+            mouth: Mutex::new(Some(mouth)),
+            started,
+        })
+    }
+
+    /// When it was started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.lock().id()
+    }
+
+    /// Writes a line to its standard input. False if it is known to read no more.
+    pub fn say(&self, line: &str) -> bool {
+        let mouth = self.mouth.lock().unwrap_or_else(PoisonError::into_inner);
+        mouth
+            .as_ref()
+            .is_some_and(|mouth| mouth.send(format!("{line}\n")).is_ok())
+    }
+
+    /// Ends its standard input, once it has read all.
+    pub fn hush(&self) {
+        *self.mouth.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// A signal. It fails only if the process is gone; whoever waits for its lines notices.
+    pub fn signal(&self, signal: Signal) {
+        // Held so that the number stays its own: nobody reaps it meanwhile.
+        let mut child = self.lock();
+        if matches!(child.try_wait(), Ok(None)) {
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// Kills its child process, of which it waits for the end: until then the number is its own.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn kill_child(&self) {
+        let pid = self.pid.as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let child = children.ok().and_then(|children| children.trim().parse().ok());
+        let child = child.and_then(Pid::from_raw).expect("a process with a child");
+        kill_process(child, Signal::KILL).unwrap_or_else(|e| panic!("kill: {e}"));
+    }
+
+    /// kill −9, and wait until the kernel has done it.
+    pub fn kill(&self) {
+        let mut child = self.lock();
+        // Both fail only if the process is gone already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Waits for its end; `None` if it does not end by itself within the bound.
+    pub fn exit(&self, bound: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + bound;
+        loop {
+            if let Ok(Some(status)) = self.lock().try_wait() {
+                return Some(status);
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            std::thread::sleep(left.min(LOOK_EVERY));
+        }
+    }
+
+    /// Resident memory in bytes.
+    pub fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid.as_raw_nonzero());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+        kib.unwrap_or_default() * 1024
+    }
+
+    fn lock(&self) -> MutexGuard<'_, process::Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn lines(output: impl Read) -> impl Iterator<Item = String> {
+    BufReader::new(output).lines().map_while(Result::ok)
+}

@@ -1,0 +1,442 @@
+//! The judge must notice each kind of crime, and must not accuse the innocent.
+
+use antiphon_api::{Departed, Payload, Removed, ViewMember, ViewName};
+
+use super::*;
+
+/// A process that said these words, one every 100 ms, the first `ready`. Members have one-letter names.
+///
+/// `N7:abc` a primary node view, `V7:abc` the group's view 7.1, with what changed since the one before; `a1`
+/// message 1 of a in the current view, `a1#x` another of that number, `a1@7` one of view 7.1; `S` suspended,
+/// `R` resync, `I` a fresh incarnation, `L` left, `!a1` a refused send, `?1` a receipt for ticket 1.
+fn run(name: &str, sent: &str, words: &str) -> Run {
+    let mut run = Run {
+        name: name.into(),
+        ..Run::default()
+    };
+    run.sent = sent
+        .split_whitespace()
+        .map(|payload| ("g".into(), payload.into()))
+        .collect();
+    let group = || "g".to_owned();
+    let list = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
+    let minus = |a: &[String], b: &[String]| a.iter().filter(|m| !b.contains(m)).cloned().collect::<Vec<_>>();
+    let (mut views, mut nodes) = (Vec::<View>::new(), Vec::<String>::new());
+    let ready = Event::Ready {
+        name: name.into(),
+        addr: "127.0.0.1:1".into(),
+        further: Vec::new(),
+        incarnation: format!("i{name}"),
+    };
+    let mut events = vec![ready];
+    for word in words.split_whitespace() {
+        let (id, members) = word.split_once(':').unwrap_or((word, ""));
+        let (kind, id) = id.split_at(1);
+        let members = list(members);
+        events.push(match kind {
+            "N" => {
+                let before = std::mem::replace(&mut nodes, members.clone());
+                node_view(id.parse().unwrap(), &before, &members)
+            }
+            "V" => {
+                let before = views.last().map(|view| view.members.clone()).unwrap_or_default();
+                views.push(View {
+                    group: group(),
+                    id: format!("{id}.1"),
+                    joined: minus(&members, &before),
+                    left: vec![],
+                    crashed: minus(&before, &members),
+                    causes: BTreeMap::new(),
+                    transitional: minus(&members, &minus(&members, &before)),
+                    members,
+                    primary: true,
+                });
+                Event::View(views[views.len() - 1].clone())
+            }
+            "S" => Event::Suspended { group: group() },
+            "R" => {
+                views.clear();
+                let cause = "removed".into();
+                Event::Resync {
+                    group: group(),
+                    cause,
+                }
+            }
+            "I" => Event::Incarnation {
+                incarnation: format!("i{name}2"),
+            },
+            "L" => Event::Left,
+            "!" => Event::Refused {
+                group: Some(group()),
+                reason: "not primary".into(),
+                fatal: false,
+                request: Some(serde_json::json!({"send": {"group": "g", "payload": id}})),
+            },
+            "?" => Event::Receipt {
+                group: group(),
+                ticket: id.parse().unwrap(),
+                outcome: "unknown".into(),
+            },
+            sender => {
+                let (what, view) = word.split_once('@').unwrap_or((word, ""));
+                let current = views.last().map(|view| view.id.clone()).unwrap_or_default();
+                Event::Message(Message {
+                    group: group(),
+                    view: if view.is_empty() {
+                        current
+                    } else {
+                        format!("{view}.1")
+                    },
+                    sender: sender.into(),
+                    seq: what[1..].split('#').next().unwrap().parse().unwrap(),
+                    payload: Payload::Text(what.into()),
+                    safe: false,
+                    scope: None,
+                })
+            }
+        });
+    }
+    for (at, event) in events.into_iter().enumerate() {
+        run.record(Duration::from_millis(100 * at as u64), event);
+    }
+    run
+}
+
+fn node_view(number: u32, before: &[String], members: &[String]) -> Event {
+    let member = |name: &String| ViewMember {
+        incarnation: format!("i{name}"),
+        addr: "127.0.0.1:1".into(),
+        further: Vec::new(),
+        metadata: BTreeMap::new(),
+        name: name.clone(),
+    };
+    let removed = |name: &String| Removed {
+        member: Departed {
+            name: name.clone(),
+            incarnation: format!("i{name}"),
+            addr: None,
+            further: Vec::new(),
+            metadata: BTreeMap::new(),
+        },
+        cause: "crashed".into(),
+        accusers: vec!["a".into()],
+        evidence: "its process ended".into(),
+        before_ms: 0,
+    };
+    Event::NodeView(NodeView {
+        id: ViewName::Primary(number),
+        number,
+        primary: true,
+        members: members.iter().map(member).collect(),
+        size: None,
+        joined: members
+            .iter()
+            .filter(|name| !before.contains(name))
+            .cloned()
+            .collect(),
+        left: vec![],
+        crashed: before
+            .iter()
+            .filter(|name| !members.contains(name))
+            .map(removed)
+            .collect(),
+    })
+}
+
+/// It had been killed.
+fn killed(run: Run) -> Run {
+    Run { killed: true, ..run }
+}
+
+/// What the judge finds broken.
+fn accused(runs: Vec<Run>, rules: &Rules) -> Vec<String> {
+    let found = judge(&Trace { runs }, rules);
+    found.iter().map(ToString::to_string).collect()
+}
+
+/// The guarantees that the judge finds broken, when all is quiet in groups of this order.
+fn broken(order: &'static str, runs: Vec<Run>) -> Vec<&'static str> {
+    let rules = Rules {
+        order,
+        quiet: true,
+        ..Rules::default()
+    };
+    let mut names: Vec<_> = judge(&Trace { runs }, &rules)
+        .iter()
+        .map(|f| f.guarantee)
+        .collect();
+    names.dedup();
+    names
+}
+
+fn in_total(runs: Vec<Run>) -> Vec<&'static str> {
+    broken("total", runs)
+}
+
+const NONE: [&str; 0] = [];
+/// What a and b say of a cluster in which c was killed.
+const A: &str = "N7:abc V7:abc a1 b1 N8:ab V8:ab a2";
+
+/// The guarantees that the judge finds broken if b's words are these.
+fn crimes(order: &'static str, b: &str) -> Vec<&'static str> {
+    broken(order, vec![run("a", "a1 a2", A), run("b", "b1", b)])
+}
+
+#[test]
+fn the_innocent_are_acquitted() {
+    for order in ["total", "fifo", "scoped", "unordered"] {
+        assert_eq!(crimes(order, A), NONE);
+        // c delivered less than the survivors: it promised nothing.
+        let c = killed(run("c", "c1", "N7:abc V7:abc a1"));
+        assert_eq!(
+            broken(order, vec![run("a", "a1 a2", A), run("b", "b1", A), c]),
+            NONE
+        );
+    }
+}
+
+#[test]
+fn a_lost_message_breaks_virtual_synchrony() {
+    for order in ["total", "fifo"] {
+        assert_eq!(crimes(order, "N7:abc V7:abc a1 N8:ab V8:ab a2"), ["G14"]);
+    }
+    // Also if it comes late, in the next view: then it is in two views, too.
+    let late = crimes("total", "N7:abc V7:abc a1 N8:ab V8:ab b1 a2");
+    assert!(late.contains(&"G14") && late.contains(&"G11"), "{late:?}");
+    // Members of the last view are compared when all is quiet, and only then.
+    let short = "N7:abc V7:abc a1 b1 N8:ab V8:ab";
+    assert_eq!(crimes("total", short), ["G14"]);
+    assert_eq!(
+        accused(
+            vec![run("a", "a1 a2", A), run("b", "b1", short)],
+            &Rules::default()
+        ),
+        NONE
+    );
+}
+
+#[test]
+fn another_order_is_a_crime_in_total_groups_only() {
+    let other = "N7:abc V7:abc b1 a1 N8:ab V8:ab a2";
+    assert_eq!(crimes("total", other), ["G21"]);
+    assert_eq!(crimes("fifo", other), NONE);
+    // Also in the last view, as far as both go.
+    let runs = || vec![run("a", "a1", "V1:ab a1 b1"), run("b", "b1 b2", "V1:ab b1 a1 b2")];
+    assert_eq!(accused(runs(), &Rules::default()).len(), 1);
+    let backwards = || vec![run("a", "a1 a2", "V1:ab a2 a1"), run("b", "", "V1:ab a2 a1")];
+    assert_eq!(broken("fifo", backwards()), ["G19"], "each sender has its order");
+}
+
+#[test]
+fn a_killed_sequencer_may_have_delivered_in_an_order_that_nobody_learned() {
+    let runs = vec![
+        killed(run("a", "a1", "V1:abc c1 b1 a1")),
+        run("b", "b1", "V1:abc b1 c1 V2:bc"),
+        run("c", "c1", "V1:abc b1 c1 V2:bc"),
+    ];
+    assert_eq!(in_total(runs), NONE);
+}
+
+#[test]
+fn a_duplicate_is_noticed_also_across_views() {
+    assert_eq!(in_total(vec![run("a", "a1 a2", "V1:a a1 a2 a1")]), ["G9"]);
+    let across = in_total(vec![
+        run("a", "a1", "V1:ab a1 V2:a a1"),
+        killed(run("b", "", "V1:ab")),
+    ]);
+    assert!(across.contains(&"G9"), "{across:?}");
+}
+
+#[test]
+fn a_message_nobody_sent_is_noticed() {
+    let runs = vec![run("a", "", "V1:ab b1"), run("b", "", "V1:ab b1")];
+    assert_eq!(in_total(runs), ["G8"]);
+}
+
+#[test]
+fn a_gap_in_a_senders_messages_is_noticed_even_if_all_agree_on_it() {
+    let runs = || vec![run("a", "a1 a3", "V1:ab a1 a3"), run("b", "", "V1:ab a1 a3")];
+    assert_eq!(in_total(runs()), ["G19"]);
+    for order in ["scoped", "unordered"] {
+        assert_eq!(broken(order, runs()), NONE);
+    }
+    let back = || vec![run("a", "a1 a2", "V1:a a2 a1")];
+    assert_eq!(broken("scoped", back()), ["G34"]);
+    // Two are missing: as many are counted.
+    let found = judge(
+        &Trace {
+            runs: vec![run("a", "a1 a4", "V1:a a1 a4")],
+        },
+        &Rules::default(),
+    );
+    assert_eq!((found[0].wrong, found[0].count), (Wrong::Lost, 2));
+    // A restarted sender counts from one again.
+    let runs = vec![
+        run("a", "", "V1:ab b1 b2 V2:a V3:ab b1#again"),
+        killed(run("b", "b1 b2", "V1:ab b1 b2")),
+        run("b", "b1#again", "V3:ab b1#again"),
+    ];
+    assert_eq!(in_total(runs), NONE);
+}
+
+#[test]
+fn a_message_in_another_view_than_its_own_is_noticed() {
+    assert_eq!(in_total(vec![run("a", "a1", "V7:a V8:a a1@7")]), ["G12"]);
+    assert_eq!(
+        accused(vec![run("a", "a1", "a1 V1:a")], &Rules::default()),
+        ["G3 a#0/ia: a1 before the first view of g"]
+    );
+    let stranger = vec![run("a", "", "V1:a b1"), killed(run("b", "b1", ""))];
+    assert_eq!(in_total(stranger), ["G11"]);
+}
+
+#[test]
+fn a_message_without_a_majority_is_noticed() {
+    let runs = vec![run("a", "", "V1:ab S b1 V2:a"), killed(run("b", "b1", "V1:ab"))];
+    assert_eq!(in_total(runs), ["G6"]);
+}
+
+#[test]
+fn what_a_group_says_between_the_new_incarnation_and_its_resync_is_the_old_lifes() {
+    let judged = |words| accused(vec![run("a", "a1 a2", words)], &Rules::default());
+    assert_eq!(judged("N7:ab V7:ab I a1 a2 R"), NONE);
+    assert_eq!(
+        judged("N7:ab V7:ab I a1 R a2"),
+        ["G3 a#0/ia2: a2 before the first view of g"]
+    );
+}
+
+#[test]
+fn a_minority_that_comes_back_begins_a_new_life() {
+    let judged = |a| {
+        in_total(vec![
+            run("a", "a1 a2 x4", a),
+            run("b", "b1", "V1:abc a1 b1 V2:bc V3:bca"),
+            run("c", "", "V1:abc a1 b1 V2:bc V3:bca"),
+        ])
+    };
+    assert_eq!(judged("V1:abc a1 S !x4 R ?2 V3:bca"), NONE);
+    // a2 was taken before the cut was noticed, and nobody ever said what became of it.
+    assert_eq!(judged("V1:abc a1 S !x4 R V3:bca"), ["G10"]);
+}
+
+#[test]
+fn one_id_with_two_lists_is_noticed() {
+    assert_eq!(crimes("total", "N7:abc V7:abc a1 b1 N8:ba V8:ab a2"), ["G4"]);
+    let groups = in_total(vec![run("a", "", "V1:ab"), run("b", "", "V1:b")]);
+    assert!(groups.contains(&"G4"), "{groups:?}");
+}
+
+#[test]
+fn a_view_without_oneself_is_noticed() {
+    assert!(crimes("total", "N7:abc V7:abc a1 b1 N9:a V8:ab a2").contains(&"G1"));
+    assert_eq!(in_total(vec![killed(run("a", "", "V1:b"))]), ["G1"]);
+}
+
+#[test]
+fn a_false_difference_is_noticed() {
+    let mut group = run("a", "", "V1:abc V2:a");
+    let mut nodes = run("a", "", "N1:abc N2:a");
+    for run in [&mut group, &mut nodes] {
+        match &mut run.events[2].1 {
+            Event::View(view) => drop(view.crashed.pop()),
+            Event::NodeView(view) => drop(view.crashed.pop()),
+            _ => unreachable!("the second is a view"),
+        }
+    }
+    assert_eq!(in_total(vec![group]), ["G7"]);
+    assert_eq!(in_total(vec![nodes]), ["G7"]);
+    let mut unfounded = run("a", "", "N1:ab N2:a");
+    if let Event::NodeView(view) = &mut unfounded.events[2].1 {
+        view.crashed[0].evidence.clear();
+    }
+    assert_eq!(in_total(vec![unfounded]), ["G7"]);
+}
+
+#[test]
+fn a_transitional_set_that_claims_too_much_is_noticed() {
+    // b came to V3 from V2, a directly from V1; both claim to have come together.
+    let runs = vec![run("a", "", "V1:abc V3:ab"), run("b", "", "V1:abc V2:abc V3:ab")];
+    assert_eq!(in_total(runs), ["G15"]);
+}
+
+#[test]
+fn a_view_id_that_goes_back_is_noticed() {
+    assert!(crimes("total", "N7:abc V7:abc a1 b1 N6:ab V8:ab a2").contains(&"G2"));
+    assert!(in_total(vec![run("a", "", "V2:a V1:a")]).contains(&"G2"));
+}
+
+#[test]
+fn a_skipped_view_is_noticed() {
+    assert!(crimes("fifo", "N7:abc V7:abc a1 b1 N9:ab V8:ab a2").contains(&"G18"));
+}
+
+#[test]
+fn two_primaries_are_noticed() {
+    let mut runs = vec![run("a", "a1 a2", A), run("b", "b1", A), run("d", "", "N9:d")];
+    runs[2].events[1].0 = Duration::from_millis(600);
+    for run in &mut runs {
+        run.ended = Some(Duration::from_secs(1));
+    }
+    let wrong = accused(runs, &Rules::default());
+    assert!(
+        wrong.iter().any(|line| line.starts_with("G6 two primaries")),
+        "{wrong:?}"
+    );
+    // Of two in a row nobody installed both.
+    let wrong = in_total(vec![run("a", "", "N1:ab"), run("c", "", "N2:c")]);
+    assert!(wrong.contains(&"G6"), "{wrong:?}");
+}
+
+#[test]
+fn a_running_node_that_goes_on_believing_is_noticed_and_a_frozen_one_excused() {
+    let runs = |frozen: bool| {
+        let mut runs = vec![run("a", "a1 a2", A), run("b", "b1", A), run("c", "", "N7:abc")];
+        for run in &mut runs {
+            run.ended = Some(Duration::from_secs(20));
+        }
+        if frozen {
+            runs[2].frozen.push((Duration::from_secs(1), None));
+        }
+        accused(runs, &Rules::default())
+    };
+    assert!(
+        runs(false).iter().any(|line| line.starts_with("G6 c#0")),
+        "{:?}",
+        runs(false)
+    );
+    assert_eq!(runs(true), NONE);
+}
+
+#[test]
+fn an_own_message_that_is_undelivered_at_the_end_is_noticed() {
+    // Of one that left in order.
+    let judged = |words| {
+        let dismissed = true;
+        accused(
+            vec![Run {
+                dismissed,
+                ..run("a", "a1", words)
+            }],
+            &Rules::default(),
+        )
+    };
+    assert!(judged("N7:a V7:a L")[0].starts_with("G10"));
+    assert_eq!(judged("N7:a V7:a a1 L"), NONE);
+    // Of one that runs when all is quiet; not if it was killed, refused it, or said what became of it.
+    assert_eq!(in_total(vec![run("a", "a1 a2", "V1:a a1")]), ["G10"]);
+    assert_eq!(in_total(vec![killed(run("a", "a1 a2", "V1:a a1"))]), NONE);
+    assert_eq!(in_total(vec![run("a", "a1 x2", "V1:a a1 !x2")]), NONE);
+    assert_eq!(in_total(vec![run("a", "x0 a1 x2", "V1:a !x0 a1 ?2")]), NONE);
+    assert_eq!(in_total(vec![run("a", "x0 a1 x2", "V1:a !x0 a1 ?1")]), ["G10"]);
+}
+
+#[test]
+fn a_panic_a_line_that_is_no_event_and_words_after_the_end_are_noticed() {
+    let mut runs = vec![run("a", "a1 a2", A), run("b", "b1", A)];
+    runs[0].garbage.push("hello".into());
+    runs[1].log.push("thread 'main' panicked at src/main.rs:1".into());
+    assert_eq!(accused(runs, &Rules::default()).len(), 2);
+    let wrong = accused(vec![run("a", "", "N7:a L N8:a")], &Rules::default());
+    assert_eq!(wrong, ["G7 a#0/ia: said something after it left"]);
+}

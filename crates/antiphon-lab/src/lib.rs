@@ -1,0 +1,34 @@
+//! Internal to Antiphon: nodes as processes, what is done to them, and what they must be found to have done.
+//!
+//! ```text
+//!  story ──┬── Process "a" ── antiphon node --json ──┐ stdout, one JSON object a line
+//!          ├── Process "b" ── …                      ├──► Stage: the Trace (what every node said, and when)
+//!          ├── Process "c" ── …                      ┘        │
+//!          └── Network (namespaces, bridge, nft)              ▼
+//!              Load (members send, all the time)         judge: GUARANTEES.md, from outside
+//! ```
+//! - [`Child`]: a process that speaks in lines; [`Process`]: one that speaks as a node does, on a [`Stage`].
+//! - [`Network`]: hosts as network namespaces, with cables to cut and firewalls that refuse.
+//! - [`Load`]: members send, so many or all they can.
+//! - [`judge()`]: reads a [`Trace`] and names every guarantee that was broken.
+//!
+//! The demo, the benchmarks and the stories with real processes use it. It knows nothing of the protocol: it
+//! reads `antiphon_api::Event` and writes `antiphon_api::Command`.
+#![forbid(unsafe_code)]
+
+mod child;
+pub mod judge;
+mod load;
+mod network;
+mod ports;
+mod stage;
+mod trace;
+
+pub use child::{Child, Heard};
+pub use judge::{Finding, Rules, Wrong, judge};
+pub use load::Load;
+pub use network::{Network, Refusal};
+pub use ports::free_addrs;
+pub use rustix::process::Signal;
+pub use stage::{Process, Stage};
+pub use trace::{Run, Trace, fingerprint, text_of};
