@@ -313,7 +313,7 @@ fn nothing_own_is_lost(trace: &Trace, rules: &Rules, found: &mut Findings) {
                     | Event::Suspended { .. }
             )
         });
-        if !rests && !(left && !troubled) {
+        if !rests && (!left || troubled) {
             continue;
         }
         let refused = run.refused();
