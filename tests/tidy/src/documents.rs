@@ -151,7 +151,7 @@ pub fn long_lines(tree: &Tree) -> Vec<String> {
 }
 
 /// Whether a line could be shorter: whether there is a space in it, behind what begins a list item, in no code and no link.
-fn has_a_break(line: &str) -> bool {
+pub(crate) fn has_a_break(line: &str) -> bool {
     let words = line.trim_start().trim_start_matches(['-', '*']).trim();
     let outside_code: String = words.split('`').step_by(2).collect();
     let mut rest = outside_code.as_str();

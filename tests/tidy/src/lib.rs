@@ -6,7 +6,7 @@
 //! - [`documents`]: links that lead nowhere; flags, constants, limits and paths that a document names and the code lacks; long lines;
 //! - [`guarantees`]: each offered guarantee is quoted by a checker, each quoted number exists; planted bugs are
 //!   described and really planted;
-//! - [`prose`]: documents that promise to be short, comments that do not name the actor;
+//! - [`prose`]: documents that promise to be short, comments that do not name the actor, or are too wide;
 //! - [`source`]: files too long, without a page, with forgotten marks or with paths of somebody's machine;
 //! - [`dependence`]: who may depend on whom, what the core must not touch, a reason for each dependency.
 //!

@@ -1,5 +1,6 @@
-//! How much is written, and how plainly.
+//! How much is written, how plainly, and how wide.
 
+use crate::documents::has_a_break;
 use crate::{File, Tree};
 
 /// Documents with a reading time: the most words that each may have.
@@ -30,6 +31,9 @@ const MOST_VAGUE_WORDS: [(&[&str], usize); 8] = [
     (&["fuzz/"], 0),
     (&["tests/"], 21),
 ];
+
+/// The longest line of a comment, as of the code beside it.
+const MAX_COMMENT_COLUMNS: usize = 110;
 
 /// They stand for people. Where a node is meant, a comment names it: the observer, the leader, the sender.
 const VAGUE_WORDS: [&str; 3] = ["who", "whom", "whoever"];
@@ -77,6 +81,33 @@ fn vague_words(file: &File) -> usize {
         .sum()
 }
 
+/// Comments on lines of their own that are wider than the code. Tables, code blocks, code spans and links
+/// cannot be broken.
+pub fn wide_comments(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in tree.rust() {
+        let mut in_code = false;
+        for (at, line) in file.lines() {
+            let Some(text) = line.trim_start().strip_prefix("//") else {
+                in_code = false;
+                continue;
+            };
+            let text = text.trim_start_matches(['/', '!']).trim();
+            let fence = text.starts_with("```");
+            in_code ^= fence;
+            let columns = line.chars().count();
+            let prose = !in_code && !fence && !text.starts_with('|');
+            if columns > MAX_COMMENT_COLUMNS && prose && has_a_break(text) {
+                complaints.push(format!(
+                    "{}:{at}: {columns} columns of comment: wrap it at {MAX_COMMENT_COLUMNS}",
+                    file.path
+                ));
+            }
+        }
+    }
+    complaints
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +131,16 @@ mod tests {
         let bad = Tree::of(&[("fuzz/a.rs", text), ("crates/antiphon-core/a.rs", text)]);
         assert_eq!(vague_comments(&bad).len(), 1, "only a folder above its number");
         crate::nothing_to_say(vague_comments(&Tree::of_this_repository()));
+    }
+
+    #[test]
+    fn a_comment_is_no_wider_than_the_code() {
+        let long = "word ".repeat(30);
+        let text = format!(
+            "//! {long}\n//! ```\n//! {long}\n//! ```\n/// | {long} |\n    // {long}\nlet a = 1; // {long}\n/// `{long}`\n"
+        );
+        let bad = Tree::of(&[("a.rs", &text)]);
+        assert_eq!(wide_comments(&bad).len(), 2, "{:?}", wide_comments(&bad));
+        crate::nothing_to_say(wide_comments(&Tree::of_this_repository()));
     }
 }
