@@ -1,8 +1,9 @@
 //! `chain`: four nodes on links of a fixed rate; bytes per second delivered at each member.
 //!
-//! With one sender, X messages take X·(N−1) rounds if it sends each to all others, and X+(N−2) if each member hands them on to
-//! the next: a third of a link against all of it. When all send, every link carries the same either way. The limit is one raw
-//! TCP stream over such a link with one sender, and the same fan-out in raw TCP when all send.
+//! With one sender, X messages take X·(N−1) rounds if it sends each to all others, and X+(N−2) if each member
+//! hands them on to the next: a third of a link against all of it. When all send, every link carries the same
+//! either way. The limit is one raw TCP stream over such a link with one sender, and the same fan-out in raw
+//! TCP when all send.
 
 use clap::Args;
 
@@ -100,7 +101,8 @@ pub(crate) fn run(args: &ChainArgs) -> Result<(), Failure> {
     report.tell(&ours.version(), common)
 }
 
-/// Megabytes per second that raw TCP brings to a member: one stream, or all to all with what each sends itself.
+/// Megabytes per second that raw TCP brings to a member: one stream, or all to all with what each sends
+/// itself.
 fn limit(lab: &Lab, senders: usize, common: &Common) -> Result<f64, Failure> {
     let raw = Raw {
         way: RawWay::Tcp,

@@ -1,7 +1,8 @@
 //! corosync: its daemon in each namespace, and a client of ours on libcpg that counts as its cpgbench does.
 //!
-//! Each daemon has a mount namespace of its own, in which what would clash (/dev/shm, /run, /etc/corosync, …) is empty
-//! memory. The client is compiled when it is needed, so that building this program needs no corosync.
+//! Each daemon has a mount namespace of its own, in which what would clash (/dev/shm, /run, /etc/corosync, …)
+//! is empty memory. The client is compiled when it is needed, so that building this program needs no
+//! corosync.
 
 use std::io::Write as _;
 use std::path::PathBuf;

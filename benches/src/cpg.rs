@@ -1,4 +1,5 @@
-//! `cpg`: total order between three nodes; messages per second delivered at one node, as corosync's cpgbench counts.
+//! `cpg`: total order between three nodes; messages per second delivered at one node, as corosync's cpgbench
+//! counts.
 
 use clap::Args;
 

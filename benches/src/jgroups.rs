@@ -85,7 +85,8 @@ impl JGroups {
         Ok(Self { jar })
     }
 
-    /// Messages per second per member with this stack, as MPerf counts: received, its own included, after a warm-up.
+    /// Messages per second per member with this stack, as MPerf counts: received, its own included, after a
+    /// warm-up.
     pub(crate) fn mperf(
         &self,
         lab: &Lab,
@@ -184,7 +185,8 @@ impl JGroups {
         Ok(Member { child, lines })
     }
 
-    /// Latencies in nanoseconds of messages in total order (SEQUENCER over tcp.xml), one way, at this rate in all.
+    /// Latencies in nanoseconds of messages in total order (SEQUENCER over tcp.xml), one way, at this rate in
+    /// all.
     pub(crate) fn latencies(
         &self,
         lab: &Lab,
@@ -216,7 +218,8 @@ impl JGroups {
         Ok(classes)
     }
 
-    /// So many members in one process, on loopback with tcp.xml: the first three are asked for the cluster, as with ours.
+    /// So many members in one process, on loopback with tcp.xml: the first three are asked for the cluster,
+    /// as with ours.
     pub(crate) fn swarm(&self, nodes: &str, joins: &str) -> Result<Command, Failure> {
         let classes = self.compile("Members.java")?;
         let mut command = Command::new("java");

@@ -1,4 +1,5 @@
-//! Antiphon and its peers side by side: the same machine, the same hour, the same namespaces, sizes and senders.
+//! Antiphon and its peers side by side: the same machine, the same hour, the same namespaces, sizes and
+//! senders.
 //!
 //! ```text
 //!              ┌─ ours:     `antiphon bench … --netns` ─┐
@@ -7,11 +8,14 @@
 //!    on a bridge)             runs of each by turns
 //! ```
 //! - [`lab`]: network namespaces on a bridge, removed whatever happens; [`tools`]: what has to be installed.
-//! - [`ours`], [`jgroups`], [`memberlist`], [`corosync`], [`raw`]: one measurement of each; [`swarm`]: many members in a process.
-//! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`], [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
+//! - [`ours`], [`jgroups`], [`memberlist`], [`corosync`], [`raw`]: one measurement of each; [`swarm`]: many
+//!   members in a process.
+//! - [`formation`] (also `join` and `shutdown`), [`detect`]: views; [`mperf`], [`cpg`], [`chain`],
+//!   [`order_latency`], [`idle`], [`limits`]: which measurements make a benchmark.
 //! - [`report`], [`table`], [`plot`]: what is told.
 //!
-//! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours alone.
+//! Root is needed. A peer that cannot be had is an error, except with `--smoke`, which then measures ours
+//! alone.
 
 mod chain;
 mod corosync;
@@ -59,7 +63,8 @@ enum Bench {
     Mperf(mperf::MperfArgs),
     /// Total order: messages per second delivered at one node, against corosync's CPG
     Cpg(cpg::CpgArgs),
-    /// Slow links: bytes per second at each of four members, from member to member and to each, against JGroups
+    /// Slow links: bytes per second at each of four members, from member to member and to each, against
+    /// JGroups
     Chain(chain::ChainArgs),
     /// Total order under light load: latency one way, against corosync's CPG and JGroups SEQUENCER
     OrderLatency(order_latency::LatencyArgs),

@@ -1,4 +1,5 @@
-//! `mperf`: all members send 1000 bytes as fast as they can; messages per second delivered at each, its own included.
+//! `mperf`: all members send 1000 bytes as fast as they can; messages per second delivered at each, its own
+//! included.
 
 use clap::Args;
 

@@ -52,7 +52,8 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<(), Failure> {
         .collect();
     let (rate, size) = (args.rate.to_string(), args.size.to_string());
     for run in 1..=common.runs() {
-        // Another one comes first each time: behind the peers, whose processes the machine is still clearing away.
+        // Another one comes first each time: behind the peers, whose processes the machine is still clearing
+        // away.
         let turn = OURS.into_iter().cycle().skip(usize::from(run) - 1);
         for (series, engine) in turn.take(OURS.len()) {
             eprintln!("antiphon {series}, run {run}");

@@ -1,9 +1,9 @@
 //! The machine's own limit: the same fan-out with no protocol at all.
 //!
-//! A member of the TCP measurement writes slices to every other in turn, walking through a ring the size of a window, and
-//! keeps what it reads in fresh buffers for as long as a window: a protocol that retransmits has to touch as much memory.
-//! What it gives counts as the protocols' figures do: bytes written (once, not once per receiver) and bytes read. Of
-//! datagrams, which get lost, only those that were read count.
+//! A member of the TCP measurement writes slices to every other in turn, walking through a ring the size of a
+//! window, and keeps what it reads in fresh buffers for as long as a window: a protocol that retransmits has
+//! to touch as much memory. What it gives counts as the protocols' figures do: bytes written (once, not once
+//! per receiver) and bytes read. Of datagrams, which get lost, only those that were read count.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -284,8 +284,8 @@ fn udp(args: &RawArgs, counters: &Arc<Counters>) -> std::io::Result<Box<dyn FnOn
 }
 
 fn set_udp_option(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) -> std::io::Result<()> {
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the pointer and length describe `value`,
-    // which outlives the call.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the pointer and length describe
+    // `value`, which outlives the call.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -324,7 +324,8 @@ fn send_many(socket: &UdpSocket, peer: SocketAddr, burst: &[u8]) {
             message
         })
         .collect();
-    // SAFETY: the headers point to `parts`, `address` and `burst`, all of which live beyond the call and are only read.
+    // SAFETY: the headers point to `parts`, `address` and `burst`, all of which live beyond the call and are
+    // only read.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),

@@ -1,4 +1,5 @@
-//! What a benchmark tells: figures for the person who waits, one JSON object, rows ([`table`]), and the plot of these.
+//! What a benchmark tells: figures for the person who waits, one JSON object, rows ([`table`]), and the plot
+//! of these.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,8 @@ impl Case {
         }
     }
 
-    /// It could not be measured; what else there is goes on. The first line of the reason is all that the table says of it.
+    /// It could not be measured; what else there is goes on. The first line of the reason is all that the
+    /// table says of it.
     pub(crate) fn fail(&mut self, series: &str, is_ours: bool, why: &Failure) {
         eprintln!("  {}: {series}: FAILED: {why}", self.name);
         match self.failures.iter_mut().find(|failed| failed.series == series) {
@@ -310,7 +312,8 @@ impl Report {
     }
 }
 
-/// Makes the tables of `benchmarks.md` in this folder from the data file anew, and the plots of all benchmarks, or of one.
+/// Makes the tables of `benchmarks.md` in this folder from the data file anew, and the plots of all
+/// benchmarks, or of one.
 pub(crate) fn draw(folder: &Path, only: Option<&str>) -> Result<(), Failure> {
     let table = read(folder)?;
     save(folder, &table)?;

@@ -1,4 +1,5 @@
-//! Many members of one system in one process: ours with `antiphon swarm`, the peers with clients of ours that do the same.
+//! Many members of one system in one process: ours with `antiphon swarm`, the peers with clients of ours that
+//! do the same.
 //!
 //! ```text
 //!  formation ┐                ┌─ antiphon swarm --nodes N --joins J --json
@@ -153,8 +154,8 @@ impl System<'_> {
         }
     }
 
-    /// So many members form, so many more join and leave one after the other, then all leave. If they cannot, the case says so;
-    /// and it is not tried again, for that takes minutes each time.
+    /// So many members form, so many more join and leave one after the other, then all leave. If they cannot,
+    /// the case says so; and it is not tried again, for that takes minutes each time.
     pub(crate) fn run(&self, nodes: usize, story: Story<'_>, case: &mut Case) -> Option<Told> {
         let series = self.series();
         if case.has_failed(series) {
@@ -187,7 +188,8 @@ impl System<'_> {
     }
 }
 
-/// What a swarm of ours ended with, before its whole log: `antiphon: forming: after 120 s 0 of 100 nodes report all; …` is its last line.
+/// What a swarm of ours ended with, before its whole log:
+/// `antiphon: forming: after 120 s 0 of 100 nodes report all; …` is its last line.
 fn in_short(log: &str) -> Failure {
     let last = log.lines().next_back().unwrap_or_default();
     let last = last.strip_prefix("antiphon: ").unwrap_or(last);

@@ -1,4 +1,5 @@
-//! What was measured: every row in `benchmarks/rows.jsonl`, and the newest row of each case in `benchmarks.md`.
+//! What was measured: every row in `benchmarks/rows.jsonl`, and the newest row of each case in
+//! `benchmarks.md`.
 //!
 //! ```text
 //!  rows.jsonl   one row a line, oldest first; a run appends its own ──┐
@@ -8,8 +9,8 @@
 //!                  ![formation](benchmarks/formation.svg)    drawn from the same rows
 //!                  | date | case | figures … |
 //! ```
-//! The tables and plots are made from the data file each time. What else stands in a section stays there, before its table.
-//! A figure in another unit than its section's is told with that unit, and is in no plot.
+//! The tables and plots are made from the data file each time. What else stands in a section stays there,
+//! before its table. A figure in another unit than its section's is told with that unit, and is in no plot.
 
 use serde_json::{Value, json};
 

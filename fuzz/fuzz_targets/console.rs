@@ -1,4 +1,5 @@
-//! Whatever comes to a node's console is cut into lines of bounded length, and each is a question or a problem with a reason.
+//! Whatever comes to a node's console is cut into lines of bounded length, and each is a question or a
+//! problem with a reason.
 #![no_main]
 
 use antiphon_api::LineBuffer;

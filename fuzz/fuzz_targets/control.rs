@@ -1,4 +1,5 @@
-//! Arbitrary bytes as a message of the control channel: refused or read, and what is read has no second encoding.
+//! Arbitrary bytes as a message of the control channel: refused or read, and what is read has no second
+//! encoding.
 #![no_main]
 
 use antiphon_wire::NodeView;

@@ -1,4 +1,5 @@
-//! Arbitrary datagrams at one session: what decodes has one encoding, and what is held of frames has its bound.
+//! Arbitrary datagrams at one session: what decodes has one encoding, and what is held of frames has its
+//! bound.
 #![no_main]
 
 use antiphon_wire::datagram::{Assembly, Datagram, MAX_GAPS, decode};

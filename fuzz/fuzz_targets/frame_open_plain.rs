@@ -1,4 +1,5 @@
-//! Arbitrary bytes as a frame without a key: refused or opened, never a panic; what opens is as it was sealed.
+//! Arbitrary bytes as a frame without a key: refused or opened, never a panic; what opens is as it was
+//! sealed.
 #![no_main]
 
 use antiphon_wire::Incarnation;

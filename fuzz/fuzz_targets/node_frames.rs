@@ -1,5 +1,6 @@
-//! Arbitrary records, rightly sealed by a stranger, to a whole node that leads a cluster of its own and a group: whatever
-//! they say, it does not panic. Also the same bytes as the record of a lifeline, and to a locator, which stays within its bounds.
+//! Arbitrary records, rightly sealed by a stranger, to a whole node that leads a cluster of its own and a
+//! group: whatever they say, it does not panic. Also the same bytes as the record of a lifeline, and to a
+//! locator, which stays within its bounds.
 #![no_main]
 
 use std::net::SocketAddr;

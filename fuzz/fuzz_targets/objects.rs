@@ -1,5 +1,5 @@
-//! A member of a group that says anything about objects to another: offers, chunks, wishes and records of any size and place. It
-//! does not panic, and holds no more than was agreed.
+//! A member of a group that says anything about objects to another: offers, chunks, wishes and records of any
+//! size and place. It does not panic, and holds no more than was agreed.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ fn node_view() -> Arc<NodeView> {
     })
 }
 
-/// Performs what both want done until nothing is; what the hostile one says to the other is not heard when `mute`.
+/// Performs what both want done until nothing is; what the hostile one says to the other is not heard when
+/// `mute`.
 fn settle(peers: &mut [Peer; 2], now: Time, mute: bool) {
     loop {
         let mut any = false;

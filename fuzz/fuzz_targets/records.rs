@@ -1,4 +1,5 @@
-//! Arbitrary bytes as the records of a frame: refused or read, never a panic, and what is read has no second encoding.
+//! Arbitrary bytes as the records of a frame: refused or read, never a panic, and what is read has no second
+//! encoding.
 #![no_main]
 
 use antiphon_wire::codec::{Reader, Wire, encode_to_vec};

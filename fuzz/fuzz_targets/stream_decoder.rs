@@ -1,5 +1,5 @@
-//! Arbitrary bytes on a stream, in arbitrary portions: the same frames or the same error however they are cut, and
-//! never more held than one frame.
+//! Arbitrary bytes on a stream, in arbitrary portions: the same frames or the same error however they are
+//! cut, and never more held than one frame.
 #![no_main]
 
 use antiphon_wire::frame::MAX_FRAME_BYTES;

@@ -1,4 +1,5 @@
-//! Arbitrary bytes as what a node left to its witness: nothing, or a death that fits a frame and names few to tell.
+//! Arbitrary bytes as what a node left to its witness: nothing, or a death that fits a frame and names few to
+//! tell.
 #![no_main]
 
 use antiphon_core::witness::Death;

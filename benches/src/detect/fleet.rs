@@ -322,7 +322,8 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// The members that a line names: of a node of ours, with or without a majority, or of a client of ours for a peer.
+/// The members that a line names: of a node of ours, with or without a majority, or of a client of ours for a
+/// peer.
 fn reported(line: &str) -> Option<BTreeSet<String>> {
     if let Some(names) = line.strip_prefix("members ") {
         return Some(names.split(' ').map(str::to_owned).collect());

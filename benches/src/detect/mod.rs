@@ -1,11 +1,13 @@
-//! `detect`: how soon a member that is gone is known to be gone, and whether members are taken for gone that are not.
+//! `detect`: how soon a member that is gone is known to be gone, and whether members are taken for gone that
+//! are not.
 //!
 //! ```text
 //!  faults ──► a member of a fleet in the lab's namespaces       killed, its cable cut, stopped
 //!                    └── the others tell their views ──► until the last of them is without it
 //!             all members with little CPU, or one with a bad link: who is removed though alive?
 //! ```
-//! - [`fleet`]: members of ours or a peer as processes, and what each of them reports; [`starve`]: little CPU.
+//! - [`fleet`]: members of ours or a peer as processes, and what each of them reports; [`starve`]: little
+//!   CPU.
 //!
 //! Times are taken where the lines of the members arrive here.
 
@@ -26,7 +28,8 @@ use crate::{Common, Failure};
 use fleet::{Fleet, Kind};
 use starve::Starved;
 
-/// Until a member that is gone is known to be by all: the slowest of the peers takes most of a minute by default.
+/// Until a member that is gone is known to be by all: the slowest of the peers takes most of a minute by
+/// default.
 const GONE_WITHIN: Duration = Duration::from_secs(150);
 /// Between the moment at which all are there and the fault.
 const REST: Duration = Duration::from_secs(2);

@@ -1,8 +1,8 @@
 //! Bars in groups, as SVG and as PNG.
 //!
-//! A chart becomes rectangles, lines and letters ([`Shape`]); [`svg`](self::svg()) writes those down, [`raster`] paints
-//! them. Values that differ by more than a factor of fifty get a logarithmic axis, and the axis says so. Thin lines on the
-//! bars go from the least to the most of the runs.
+//! A chart becomes rectangles, lines and letters ([`Shape`]); [`svg`](self::svg()) writes those down,
+//! [`raster`] paints them. Values that differ by more than a factor of fifty get a logarithmic axis, and the
+//! axis says so. Thin lines on the bars go from the least to the most of the runs.
 
 mod raster;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use antiphon::{Accusation, Cause, Evidence, Incarnation, NodeView, ViewChange};
 
-/// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the history
-/// that answers `why`.
+/// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the
+/// history that answers `why`.
 const MAX_REMEMBERED: usize = 4096;
 
 /// What incarnations are called. Views speak of members that are gone by incarnation alone.
@@ -37,7 +37,8 @@ impl Names {
         }
     }
 
-    /// Remembers everyone who came or went with a view of the past. Those who stay are in the views that are whole, which come later.
+    /// Remembers everyone who came or went with a view of the past. Those who stay are in the views that are
+    /// whole, which come later.
     pub fn learn_past(&mut self, view: &ViewChange) {
         for (incarnation, name) in &view.joined {
             self.remember(*incarnation, name);

@@ -37,7 +37,8 @@ pub enum Event {
     Forming {
         /// The seeds and locators that have not answered or are not ready.
         missing: Vec<String>,
-        /// How many nodes are there of the `needed` ones to found a cluster, this one included. Left out if this node founds none.
+        /// How many nodes are there of the `needed` ones to found a cluster, this one included. Left out if
+        /// this node founds none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         present: Option<usize>,
         /// How many it takes.
@@ -69,13 +70,15 @@ pub enum Event {
     },
     /// A view of the cluster.
     NodeView(NodeView),
-    /// A link to a node with several addresses went up or down, or another one is used now. No view changes by it.
+    /// A link to a node with several addresses went up or down, or another one is used now. No view changes
+    /// by it.
     Link {
         /// The node's name.
         peer: String,
         /// Which of its links changed: link j is its j-th address, from 0.
         number: usize,
-        /// `works`, `silent`, `lost`, `refused`, `timed out`, or `last heard` if none is up and this one is used for that.
+        /// `works`, `silent`, `lost`, `refused`, `timed out`, or `last heard` if none is up and this one is
+        /// used for that.
         cause: String,
         /// All its links, as they are now.
         links: Vec<PeerLink>,
@@ -89,12 +92,14 @@ pub enum Event {
         /// In so many.
         within_ms: u64,
     },
-    /// This node believes in its view, or does not for now, since no majority answers it: nothing is delivered meanwhile.
+    /// This node believes in its view, or does not for now, since no majority answers it: nothing is
+    /// delivered meanwhile.
     Lease {
         /// Whether it believes.
         held: bool,
     },
-    /// What is sent to a node goes through another one, since the direct path is dead, or goes directly again. No view changes by it.
+    /// What is sent to a node goes through another one, since the direct path is dead, or goes directly
+    /// again. No view changes by it.
     Path {
         /// The node's name.
         peer: String,
@@ -123,7 +128,8 @@ pub enum Event {
     },
     /// A message, in the group's order.
     Message(Message),
-    /// This component lost the majority: the group delivers nothing and takes no message until its next event.
+    /// This component lost the majority: the group delivers nothing and takes no message until its next
+    /// event.
     Suspended {
         /// The group's name.
         group: String,
@@ -228,7 +234,8 @@ pub struct NodeView {
     pub primary: bool,
     /// By seniority: the first is the elder.
     pub members: Vec<ViewMember>,
-    /// How many members it has. Only in the history of a large cluster, where the members of old views are not kept.
+    /// How many members it has. Only in the history of a large cluster, where the members of old views are
+    /// not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<usize>,
     /// Names the previous primary view did not have.
@@ -254,7 +261,8 @@ pub struct View {
     pub left: Vec<String>,
     /// Names that were removed.
     pub crashed: Vec<String>,
-    /// Why, by name, of those that the group itself removed while they were alive. Left out if there are none.
+    /// Why, by name, of those that the group itself removed while they were alive. Left out if there are
+    /// none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<String, String>,
     /// Those that come from the same previous view as this node: they delivered the same messages in it.
@@ -276,7 +284,8 @@ pub struct Message {
     pub seq: u64,
     /// What it says.
     pub payload: Payload,
-    /// Whether its sender wanted it safe: every member of the view holds it, or all that `transitional` named.
+    /// Whether its sender wanted it safe: every member of the view holds it, or all that `transitional`
+    /// named.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub safe: bool,
     /// Its scope, in a scoped group.

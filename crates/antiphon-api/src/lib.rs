@@ -1,5 +1,5 @@
-//! Every event, command, question and answer that passes between a node and the programs and people around it, declared
-//! once: as a type, as JSON and as a text for people.
+//! Every event, command, question and answer that passes between a node and the programs and people around
+//! it, declared once: as a type, as JSON and as a text for people.
 //!
 //! ```text
 //!   antiphon::ClusterEvent, antiphon::Event      what the library tells a Rust program
@@ -8,7 +8,8 @@
 //!   Event ── JSON ──► `antiphon node --json`, a watched console     Command ◄── JSON ── standard input
 //!     └───── Display ► a person                                     Question ◄─ JSON ── a console's client
 //! ```
-//! - [`Event`]: what a node tells, and [`Told`]: with its time. The text for people is its [`Display`](std::fmt::Display).
+//! - [`Event`]: what a node tells, and [`Told`]: with its time. The text for people is its
+//!   [`Display`](std::fmt::Display).
 //! - [`Command`]: what a program tells its node to do. [`Payload`]: a message's bytes, both ways.
 //! - [`console`]: questions about a running node, and its answers.
 //! - [`LineBuffer`]: cuts what was read into lines of bounded length.
@@ -16,8 +17,8 @@
 //! This crate knows nothing of nodes: a program that only reads and writes these lines needs no more than it.
 //!
 //! # What a new event touches
-//! Its variant here with its text, its line in `golden/events.txt`, and the place that maps the library's event to it. The
-//! tests fail until all three are there.
+//! Its variant here with its text, its line in `golden/events.txt`, and the place that maps the library's
+//! event to it. The tests fail until all three are there.
 #![forbid(unsafe_code)]
 
 pub mod command;

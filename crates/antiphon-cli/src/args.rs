@@ -1,5 +1,6 @@
-//! The command line. Every setting of `node` is an `Option` here: what is not given falls back to the configuration
-//! file, then to the default (see `settings`). clap reads the environment, below flags and above the file.
+//! The command line. Every setting of `node` is an `Option` here: what is not given falls back to the
+//! configuration file, then to the default (see `settings`). clap reads the environment, below flags and
+//! above the file.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -52,7 +53,8 @@ pub(crate) enum Command {
     /// Show the last 100 views with their causes, and what else happened to a node on this host
     #[command(after_help = console::HELP)]
     View(ViewArgs),
-    /// UNSAFE, when the majority is lost for good: have one survivor on this host go on alone, as a new cluster
+    /// UNSAFE, when the majority is lost for good: have one survivor on this host go on alone, as a new
+    /// cluster
     #[command(after_help = exit::HELP_RECOVER)]
     Recover(RecoverArgs),
     /// Measure throughput, latency, idle cost and changes of view, on this machine or between hosts
@@ -94,13 +96,14 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
 
-    /// Address to listen at; the port is 7400 if left out, any free one if 0. Give it again, best first, for up to 8 addresses in
-    /// networks that fail apart: as long as one works, no view changes [default: 127.0.0.1:7400]
+    /// Address to listen at; the port is 7400 if left out, any free one if 0. Give it again, best first, for
+    /// up to 8 addresses in networks that fail apart: as long as one works, no view changes [default:
+    /// 127.0.0.1:7400]
     #[arg(long, env = "ANTIPHON_BIND", value_name = "ADDR:PORT", value_delimiter = ',')]
     pub(crate) bind: Option<Vec<String>>,
 
-    /// Address the others reach this node at, where it differs from --bind (0.0.0.0, NAT); once for each --bind
-    /// [default: --bind]
+    /// Address the others reach this node at, where it differs from --bind (0.0.0.0, NAT); once for each
+    /// --bind [default: --bind]
     #[arg(
         long,
         env = "ANTIPHON_ADVERTISE",
@@ -109,19 +112,21 @@ pub(crate) struct NodeArgs {
     )]
     pub(crate) advertise: Option<Vec<String>>,
 
-    /// Addresses of the nodes that may found the cluster, the same list at each; a majority of them founds it.
-    /// Without seeds, or with only its own address, a node founds a cluster at once; an empty value is an error. Further addresses of a seed may follow its
-    /// first: 10.0.0.1/10.1.0.1. And where to find nodes again and again, which founds nothing (see --expect):
-    /// dns:NAME:PORT, srv:NAME, file:PATH, multicast[:GROUP[:PORT]][@IF]
+    /// Addresses of the nodes that may found the cluster, the same list at each; a majority of them founds
+    /// it. Without seeds, or with only its own address, a node founds a cluster at once; an empty value is an
+    /// error. Further addresses of a seed may follow its first: 10.0.0.1/10.1.0.1. And where to find nodes
+    /// again and again, which founds nothing (see --expect): dns:NAME:PORT, srv:NAME, file:PATH,
+    /// multicast[:GROUP[:PORT]][@IF]
     #[arg(long, env = "ANTIPHON_SEEDS", value_name = "A,B,…", value_delimiter = ',')]
     pub(crate) seeds: Option<Vec<String>>,
 
-    /// Addresses or names of locators (see `antiphon locator`), or srv:NAME, file:PATH; the port is 7410 if left out. Each is told of
-    /// this node, and asked for others
+    /// Addresses or names of locators (see `antiphon locator`), or srv:NAME, file:PATH; the port is 7410 if
+    /// left out. Each is told of this node, and asked for others
     #[arg(long, env = "ANTIPHON_LOCATORS", value_name = "A,B,…", value_delimiter = ',')]
     pub(crate) locators: Option<Vec<String>>,
 
-    /// DNS servers to ask, again and again, for what is found by name, instead of the system's; the port is 53 if left out
+    /// DNS servers to ask, again and again, for what is found by name, instead of the system's; the port is
+    /// 53 if left out
     #[arg(
         long,
         env = "ANTIPHON_DNS_SERVER",
@@ -138,19 +143,21 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_NO_GROUP", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) no_group: Option<bool>,
 
-    /// Order of delivery in the groups, the same at each member: `unordered` each message as soon as it is here, `scoped` per
-    /// sender and scope of the message, `fifo` per sender, `total` one sequence for all [default: total]
+    /// Order of delivery in the groups, the same at each member: `unordered` each message as soon as it is
+    /// here, `scoped` per sender and scope of the message, `fifo` per sender, `total` one sequence for all
+    /// [default: total]
     #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]
     pub(crate) order: Option<OrderName>,
 
-    /// What makes the order of `total` groups, the same at each member: `sequencer` the first member numbers the messages,
-    /// `rotation` members take turns by rule, `token` each numbers its own when it has the token [default: sequencer]
+    /// What makes the order of `total` groups, the same at each member: `sequencer` the first member numbers
+    /// the messages, `rotation` members take turns by rule, `token` each numbers its own when it has the
+    /// token [default: sequencer]
     #[arg(long, env = "ANTIPHON_ENGINE", value_parser = EngineParser, value_name = "ENGINE")]
     pub(crate) engine: Option<EngineName>,
 
-    /// The way of the groups' messages, the same at each member: `direct` from the sender to each, `chain` from member to
-    /// member, for links slower than their hosts, `multicast` once to all by IP multicast, and directly to those that do not hear
-    /// it there [default: direct]
+    /// The way of the groups' messages, the same at each member: `direct` from the sender to each, `chain`
+    /// from member to member, for links slower than their hosts, `multicast` once to all by IP multicast, and
+    /// directly to those that do not hear it there [default: direct]
     #[arg(long, env = "ANTIPHON_DISSEMINATION", value_enum, value_name = "WAY")]
     pub(crate) dissemination: Option<DisseminationName>,
 
@@ -164,87 +171,95 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_MULTICAST_INTERFACE", value_name = "IF")]
     pub(crate) multicast_interface: Option<String>,
 
-    /// With `multicast`: how far it goes, 1 to 255; 1 stays in this network, each router on the way takes 1 [default: 1]
+    /// With `multicast`: how far it goes, 1 to 255; 1 stays in this network, each router on the way takes 1
+    /// [default: 1]
     #[arg(long, env = "ANTIPHON_MULTICAST_HOPS", value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) multicast_hops: Option<u8>,
 
-    /// Remove a member of the groups whose application takes no message for this long while others wait for it (on this
-    /// node: whoever reads stdout); 1s to 1h, units ms, s, m, h, or `never`; the same at each member [default: 30s]
+    /// Remove a member of the groups whose application takes no message for this long while others wait for
+    /// it (on this node: whoever reads stdout); 1s to 1h, units ms, s, m, h, or `never`; the same at each
+    /// member [default: 30s]
     #[arg(long, env = "ANTIPHON_SLOW_AFTER", value_name = "DURATION", value_parser = Patience::parse)]
     pub(crate) slow_after: Option<Patience>,
 
-    /// Largest payload, if above 1 MiB; units KiB, MiB, GiB, 64KiB to 1GiB; the same at each member. Each holds at most as much
-    /// of the large payloads of every other, and of its own [default: 256MiB]
+    /// Largest payload, if above 1 MiB; units KiB, MiB, GiB, 64KiB to 1GiB; the same at each member. Each
+    /// holds at most as much of the large payloads of every other, and of its own [default: 256MiB]
     #[arg(long, env = "ANTIPHON_MAX_OBJECT", value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) max_object: Option<Size>,
 
-    /// The most memory, in each group, for the large payloads of all others together, at least --max-object; their senders
-    /// wait [default: twice --max-object]
+    /// The most memory, in each group, for the large payloads of all others together, at least --max-object;
+    /// their senders wait [default: twice --max-object]
     #[arg(long, env = "ANTIPHON_OBJECT_MEMORY", value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) object_memory: Option<Size>,
 
-    /// Directory for the files of delivered payloads above 1 MiB; whoever reads the lines removes them [default: one of the
-    /// node's own, removed when it ends]
+    /// Directory for the files of delivered payloads above 1 MiB; whoever reads the lines removes them
+    /// [default: one of the node's own, removed when it ends]
     #[arg(long, env = "ANTIPHON_SPOOL", value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
 
-    /// How this node sends messages: `tcp`, or `udp` on the same port number (TCP where that does not pass). Nodes that
-    /// differ in this understand each other [default: tcp]
+    /// How this node sends messages: `tcp`, or `udp` on the same port number (TCP where that does not pass).
+    /// Nodes that differ in this understand each other [default: tcp]
     #[arg(long, env = "ANTIPHON_TRANSPORT", value_enum, value_name = "NAME")]
     pub(crate) transport: Option<TransportName>,
 
-    /// Largest UDP datagram to send, also by multicast, without the headers of IP and UDP, at least 1232 [default: what the route
-    /// takes]
+    /// Largest UDP datagram to send, also by multicast, without the headers of IP and UDP, at least 1232
+    /// [default: what the route takes]
     #[arg(long, env = "ANTIPHON_MAX_DATAGRAM", value_name = "BYTES")]
     pub(crate) max_datagram: Option<u16>,
 
-    /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in all, no control characters)
+    /// Metadata that every view shows beside this node; give it again for more (32 entries, 4096 bytes in
+    /// all, no control characters)
     #[arg(long, env = "ANTIPHON_METADATA", value_name = "K=V", value_delimiter = ',')]
     pub(crate) metadata: Option<Vec<String>>,
 
-    /// Found the cluster when this many nodes are there, wherever they were found, and agree: more than half of all that may be
-    /// started, at most 256, the same at each [default: a majority of the seeds]
+    /// Found the cluster when this many nodes are there, wherever they were found, and agree: more than half
+    /// of all that may be started, at most 256, the same at each [default: a majority of the seeds]
     #[arg(long, env = "ANTIPHON_EXPECT", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) expect: Option<u16>,
 
-    /// Found a cluster at once, alone if need be. Two nodes started so found two clusters; where those meet, one gives way, and its nodes
-    /// start over without what they had
+    /// Found a cluster at once, alone if need be. Two nodes started so found two clusters; where those meet,
+    /// one gives way, and its nodes start over without what they had
     #[arg(long, env = "ANTIPHON_FOUND", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) found: Option<bool>,
 
-    /// Timing: `local` one host (a silent process is out in 0.6 s), `lan` one site (1.5 s), `wan` sites apart (8 s)
-    /// [default: lan]
+    /// Timing: `local` one host (a silent process is out in 0.6 s), `lan` one site (1.5 s), `wan` sites apart
+    /// (8 s) [default: lan]
     #[arg(long, env = "ANTIPHON_PROFILE", value_enum, value_name = "NAME")]
     pub(crate) profile: Option<ProfileName>,
 
-    /// How node views are agreed on, the same at all nodes: `coordinator`, or `cut` where several fail at once or paths lose much [default: coordinator]
+    /// How node views are agreed on, the same at all nodes: `coordinator`, or `cut` where several fail at
+    /// once or paths lose much [default: coordinator]
     #[arg(long, env = "ANTIPHON_MEMBERSHIP", value_enum, value_name = "NAME")]
     pub(crate) membership: Option<MembershipName>,
 
-    /// Who goes on after a partition, the same at all nodes: `majority`, or `any`: every component, for caches and the like, merging later [default: majority]
+    /// Who goes on after a partition, the same at all nodes: `majority`, or `any`: every component, for
+    /// caches and the like, merging later [default: majority]
     #[arg(long, env = "ANTIPHON_POLICY", value_enum, value_name = "NAME")]
     pub(crate) policy: Option<PolicyName>,
 
-    /// Deliver only while a majority answers this node, so that it stops before the others may go on without it; without effect with
-    /// `--policy any` [default: true]
+    /// Deliver only while a majority answers this node, so that it stops before the others may go on without
+    /// it; without effect with `--policy any` [default: true]
     #[arg(long, env = "ANTIPHON_PRIMARY_LEASE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) primary_lease: Option<bool>,
 
-    /// Send heartbeats that TCP may hold up also by UDP, on the same port number, so that a host that loses a third of its packets is not taken
-    /// for dead [default: true]
+    /// Send heartbeats that TCP may hold up also by UDP, on the same port number, so that a host that loses a
+    /// third of its packets is not taken for dead [default: true]
     #[arg(long, env = "ANTIPHON_UDP_PROBES", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) udp_probes: Option<bool>,
 
-    /// Votes this node has in majorities; 0 never counts, and no cluster is founded by such nodes alone [default: 1]
+    /// Votes this node has in majorities; 0 never counts, and no cluster is founded by such nodes alone
+    /// [default: 1]
     #[arg(long, env = "ANTIPHON_WEIGHT", value_name = "N")]
     pub(crate) weight: Option<u16>,
 
-    /// File with the cluster key, 64 hex digits (see `antiphon key`): everything is encrypted and authenticated
+    /// File with the cluster key, 64 hex digits (see `antiphon key`): everything is encrypted and
+    /// authenticated
     #[arg(long, env = "ANTIPHON_KEY_FILE", value_name = "F")]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// Run the node as a child of this process, which keeps what it votes and proves its death to the others where their connections
-    /// prove nothing: behind cut cables, proxies, firewalls. Needs --key-file; Linux only
+    /// Run the node as a child of this process, which keeps what it votes and proves its death to the others
+    /// where their connections prove nothing: behind cut cables, proxies, firewalls. Needs --key-file; Linux
+    /// only
     #[arg(long, env = "ANTIPHON_WITNESS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) witness: Option<bool>,
 
@@ -260,8 +275,9 @@ pub(crate) struct NodeArgs {
     #[arg(long, env = "ANTIPHON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Socket at which this node answers `antiphon members`, `why`, `view` and `doctor`, or `none` [default: one in
-    /// $ANTIPHON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/antiphon, else, for root, /run/antiphon, else /tmp/antiphon-UID]
+    /// Socket at which this node answers `antiphon members`, `why`, `view` and `doctor`, or `none` [default:
+    /// one in $ANTIPHON_RUNTIME_DIR, else $XDG_RUNTIME_DIR/antiphon, else, for root, /run/antiphon, else
+    /// /tmp/antiphon-UID]
     #[arg(long, env = "ANTIPHON_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 

@@ -11,14 +11,15 @@ pub(crate) enum Exit {
     Success,
     /// Something failed at run time: the address is taken, the demo's sheet does not hold.
     Failure,
-    /// The command line, environment or configuration file makes no sense, or a seed's name does not resolve. Nothing was started.
+    /// The command line, environment or configuration file makes no sense, or a seed's name does not resolve.
+    /// Nothing was started.
     Usage,
     /// The cluster refused the node, and trying again is pointless until the configuration changes.
     Refused,
     /// Nobody reads stdout any more: the node left in order.
     StdoutClosed,
-    /// A second signal arrived while the node was leaving: it ended at once. Or the node that this process witnesses was ended by
-    /// this signal.
+    /// A second signal arrived while the node was leaving: it ended at once. Or the node that this process
+    /// witnesses was ended by this signal.
     Signal(i32),
     /// The node that this process witnesses ended with this.
     OfChild(i32),

@@ -1,8 +1,9 @@
 //! `antiphon locator`: the server that tells newcomers where the nodes of a cluster are.
 //!
-//! Lines on stdout, for people or with `--json` for programs; the first is `ready`, the last `stopped`. The first signal stops it in
-//! order: its file is written, answers may leave. The second ends it at once. When nobody reads stdout any more, it goes on
-//! silently: newcomers need it more than a log does. One who does not read, but could, has the last lines for two seconds after the end.
+//! Lines on stdout, for people or with `--json` for programs; the first is `ready`, the last `stopped`. The
+//! first signal stops it in order: its file is written, answers may leave. The second ends it at once. When
+//! nobody reads stdout any more, it goes on silently: newcomers need it more than a log does. One who does
+//! not read, but could, has the last lines for two seconds after the end.
 
 use std::io;
 use std::path::PathBuf;
@@ -43,7 +44,8 @@ pub(crate) struct LocatorArgs {
     )]
     advertise: Vec<String>,
 
-    /// File to remember nodes in across restarts: not needed, but newcomers find the cluster at once. Its folder must exist
+    /// File to remember nodes in across restarts: not needed, but newcomers find the cluster at once. Its
+    /// folder must exist
     #[arg(long, env = "ANTIPHON_LOCATOR_STATE", value_name = "FILE")]
     state: Option<PathBuf>,
 
@@ -51,7 +53,8 @@ pub(crate) struct LocatorArgs {
     #[arg(long, env = "ANTIPHON_KEY_FILE", value_name = "F")]
     key_file: Option<PathBuf>,
 
-    /// Without a key, allow addresses that are not loopback: whoever reaches the port can lead newcomers astray
+    /// Without a key, allow addresses that are not loopback: whoever reaches the port can lead newcomers
+    /// astray
     #[arg(long, env = "ANTIPHON_INSECURE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     insecure: bool,
 
@@ -169,7 +172,8 @@ async fn serve(args: LocatorArgs) -> Result<Exit, Failed> {
     }
 }
 
-/// Tells what the locator hears, as long as it runs. While nobody reads, the locator leaves out what is too much.
+/// Tells what the locator hears, as long as it runs. While nobody reads, the locator leaves out what is too
+/// much.
 async fn tell(locator: &mut Locator, json: bool, stdout: &Stdout) {
     let ready = Line::Ready {
         addr: locator.addr().to_string(),

@@ -9,7 +9,8 @@
 //! ```
 //! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
 //! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
-//! - [`console`]: questions to a running node, and an operator's word; [`doctor`]: why a node cannot form or join a cluster.
+//! - [`console`]: questions to a running node, and an operator's word; [`doctor`]: why a node cannot form or
+//!   join a cluster.
 //! - [`locator`]: the server that tells newcomers where the nodes are.
 //! - [`files`]: how many files a process may have open, and whether that is enough.
 //! - [`stdout`]: what writes lines while signals and the network go on.

@@ -1,4 +1,5 @@
-//! Times on the command line: `--slow-after`, how long a group waits for a member whose application does not read, and others.
+//! Times on the command line: `--slow-after`, how long a group waits for a member whose application does not
+//! read, and others.
 
 use std::fmt;
 use std::time::Duration;

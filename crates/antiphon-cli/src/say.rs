@@ -5,7 +5,8 @@ use std::io::Write;
 
 use super::exit::{Exit, Failed};
 
-/// Writes a line and hands it over at once; as `println!`, but a reader that has gone is an error that ends the command in order.
+/// Writes a line and hands it over at once; as `println!`, but a reader that has gone is an error that ends
+/// the command in order.
 macro_rules! say {
     ($($text:tt)*) => { $crate::say::line(format_args!($($text)*)) };
 }

@@ -1,7 +1,7 @@
 //! A node's settings: file < environment < flag < nothing else, then checked as a whole.
 //!
-//! Names are the same everywhere: `--key-file`, `ANTIPHON_KEY_FILE`, `key-file = "…"`. An unknown key in the file is an
-//! error that names it, since a setting that is silently ignored is found only when it was needed.
+//! Names are the same everywhere: `--key-file`, `ANTIPHON_KEY_FILE`, `key-file = "…"`. An unknown key in the
+//! file is an error that names it, since a setting that is silently ignored is found only when it was needed.
 
 mod addresses;
 mod discovery;
@@ -185,13 +185,15 @@ impl Settings {
         Self::merge(args, file)
     }
 
-    /// The same where seeds that do not resolve were left out: what follows from a list as a whole is not checked.
+    /// The same where seeds that do not resolve were left out: what follows from a list as a whole is not
+    /// checked.
     pub(crate) fn resolve_in_part(args: NodeArgs) -> Result<Self, Failed> {
         let file = file_of(&args)?;
         Self::assemble(args, file)
     }
 
-    /// Whether a node is meant at all: by its file, its names or its addresses. What it lacks then is an error.
+    /// Whether a node is meant at all: by its file, its names or its addresses. What it lacks then is an
+    /// error.
     pub(crate) fn are_given(args: &NodeArgs) -> bool {
         let names = [&args.cluster, &args.name];
         let addresses = [&args.bind, &args.advertise, &args.seeds, &args.locators];
@@ -200,7 +202,8 @@ impl Settings {
             || addresses.into_iter().any(Option::is_some)
     }
 
-    /// What is needed before the rest is checked: the addresses as they were written, before any name is looked up.
+    /// What is needed before the rest is checked: the addresses as they were written, before any name is
+    /// looked up.
     pub(crate) fn written(args: &NodeArgs) -> Result<Written, Failed> {
         let file = file_of(args)?;
         let either = |field: &str, given: &Option<Vec<String>>, file: Option<Strings>| {
@@ -411,7 +414,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Without a key anyone who reaches the port can join and forge: only this host may, unless told otherwise.
+    /// Without a key anyone who reaches the port can join and forge: only this host may, unless told
+    /// otherwise.
     fn check_exposure(&mut self) -> Result<(), Failed> {
         if self.key.is_some() {
             return Ok(());

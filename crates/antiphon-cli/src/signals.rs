@@ -14,8 +14,8 @@ pub(super) struct Signals {
     last: Option<(i32, Instant)>,
 }
 
-/// Of two in so short a time one is meant: `timeout` and others send theirs to the process and to its group, Ctrl-C goes to a witness and
-/// to its node, and the witness passes it on.
+/// Of two in so short a time one is meant: `timeout` and others send theirs to the process and to its group,
+/// Ctrl-C goes to a witness and to its node, and the witness passes it on.
 pub(super) const SAME_SIGNAL_WITHIN: Duration = Duration::from_millis(500);
 
 impl Signals {

@@ -1,5 +1,5 @@
-//! CPU time and memory of processes, from /proc: times to the nanosecond, where ticks of 10 ms would show an idle node as
-//! none at all.
+//! CPU time and memory of processes, from /proc: times to the nanosecond, where ticks of 10 ms would show an
+//! idle node as none at all.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,8 +9,8 @@ pub(crate) fn own_cpu() -> Option<Duration> {
     cpu_of(Path::new("/proc/self"))
 }
 
-/// CPU time the process of this /proc folder has taken so far; `None` where the system does not tell. Threads that have
-/// ended are not in it.
+/// CPU time the process of this /proc folder has taken so far; `None` where the system does not tell. Threads
+/// that have ended are not in it.
 pub(crate) fn cpu_of(process: &Path) -> Option<Duration> {
     let mut nanoseconds = 0u64;
     for thread in std::fs::read_dir(process.join("task")).ok()? {

@@ -1,4 +1,5 @@
-//! The demo as a newcomer meets it: real processes are paused, killed, cut off and healed, and its own audit must hold.
+//! The demo as a newcomer meets it: real processes are paused, killed, cut off and healed, and its own audit
+//! must hold.
 
 use std::process::{Command, Output};
 

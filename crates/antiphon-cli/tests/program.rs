@@ -174,7 +174,8 @@ fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
     assert_eq!((&ready["event"], &ready["name"]), (&json!("ready"), &json!("a")));
     let incarnation = ready["incarnation"].as_str().unwrap().to_owned();
     assert_eq!(incarnation.len(), 32);
-    // The node and each of its groups tell in their own order; a group may be first. Of the node there are two words more: it founded alone, and answers itself.
+    // The node and each of its groups tell in their own order; a group may be first. Of the node there are
+    // two words more: it founded alone, and answers itself.
     let views: Vec<Value> = (0..5).map(|_| node.line()).collect();
     assert!(
         views.contains(&json!({"event": "lease", "held": true})),

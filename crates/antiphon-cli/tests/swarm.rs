@@ -1,4 +1,5 @@
-//! A swarm as a person meets it: many nodes form, rest, join and leave, and the end is clean however it comes.
+//! A swarm as a person meets it: many nodes form, rest, join and leave, and the end is clean however it
+//! comes.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -65,7 +66,8 @@ fn forty_nodes_on_the_cut_engine_form_in_a_few_steps_hold_few_connections_and_le
     assert_eq!(summary["nodes"], 40);
     assert_eq!(summary["removed"], serde_json::json!([]), "{summary}");
     assert!(summary["sizes_seen"].as_u64().unwrap() <= 8, "{summary}");
-    // Some twenty neighbours, a connection each way, and what a node has for itself; to all others it would be more than a hundred.
+    // Some twenty neighbours, a connection each way, and what a node has for itself; to all others it would
+    // be more than a hundred.
     let descriptors = summary["rest"]["descriptors_per_node"].as_f64().unwrap();
     assert!(descriptors <= 64.0, "{summary}");
     // Who finds nobody to confirm its leave goes after five seconds: nobody had to.

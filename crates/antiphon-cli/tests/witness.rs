@@ -169,7 +169,8 @@ fn a_node_that_leaves_without_a_majority_does_not_keep_its_witness() {
     }
 }
 
-/// A process that is nobody's child here, or that the end of its witness would leave running; killed with the test.
+/// A process that is nobody's child here, or that the end of its witness would leave running; killed with the
+/// test.
 struct Orphan(Pid);
 
 impl Drop for Orphan {
@@ -191,7 +192,8 @@ fn a_node_whose_witness_is_killed_goes_on_and_leaves_in_order() {
     b.view_of(2);
     let orphan = Orphan(child_of(&a));
     a.kill();
-    // Longer than a silent node of the profile `local` is kept: then something is heard of it in the same view.
+    // Longer than a silent node of the profile `local` is kept: then something is heard of it in the same
+    // view.
     std::thread::sleep(Duration::from_millis(1500));
     a.say(json!({"send": {"payload": "still here"}}));
     let line = b.event(|line| line["event"] == "message" || line["event"] == "node_view");
@@ -202,7 +204,8 @@ fn a_node_whose_witness_is_killed_goes_on_and_leaves_in_order() {
     drop(orphan);
 }
 
-/// Passes on what comes to one address to another one, both ways: what a proxy does, whose ends prove nothing.
+/// Passes on what comes to one address to another one, both ways: what a proxy does, whose ends prove
+/// nothing.
 fn proxy_to(addr: SocketAddr) -> SocketAddr {
     fn pass_on(mut from: TcpStream, mut to: TcpStream) {
         std::thread::spawn(move || {
@@ -230,7 +233,8 @@ fn proxy_to(addr: SocketAddr) -> SocketAddr {
     at
 }
 
-/// Three nodes that reach each other through proxies alone; `a`, then `b`, founded it. Returns them by seniority.
+/// Three nodes that reach each other through proxies alone; `a`, then `b`, founded it. Returns them by
+/// seniority.
 fn behind_proxies(bench: &Bench, more: &str) -> Vec<Node> {
     let key = key(bench, "key");
     let addrs = free_addrs(3);
@@ -272,7 +276,8 @@ fn is_primary_when_witnesses_prove_the_deaths(engine: &str) {
     }
     let _last = Orphan(child_of(&nodes[2]));
     nodes[2].view_of(1);
-    // A proxy takes connections for the dead as well. Once the last one knows, that is tried for two seconds more, and not for all 15.
+    // A proxy takes connections for the dead as well. Once the last one knows, that is tried for two seconds
+    // more, and not for all 15.
     let known = Instant::now();
     for node in &mut nodes[..2] {
         assert_eq!(node.exit().code(), Some(128 + 9));

@@ -1,4 +1,5 @@
-//! What a view changed, for those who ask long after: without its members, of which a large cluster has thousands in each view.
+//! What a view changed, for those who ask long after: without its members, of which a large cluster has
+//! thousands in each view.
 
 use std::collections::BTreeSet;
 

@@ -23,16 +23,19 @@ pub struct Config {
     pub further: Vec<SocketAddr>,
     /// The configured seeds: the acceptors of the founding slot. May or may not contain `addr`.
     pub seeds: Vec<SocketAddr>,
-    /// Where else a seed is reached, by its address in `seeds`: for a node that starts while its first network is down.
+    /// Where else a seed is reached, by its address in `seeds`: for a node that starts while its first
+    /// network is down.
     pub further_of_seeds: BTreeMap<SocketAddr, Vec<SocketAddr>>,
-    /// Found only when this many different nodes are present, and all of them vote for it; the seeds then are only where
-    /// to ask. Two clusters cannot be founded as long as fewer than twice as many nodes are started before the first view.
-    /// The same at all nodes, at most 256.
+    /// Found only when this many different nodes are present, and all of them vote for it; the seeds then are
+    /// only where to ask. Two clusters cannot be founded as long as fewer than twice as many nodes are
+    /// started before the first view. The same at all nodes, at most 256.
     pub expect: Option<u16>,
-    /// Whether the driver tells of others at run time ([`Node::set_hints`](crate::Node::set_hints)). Then a list of seeds
-    /// that names nobody else does not mean that the node is alone, and such a node founds by `expect` or `found` only.
+    /// Whether the driver tells of others at run time ([`Node::set_hints`](crate::Node::set_hints)). Then a
+    /// list of seeds that names nobody else does not mean that the node is alone, and such a node founds by
+    /// `expect` or `found` only.
     pub discovers: bool,
-    /// Found at once, alone if need be. Two nodes so started are two clusters; where they find each other, one gives way to the other and starts over.
+    /// Found at once, alone if need be. Two nodes so started are two clusters; where they find each other,
+    /// one gives way to the other and starts over.
     pub found: bool,
     /// Free for the application; every view carries it.
     pub metadata: BTreeMap<String, String>,
@@ -42,23 +45,27 @@ pub struct Config {
     pub policy: Policy,
     /// The membership engine. All nodes of a cluster run the same; one with another is refused.
     pub engine: EngineKind,
-    /// How many observers a node has with [`EngineKind::Cut`], the same at all nodes. For tests: 10, or views of few nodes have no
-    /// two that are not neighbours.
+    /// How many observers a node has with [`EngineKind::Cut`], the same at all nodes. For tests: 10, or views
+    /// of few nodes have no two that are not neighbours.
     #[doc(hidden)]
     pub rings: usize,
-    /// Whether this node believes in its view only for as long as a quorum answers it: a member that was cut off or stopped delivers nothing
-    /// any more when the others may have removed it. All nodes hold their votes back for each other, whatever this one does. Without effect under
-    /// [`Policy::Any`], where whoever is cut off goes on as well.
+    /// Whether this node believes in its view only for as long as a quorum answers it: a member that was cut
+    /// off or stopped delivers nothing any more when the others may have removed it. All nodes hold their
+    /// votes back for each other, whatever this one does. Without effect under [`Policy::Any`], where whoever
+    /// is cut off goes on as well.
     pub primary_lease: bool,
     /// Timing.
     pub profile: Profile,
     /// The cluster key; `None` is the plain mode: frames carry a checksum, anyone can forge them.
     pub key: Option<ClusterKey>,
-    /// Whether a witness keeps what this node voted ([`Output::Testament`](crate::Output::Testament)). Only with a key.
+    /// Whether a witness keeps what this node voted ([`Output::Testament`](crate::Output::Testament)). Only
+    /// with a key.
     pub witness: bool,
-    /// Whether the driver sends and takes probes ([`Output::Probe`](crate::Output::Probe)): signs of life beside what else carries frames.
+    /// Whether the driver sends and takes probes ([`Output::Probe`](crate::Output::Probe)): signs of life
+    /// beside what else carries frames.
     pub udp_probes: bool,
-    /// Whether the driver can send by IP multicast. Without, groups of [`Dissemination::Multicast`] are sent to directly.
+    /// Whether the driver can send by IP multicast. Without, groups of [`Dissemination::Multicast`] are sent
+    /// to directly.
     pub multicast: bool,
     /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive.
     pub rejoin: bool,
@@ -97,7 +104,8 @@ impl Config {
 }
 
 impl Config {
-    /// For how long this node believes in its view after a quorum answered it (R7); `None` if for as long as it hears nothing else.
+    /// For how long this node believes in its view after a quorum answered it (R7); `None` if for as long as
+    /// it hears nothing else.
     pub(crate) fn lease(&self) -> Option<Duration> {
         (self.primary_lease && self.policy == Policy::Majority)
             .then(|| crate::membership::usual_lease(&self.profile))
@@ -176,8 +184,9 @@ impl Config {
     }
 }
 
-/// Whether an address means something only together with an interface: `fe80::/10`. A node is known by its address to all others, which have
-/// other interfaces, and an address as it is written down and sent has none.
+/// Whether an address means something only together with an interface: `fe80::/10`. A node is known by its
+/// address to all others, which have other interfaces, and an address as it is written down and sent has
+/// none.
 #[doc(hidden)]
 pub fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.segments()[0] & 0xffc0 == 0xfe80)
@@ -214,9 +223,9 @@ pub(crate) fn validate_name(field: &'static str, value: &str) -> Result<(), Conf
 pub enum Policy {
     /// The majority of the last primary view's weights; exactly half with the elder. The default.
     Majority,
-    /// Every component goes on, as a lineage of its own if it has no majority. When two hear each other again, the lighter one gives
-    /// way: its members start over in the other, and what they did alone is theirs to merge. For caches and the like: order,
-    /// locks and fencing hold within a component only.
+    /// Every component goes on, as a lineage of its own if it has no majority. When two hear each other
+    /// again, the lighter one gives way: its members start over in the other, and what they did alone is
+    /// theirs to merge. For caches and the like: order, locks and fencing hold within a component only.
     Any,
 }
 
@@ -253,8 +262,9 @@ impl Policy {
 pub enum EngineKind {
     /// The elder proposes, each view is one Paxos slot. The default.
     Coordinator,
-    /// Each node is judged by ten observers on as many rings; one cut for each burst of failures, decided without a leader if three
-    /// quarters of the weight see the same, and by one otherwise. Where several nodes fail at once, or paths lose much.
+    /// Each node is judged by ten observers on as many rings; one cut for each burst of failures, decided
+    /// without a leader if three quarters of the weight see the same, and by one otherwise. Where several
+    /// nodes fail at once, or paths lose much.
     Cut,
 }
 
@@ -278,8 +288,8 @@ impl EngineKind {
         }
     }
 
-    /// Up to how many members it is meant for. The coordinator's members all send heartbeats to all others, which is the
-    /// square of their number; where processors are few, that alone makes them busy soon after.
+    /// Up to how many members it is meant for. The coordinator's members all send heartbeats to all others,
+    /// which is the square of their number; where processors are few, that alone makes them busy soon after.
     pub const fn meant_for(self) -> usize {
         match self {
             EngineKind::Coordinator => 50,
@@ -312,9 +322,11 @@ pub struct Profile {
     pub heartbeat: Duration,
     /// A member not heard for this long is suspected. At least 4 × `heartbeat`.
     pub suspect_after: Duration,
-    /// A member whose connection was lost or refused, and that is not heard for this long since, is suspected.
+    /// A member whose connection was lost or refused, and that is not heard for this long since, is
+    /// suspected.
     pub suspect_after_loss: Duration,
-    /// A pair of members that cannot hear each other, while others hear both, loses its junior after this long.
+    /// A pair of members that cannot hear each other, while others hear both, loses its junior after this
+    /// long.
     pub unreachable_after: Duration,
     /// Unacknowledged control messages are sent again after this long at first, doubling to 8 ×.
     pub retransmit: Duration,
@@ -345,7 +357,8 @@ impl Profile {
         }
     }
 
-    /// Hosts of one site: round trips below 5 ms, pauses up to a second forgiven, a silent host out within 2 s.
+    /// Hosts of one site: round trips below 5 ms, pauses up to a second forgiven, a silent host out within 2
+    /// s.
     pub fn lan() -> Self {
         Self {
             name: "lan",
@@ -384,22 +397,23 @@ impl Profile {
 pub struct GroupOptions {
     /// The delivery order.
     pub order: Order,
-    /// Each member may have this many bytes sent that some member's application has not consumed; every member
-    /// reserves as much for every other. 64 KiB to 64 MiB.
+    /// Each member may have this many bytes sent that some member's application has not consumed; every
+    /// member reserves as much for every other. 64 KiB to 64 MiB.
     pub window_bytes: u32,
     /// The way of the messages from their sender to the others.
     pub dissemination: Dissemination,
-    /// A member whose application takes nothing for this long while others wait for it is removed, with the cause
-    /// `slow`. 1 s to 1 h in whole milliseconds; `None` is never.
+    /// A member whose application takes nothing for this long while others wait for it is removed, with the
+    /// cause `slow`. 1 s to 1 h in whole milliseconds; `None` is never.
     pub slow_after: Option<Duration>,
     /// What makes the order of a total group; of no meaning in any other.
     pub engine: TotalEngine,
-    /// The largest payload, in bytes, if it is above 1 MiB or the window: an object, which travels beside the messages.
-    /// A member holds at most this much of the objects of one sender, and a sender of its own. 64 KiB to 1 GiB.
+    /// The largest payload, in bytes, if it is above 1 MiB or the window: an object, which travels beside the
+    /// messages. A member holds at most this much of the objects of one sender, and a sender of its own. 64
+    /// KiB to 1 GiB.
     pub max_object_bytes: u32,
-    /// This much of the objects of all other senders together is held by this member, in bytes, from when they are
-    /// offered until the application has taken them; senders wait. At least `max_object_bytes`, at most 4 GiB. Each member
-    /// may have its own.
+    /// This much of the objects of all other senders together is held by this member, in bytes, from when
+    /// they are offered until the application has taken them; senders wait. At least `max_object_bytes`, at
+    /// most 4 GiB. Each member may have its own.
     pub object_memory_bytes: u32,
 }
 
@@ -511,11 +525,11 @@ impl GroupOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Order {
-    /// None: each message as soon as it is here, also when one that its sender sent before is late or lost on the way and
-    /// comes later. Reliable, and once.
+    /// None: each message as soon as it is here, also when one that its sender sent before is late or lost on
+    /// the way and comes later. Reliable, and once.
     Unordered,
-    /// Per sender and scope: each message names a scope, and comes after those of its sender with the same scope, whatever becomes
-    /// of others. The application may handle scopes in parallel.
+    /// Per sender and scope: each message names a scope, and comes after those of its sender with the same
+    /// scope, whatever becomes of others. The application may handle scopes in parallel.
     Scoped,
     /// Per sender.
     Fifo,
@@ -523,14 +537,15 @@ pub enum Order {
     Total,
 }
 
-/// What makes the one sequence of a group of [`Order::Total`]. All promise the same; they differ in what they cost where.
+/// What makes the one sequence of a group of [`Order::Total`]. All promise the same; they differ in what they
+/// cost where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum TotalEngine {
     /// The group's first member numbers the messages, and sends the numbers to all.
     Sequencer,
-    /// Members take turns by rule, so that no order travels; whoever has nothing to send passes, once for any number of
-    /// turns. Every member is waited for.
+    /// Members take turns by rule, so that no order travels; whoever has nothing to send passes, once for any
+    /// number of turns. Every member is waited for.
     Rotation,
     /// A token goes from member to member; whoever has it numbers its own messages.
     Token,
@@ -565,11 +580,12 @@ impl TotalEngine {
 pub enum Dissemination {
     /// The sender sends each message to every other member: the shortest way, paid by the sender's link.
     Direct,
-    /// The sender sends each message to one member, which hands it on to the next, and so on: every link carries it
-    /// once, and it takes one hop more per member. For links that are slower than their hosts, and large messages.
+    /// The sender sends each message to one member, which hands it on to the next, and so on: every link
+    /// carries it once, and it takes one hop more per member. For links that are slower than their hosts, and
+    /// large messages.
     Chain,
-    /// The sender sends each message once, to a multicast address of the network, and directly to those that do not hear it there.
-    /// For switched networks that pass IP multicast, and many members.
+    /// The sender sends each message once, to a multicast address of the network, and directly to those that
+    /// do not hear it there. For switched networks that pass IP multicast, and many members.
     Multicast,
 }
 

@@ -6,12 +6,13 @@
 //! ```
 //! A locator is asked the same way, and tells whom it knows: whoever has only locators can so ask nodes, too.
 //!
-//! Invariant: an enquiry changes nothing but what is sent back: nobody becomes a candidate, a joiner or a peer by it, so an enquirer
-//! that dies at any moment is missed by nobody.
+//! Invariant: an enquiry changes nothing but what is sent back: nobody becomes a candidate, a joiner or a
+//! peer by it, so an enquirer that dies at any moment is missed by nobody.
 //!
-//! An answer goes to addresses that the enquirer names, and is larger than the question. So that a node cannot be made to dial the world
-//! or to flood somebody, it answers [`MOST_A_SECOND`] enquiries a second, whoever asks, each at no more addresses than a node has, at
-//! each once, and of each group once; an address of its own gets none.
+//! An answer goes to addresses that the enquirer names, and is larger than the question. So that a node
+//! cannot be made to dial the world or to flood somebody, it answers [`MOST_A_SECOND`] enquiries a second,
+//! whoever asks, each at no more addresses than a node has, at each once, and of each group once; an address
+//! of its own gets none.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -31,8 +32,8 @@ use crate::{Config, ConfigError, GroupOptions, Node, Time, group, membership};
 
 /// A locator's answer is read up to here.
 const MAX_KNOWN: usize = 128;
-/// Enquiries that a node answers in a second. A connection to where an answer goes stays for ten seconds, so these and their addresses
-/// stay far below the connections that a node may open.
+/// Enquiries that a node answers in a second. A connection to where an answer goes stays for ten seconds, so
+/// these and their addresses stay far below the connections that a node may open.
 const MOST_A_SECOND: u32 = 16;
 
 /// How many enquiries were answered lately.
@@ -58,7 +59,8 @@ impl Pace {
 }
 
 impl Node {
-    /// What an enquirer is told, with where it goes; nothing if the question makes no sense, or if too many were asked.
+    /// What an enquirer is told, with where it goes; nothing if the question makes no sense, or if too many
+    /// were asked.
     pub(crate) fn answers(&mut self, now: Time, ask: &Ask) -> Vec<(SocketAddr, Record)> {
         let bounded = ask.answer_to.len() <= MAX_ADDRESSES && ask.groups.len() <= MAX_GROUPS_ASKED;
         if !bounded || !self.enquiries().allows(now) {
@@ -93,7 +95,8 @@ pub enum Told {
     Locator(KnownThere),
 }
 
-/// Asks nodes what they would say to one with these settings. It is no node: it has an incarnation only because frames have a sender.
+/// Asks nodes what they would say to one with these settings. It is no node: it has an incarnation only
+/// because frames have a sender.
 #[derive(Debug)]
 pub struct Enquirer {
     codec: FrameCodec,
@@ -101,8 +104,8 @@ pub struct Enquirer {
 }
 
 impl Enquirer {
-    /// An enquirer for a node with these settings that would join these groups. `seed` must be fresh entropy. Answers are wanted at
-    /// these addresses, at most eight.
+    /// An enquirer for a node with these settings that would join these groups. `seed` must be fresh entropy.
+    /// Answers are wanted at these addresses, at most eight.
     ///
     /// # Errors
     /// [`ConfigError`] if a node with these settings could not start.
@@ -154,7 +157,8 @@ impl Enquirer {
         self.ask.seeds
     }
 
-    /// Opens a frame that came to one of the addresses: the answers in it, with the numbers of the nodes and locators asked.
+    /// Opens a frame that came to one of the addresses: the answers in it, with the numbers of the nodes and
+    /// locators asked.
     ///
     /// # Errors
     /// Why the frame was refused.

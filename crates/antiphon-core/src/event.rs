@@ -15,55 +15,62 @@ use crate::{Order, PathTrouble};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The node goes by this incarnation from here on: emitted first at its start, and again after each expulsion or
-    /// merge. Everything that belonged to the previous incarnation is over.
+    /// The node goes by this incarnation from here on: emitted first at its start, and again after each
+    /// expulsion or merge. Everything that belonged to the previous incarnation is over.
     Incarnation(Incarnation),
-    /// No cluster yet: these seeds and locators have not answered, or not enough nodes are ready to found. Said again when
-    /// something of it changes, and every five seconds.
+    /// No cluster yet: these seeds and locators have not answered, or not enough nodes are ready to found.
+    /// Said again when something of it changes, and every five seconds.
     Forming {
         /// The seeds and locators missed.
         missing: Vec<SocketAddr>,
-        /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and again: they do
-        /// not accept its frames. Most likely the key or the cluster's name differs; their logs say which.
+        /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and
+        /// again: they do not accept its frames. Most likely the key or the cluster's name differs; their
+        /// logs say which.
         rejecting: Vec<SocketAddr>,
         /// What ends this state.
         awaits: Awaits,
     },
-    /// This node has founded a cluster of itself alone, because its settings say so. [`Event::NodeView`] follows.
+    /// This node has founded a cluster of itself alone, because its settings say so. [`Event::NodeView`]
+    /// follows.
     Alone {
         /// Which of them.
         reason: Alone,
     },
-    /// [`Policy::Any`](crate::Policy::Any): components that went on apart meet in the view that follows at once.
+    /// [`Policy::Any`](crate::Policy::Any): components that went on apart meet in the view that follows at
+    /// once.
     Merge {
-        /// Who comes from where: first those who were members of this lineage already, with their view before; then those of
-        /// each lineage that gave way, by the last primary view that they had installed there. All by their incarnations in
-        /// the view that follows.
+        /// Who comes from where: first those who were members of this lineage already, with their view
+        /// before; then those of each lineage that gave way, by the last primary view that they had installed
+        /// there. All by their incarnations in the view that follows.
         subviews: Vec<Subview>,
     },
     /// A node view was installed, primary or not.
     NodeView(Arc<NodeView>),
-    /// The cluster, or a peer on the way to it, refused this node. Unless it says `fatal`, the node goes on trying.
+    /// The cluster, or a peer on the way to it, refused this node. Unless it says `fatal`, the node goes on
+    /// trying.
     Refused {
         /// Which side must change what.
         reason: String,
         /// Whether trying again is pointless until the configuration changes.
         fatal: bool,
     },
-    /// This incarnation was removed from the cluster while it was alive (R8). With `Config::rejoin` the node joins
-    /// again as a fresh incarnation; each of its groups then starts with [`GroupEvent::Resync`].
+    /// This incarnation was removed from the cluster while it was alive (R8). With `Config::rejoin` the node
+    /// joins again as a fresh incarnation; each of its groups then starts with [`GroupEvent::Resync`].
     Expelled {
         /// Why, and who said so.
         cause: String,
     },
-    /// This node believes in its primary view, or does not for now: no quorum of it has answered for so long that the others may have gone on without
-    /// this node ([`Config::primary_lease`](crate::Config::primary_lease)). Each incarnation begins without, and is told a moment after its first view that
-    /// it has it. Without it nothing is delivered, and what is sent waits. No view changes by it.
+    /// This node believes in its primary view, or does not for now: no quorum of it has answered for so long
+    /// that the others may have gone on without this node
+    /// ([`Config::primary_lease`](crate::Config::primary_lease)). Each incarnation begins without, and is
+    /// told a moment after its first view that it has it. Without it nothing is delivered, and what is sent
+    /// waits. No view changes by it.
     Lease {
         /// Whether it believes.
         held: bool,
     },
-    /// A link to a peer with several addresses went up or down, or another one is used now. No view changes by it.
+    /// A link to a peer with several addresses went up or down, or another one is used now. No view changes
+    /// by it.
     Link {
         /// The peer's links as they are now.
         links: PeerLinks,
@@ -72,19 +79,19 @@ pub enum Event {
         /// What happened to it.
         cause: LinkCause,
     },
-    /// This node itself did not run for much of the last time: it was stopped, or got too little processor. It accuses nobody for what
-    /// it missed; but others may miss it.
+    /// This node itself did not run for much of the last time: it was stopped, or got too little processor.
+    /// It accuses nobody for what it missed; but others may miss it.
     Starved {
         /// For so long it did not run although something was to be done.
         missed: Duration,
         /// In so much time.
         within: Duration,
     },
-    /// The direct path to a member is dead, and what is sent to it goes through another one; or it goes directly again, or through yet
-    /// another one. No view changes by it.
+    /// The direct path to a member is dead, and what is sent to it goes through another one; or it goes
+    /// directly again, or through yet another one. No view changes by it.
     Path(PeerPath),
-    /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each peer when it is known,
-    /// and again when it changes.
+    /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each
+    /// peer when it is known, and again when it changes.
     Multicast {
         /// The peer.
         peer: Incarnation,
@@ -123,8 +130,8 @@ pub enum Awaits {
         /// How many are needed.
         needed: usize,
     },
-    /// A cluster to join: this node founds none. It is not among its seeds, its seeds name nobody else while it looks for
-    /// others at run time, or it was a member before.
+    /// A cluster to join: this node founds none. It is not among its seeds, its seeds name nobody else while
+    /// it looks for others at run time, or it was a member before.
     Cluster,
 }
 
@@ -147,7 +154,8 @@ pub struct PeerLinks {
     pub peer: Incarnation,
     /// Its links, best first.
     pub links: Vec<LinkStatus>,
-    /// The number of the one that this node sends on: the first that is up; if none is, the one heard of last.
+    /// The number of the one that this node sends on: the first that is up; if none is, the one heard of
+    /// last.
     pub in_use: usize,
 }
 
@@ -188,18 +196,19 @@ pub struct Ticket(pub u64);
 pub enum GroupEvent {
     /// A new view: what follows is delivered in it.
     View(Arc<GroupView>),
-    /// What follows until the next view was completed by a flush: it is held by these members, not by all of the
-    /// view's (R17).
+    /// What follows until the next view was completed by a flush: it is held by these members, not by all of
+    /// the view's (R17).
     Transitional {
         /// The members of the view that take part in the flush.
         members: Vec<Incarnation>,
     },
     /// Consecutive messages of one sender, in the group's order.
     Messages(Messages),
-    /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another kind.
+    /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another
+    /// kind.
     Suspended,
-    /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is void, and
-    /// the next view is its first. `cause` says which.
+    /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is
+    /// void, and the next view is its first. `cause` says which.
     Resync {
         /// Why.
         cause: String,
@@ -240,7 +249,8 @@ pub struct Messages {
     pub view: GroupViewId,
     /// Who sent them.
     pub sender: Incarnation,
-    /// The number of the first; of a large message, which travels in pieces that are numbered, that of its last piece.
+    /// The number of the first; of a large message, which travels in pieces that are numbered, that of its
+    /// last piece.
     pub first: u64,
     /// What they say. Never empty.
     pub block: Block,
@@ -338,9 +348,11 @@ pub struct GroupView {
     pub joined: Vec<Incarnation>,
     /// Those of the previous view that left in order.
     pub left: Vec<Incarnation>,
-    /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not reading.
+    /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not
+    /// reading.
     pub crashed: Vec<Incarnation>,
-    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`, `flush-stalled: …`.
+    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`,
+    /// `flush-stalled: …`.
     pub causes: Vec<(Incarnation, String)>,
     /// The members that came with this one from its previous view: they delivered the same messages there.
     pub transitional: Vec<Incarnation>,
@@ -360,15 +372,17 @@ pub enum SendError {
     Full,
     /// Larger than any payload of the group.
     TooLarge {
-        /// The most bytes of a payload: [`GroupOptions::max_object_bytes`](crate::GroupOptions::max_object_bytes).
+        /// The most bytes of a payload:
+        /// [`GroupOptions::max_object_bytes`](crate::GroupOptions::max_object_bytes).
         limit: usize,
     },
     /// It has a scope, and the group is not scoped.
     NotScoped,
 }
 
-/// The largest payload that goes through a sender's log; in a group with a smaller window, its window. A larger one is an
-/// object, of up to [`GroupOptions::max_object_bytes`](crate::GroupOptions::max_object_bytes).
+/// The largest payload that goes through a sender's log; in a group with a smaller window, its window. A
+/// larger one is an object, of up to
+/// [`GroupOptions::max_object_bytes`](crate::GroupOptions::max_object_bytes).
 pub const MAX_PAYLOAD_BYTES: usize = 1 << 20;
 
 impl std::fmt::Display for SendError {
@@ -403,8 +417,8 @@ impl std::error::Error for SendError {}
 pub struct WhyReport {
     /// The name asked for.
     pub name: String,
-    /// What this node knows of it, latest last: each view that admitted or removed a node of this name, and the
-    /// suspicions held now.
+    /// What this node knows of it, latest last: each view that admitted or removed a node of this name, and
+    /// the suspicions held now.
     pub entries: Vec<WhyEntry>,
 }
 

@@ -13,7 +13,8 @@ pub struct Inspection {
     pub incarnation: Incarnation,
     /// Where it stands: what it looks for, or what it sees of the others.
     pub state: State,
-    /// Nodes that it was asked to admit, and refused; the latest last. Only the member that admits others has any.
+    /// Nodes that it was asked to admit, and refused; the latest last. Only the member that admits others has
+    /// any.
     pub refused: Vec<Refused>,
 }
 
@@ -43,7 +44,8 @@ pub struct Looking {
     pub founder: bool,
     /// The address of the member that it asks to be admitted by.
     pub asks: Option<SocketAddr>,
-    /// Members that have lost their majority answered this long ago for the first time: they get time to find it again.
+    /// Members that have lost their majority answered this long ago for the first time: they get time to find
+    /// it again.
     pub remnant: Option<Duration>,
     /// What it was refused for last, and how long ago.
     pub refused: Option<(String, Duration)>,
@@ -133,8 +135,8 @@ pub struct Doubt {
     pub since: Duration,
 }
 
-/// The way between two members is bad, as one of them sees it. That alone makes nobody doubted, but enough of it may remove a member with the
-/// engine `cut`, which alone looks for it.
+/// The way between two members is bad, as one of them sees it. That alone makes nobody doubted, but enough of
+/// it may remove a member with the engine `cut`, which alone looks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
@@ -142,8 +144,8 @@ pub struct Edge {
     pub observer: Incarnation,
     /// To or from whom.
     pub subject: Incarnation,
-    /// What it sees: [`Evidence::Lossy`], too little of what the subject sends arrives; or [`Evidence::Deaf`], the subject says that it does not
-    /// hear the observer.
+    /// What it sees: [`Evidence::Lossy`], too little of what the subject sends arrives; or
+    /// [`Evidence::Deaf`], the subject says that it does not hear the observer.
     pub evidence: Evidence,
     /// For how long.
     pub since: Duration,

@@ -1,22 +1,25 @@
 //! The protocols of Antiphon as a state machine without I/O.
 //!
 //! A [`Node`] is one incarnation after another of one member. It never reads a clock, a socket, a thread, the
-//! environment or entropy: time comes in with every call as [`Time`], randomness as one seed at creation. The same
-//! calls give the same outputs, byte for byte.
+//! environment or entropy: time comes in with every call as [`Time`], randomness as one seed at creation. The
+//! same calls give the same outputs, byte for byte.
 //!
 //! # The contract
 //!
 //! Methods fall into four kinds:
-//! - **inputs**, `handle_*`: a frame arrived, a path or lifeline changed, a deadline passed. Time never runs backwards.
-//! - **commands** of the application: `join_group`, `send_block` (from its [`outbox`]), `consumed`, `leave_group`, `leave`.
-//! - **outputs**, `poll_*`: after a batch of inputs and commands (all that is ready, so that frames are full), drain
-//!   [`Node::poll_output`] to the end and perform the outputs *in that order* (a vote is written to the lifelines before
-//!   it leaves in a frame), then drain [`Node::poll_event`], then ask [`Node::poll_timeout`] when to call
-//!   [`Node::handle_timeout`].
+//! - **inputs**, `handle_*`: a frame arrived, a path or lifeline changed, a deadline passed. Time never runs
+//!   backwards.
+//! - **commands** of the application: `join_group`, `send_block` (from its [`outbox`]), `consumed`,
+//!   `leave_group`, `leave`.
+//! - **outputs**, `poll_*`: after a batch of inputs and commands (all that is ready, so that frames are
+//!   full), drain [`Node::poll_output`] to the end and perform the outputs *in that order* (a vote is written
+//!   to the lifelines before it leaves in a frame), then drain [`Node::poll_event`], then ask
+//!   [`Node::poll_timeout`] when to call [`Node::handle_timeout`].
 //! - **questions**, which change nothing: `view`, `links`, `why`, `inspect`.
 #![forbid(unsafe_code)]
 
-/// Whether a planted mistake is to be made here: `planted!(ReceiveAfterWedge)`, or any at all: `planted!()`. Always false in a product.
+/// Whether a planted mistake is to be made here: `planted!(ReceiveAfterWedge)`, or any at all: `planted!()`.
+/// Always false in a product.
 #[cfg(feature = "planted")]
 macro_rules! planted {
     () => {

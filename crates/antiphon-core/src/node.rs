@@ -9,15 +9,17 @@
 //! ```
 //!
 //! Three rules live here because they join layers:
-//! - **Vote before it travels (R2).** Effects are performed in order; lifeline writes go to the output queue at once,
-//!   link messages are put into frames only when all effects of the step are done. So no frame overtakes a vote's record.
-//! - **Hold-back (R13).** A group message names the primary view its sender had installed. It is handed to the group layer
-//!   only once this node has installed that view; until then the membership layer is asked to pull it. Of a member that is
-//!   no neighbour in that view it waits as well: links deliver once.
-//! - **One name for a peer.** All layers know a peer by its first address; only here, where frames and dials leave, is it
-//!   replaced by the link in use ([`crate::route`]), and where path troubles come in, back again.
-//! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was accepted, and only
-//!   then the cluster.
+//! - **Vote before it travels (R2).** Effects are performed in order; lifeline writes go to the output queue
+//!   at once, link messages are put into frames only when all effects of the step are done. So no frame
+//!   overtakes a vote's record.
+//! - **Hold-back (R13).** A group message names the primary view its sender had installed. It is handed to
+//!   the group layer only once this node has installed that view; until then the membership layer is asked to
+//!   pull it. Of a member that is no neighbour in that view it waits as well: links deliver once.
+//! - **One name for a peer.** All layers know a peer by its first address; only here, where frames and dials
+//!   leave, is it replaced by the link in use ([`crate::route`]), and where path troubles come in, back
+//!   again.
+//! - **Groups leave first.** A graceful leave leaves all groups, so that their flushes deliver what was
+//!   accepted, and only then the cluster.
 
 mod counters;
 mod gate;
@@ -147,17 +149,18 @@ impl Node {
         Ok(node)
     }
 
-    /// Whether the frame handled last brought a witness's word that this node could make nothing of: it is in no view, or in none that has
-    /// the dead. It may be in one later, so the witness should say it again.
+    /// Whether the frame handled last brought a witness's word that this node could make nothing of: it is in
+    /// no view, or in none that has the dead. It may be in one later, so the witness should say it again.
     pub fn made_nothing_of_it(&self) -> bool {
         self.unused
     }
 
-    /// A frame arrived. `from` is the transport's idea of the sender's address, used only to answer discovery.
+    /// A frame arrived. `from` is the transport's idea of the sender's address, used only to answer
+    /// discovery.
     ///
     /// # Errors
-    /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a connection
-    /// that brings such frames and logs the cause.
+    /// Why the frame was refused before anything in it was read; nothing changed. A transport closes a
+    /// connection that brings such frames and logs the cause.
     pub fn handle_frame(&mut self, now: Time, from: SocketAddr, frame: Bytes) -> Result<(), OpenError> {
         self.unused = false;
         // Who could send a probe on a connection needs none, and it would pass for more than it shows.
@@ -173,8 +176,9 @@ impl Node {
         Ok(())
     }
 
-    /// A frame arrived by multicast, where anybody may speak: as [`handle_frame`](Self::handle_frame), but one of nobody that this
-    /// node speaks to is not even opened, and only frames that were sent by multicast are taken.
+    /// A frame arrived by multicast, where anybody may speak: as [`handle_frame`](Self::handle_frame), but
+    /// one of nobody that this node speaks to is not even opened, and only frames that were sent by multicast
+    /// are taken.
     ///
     /// # Errors
     /// As there; [`OpenError::Stranger`] is no fault of whoever speaks.
@@ -237,7 +241,8 @@ impl Node {
         Ok(())
     }
 
-    /// A deadline given by [`Node::poll_timeout`] has passed. Calling it early or late is harmless; lateness is noticed.
+    /// A deadline given by [`Node::poll_timeout`] has passed. Calling it early or late is harmless; lateness
+    /// is noticed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.membership.set_crowded(self.links.crowded());
         self.membership.handle_timeout(now);
@@ -256,8 +261,8 @@ impl Node {
         self.phase == Phase::Running
     }
 
-    /// Joins (or founds) a group. The first view follows as an event; before the node is in a cluster, it waits.
-    /// Joining a group again under its name gives the same handle.
+    /// Joins (or founds) a group. The first view follows as an event; before the node is in a cluster, it
+    /// waits. Joining a group again under its name gives the same handle.
     ///
     /// # Errors
     /// [`ConfigError`] if the name or the options cannot work, or [the node does not run](Self::is_running).
@@ -282,9 +287,10 @@ impl Node {
         Ok(handle)
     }
 
-    /// Sends consecutive messages to a group, all or none, without copying them: what an [outbox](crate::outbox) hands over.
-    /// The caller chooses their tickets, consecutive from `first` on, and gives none twice to this handle. On success the
-    /// messages are queued and will be delivered in order, also here.
+    /// Sends consecutive messages to a group, all or none, without copying them: what an
+    /// [outbox](crate::outbox) hands over. The caller chooses their tickets, consecutive from `first` on, and
+    /// gives none twice to this handle. On success the messages are queued and will be delivered in order,
+    /// also here.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent.
@@ -303,16 +309,17 @@ impl Node {
         Ok(())
     }
 
-    /// The application has taken this many more message events of the group, in the order they came, those before a
-    /// `Resync` too: their bytes are credit again.
+    /// The application has taken this many more message events of the group, in the order they came, those
+    /// before a `Resync` too: their bytes are credit again.
     pub fn consumed(&mut self, now: Time, group: GroupHandle, messages: u64) {
         self.groups.consumed(now, group, messages);
         self.touch(now);
     }
 
-    /// Says where nodes and locators may be found, in place of what was said before: addresses that come and go while the
-    /// node runs. They are only asked; who founds a cluster depends on [`Config::seeds`], [`Config::expect`] and
-    /// [`Config::found`] alone. A driver that will call this sets [`Config::discovers`].
+    /// Says where nodes and locators may be found, in place of what was said before: addresses that come and
+    /// go while the node runs. They are only asked; who founds a cluster depends on [`Config::seeds`],
+    /// [`Config::expect`] and [`Config::found`] alone. A driver that will call this sets
+    /// [`Config::discovers`].
     pub fn set_hints(&mut self, now: Time, hints: Hints) {
         if self.phase != Phase::Stopped {
             self.notice_lateness(now);
@@ -327,8 +334,8 @@ impl Node {
         self.touch(now);
     }
 
-    /// Leaves the cluster in order: its groups first, then the node view. [`Event::Left`] follows, at the latest
-    /// after `Profile::leave_within`.
+    /// Leaves the cluster in order: its groups first, then the node view. [`Event::Left`] follows, at the
+    /// latest after `Profile::leave_within`.
     pub fn leave(&mut self, now: Time) {
         if self.phase == Phase::Running {
             self.phase = Phase::LeavingGroups {
@@ -428,8 +435,8 @@ impl Node {
         &self.groups
     }
 
-    /// Until when this node may deliver, by its lease (R7); `None` if without end. What it has given away by then and the application has not taken, a driver
-    /// keeps back until it may again.
+    /// Until when this node may deliver, by its lease (R7); `None` if without end. What it has given away by
+    /// then and the application has not taken, a driver keeps back until it may again.
     pub fn delivers_until(&self) -> Option<Time> {
         self.membership.believes_until()
     }
@@ -439,8 +446,8 @@ impl Node {
         self.counters
     }
 
-    /// After a pause, frames that waited in the kernel come first. Without this they would be judged by clocks that
-    /// have not noticed the pause yet.
+    /// After a pause, frames that waited in the kernel come first. Without this they would be judged by
+    /// clocks that have not noticed the pause yet.
     fn notice_lateness(&mut self, now: Time) {
         let late = self
             .membership
@@ -457,14 +464,16 @@ impl Node {
         self.follow_lease(now);
     }
 
-    /// R7: whether this node may deliver is asked before and after whatever happens to it. What was held back goes first.
+    /// R7: whether this node may deliver is asked before and after whatever happens to it. What was held back
+    /// goes first.
     fn follow_lease(&mut self, now: Time) {
         let may_deliver = self.membership.may_deliver(now);
         self.perform_views(now);
         self.gate.set(may_deliver, &mut self.events);
     }
 
-    /// G37: what this node missed by itself, it counts against nobody: not as a dead path, and not as a flush that does not go on.
+    /// G37: what this node missed by itself, it counts against nobody: not as a dead path, and not as a flush
+    /// that does not go on.
     fn forgive(&mut self, now: Time) {
         let missed = self.membership.take_missed();
         if !missed.is_zero() {
@@ -475,8 +484,8 @@ impl Node {
         }
     }
 
-    /// Ends every input and command: what it changed in the views is in force for the next one. Frames are built when
-    /// the batch is over, so that a batch fills them.
+    /// Ends every input and command: what it changed in the views is in force for the next one. Frames are
+    /// built when the batch is over, so that a batch fills them.
     fn touch(&mut self, now: Time) {
         self.membership.awake(now);
         self.forgive(now);
@@ -531,7 +540,8 @@ impl Node {
         match effect {
             membership::Effect::NewIncarnation { me, cause } => self.begin_incarnation(now, me, cause),
             membership::Effect::Peer { peer, addr } => self.connect(now, peer, addr),
-            // Of a large view a node speaks to its neighbours, to members of its groups, and to whom it owes something.
+            // Of a large view a node speaks to its neighbours, to members of its groups, and to whom it owes
+            // something.
             membership::Effect::ForgetPeer { peer }
                 if (self.groups.has(peer) || self.links.owes(peer))
                     && self.membership.reach(peer).is_some() => {}
@@ -568,7 +578,8 @@ impl Node {
             membership::Effect::Installed(view) => self.install(now, view),
             membership::Effect::Event(event) => self.events.push_back(event),
             membership::Effect::Stopped => {
-                // What the groups had to say until now is held back if the gate is closed, and dropped with the rest.
+                // What the groups had to say until now is held back if the gate is closed, and dropped with
+                // the rest.
                 self.perform_groups(now);
                 self.gate.end(&mut self.events);
                 self.links.acknowledge_now(now, None);
@@ -641,7 +652,8 @@ impl Node {
 
     fn perform_lifeline(&mut self, now: Time, command: LifelineCommand) {
         let command = match command {
-            // R2: a vote that cannot be recorded whole must not seem recorded; without a record there is no proof.
+            // R2: a vote that cannot be recorded whole must not seem recorded; without a record there is no
+            // proof.
             LifelineCommand::Write { dial, record } if record.len() > MAX_RECORDS_BYTES => {
                 self.membership
                     .handle_lifeline(now, LifelineEvent::Failed { dial }, None);
@@ -664,7 +676,8 @@ impl Node {
         self.outputs.push_back(Output::Lifeline(command));
     }
 
-    /// Does what follows from a change of links: lifelines leave a link that failed, and the application is told.
+    /// Does what follows from a change of links: lifelines leave a link that failed, and the application is
+    /// told.
     fn follow_routes(&mut self, now: Time) {
         while let Some(change) = self.routes.poll_change() {
             for dial in change.lifelines {

@@ -24,8 +24,9 @@ pub enum Output {
         /// The sealed frame.
         frame: Frame,
     },
-    /// Try to bring a frame to an address in one datagram, from the port that the node listens on, at once: where there is no room for it, it
-    /// is lost. Only with [`Config::udp_probes`](crate::Config::udp_probes).
+    /// Try to bring a frame to an address in one datagram, from the port that the node listens on, at once:
+    /// where there is no room for it, it is lost. Only with
+    /// [`Config::udp_probes`](crate::Config::udp_probes).
     Probe {
         /// An address of the peer, as for frames.
         to: SocketAddr,
@@ -34,9 +35,10 @@ pub enum Output {
     },
     /// Something about a lifeline on which this node is the watched side.
     Lifeline(LifelineCommand),
-    /// R10: leave this to the witness, in place of all that was left before; `None` is nothing. Only with [`Config::witness`](crate::Config::witness). Must
-    /// be done before any later output. If it cannot be done whole, nothing must be left; if not even that can be, the process must do
-    /// no later output any more: the witness would take an earlier vote for the last.
+    /// R10: leave this to the witness, in place of all that was left before; `None` is nothing. Only with
+    /// [`Config::witness`](crate::Config::witness). Must be done before any later output. If it cannot be
+    /// done whole, nothing must be left; if not even that can be, the process must do no later output any
+    /// more: the witness would take an earlier vote for the last.
     Testament {
         /// The sealed record.
         sealed: Option<Bytes>,
@@ -52,8 +54,9 @@ pub enum Class {
     Bulk,
 }
 
-/// The number of one attempt to have a lifeline, never used again by the process. Whatever a driver says of a lifeline of
-/// its own says it of a dial: what comes late, of a dial that was given up, is not taken for the present one.
+/// The number of one attempt to have a lifeline, never used again by the process. Whatever a driver says of a
+/// lifeline of its own says it of a dial: what comes late, of a dial that was given up, is not taken for the
+/// present one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DialId(pub u64);
 

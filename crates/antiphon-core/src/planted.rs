@@ -1,7 +1,8 @@
 //! Planted protocol mistakes.
 //!
-//! Compiled in only by the feature `planted`. A simulator run arms one mistake for its thread; the protocol asks at
-//! the place where the mistake would be made. The checkers must notice each: that is what shows that they bite.
+//! Compiled in only by the feature `planted`. A simulator run arms one mistake for its thread; the protocol
+//! asks at the place where the mistake would be made. The checkers must notice each: that is what shows that
+//! they bite.
 
 use std::cell::Cell;
 
@@ -117,13 +118,16 @@ bugs! {
     OverrideInLineage,
     /// A recovery is done although the node is in a primary view (R11).
     OverridePrimary,
-    /// A member that has lost its majority gives way at once to a lighter lineage that an operator made beside that (R11).
+    /// A member that has lost its majority gives way at once to a lighter lineage that an operator made
+    /// beside that (R11).
     GiveWayToLighter,
     /// A proof of death is told once, to those who are heard then (R2).
     ProveOnce,
-    /// A member without a majority that is in another view than the one that coordinates it says nothing (R6).
+    /// A member without a majority that is in another view than the one that coordinates it says nothing
+    /// (R6).
     SettleApart,
-    /// A component without a quorum does not say why one that is heard is not in it: that one does not hear it (G7).
+    /// A component without a quorum does not say why one that is heard is not in it: that one does not hear
+    /// it (G7).
     PartUnaccused,
     /// A member believes in its view until it hears that it was removed (R7).
     BelieveForever,
@@ -169,7 +173,8 @@ bugs! {
     VoteBeforeLifeline,
     /// A member sends on although some application has not taken a window of its messages (R21).
     IgnoreCredit,
-    /// A message that fits no block goes into the log piece by piece, as credit comes, over as many views as that takes (R22).
+    /// A message that fits no block goes into the log piece by piece, as credit comes, over as many views as
+    /// that takes (R22).
     LargeIsNotAtomic,
     /// A piece of a message is delivered as a message (R22).
     DeliverPieces,
@@ -181,9 +186,11 @@ bugs! {
     WaitAtGap,
     /// A scoped group delivers a message before the one of its scope that it names (G34).
     ForgetScopeOrder,
-    /// At the cut, a scoped group delivers what comes after a message of a dead sender that nobody has (R15, G34).
+    /// At the cut, a scoped group delivers what comes after a message of a dead sender that nobody has (R15,
+    /// G34).
     PassScopeGapAtCut,
-    /// In an unordered group, a message that comes in pieces is delivered by a flush that has only some of them (R22).
+    /// In an unordered group, a message that comes in pieces is delivered by a flush that has only some of
+    /// them (R22).
     DeliverPartOfCut,
     /// The record of an object is sent once half of the members hold the object (R22).
     RecordBeforeAllHold,
@@ -243,7 +250,8 @@ bugs! {
     FastQuorumIsMajority,
     /// Two thirds count as enough in the fast ballot, with or without the most senior member (R1).
     FastQuorumIsTwoThirds,
-    /// A leader proposes any of the values cast in the fast ballot, whether or not it may have been decided (R1).
+    /// A leader proposes any of the values cast in the fast ballot, whether or not it may have been decided
+    /// (R1).
     RecoverAnyFastVote,
     /// A vote is cast in the fast ballot after a promise to a leader (R1).
     CastAfterPromise,
@@ -283,7 +291,8 @@ bugs! {
     FoundWithoutVotes,
     /// Who has no view asks for a cluster two hundred times as often as it should.
     SeekWithoutPause,
-    /// In a wide view a member does not say again that it has lost a path when it has said that much is lost on it (G5).
+    /// In a wide view a member does not say again that it has lost a path when it has said that much is lost
+    /// on it (G5).
     CutOffSaidLossy,
     /// A member that was removed tells the next leader that it is gone, and not why (G7).
     ForgetRemoval,
@@ -297,11 +306,13 @@ bugs! {
     AdmitWithoutThePast,
     /// A member that is behind asks nobody that joined since for what it missed (R1).
     PullFromNoStranger,
-    /// Who hears a quorum and can decide nothing, since it has accepted a view whose members are gone, waits for ever (R1, R3).
+    /// Who hears a quorum and can decide nothing, since it has accepted a view whose members are gone, waits
+    /// for ever (R1, R3).
     StandStill,
     /// Who is admitted by somebody that it never met is not told, and does not ask again (R1).
     MissAdmission,
-    /// A node forgets what a member said in a view before the node installed that view, if the two are no neighbours there (R13).
+    /// A node forgets what a member said in a view before the node installed that view, if the two are no
+    /// neighbours there (R13).
     ForgetWhoWasAhead,
     /// A block for which the core has no room is offered behind the others.
     FullLosesOrder,

@@ -1,27 +1,31 @@
-//! What a recovery by hand (R11) would mean, and why it is refused. What it does is on the page of `membership/recovery.rs`.
+//! What a recovery by hand (R11) would mean, and why it is refused. What it does is on the page of
+//! `membership/recovery.rs`.
 
 use std::fmt;
 use std::time::Duration;
 
 use antiphon_wire::{Lineage, Member, ViewId};
 
-/// What would be given up if this node went on alone, by an operator's word. From [`Node::recovery`](crate::Node::recovery); it is good
-/// for [`Node::recover`](crate::Node::recover) as long as the node has installed no other primary view.
+/// What would be given up if this node went on alone, by an operator's word. From
+/// [`Node::recovery`](crate::Node::recovery); it is good for [`Node::recover`](crate::Node::recover) as long
+/// as the node has installed no other primary view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
     /// The lineage of views that would end here.
     pub lineage: Lineage,
-    /// The last primary view that this node installed, in this incarnation or an earlier one of its process: what it has is as of that view.
+    /// The last primary view that this node installed, in this incarnation or an earlier one of its process:
+    /// what it has is as of that view.
     pub view: ViewId,
     /// That view's number.
     pub number: u32,
     /// Since when this node knows that it has lost the majority.
     pub lost: Duration,
-    /// Whether the members that this node hears could decide by themselves: then the cluster most likely comes back without any recovery,
-    /// within seconds.
+    /// Whether the members that this node hears could decide by themselves: then the cluster most likely
+    /// comes back without any recovery, within seconds.
     pub quorum: bool,
-    /// Whether this node voted for a next view, and does not know what came of it: those that it does not hear may have decided it, few as they are.
+    /// Whether this node voted for a next view, and does not know what came of it: those that it does not
+    /// hear may have decided it, few as they are.
     pub undecided: bool,
     /// This node's votes.
     pub weight: u16,
@@ -44,8 +48,8 @@ pub struct Abandoned {
 }
 
 impl Recovery {
-    /// Whether those that are neither heard nor proven dead might be a majority that goes on without this node, of the last view or of one after it. Then a
-    /// recovery makes a second cluster beside the first.
+    /// Whether those that are neither heard nor proven dead might be a majority that goes on without this
+    /// node, of the last view or of one after it. Then a recovery makes a second cluster beside the first.
     pub fn may_fork(&self) -> bool {
         let weight = |abandoned: &Abandoned| u32::from(abandoned.member.weight);
         // The dead have no vote any more.
@@ -69,7 +73,8 @@ pub enum RecoveryError {
     },
     /// It has no vote (weight 0), so that it can be no cluster alone.
     NoVote,
-    /// It was a member, and looks for the cluster that went on without it, or that it gave way to: that may answer yet.
+    /// It was a member, and looks for the cluster that went on without it, or that it gave way to: that may
+    /// answer yet.
     Looking {
         /// When it has looked for that much longer in vain, it may be recovered.
         left: Duration,

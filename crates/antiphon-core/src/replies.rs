@@ -1,9 +1,10 @@
 //! How much is said to whoever asks, at the address that he names as his own.
 //!
-//! A question that comes from nowhere is answered at an address inside of it, since nothing goes back on the connection that brought it. So whoever may
-//! speak to a node or a locator, without a key anybody who reaches it, could have it dial and flood others. Therefore an address is not
-//! answered again within a moment, and addresses that were not answered lately, each of which may cost a connection, have an allowance.
-//! What is not answered is asked again by those who mean it.
+//! A question that comes from nowhere is answered at an address inside of it, since nothing goes back on the
+//! connection that brought it. So whoever may speak to a node or a locator, without a key anybody who reaches
+//! it, could have it dial and flood others. Therefore an address is not answered again within a moment, and
+//! addresses that were not answered lately, each of which may cost a connection, have an allowance. What is
+//! not answered is asked again by those who mean it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +14,8 @@ use crate::Time;
 
 /// So many new addresses are answered at once: all nodes of a cluster that starts.
 const AT_ONCE: u32 = 2048;
-/// And so many more each second. With what a connection outlives its use, these stay below the connections that a transport opens.
+/// And so many more each second. With what a connection outlives its use, these stay below the connections
+/// that a transport opens.
 const PER_SECOND: u32 = 128;
 /// An address that was answered within this long has its connection.
 const CONNECTED_FOR: Duration = Duration::from_secs(8);
@@ -36,7 +38,8 @@ impl Replies {
         }
     }
 
-    /// Whether an address may be answered now, this long at least after it was answered before; if so, it counts.
+    /// Whether an address may be answered now, this long at least after it was answered before; if so, it
+    /// counts.
     pub(crate) fn allow(&mut self, now: Time, to: SocketAddr, apart: Duration) -> bool {
         self.refill(now);
         match self.lately.get(&to) {

@@ -1,14 +1,15 @@
 //! Texts of others that people are to read.
 //!
-//! Whatever comes from elsewhere may hold characters that move the cursor, change the title of the window, forge lines, or turn the direction in which the rest
-//! is shown. They are shown as what they are.
+//! Whatever comes from elsewhere may hold characters that move the cursor, change the title of the window,
+//! forge lines, or turn the direction in which the rest is shown. They are shown as what they are.
 
 use std::borrow::Cow;
 
 /// The most characters of a reason that is passed on.
 const MOST: usize = 1000;
 
-/// What another node gave as a reason, for people at terminals: not too long, and without characters that move the cursor or forge lines.
+/// What another node gave as a reason, for people at terminals: not too long, and without characters that
+/// move the cursor or forge lines.
 pub(crate) fn printable(text: &str) -> String {
     escaped(text.chars().take(MOST))
 }

@@ -1,7 +1,8 @@
 //! How views came to be decided, for whoever judges a node from outside.
 //!
-//! Events tell what was decided, but not who voted for it. A simulator that must tell a rightful decision from that of a
-//! minority reads the votes here. Nothing in the core reads them, and they are only kept if asked for.
+//! Events tell what was decided, but not who voted for it. A simulator that must tell a rightful decision
+//! from that of a minority reads the votes here. Nothing in the core reads them, and they are only kept if
+//! asked for.
 
 use std::sync::Arc;
 

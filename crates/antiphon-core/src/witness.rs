@@ -1,8 +1,9 @@
 //! The witness: a proof of death where no lifeline gives one (R10).
 //!
-//! A lifeline proves a death only if its FIN gets through: not behind a proxy or a stateful firewall, not when the cable is cut for longer than
-//! keepalive, not to members that have died as well. A process on the same host needs no network to see another one end. So whoever
-//! started the node keeps its *testament*, and hands it over when the node's process is gone.
+//! A lifeline proves a death only if its FIN gets through: not behind a proxy or a stateful firewall, not
+//! when the cable is cut for longer than keepalive, not to members that have died as well. A process on the
+//! same host needs no network to see another one end. So whoever started the node keeps its *testament*, and
+//! hands it over when the node's process is gone.
 //!
 //! ```text
 //!   supervisor (parent)                      node (child)                                members
@@ -15,37 +16,46 @@
 //! ```
 //!
 //! # What makes it a proof
-//! - *The process is gone*: the supervisor waits for a child of its own that nobody else can wait for. Until then the number of the process is
-//!   not used again, and the wait ends when the last of its threads has. There is nothing that merely looks so: no connection to be closed or
-//!   passed on, no end of a stream to be told from another.
-//! - *It is the process that voted*: the node holds a lock of the file while it may write there, which ends with the last copy of its descriptor. Who waited for
-//!   a wrapper or for one half of a fork finds the lock held, and has no proof;
-//! - *These were its last votes*: a testament is all that was voted, and takes the place of the one before in a single write that is done
-//!   before any later output ([`Output::Testament`](crate::Output::Testament)). What was written is there for the supervisor once the process is gone; nothing is
-//!   on the way. A vote that is not in the file never left the process.
-//! - *They are this process's*: the testament is sealed by the incarnation that it is about, with the cluster key.
+//! - *The process is gone*: the supervisor waits for a child of its own that nobody else can wait for. Until
+//!   then the number of the process is not used again, and the wait ends when the last of its threads has.
+//!   There is nothing that merely looks so: no connection to be closed or passed on, no end of a stream to be
+//!   told from another.
+//! - *It is the process that voted*: the node holds a lock of the file while it may write there, which ends
+//!   with the last copy of its descriptor. Who waited for a wrapper or for one half of a fork finds the lock
+//!   held, and has no proof;
+//! - *These were its last votes*: a testament is all that was voted, and takes the place of the one before in
+//!   a single write that is done before any later output ([`Output::Testament`](crate::Output::Testament)).
+//!   What was written is there for the supervisor once the process is gone; nothing is on the way. A vote
+//!   that is not in the file never left the process.
+//! - *They are this process's*: the testament is sealed by the incarnation that it is about, with the cluster
+//!   key.
 //!
-//! A stream with its records and its end would need both looked at, in order: an end that code made, followed by votes
-//! that nobody wrote and a kill, reads exactly as a kill. The file has one state at a time, and no end.
+//! A stream with its records and its end would need both looked at, in order: an end that code made, followed
+//! by votes that nobody wrote and a kill, reads exactly as a kill. The file has one state at a time, and no
+//! end.
 //!
 //! # When there is no proof
-//! The file is empty: the node was no member yet, has left in order, is between two incarnations, or a testament could not be written whole
-//! and was discarded (which happens before the vote travels). The file does not open: a kill in the middle of a write, which the key's tag
-//! shows. There is no key: then whoever reaches a port could declare deaths, so neither side does it.
+//! The file is empty: the node was no member yet, has left in order, is between two incarnations, or a
+//! testament could not be written whole and was discarded (which happens before the vote travels). The file
+//! does not open: a kill in the middle of a write, which the key's tag shows. There is no key: then whoever
+//! reaches a port could declare deaths, so neither side does it.
 //!
 //! # Who dies when
-//! - *the node, at any step*: that is the case. Before its first view it has no testament; between a write and the vote, the testament shows a vote
-//!   that nobody got, as a lifeline may;
-//! - *the supervisor before the node*: the node does not notice. The proof is the lifelines' alone from then on;
-//! - *the supervisor after the node, before anybody took the certificate*: no proof. A supervisor that is started anew knows nothing
-//!   of the old process and says nothing of it;
+//! - *the node, at any step*: that is the case. Before its first view it has no testament; between a write
+//!   and the vote, the testament shows a vote that nobody got, as a lifeline may;
+//! - *the supervisor before the node*: the node does not notice. The proof is the lifelines' alone from then
+//!   on;
+//! - *the supervisor after the node, before anybody took the certificate*: no proof. A supervisor that is
+//!   started anew knows nothing of the old process and says nothing of it;
 //! - *both* (power, the whole control group out of memory): no proof;
-//! - *the member that took it*: the supervisor tells the others as well, and each shares it. Two certificates of one death are one.
+//! - *the member that took it*: the supervisor tells the others as well, and each shares it. Two certificates
+//!   of one death are one.
 //! - *the node is stopped, or hangs*: it has not ended, so nothing is said.
 //!
 //! # What is assumed
-//! As for lifelines, no image of a node's memory runs twice: no checkpoint of the process that is restored elsewhere. A fork without exec keeps the lock, which is safe. Whoever can
-//! write into the memory of the node's user can forge a death, and could take the key as well.
+//! As for lifelines, no image of a node's memory runs twice: no checkpoint of the process that is restored
+//! elsewhere. A fork without exec keeps the lock, which is safe. Whoever can write into the memory of the
+//! node's user can forge a death, and could take the key as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -88,8 +98,9 @@ pub(crate) fn testament(
     }
 }
 
-/// Whom the witness tells: who watches this node; the newcomers of the view that it accepted last, who may go on without it before it
-/// has installed that; and of the others some from all over the view, in case that all who watch it have died with it.
+/// Whom the witness tells: who watches this node; the newcomers of the view that it accepted last, who may go
+/// on without it before it has installed that; and of the others some from all over the view, in case that
+/// all who watch it have died with it.
 fn whom_to_tell<'a>(
     view: &'a NodeView,
     me: Incarnation,
@@ -125,8 +136,8 @@ pub struct Death {
 }
 
 impl Death {
-    /// What follows from a testament *once the process that wrote it is gone*, which the caller has seen. `witness` is an incarnation of
-    /// the caller's own, from fresh entropy: it seals what members are told.
+    /// What follows from a testament *once the process that wrote it is gone*, which the caller has seen.
+    /// `witness` is an incarnation of the caller's own, from fresh entropy: it seals what members are told.
     ///
     /// # Errors
     /// [`Unproven`]: nothing follows from it.
@@ -180,7 +191,8 @@ impl Death {
         &self.tell
     }
 
-    /// A frame that tells it. Each is taken once: one that may have arrived is not sent again, but another is made.
+    /// A frame that tells it. Each is taken once: one that may have arrived is not sent again, but another is
+    /// made.
     pub fn frame(&mut self) -> Bytes {
         let record = self.record();
         self.codec.seal(Kind::Control, &record)

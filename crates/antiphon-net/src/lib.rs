@@ -7,9 +7,9 @@
 //!          ── Connection::accepted / refused ►   │  (the core authenticates, the transport closes)
 //! ```
 //!
-//! The core asks little of a transport: a frame may be lost, doubled or reordered, so a transport need not retry and
-//! never waits. What it must do is *report truthfully*: a path trouble only if the network said so, and a lifeline's
-//! FIN only if the kernel left no doubt (R9).
+//! The core asks little of a transport: a frame may be lost, doubled or reordered, so a transport need not
+//! retry and never waits. What it must do is *report truthfully*: a path trouble only if the network said so,
+//! and a lifeline's FIN only if the kernel left no doubt (R9).
 //!
 //! - [`transport`](Transport): the interface, and what comes out of it ([`Inputs`]);
 //! - [`tcp`]: one port per node for everything, IPv4 and IPv6;

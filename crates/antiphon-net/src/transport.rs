@@ -26,8 +26,8 @@ pub trait Transport: Send + fmt::Debug {
     /// Where it listens; the real port if 0 was asked for.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Tries to bring a frame to an advertised address, at the latest when [`Transport::flush`] is called. It is lost if the peer's queue is
-    /// full or the path broken.
+    /// Tries to bring a frame to an advertised address, at the latest when [`Transport::flush`] is called. It
+    /// is lost if the peer's queue is full or the path broken.
     fn send(&mut self, to: SocketAddr, class: Class, frame: Frame);
 
     /// A turn is over: what was sent in it may leave.
@@ -38,12 +38,14 @@ pub trait Transport: Send + fmt::Debug {
         drop(frame);
     }
 
-    /// Sends a probe to an advertised address: one datagram, now or never. Lost where there is no socket for it.
+    /// Sends a probe to an advertised address: one datagram, now or never. Lost where there is no socket for
+    /// it.
     fn probe(&mut self, to: SocketAddr, frame: Bytes) {
         drop((to, frame));
     }
 
-    /// Does something to an outbound lifeline, at once. What fails at once is returned; what takes time comes as input.
+    /// Does something to an outbound lifeline, at once. What fails at once is returned; what takes time comes
+    /// as input.
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent>;
 
     /// Replaces the injected faults.
@@ -67,8 +69,8 @@ pub trait Transport: Send + fmt::Debug {
 pub struct PathStatus {
     /// The address.
     pub to: SocketAddr,
-    /// The round trip as the system measured it within the last seconds; none without a connection, or where the system does not
-    /// say.
+    /// The round trip as the system measured it within the last seconds; none without a connection, or where
+    /// the system does not say.
     pub rtt: Option<Duration>,
 }
 
@@ -115,7 +117,8 @@ pub struct TransportCounters {
 pub enum Input {
     /// Frames from one connection, in its order.
     Frames {
-        /// The sender's advertised address if the connection named it, otherwise where the connection came from.
+        /// The sender's advertised address if the connection named it, otherwise where the connection came
+        /// from.
         from: SocketAddr,
         /// What to tell what the core thinks of the frames.
         connection: Connection,
@@ -222,10 +225,11 @@ impl Connection {
         self.accepted();
     }
 
-    /// The core refused a frame. The cause is logged (not too often), and after a few the connection is closed.
+    /// The core refused a frame. The cause is logged (not too often), and after a few the connection is
+    /// closed.
     pub fn refused(&self, error: OpenError) {
-        // A replay is what a duplicating or rerouting network does, not a fault of whoever speaks on this connection.
-        // And by multicast others may speak than members.
+        // A replay is what a duplicating or rerouting network does, not a fault of whoever speaks on this
+        // connection. And by multicast others may speak than members.
         let harmless = match error {
             OpenError::Replayed => true,
             OpenError::Stranger => self.shared.multicast,
@@ -246,7 +250,8 @@ impl Connection {
         }
     }
 
-    /// Whether the frames were sent to all: they are for [`Node::handle_multicast`](antiphon_core::Node::handle_multicast).
+    /// Whether the frames were sent to all: they are for
+    /// [`Node::handle_multicast`](antiphon_core::Node::handle_multicast).
     pub fn is_multicast(&self) -> bool {
         self.shared.multicast
     }
@@ -295,8 +300,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// What happened on the network, urgent things first: control frames, troubles and lifelines never wait behind messages, and probes, which
-/// anybody may send, hold up neither.
+/// What happened on the network, urgent things first: control frames, troubles and lifelines never wait
+/// behind messages, and probes, which anybody may send, hold up neither.
 #[derive(Debug)]
 pub struct Inputs {
     urgent: mpsc::Receiver<Input>,
@@ -319,8 +324,8 @@ impl Inputs {
         )
     }
 
-    /// Appends what has happened to `into`, `limit` things at most and few enough bytes to be still in the cache when they
-    /// are read, waiting for the first. Returns how many; 0 means that the transport is gone.
+    /// Appends what has happened to `into`, `limit` things at most and few enough bytes to be still in the
+    /// cache when they are read, waiting for the first. Returns how many; 0 means that the transport is gone.
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
@@ -335,7 +340,8 @@ impl Inputs {
         let mut bytes = first.bytes();
         into.push(first);
         let mut received = 1;
-        // A sign of life that waits is none; but whoever floods the port with what looks like it takes a small part of each turn.
+        // A sign of life that waits is none; but whoever floods the port with what looks like it takes a
+        // small part of each turn.
         for _ in 0..PROBES_AT_A_TIME.min(limit - 1) {
             let Ok(probe) = self.probes.try_recv() else { break };
             into.push(probe);

@@ -1,4 +1,5 @@
-//! Messages by UDP: they arrive whatever the network does to datagrams, and whoever is not one of us does no harm.
+//! Messages by UDP: they arrive whatever the network does to datagrams, and whoever is not one of us does no
+//! harm.
 
 mod common;
 #[path = "common/relay.rs"]
@@ -82,7 +83,8 @@ impl Traffic {
     }
 }
 
-/// How many segments have left, if they are at least so many; they are counted after they have left, and may come first.
+/// How many segments have left, if they are at least so many; they are counted after they have left, and may
+/// come first.
 async fn segments_sent(from: &UdpTransport, at_least: u64) -> u64 {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -175,7 +177,8 @@ async fn a_fifth_of_the_datagrams_lost_and_others_doubled_or_late_nearly_everyth
         for length in [100, 5_000, 60_000] {
             traffic.send(&mut a, relay.addr, length + round);
         }
-        // Also the tail of a burst, behind which nothing comes, must arrive; the very last one may be among the lost.
+        // Also the tail of a burst, behind which nothing comes, must arrive; the very last one may be among
+        // the lost.
         let enough = traffic.sent - 2;
         while round % 10 == 9 && traffic.got < enough {
             traffic.receive(&mut b_inputs).await;

@@ -55,8 +55,8 @@ async fn frames_arrive_in_order_with_the_senders_advertised_address_over_both_fa
     }
 }
 
-/// Little is written at once, much is left to a task: neither overtakes the other, and nothing is cut short where the system takes
-/// only a part.
+/// Little is written at once, much is left to a task: neither overtakes the other, and nothing is cut short
+/// where the system takes only a part.
 #[tokio::test]
 async fn turns_of_all_sizes_arrive_in_order_whoever_writes_them() {
     /// The last one does not wait.
@@ -560,7 +560,8 @@ async fn connections_that_were_used_again_are_closed_when_that_is_long_ago() {
     }
 }
 
-/// Of many peers met once, the connections unused for long are closed when another is dialled; those in use are not.
+/// Of many peers met once, the connections unused for long are closed when another is dialled; those in use
+/// are not.
 #[tokio::test]
 async fn of_many_control_connections_those_unused_for_long_make_room() {
     let timeout = Duration::from_secs(10);

@@ -1,4 +1,5 @@
-//! Frames by multicast on this host's loopback interface: over IPv4, since Linux has no route for the other there.
+//! Frames by multicast on this host's loopback interface: over IPv4, since Linux has no route for the other
+//! there.
 
 mod common;
 

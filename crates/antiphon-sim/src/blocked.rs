@@ -5,12 +5,13 @@
 //!   1, 3 and 4 lose power, 5, 6 and 7 are not started again
 //!   0 and 2 must propose that view unchanged (R1), and it needs a quorum of its own members (R3)
 //! ```
-//! Whether it was decided died with those that lost power, and power losses leave no proof. Neither does a kill behind a
-//! proxy, or on a connection that was broken or never came about: a survivor must see the end of a lifeline that nothing
-//! in between can have ended (R9), and the simulated kernels know which of them did. So nothing may be demanded of
-//! the survivors, until enough of those hosts are heard again as what they were, which they never are. Nothing else is
-//! excused: not a standstill without such a view, not one that killed processes suffice to cause whose proofs a survivor
-//! was given, and joiners must be outvoted by those who stay.
+//! Whether it was decided died with those that lost power, and power losses leave no proof. Neither does a
+//! kill behind a proxy, or on a connection that was broken or never came about: a survivor must see the end
+//! of a lifeline that nothing in between can have ended (R9), and the simulated kernels know which of them
+//! did. So nothing may be demanded of the survivors, until enough of those hosts are heard again as what they
+//! were, which they never are. Nothing else is excused: not a standstill without such a view, not one that
+//! killed processes suffice to cause whose proofs a survivor was given, and joiners must be outvoted by those
+//! who stay.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,8 @@ use crate::check::{End, History, decides};
 use crate::trace::Ending;
 use crate::world::World;
 
-/// Whether the slot after the latest primary view can never be decided, by R1 and R3, because voters died without proof.
+/// Whether the slot after the latest primary view can never be decided, by R1 and R3, because voters died
+/// without proof.
 pub(crate) fn is_blocked(world: &World) -> bool {
     let Some(view) = world.latest_primary() else {
         return false;
@@ -56,7 +58,8 @@ pub(crate) fn is_blocked(world: &World) -> bool {
     !decides(bound, &alive, &proven) && decides(bound, &all, &proven)
 }
 
-/// R1: what the living voters must propose unchanged: the value that one of them accepted in the highest ballot.
+/// R1: what the living voters must propose unchanged: the value that one of them accepted in the highest
+/// ballot.
 fn bound_to<'a>(
     history: &'a History<'_>,
     view: &NodeView,

@@ -54,13 +54,14 @@ pub struct Summary {
     pub liveness: u64,
     /// Lineages founded beside another, each with the documented excuse.
     pub forks: u64,
-    /// A number over all outputs and events of all runs, in whatever order these ended: a change of the code that changes no behaviour leaves it
-    /// as it is.
+    /// A number over all outputs and events of all runs, in whatever order these ended: a change of the code
+    /// that changes no behaviour leaves it as it is.
     pub digest: u64,
 }
 
 impl Campaign {
-    /// Engines that some seed should have drawn and none did: of so many, one in half a million draws only one of the two.
+    /// Engines that some seed should have drawn and none did: of so many, one in half a million draws only
+    /// one of the two.
     pub fn never_drawn(&self, summary: &Summary) -> Vec<EngineKind> {
         const ENOUGH: u64 = 20;
         let due = |engine: &EngineKind| match self.membership {
@@ -85,7 +86,8 @@ pub struct Failure {
     pub violations: Vec<Violation>,
 }
 
-/// Runs the seeds. `tell` hears of each as it is done: what has been gathered so far, and whether this one failed.
+/// Runs the seeds. `tell` hears of each as it is done: what has been gathered so far, and whether this one
+/// failed.
 pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + Sync) -> Summary {
     let started = Instant::now();
     let next = AtomicU64::new(0);

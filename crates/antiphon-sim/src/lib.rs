@@ -1,12 +1,13 @@
-//! A deterministic simulation of Antiphon clusters: virtual time, network, kernels and faults around the shipping
-//! protocol core, and checkers for its guarantees.
+//! A deterministic simulation of Antiphon clusters: virtual time, network, kernels and faults around the
+//! shipping protocol core, and checkers for its guarantees.
 //!
 //! - [`plan`]: what shall happen, drawn from a seed;
 //! - [`world`]: makes it happen to real [`antiphon_core::Node`]s;
 //! - [`mod@trace`]: what the applications saw;
 //! - [`mod@check`]: whether that is what GUARANTEES.md promises;
 //! - [`mod@run`]: one seed from start to verdict; [`campaign`]: many of them on all cores;
-//! - [`shrink`]: fewer faults that still fail; [`timeline`]: a run to read; [`planted`]: do the checkers bite?
+//! - [`shrink`]: fewer faults that still fail; [`timeline`]: a run to read; [`planted`]: do the checkers
+//!   bite?
 //! - [`explore`]: every run of worlds that are small enough;
 //! - [`Sim`]: a cluster in a few words, for tests.
 //!

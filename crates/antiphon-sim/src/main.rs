@@ -77,7 +77,8 @@ struct ExploreArguments {
     /// The large worlds as well: minutes to an hour.
     #[arg(long)]
     full: bool,
-    /// Give a world up beyond this many states; each takes 18 to 55 bytes of memory, the more while a table grows.
+    /// Give a world up beyond this many states; each takes 18 to 55 bytes of memory, the more while a table
+    /// grows.
     #[arg(long, default_value_t = 100_000_000)]
     limit: u64,
     /// Only the JSON object on stdout.

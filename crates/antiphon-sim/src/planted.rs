@@ -1,14 +1,16 @@
-//! Do the checkers bite? Each planted mistake of the core is armed, on each membership engine that can make it, until a checker fails.
+//! Do the checkers bite? Each planted mistake of the core is armed, on each membership engine that can make
+//! it, until a checker fails.
 //!
 //! ```text
 //!   planted.txt ──► the catch that is known: plan, seed ──► still fails ──────────────────► caught
 //!                                                       └─► does not: stale ──► search ──► caught, or missed
 //! ```
-//! A failure counts only if the same seed passes with the mistake disarmed. The mistakes for which a small world is
-//! searched exhaustively (R26) may be caught there; the same worlds without a mistake must be sound, which `explore` shows.
+//! A failure counts only if the same seed passes with the mistake disarmed. The mistakes for which a small
+//! world is searched exhaustively (R26) may be caught there; the same worlds without a mistake must be sound,
+//! which `explore` shows.
 //!
-//! What is known goes by the protocol's code to the letter: almost any change of it gives other runs. Then the search,
-//! bounded in time, must catch again, and `antiphon-sim planted --write` notes where.
+//! What is known goes by the protocol's code to the letter: almost any change of it gives other runs. Then
+//! the search, bounded in time, must catch again, and `antiphon-sim planted --write` notes where.
 
 mod table;
 
@@ -76,9 +78,9 @@ enum Whom {
     CaughtNowhere,
 }
 
-/// Tries to catch these mistakes on these engines, where they can be made. What is known is tried first, everywhere; then comes the search:
-/// for a short time each, as most are easy, and then for longer; first for what was caught on no engine, and for the rest of the time for
-/// what was caught on one of them only.
+/// Tries to catch these mistakes on these engines, where they can be made. What is known is tried first,
+/// everywhere; then comes the search: for a short time each, as most are easy, and then for longer; first for
+/// what was caught on no engine, and for the rest of the time for what was caught on one of them only.
 pub fn catch(
     bugs: &[Bug],
     engines: &[EngineKind],
@@ -179,7 +181,8 @@ struct Disarmed {
 impl Disarmed {
     fn passes(&self, plan: &Plan, seed: u64) -> bool {
         let key = (plan.name, seed, plan.membership);
-        // Poisoned locks only say that another thread panicked; what is in them is whole. Two threads may make the same run: no harm.
+        // Poisoned locks only say that another thread panicked; what is in them is whole. Two threads may
+        // make the same run: no harm.
         let passed = self
             .passed
             .lock()
@@ -266,8 +269,8 @@ impl Hunt {
         })
     }
 
-    /// Some mistakes need a schedule that chance rarely draws: where a small world is made for one, it is searched whole. The slot and the
-    /// flush are the same on both engines.
+    /// Some mistakes need a schedule that chance rarely draws: where a small world is made for one, it is
+    /// searched whole. The slot and the flush are the same on both engines.
     fn explore(&mut self) -> Option<Found> {
         const STATES: u64 = 3_000_000;
         self.explored = true;

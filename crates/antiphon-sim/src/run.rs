@@ -4,9 +4,10 @@
 //!   steps of the plan ──► duration ──► all faults taken back ──► one view, one more message each ──► checkers
 //!   (safety)                           (liveness: within bounded virtual time)
 //! ```
-//! Progress is demanded only where the rules allow it: if the members of the last primary that still live have a
-//! quorum of it, or enough seeds are fresh to found anew. The dead are started again where that is needed; a cluster
-//! that lost a majority for ever rightly stands still, and so does one that is blocked by its own rules (`blocked.rs`).
+//! Progress is demanded only where the rules allow it: if the members of the last primary that still live
+//! have a quorum of it, or enough seeds are fresh to found anew. The dead are started again where that is
+//! needed; a cluster that lost a majority for ever rightly stands still, and so does one that is blocked by
+//! its own rules (`blocked.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,8 +125,8 @@ fn run_checked(mut world: World, plan: &Plan, seed: u64) -> Outcome {
     }
 }
 
-/// Starts dead nodes again, all of them in half of the runs, otherwise only if nothing can go on without. Returns
-/// whether progress can be demanded then.
+/// Starts dead nodes again, all of them in half of the runs, otherwise only if nothing can go on without.
+/// Returns whether progress can be demanded then.
 fn restart_the_dead(world: &mut World, random: &mut Random) -> bool {
     // What is about to be decided is decided; then we look at who has a quorum of it.
     world.run_until(world.now() + 4 * SECONDS);
@@ -152,9 +153,10 @@ fn goes_on_anyhow(world: &World) -> bool {
     world.plan().policy == Policy::Any && live.any(|slot| !world.is_fresh(slot) && has_vote(slot))
 }
 
-/// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead, and so is
-/// everyone else of its last view. It keeps asking them at their addresses, so an operator must start one; who is in
-/// the primary view may have joined later and never have met it. Who is told of others at run time is told of all by now.
+/// Whether a live node outside the primary view knows nobody who could bring it back: all seeds are dead, and
+/// so is everyone else of its last view. It keeps asking them at their addresses, so an operator must start
+/// one; who is in the primary view may have joined later and never have met it. Who is told of others at run
+/// time is told of all by now.
 fn is_lost(world: &World) -> bool {
     let seeds = world.plan().seeds;
     if world.plan().hinted.is_some() || (0..seeds).any(|slot| world.process_at(slot).is_some()) {
@@ -181,7 +183,8 @@ fn is_lost(world: &World) -> bool {
     })
 }
 
-/// Whether the live members of the latest primary view have the majority of its votes, or half with the elder of those that have any.
+/// Whether the live members of the latest primary view have the majority of its votes, or half with the elder
+/// of those that have any.
 fn can_decide(world: &World) -> bool {
     let Some(view) = world.latest_primary() else {
         return can_found(world);
@@ -200,8 +203,8 @@ fn can_decide(world: &World) -> bool {
     )
 }
 
-/// Whether a majority of the seeds, or the number expected, knows of no cluster: they may found one, and the others join it. Who was
-/// a member once founds nothing beside that cluster.
+/// Whether a majority of the seeds, or the number expected, knows of no cluster: they may found one, and the
+/// others join it. Who was a member once founds nothing beside that cluster.
 fn can_found(world: &World) -> bool {
     if let Some(hinted) = &world.plan().hinted {
         let fresh = (0..world.plan().slots).filter(|slot| world.is_fresh(*slot));
@@ -231,8 +234,8 @@ fn linger(world: &mut World) -> Settling {
     Settling::NotAsked
 }
 
-/// Waits until all live nodes are in one primary view and one view of each group, and what is sent then has reached
-/// all.
+/// Waits until all live nodes are in one primary view and one view of each group, and what is sent then has
+/// reached all.
 fn settle(world: &mut World, within: Micros) -> Settling {
     let deadline = world.now() + within;
     while world.now() < deadline && !at_rest(world) {
@@ -301,8 +304,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         let settled = world.uses_first_links();
         (!settled).then(|| "at rest some node does not use a first link again".to_owned())
     };
-    // A link that failed often is waited for this long at most (hysteresis), from when the last connection over it that died
-    // in an earlier failure was found dead.
+    // A link that failed often is waited for this long at most (hysteresis), from when the last connection
+    // over it that died in an earlier failure was found dead.
     let heartbeat = world.plan().profile.heartbeat.as_micros() as Micros;
     let returned = KEEPALIVE + 80 * heartbeat + 5 * SECONDS;
     let stuck = wait_while(world, 10 * SECONDS, "G13", missing)
@@ -311,8 +314,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     if let Some(stuck) = stuck {
         return stuck;
     }
-    // What hangs behind would still move now: on a slow line it is on its way, on a connection to a host that was away it
-    // waits for the kernel's next try.
+    // What hangs behind would still move now: on a slow line it is on its way, on a connection to a host that
+    // was away it waits for the kernel's next try.
     let deadline = world.now() + 10 * SECONDS;
     loop {
         let before = world.trace().lines.len();
@@ -401,7 +404,8 @@ fn undelivered(world: &World, sent: &[(usize, u64)]) -> Vec<(Slot, usize)> {
     missing
 }
 
-/// Runs on while something is not as it should be at rest; what is still wrong after `limit` breaks the guarantee.
+/// Runs on while something is not as it should be at rest; what is still wrong after `limit` breaks the
+/// guarantee.
 fn wait_while(
     world: &mut World,
     limit: Micros,

@@ -4,8 +4,8 @@
 //!   all nodes start within a second ──► formed ──► at rest, measured ──► some join, one after the other ──► some leave at once
 //!                                                          gone everywhere ◄── some fail at one instant ◄── gone everywhere ──┘
 //! ```
-//! The guarantees are for `run`; this measures. The network is a quiet one (0.1 to 0.3 ms, no loss), and there are
-//! no groups. Bytes are those of frames: what TCP and IP add is not in them.
+//! The guarantees are for `run`; this measures. The network is a quiet one (0.1 to 0.3 ms, no loss), and
+//! there are no groups. Bytes are those of frames: what TCP and IP add is not in them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,8 +28,9 @@ const LEFT_WITHIN: Micros = 60 * SECONDS;
 
 /// Observers of each node, of the cut engine.
 const RINGS: usize = 10;
-/// Each is observed by ten, and observes ten on average: where one is next to a member on two rings, the one behind it observes one more. Of random rings
-/// of 100 to 2000 members, in some hundred views of each size, nobody had more neighbours than these.
+/// Each is observed by ten, and observes ten on average: where one is next to a member on two rings, the one
+/// behind it observes one more. Of random rings of 100 to 2000 members, in some hundred views of each size,
+/// nobody had more neighbours than these.
 const MOST_PEERS: usize = 2 * RINGS + 4;
 
 /// What becomes of those that fail.
@@ -116,9 +117,11 @@ pub struct Figures {
     pub received: (f64, f64),
     /// At rest: to how many others a node sends, mean and most.
     pub peers: (f64, usize),
-    /// From the start of each node that joined later until it reported all, and until all reported it, if that came.
+    /// From the start of each node that joined later until it reported all, and until all reported it, if
+    /// that came.
     pub joined_s: Vec<Option<(f64, f64)>>,
-    /// From the word to leave until all leavers had ended, and all others, and nobody else, were in one view at each of them, if that came.
+    /// From the word to leave until all leavers had ended, and all others, and nobody else, were in one view
+    /// at each of them, if that came.
     pub left_s: Option<f64>,
     /// Views that this took.
     pub leave_views: usize,
@@ -136,7 +139,8 @@ pub struct Figures {
     pub wall: Duration,
 }
 
-/// Runs it. `tell` is given the virtual time and how many nodes have the largest view, once per virtual second.
+/// Runs it. `tell` is given the virtual time and how many nodes have the largest view, once per virtual
+/// second.
 pub fn measure(scale: &Scale, mut tell: impl FnMut(f64, usize, usize)) -> Figures {
     let started = Instant::now();
     let mut world = World::new(Arc::new(plan(scale)), scale.seed);
@@ -232,7 +236,8 @@ impl Figures {
             );
         }
         if scale.engine == EngineKind::Cut {
-            // What fails at one instant and for good goes in one view, and nobody speaks to more than observe it or are observed by it.
+            // What fails at one instant and for good goes in one view, and nobody speaks to more than observe
+            // it or are observed by it.
             let views = self.removal_views;
             complain(
                 !scale.fault.leaves_alive() && views > 1,
@@ -441,7 +446,8 @@ fn pass(world: &mut World, until: Micros, live: &[Slot], tell: &mut impl FnMut(f
     }
 }
 
-/// Goes on until all these nodes, and nobody else, are in one view at each of them; when that was, if it came in time.
+/// Goes on until all these nodes, and nobody else, are in one view at each of them; when that was, if it came
+/// in time.
 fn advance(
     world: &mut World,
     until: Micros,

@@ -2,14 +2,16 @@
 //!
 //! The checkers read this and nothing else. It has three kinds of facts:
 //! - what the applications saw and did, and the events of their nodes ([`Seen`], [`Heard`]);
-//! - what the simulator did, and what the plan promises (starts, kills, cuts, pauses; the fields of [`Trace`] that say what may
-//!   not happen under this plan, such as [`Trace::never_apart`]);
-//! - six things from the *inside* of the nodes, since no application can tell them ([`Inside`], [`Hop`], [`Pass`]): who voted for
-//!   which view, since what applications see does not tell a rightful decision from that of a minority; the ways of frames that are
-//!   handed on, since a frame that circles is seen by no application; who lacked a message that was delivered as safe, since a
-//!   member that is cut off or dead delivers no more what it held; what was held and could have been delivered, since an application
-//!   cannot tell a message that is kept from it from one that is on its way; who has which view and has removed whom, since a leader
-//!   that dies may have told nobody but the one that it removed; and how much memory a group takes.
+//! - what the simulator did, and what the plan promises (starts, kills, cuts, pauses; the fields of [`Trace`]
+//!   that say what may not happen under this plan, such as [`Trace::never_apart`]);
+//! - six things from the *inside* of the nodes, since no application can tell them ([`Inside`], [`Hop`],
+//!   [`Pass`]): who voted for which view, since what applications see does not tell a rightful decision from
+//!   that of a minority; the ways of frames that are handed on, since a frame that circles is seen by no
+//!   application; who lacked a message that was delivered as safe, since a member that is cut off or dead
+//!   delivers no more what it held; what was held and could have been delivered, since an application cannot
+//!   tell a message that is kept from it from one that is on its way; who has which view and has removed
+//!   whom, since a leader that dies may have told nobody but the one that it removed; and how much memory a
+//!   group takes.
 //!
 //! `check/app` reads the first kind and some of the second; `check/inside` reads all.
 
@@ -44,19 +46,24 @@ pub struct Trace {
     pub never_apart: bool,
     /// If faults hit some hosts alone: which.
     pub faulty: Option<Faulty>,
-    /// Whether, between any two hosts at any time, the direct paths work or those over one host between them, and nothing else happens.
+    /// Whether, between any two hosts at any time, the direct paths work or those over one host between them,
+    /// and nothing else happens.
     pub bridged: bool,
-    /// In views of more members than this, if there is such a bound, nothing is passed on: not all are neighbours there.
+    /// In views of more members than this, if there is such a bound, nothing is passed on: not all are
+    /// neighbours there.
     pub passes_on_up_to: Option<usize>,
     /// How long a pair may need at most until it is relayed, or removed: the profile's bounds together.
     pub pair_patience: Micros,
-    /// For how long anybody may be said to have been silent at most: the longest patience that is learned, and a look at the clock later.
+    /// For how long anybody may be said to have been silent at most: the longest patience that is learned,
+    /// and a look at the clock later.
     pub longest_silence: Micros,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
-    /// If processes start and end and nothing else happens: how long a group may take for the view that follows a node view.
+    /// If processes start and end and nothing else happens: how long a group may take for the view that
+    /// follows a node view.
     pub follows_within: Option<Micros>,
-    /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still be in a view.
+    /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still
+    /// be in a view.
     pub leaves_within: Option<Micros>,
     /// How long a node that leaves waits for the others at most.
     pub leave_patience: Micros,
@@ -147,7 +154,8 @@ pub enum Seen {
     Ended(Ending),
     /// The simulator did something to it, or to the network around it; for people.
     Fault(String),
-    /// What leaves the first host does not reach the second from here on, or does again; on one of its links at least.
+    /// What leaves the first host does not reach the second from here on, or does again; on one of its links
+    /// at least.
     Cut {
         /// From where.
         from: Slot,
@@ -274,8 +282,8 @@ pub enum Seen {
 pub enum Inside {
     /// The process voted for a view, or decided it.
     Ballot(BallotNote),
-    /// A group took more memory than before: in the core (no sender), or of one sender's messages that the application
-    /// has not taken.
+    /// A group took more memory than before: in the core (no sender), or of one sender's messages that the
+    /// application has not taken.
     Memory {
         /// Which group.
         group: GroupIndex,
@@ -286,8 +294,8 @@ pub enum Inside {
         /// The most there may be.
         bound: usize,
     },
-    /// The process was given a safe message before any transitional notice, and this member of the view, at the time of its
-    /// death or now, did not hold it.
+    /// The process was given a safe message before any transitional notice, and this member of the view, at
+    /// the time of its death or now, did not hold it.
     Unheld {
         /// Which group.
         group: GroupIndex,
@@ -307,7 +315,8 @@ pub enum Inside {
         /// Its number.
         seq: u64,
     },
-    /// What the process's node has of a group, which its application may not know: another view than before, or it has removed somebody.
+    /// What the process's node has of a group, which its application may not know: another view than before,
+    /// or it has removed somebody.
     Roll {
         /// Which group.
         group: GroupIndex,

@@ -3,29 +3,34 @@
 //! ```text
 //!  | length | payload | length | payload | …        length: a varint; one or two bytes for most messages
 //! ```
-//! A message is copied once, into its sender's block. From there on the block is shared: the sender's log, every
-//! frame it is sent or repaired in, the receivers' logs and their applications hold slices of the same bytes. So a
-//! message costs its length prefix on the wire and one walk over that prefix per hand it passes through; there is no
-//! allocation and no reference count per message unless an application takes a payload out of its block.
+//! A message is copied once, into its sender's block. From there on the block is shared: the sender's log,
+//! every frame it is sent or repaired in, the receivers' logs and their applications hold slices of the same
+//! bytes. So a message costs its length prefix on the wire and one walk over that prefix per hand it passes
+//! through; there is no allocation and no reference count per message unless an application takes a payload
+//! out of its block.
 //!
-//! All messages of a block have one delivery [`Level`]: it costs a bit of the block's count and nothing per message.
+//! All messages of a block have one delivery [`Level`]: it costs a bit of the block's count and nothing per
+//! message.
 //!
-//! Messages of a scoped group have a [tag](Tag) in front of their payload, counted by their length: the scope, and how far back in
-//! the sender's log the message of that scope is that comes before it.
+//! Messages of a scoped group have a [tag](Tag) in front of their payload, counted by their length: the
+//! scope, and how far back in the sender's log the message of that scope is that comes before it.
 //!
 //! ```text
 //!  | length | scope | back | payload | …         scope: 4 bytes; back: a varint; together at most eight for most messages
 //! ```
-//! It is a column beside the messages and not a block per scope: an application that sends to a hundred scopes in turn would pay
-//! a record of 30 bytes for each message. A scope has four bytes for the same reason.
+//! It is a column beside the messages and not a block per scope: an application that sends to a hundred
+//! scopes in turn would pay a record of 30 bytes for each message. A scope has four bytes for the same
+//! reason.
 //!
-//! A block with a count and no bytes is a run of **nulls**: numbers that a sender gives up because it has nothing to send.
+//! A block with a count and no bytes is a run of **nulls**: numbers that a sender gives up because it has
+//! nothing to send.
 //!
-//! A message that fits no block travels in pieces: blocks of one piece each, consecutive in the sender's log, whose bytes are
-//! slices of the payload without a length in front. Each says how many come before it, so whoever has one of them knows where
-//! the message begins, also behind a gap. Its sender keeps it whole until it goes into the log, and its receivers
-//! put it together: then its block is [large](Block::large), and never on the wire. One that is larger still is an
-//! [object](crate::object): it travels beside the log, and its block only [names](Block::object) it.
+//! A message that fits no block travels in pieces: blocks of one piece each, consecutive in the sender's log,
+//! whose bytes are slices of the payload without a length in front. Each says how many come before it, so
+//! whoever has one of them knows where the message begins, also behind a gap. Its sender keeps it whole until
+//! it goes into the log, and its receivers put it together: then its block is [large](Block::large), and
+//! never on the wire. One that is larger still is an [object](crate::object): it travels beside the log, and
+//! its block only [names](Block::object) it.
 
 mod tag;
 #[cfg(test)]
@@ -44,8 +49,8 @@ pub const MAX_BLOCK_BYTES: usize = 60_400;
 /// The bytes of a piece that is not the last of its message.
 pub const PIECE_BYTES: usize = 60_000;
 
-/// A decoded block of this size is a slice of the buffer that it was read into, which is at most sixteen times as large. A
-/// smaller one is copied: whoever kept it would keep many times what it has.
+/// A decoded block of this size is a slice of the buffer that it was read into, which is at most sixteen
+/// times as large. A smaller one is copied: whoever kept it would keep many times what it has.
 pub const WORTH_KEEPING: usize = 32 << 10;
 
 /// When a message is delivered.
@@ -108,7 +113,8 @@ impl Block {
         self.form == Form::Messages && self.count > 0 && self.bytes.is_empty()
     }
 
-    /// Adds nulls to nulls. False, and nothing is changed, if one of them has messages or the sum is too large for a block.
+    /// Adds nulls to nulls. False, and nothing is changed, if one of them has messages or the sum is too
+    /// large for a block.
     pub fn extend_nulls(&mut self, more: &Block) -> bool {
         let sum = self.count.checked_add(more.count);
         let Some(sum) = sum.filter(|_| self.is_nulls() && more.is_nulls()) else {
@@ -186,7 +192,8 @@ impl Block {
         Self { level, ..self }
     }
 
-    /// The pieces in which a [large](Block::large) message travels; a block of another form is its own only piece.
+    /// The pieces in which a [large](Block::large) message travels; a block of another form is its own only
+    /// piece.
     pub fn pieces(self) -> impl Iterator<Item = Block> {
         let mut whole = (self.form != Form::Large).then(|| self.clone());
         let Block {
@@ -429,7 +436,8 @@ impl BlockBuilder {
         self.bytes.len()
     }
 
-    /// Whether a payload of this length still fits. One that is no longer than the largest payload fits an empty one.
+    /// Whether a payload of this length still fits. One that is no longer than the largest payload fits an
+    /// empty one.
     pub fn has_room(&self, length: usize) -> bool {
         self.bytes.len() + length + 3 <= MAX_BLOCK_BYTES
     }
@@ -591,7 +599,8 @@ fn check_messages(count: u32, scoped: bool, mut rest: &[u8]) -> Result<(), Decod
 }
 
 impl Block {
-    /// What stands before the block's bytes on the wire: how many messages, or which piece, of what form, how many bytes.
+    /// What stands before the block's bytes on the wire: how many messages, or which piece, of what form, how
+    /// many bytes.
     pub fn encode_prefix(&self, out: &mut Vec<u8>) {
         let safe = u64::from(self.level == Level::Safe);
         let form = match self.form {

@@ -2,7 +2,8 @@
 //!
 //! Integers wider than a byte are LEB128 variable-length; fixed-width values (identities, checksums) are
 //! little-endian. A list is its count and its elements. A decoder never allocates more than a small multiple
-//! of the bytes that are really there: a count larger than the bytes left is refused before the first element.
+//! of the bytes that are really there: a count larger than the bytes left is refused before the first
+//! element.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -274,7 +275,8 @@ impl<T: Wire> Wire for Vec<T> {
     }
     fn decode(input: &mut Reader) -> Result<Self, DecodeError> {
         let count = input.length(MAX_LIST)?;
-        // Every element takes at least a byte, so the count is backed by bytes; still, grow as they prove real.
+        // Every element takes at least a byte, so the count is backed by bytes; still, grow as they prove
+        // real.
         let mut items = Vec::with_capacity(count.min(64));
         for _ in 0..count {
             items.push(T::decode(input)?);

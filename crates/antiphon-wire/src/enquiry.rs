@@ -6,11 +6,13 @@
 //!        ◄── a notice on the same connection: taken, or why not ([`Notice`]), and its end
 //!        ◄── a control frame to each address of `answer_to`: Answer, as to a peer; from a locator Known
 //! ```
-//! The notice is for those whose frame is refused: it tells a wrong key from another cluster's name. It is the one thing that a
-//! node ever writes on a connection that others dialled, and only on those that ask for it. The answer takes the way that an answer to
-//! a joining node takes, so that its arrival shows that this way works.
+//! The notice is for those whose frame is refused: it tells a wrong key from another cluster's name. It is
+//! the one thing that a node ever writes on a connection that others dialled, and only on those that ask for
+//! it. The answer takes the way that an answer to a joining node takes, so that its arrival shows that this
+//! way works.
 //!
-//! An enquiry changes nothing at the node but its counters: an enquirer is no candidate, no joiner, and not remembered.
+//! An enquiry changes nothing at the node but its counters: an enquirer is no candidate, no joiner, and not
+//! remembered.
 
 use std::net::SocketAddr;
 
@@ -123,8 +125,8 @@ wire_struct! {
 pub const NOTICE_BYTES: usize = 8;
 const NOTICE_MAGIC: [u8; 4] = *b"ATPN";
 
-/// What a node says on a connection that asked for it: what became of its first frame. Not authenticated, and of use to
-/// people only.
+/// What a node says on a connection that asked for it: what became of its first frame. Not authenticated, and
+/// of use to people only.
 ///
 /// ```text
 /// | "ATPN" 4 | frame version 1 | wire level 1 | verdict 1 | 0 |
@@ -156,7 +158,8 @@ pub enum Verdict {
     Key,
     /// Its tag does not fit its bytes: it was damaged, or sealed with another key of the same id.
     BadTag,
-    /// It was authentic, and what a witness says in it is of no use there: the node is in no view with the dead, and may be later.
+    /// It was authentic, and what a witness says in it is of no use there: the node is in no view with the
+    /// dead, and may be later.
     Unused,
     /// Something that this build has no name for.
     Other(u8),

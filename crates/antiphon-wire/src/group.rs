@@ -1,8 +1,9 @@
 //! Messages of the group layer: founding, joins, data, acknowledgements, flush.
 //!
-//! Control messages ([`GroupMessage`]) travel on the reliable ordered channel of a pair; a receiver ignores those
-//! that were sent under another node view than its own, because everything unfinished is begun again at each primary
-//! node view. Data ([`GroupData`]) may be lost, doubled and reordered; the logs make it reliable.
+//! Control messages ([`GroupMessage`]) travel on the reliable ordered channel of a pair; a receiver ignores
+//! those that were sent under another node view than its own, because everything unfinished is begun again at
+//! each primary node view. Data ([`GroupData`]) may be lost, doubled and reordered; the logs make it
+//! reliable.
 
 use bytes::Bytes;
 
@@ -97,7 +98,8 @@ wire_struct! {
     pub struct DepartedSender {
         /// The departed member.
         pub incarnation: Incarnation,
-        /// Its last message that was delivered; 0 is none. Where delivery passes gaps, the last before the first gap.
+        /// Its last message that was delivered; 0 is none. Where delivery passes gaps, the last before the
+        /// first gap.
         pub last: u64,
         /// What was delivered behind gaps: numbers of first messages, and how many from each.
         pub beyond: Vec<(u64, u64)>,
@@ -136,7 +138,8 @@ wire_struct! {
         pub crashed: Vec<Incarnation>,
         /// Why a member of the two lists above is not in the next view, where the group itself had a reason.
         pub causes: Vec<DepartureCause>,
-        /// The cut has safe messages that some participant has not delivered: nobody delivers it before all hold it.
+        /// The cut has safe messages that some participant has not delivered: nobody delivers it before all
+        /// hold it.
         pub safe: bool,
     }
 }
@@ -259,7 +262,8 @@ wire_enum! {
             /// The group.
             group: GroupId,
         },
-        /// To a group's leader: the sender waits for a flush (it was suspended, or it was asked and nothing followed).
+        /// To a group's leader: the sender waits for a flush (it was suspended, or it was asked and nothing
+        /// followed).
         Resume = 12 {
             /// The group.
             group: GroupId,
@@ -300,8 +304,8 @@ wire_enum! {
             /// What and that.
             decision: Box<Decision>,
         },
-        /// From the flush's leader: before anything else, complete a view that someone has already installed, or whose cut
-        /// someone has said to hold.
+        /// From the flush's leader: before anything else, complete a view that someone has already installed,
+        /// or whose cut someone has said to hold.
         Complete = 17 {
             /// The group.
             group: GroupId,
@@ -355,7 +359,8 @@ wire_enum! {
             /// The view the sender has installed.
             view: GroupViewId,
         },
-        /// To a member: the sender's messages wait, and the receiver's application has not moved for all of the limit.
+        /// To a member: the sender's messages wait, and the receiver's application has not moved for all of
+        /// the limit.
         Overdue = 23 {
             /// The group.
             group: GroupId,
@@ -368,7 +373,8 @@ wire_enum! {
             group: GroupId,
             /// The view the sender has installed.
             view: GroupViewId,
-            /// For how many microseconds it has taken nothing: of several, the one that stopped first goes first.
+            /// For how many microseconds it has taken nothing: of several, the one that stopped first goes
+            /// first.
             for_us: u64,
             /// What the next view says about it.
             cause: String,
@@ -398,8 +404,8 @@ wire_struct! {
     pub struct Reach {
         /// In total order 0; otherwise the rank of the messages' sender.
         pub column: u16,
-        /// In total order the first position whose record or message it does not hold; otherwise the first message that
-        /// it does not hold.
+        /// In total order the first position whose record or message it does not hold; otherwise the first
+        /// message that it does not hold.
         pub until: u64,
     }
 }
@@ -436,7 +442,8 @@ wire_enum! {
             /// The messages.
             messages: Block,
         },
-        /// Consecutive positions of the total order, from the sequencer, or of whoever has the token; with none, a mark.
+        /// Consecutive positions of the total order, from the sequencer, or of whoever has the token; with
+        /// none, a mark.
         Orders = 2 {
             /// The group.
             group: GroupId,
@@ -556,7 +563,8 @@ wire_enum! {
             /// The positions.
             runs: Vec<Run>,
         },
-        /// To all members: how far the sender of this has come, for those that wait to deliver a safe message.
+        /// To all members: how far the sender of this has come, for those that wait to deliver a safe
+        /// message.
         Rows = 10 {
             /// The group.
             group: GroupId,

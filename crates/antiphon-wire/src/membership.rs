@@ -1,8 +1,9 @@
 //! Messages of the membership layer: discovery and founding, the view slot, non-primary views, lifelines.
 //!
 //! Three ways lead from node to node here. [`Discovery`] reaches whoever is at an address and may be lost.
-//! [`Heartbeat`] goes between known incarnations and may be lost. [`MembershipMessage`] travels on the reliable ordered
-//! control channel between two incarnations. [`LifelineRecord`] is written on lifelines only.
+//! [`Heartbeat`] goes between known incarnations and may be lost. [`MembershipMessage`] travels on the
+//! reliable ordered control channel between two incarnations. [`LifelineRecord`] is written on lifelines
+//! only.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,8 +18,8 @@ use crate::{
 pub const WIRE_LEVEL: u8 = 1;
 
 wire_struct! {
-    /// A try at deciding a slot. Higher rounds win; among equal rounds the proposer decides. Round 0 belongs to the
-    /// elder of the previous view alone.
+    /// A try at deciding a slot. Higher rounds win; among equal rounds the proposer decides. Round 0 belongs
+    /// to the elder of the previous view alone.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Ballot {
         /// Rises with each try.
@@ -124,7 +125,8 @@ wire_enum! {
     /// What all members of a large view must know, handed on from neighbour to neighbour.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Rumour {
-        /// What a member says of itself and of those whom it observes. A later version replaces an earlier one.
+        /// What a member says of itself and of those whom it observes. A later version replaces an earlier
+        /// one.
         Opinion = 0 {
             /// Whose.
             of: Incarnation,
@@ -237,7 +239,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A proof of death: the lifeline of `dead` ended with a FIN, or its witness saw its process end; these were its last votes.
+    /// A proof of death: the lifeline of `dead` ended with a FIN, or its witness saw its process end; these
+    /// were its last votes.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Certificate {
         /// Whose process is gone.
@@ -301,8 +304,8 @@ wire_enum! {
             /// Members to be removed that this acceptor hears well.
             hears: Vec<Incarnation>,
         },
-        /// Engine `cut`: the sender has cast its vote in the fast ballot for this view, and asks for those of others. Also sent to
-        /// those who join in it.
+        /// Engine `cut`: the sender has cast its vote in the fast ballot for this view, and asks for those of
+        /// others. Also sent to those who join in it.
         Fast = 5 {
             /// The view.
             value: Box<NodeView>,
@@ -421,8 +424,8 @@ wire_enum! {
         Join = 2 {
             /// Who asks.
             node: NodeRecord,
-            /// The highest view number that the same process has seen, in whatever lineage; 0 if none. The view that
-            /// admits it has a higher one.
+            /// The highest view number that the same process has seen, in whatever lineage; 0 if none. The
+            /// view that admits it has a higher one.
             number: u32,
             /// Policy `any`: where it was a member last, if it was.
             from: Option<Origin>,
@@ -513,7 +516,8 @@ wire_struct! {
         pub wire_level: u8,
         /// Everyone the sender doubts now: what is not listed is withdrawn.
         pub suspicions: Vec<Suspicion>,
-        /// Engine `cut`, in large views: a sum over all rumours known. An observer that has another one tells the sender all.
+        /// Engine `cut`, in large views: a sum over all rumours known. An observer that has another one tells
+        /// the sender all.
         pub rumours: u32,
         /// What the two need of each other to believe in their view; nothing in large views.
         pub lease: Option<LeaseNote>,
@@ -521,27 +525,32 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What a heartbeat says of leases: how long its sender believes an answer, and which heartbeat it answers.
+    /// What a heartbeat says of leases: how long its sender believes an answer, and which heartbeat it
+    /// answers.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LeaseNote {
         /// The incarnation this is for; any other drops it, though it may hear the rest.
         pub to: Incarnation,
-        /// For how long the sender believes in its view after a heartbeat that a quorum answered, in milliseconds; 0 if without end.
+        /// For how long the sender believes in its view after a heartbeat that a quorum answered, in
+        /// milliseconds; 0 if without end.
         pub length_ms: u32,
-        /// The `round` of the last heartbeat of the receiver that the sender has noted in the same view; 0 if none.
+        /// The `round` of the last heartbeat of the receiver that the sender has noted in the same view; 0 if
+        /// none.
         pub answers: u64,
         /// Whether the sender does not believe now, and wants an answer at once.
         pub asks: bool,
         /// Whether the sender has voted for a view after this one, and so answers nobody.
         pub voted: bool,
-        /// Members that the sender is about to have removed: whoever takes it for the leader does not answer them either.
+        /// Members that the sender is about to have removed: whoever takes it for the leader does not answer
+        /// them either.
         pub withheld: Vec<Incarnation>,
     }
 }
 
 wire_enum! {
-    /// Engine `cut`, in large views: by what all members know for how long they may believe in their view. From neighbour to neighbour;
-    /// unreliable, each replaced by the next. Sets of ranks are packed by whoever sends them.
+    /// Engine `cut`, in large views: by what all members know for how long they may believe in their view.
+    /// From neighbour to neighbour; unreliable, each replaced by the next. Sets of ranks are packed by
+    /// whoever sends them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Pulse {
         /// Of one member to all.
@@ -554,9 +563,11 @@ wire_enum! {
             number: u32,
             /// For how long it is good, in milliseconds.
             length_ms: u32,
-            /// Who had answered the tick before this one when this one was made, and may be let believe for that by whoever answers this one.
+            /// Who had answered the tick before this one when this one was made, and may be let believe for
+            /// that by whoever answers this one.
             fresh: Vec<u8>,
-            /// `fresh` of the tick before, if a quorum has answered that one: these believe, as of their answers to the one before it.
+            /// `fresh` of the tick before, if a quorum has answered that one: these believe, as of their
+            /// answers to the one before it.
             renewed: Option<Vec<u8>>,
         },
         /// Answers on their way back to the maker.
@@ -675,14 +686,16 @@ wire_enum! {
             /// What was heard.
             rumours: Vec<Rumour>,
         },
-        /// Policy `any`: shall we go on as a lineage of our own, with this first view? Answered as `Gather` is.
+        /// Policy `any`: shall we go on as a lineage of our own, with this first view? Answered as `Gather`
+        /// is.
         Separate = 15 {
             /// Rises with each try of one base, as that of a non-primary view.
             attempt: u32,
             /// The view. All that departed did so as separated from the base.
             view: Box<NodeView>,
         },
-        /// `Gather` in views whose members are not all neighbours, which both sides have: who stays is all that is to be said.
+        /// `Gather` in views whose members are not all neighbours, which both sides have: who stays is all
+        /// that is to be said.
         GatherRanks = 16 {
             /// The chain of views.
             lineage: Lineage,
@@ -690,7 +703,8 @@ wire_enum! {
             base: ViewId,
             /// The attempt.
             attempt: u32,
-            /// For how long the sender has gone without the others, in milliseconds. All of them depart by its word.
+            /// For how long the sender has gone without the others, in milliseconds. All of them depart by
+            /// its word.
             for_ms: u32,
             /// Who stays: bit i of byte j is the member of rank 8 j + i in the base.
             by: Vec<u8>,
@@ -733,7 +747,8 @@ wire_enum! {
         Vote = 1 (VoteState),
         /// The process leaves in order: what follows proves nothing.
         Goodbye = 2,
-        /// To the witness of the process alone (R10): all votes so far, in place of whatever it was left before.
+        /// To the witness of the process alone (R10): all votes so far, in place of whatever it was left
+        /// before.
         Testament = 3 {
             /// What it voted last.
             vote: VoteState,

@@ -1,7 +1,8 @@
 //! Bulk objects: payloads that the log only names.
 //!
-//! An object travels beside the log in chunks of [`CHUNK_BYTES`], the last one shorter. Chunks are named by their place, so none
-//! overlaps another, and their length follows from the object's. What the log has of it is an [`ObjectRecord`].
+//! An object travels beside the log in chunks of [`CHUNK_BYTES`], the last one shorter. Chunks are named by
+//! their place, so none overlaps another, and their length follows from the object's. What the log has of it
+//! is an [`ObjectRecord`].
 
 use std::fmt;
 
@@ -20,7 +21,8 @@ pub const MAX_OBJECT_BYTES: u32 = 1 << 30;
 /// The most runs of chunks that a [`Want`](crate::group::GroupData::Want) names.
 pub const MAX_SPANS: usize = 32;
 
-/// XXH3-128 of an object's bytes. It finds what went wrong by accident; against forgery there is the frames' seal.
+/// XXH3-128 of an object's bytes. It finds what went wrong by accident; against forgery there is the frames'
+/// seal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u128);
 

@@ -50,11 +50,11 @@ wire_enum! {
         },
         /// Whom the sender hears, and who hears it; unreliable, repeated by a timer.
         Paths = 9 (Paths),
-        /// A proof of death, of a witness that saw the process end (R10). Taken only where frames are sealed with a key;
-        /// idempotent.
+        /// A proof of death, of a witness that saw the process end (R10). Taken only where frames are sealed
+        /// with a key; idempotent.
         Witnessed = 10 (Box<Certificate>),
-        /// The sender lives; the first record of a frame of kind probe, and nowhere else. What may follow there is one
-        /// [`Record::Heartbeat`] and then one [`Record::Paths`], each if it fits.
+        /// The sender lives; the first record of a frame of kind probe, and nowhere else. What may follow
+        /// there is one [`Record::Heartbeat`] and then one [`Record::Paths`], each if it fits.
         Probe = 11 {
             /// The incarnation this is for; any other drops the frame.
             to: Incarnation,
@@ -69,8 +69,8 @@ wire_enum! {
 }
 
 impl Record {
-    /// The record without the bytes that end it, those of a block or of a chunk: for frames that share them. `None` if it
-    /// ends otherwise.
+    /// The record without the bytes that end it, those of a block or of a chunk: for frames that share them.
+    /// `None` if it ends otherwise.
     pub fn encode_before_block(&self) -> Option<(Vec<u8>, &Bytes)> {
         let (mark, shared, ends) = match self {
             Record::Group(GroupData::Batch {
@@ -123,8 +123,9 @@ impl Record {
 }
 
 wire_struct! {
-    /// What a node with several addresses, or with such a peer, sends to each address of that peer from time to time: that it
-    /// comes shows that the address works, and what it says is which of the sender's own addresses do.
+    /// What a node with several addresses, or with such a peer, sends to each address of that peer from time
+    /// to time: that it comes shows that the address works, and what it says is which of the sender's own
+    /// addresses do.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Beat {
         /// The incarnation this is for; any other drops it.
@@ -139,8 +140,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The direct paths between a member and the others, as far as not all is well with them: whoever is not named hears the
-    /// sender, and is heard by it, directly and steadily.
+    /// The direct paths between a member and the others, as far as not all is well with them: whoever is not
+    /// named hears the sender, and is heard by it, directly and steadily.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Paths {
         /// The sender's count of such reports, from 1; an earlier one that comes later is void.

@@ -51,8 +51,8 @@ wire_enum! {
         ConnectionLost = 2,
         /// It did not report to a flush, or lead one to its end, in time.
         FlushStalled = 3,
-        /// The accuser is one of its observers, and enough of these had lost it to agree on that without a leader. What each of
-        /// them saw is known where it was told, and need not be the same everywhere.
+        /// The accuser is one of its observers, and enough of these had lost it to agree on that without a
+        /// leader. What each of them saw is known where it was told, and need not be the same everywhere.
         Observed = 4,
         /// It said that it does not hear the accuser.
         Deaf = 5,
@@ -95,15 +95,16 @@ wire_enum! {
             /// The new incarnation.
             by: Incarnation,
         },
-        /// An unsafe override: an operator had another survivor go on alone, as a new lineage, and left this member behind,
-        /// whether it lived or not.
+        /// An unsafe override: an operator had another survivor go on alone, as a new lineage, and left this
+        /// member behind, whether it lived or not.
         Overridden = 4 {
             /// The lineage that was left.
             lineage: Lineage,
             /// The last primary view of it that the survivor had installed.
             view: ViewId,
         },
-        /// Policy `any`: a component without a quorum went on as a lineage of its own, and this member was not in it.
+        /// Policy `any`: a component without a quorum went on as a lineage of its own, and this member was
+        /// not in it.
         Separated = 5 {
             /// The lineage that was left.
             lineage: Lineage,
@@ -185,8 +186,8 @@ wire_struct! {
         pub joined: Vec<Incarnation>,
         /// Members of the previous primary view that this one does not have.
         pub departed: Vec<Departure>,
-        /// Those of `joined` that come from other lineages, by where they come from: two components meet. Empty unless
-        /// the policy is `any`.
+        /// Those of `joined` that come from other lineages, by where they come from: two components meet.
+        /// Empty unless the policy is `any`.
         pub merged: Vec<Subview>,
         /// The highest wire level that every member speaks.
         pub wire_level: u8,
@@ -220,8 +221,9 @@ impl NodeView {
         }
     }
 
-    /// If this is the first view of a lineage that an operator had founded from one survivor: the lineage that was left, and
-    /// the last primary view of it that this one had. All views of such a lineage have an epoch above 1.
+    /// If this is the first view of a lineage that an operator had founded from one survivor: the lineage
+    /// that was left, and the last primary view of it that this one had. All views of such a lineage have an
+    /// epoch above 1.
     pub fn overrides(&self) -> Option<(Lineage, ViewId)> {
         self.departed.iter().find_map(|departure| match departure.cause {
             Cause::Overridden { lineage, view } => Some((lineage, view)),
@@ -229,8 +231,8 @@ impl NodeView {
         })
     }
 
-    /// If this is the first view of a lineage that a component without a quorum founded of itself (policy `any`): the lineage
-    /// that was left, and the last primary view of it that its members had installed.
+    /// If this is the first view of a lineage that a component without a quorum founded of itself (policy
+    /// `any`): the lineage that was left, and the last primary view of it that its members had installed.
     pub fn separates(&self) -> Option<(Lineage, ViewId)> {
         self.departed.iter().find_map(|departure| match departure.cause {
             Cause::Separated { lineage, view } => Some((lineage, view)),

@@ -1,7 +1,7 @@
 //! The golden vectors in `vectors/`: files that every implementation reads.
 //!
-//! Each is checked in both directions: the value encodes to the bytes, and the bytes decode to the value. To write
-//! them anew after a deliberate change of the wire format:
+//! Each is checked in both directions: the value encodes to the bytes, and the bytes decode to the value. To
+//! write them anew after a deliberate change of the wire format:
 //!
 //! ```text
 //! ANTIPHON_WRITE_VECTORS=1 cargo test -p antiphon-wire --test vectors

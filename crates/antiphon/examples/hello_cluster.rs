@@ -43,7 +43,8 @@ async fn node(name: String, addr: String) -> Result<()> {
         match group.next().await.ok_or("the group has ended")? {
             Event::View(view) => {
                 println!("{name}: view {view}");
-                // Messages go to the members of the view they are sent in: wait for everyone, then say hello once.
+                // Messages go to the members of the view they are sent in: wait for everyone, then say hello
+                // once.
                 if view.members.len() == 3 && !greeted {
                     group.send(format!("hello from {name}")).await?;
                     greeted = true;

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --example leader_only_job` starts three nodes and ends the leader twice.
 //!
-//! Or one node a terminal, to be ended by Ctrl-C or kill: `cargo run --example leader_only_job -- a 127.0.0.1:7430`
-//! (and `b …:7431`, `c …:7432`)
+//! Or one node a terminal, to be ended by Ctrl-C or kill:
+//! `cargo run --example leader_only_job -- a 127.0.0.1:7430` (and `b …:7431`, `c …:7432`)
 
 use antiphon::{Cluster, Event, Group};
 

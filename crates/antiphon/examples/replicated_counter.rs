@@ -1,8 +1,10 @@
-//! A counter on three nodes: each adds, all agree on every intermediate value, without a database or a leader.
+//! A counter on three nodes: each adds, all agree on every intermediate value, without a database or a
+//! leader.
 //!
 //! `cargo run --example replicated_counter`
 //!
-//! Or one node a terminal: `cargo run --example replicated_counter -- a 127.0.0.1:7420` (and `b …:7421`, `c …:7422`)
+//! Or one node a terminal: `cargo run --example replicated_counter -- a 127.0.0.1:7420` (and `b …:7421`,
+//! `c …:7422`)
 
 use antiphon::{Cluster, Event, Order};
 

@@ -35,7 +35,8 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// What the witness is to keep cannot be left for it: no supervisor of this process made it, or `/proc` is not mounted.
+    /// What the witness is to keep cannot be left for it: no supervisor of this process made it, or `/proc`
+    /// is not mounted.
     Testament {
         /// Where.
         path: PathBuf,
@@ -49,7 +50,8 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// The cluster refused this node for good; the text says which side must change what. The node has stopped.
+    /// The cluster refused this node for good; the text says which side must change what. The node has
+    /// stopped.
     Refused {
         /// In the refusing side's words.
         reason: String,
@@ -168,14 +170,16 @@ pub enum SendError {
     /// No view of the group yet, or none again until this node has joined anew. Wait for the next
     /// [`Event::View`](crate::Event::View).
     NotMember,
-    /// This component has no majority of the last primary view. Wait for the next [`Event::View`](crate::Event::View).
+    /// This component has no majority of the last primary view. Wait for the next
+    /// [`Event::View`](crate::Event::View).
     NotPrimary,
-    /// Only from [`try_send`](crate::GroupSender::try_send): the queue is full because some member has not consumed
-    /// what was sent.
+    /// Only from [`try_send`](crate::GroupSender::try_send): the queue is full because some member has not
+    /// consumed what was sent.
     Full,
     /// Larger than any payload of the group.
     TooLarge {
-        /// The most bytes of a payload: what [`GroupBuilder::max_object_bytes`](crate::GroupBuilder::max_object_bytes) says.
+        /// The most bytes of a payload: what
+        /// [`GroupBuilder::max_object_bytes`](crate::GroupBuilder::max_object_bytes) says.
         limit: usize,
     },
     /// The message has a scope, and the group's order is not [`Order::Scoped`](crate::Order::Scoped).

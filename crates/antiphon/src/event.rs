@@ -13,26 +13,29 @@ use bytes::Bytes;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ClusterEvent {
-    /// The node goes by this incarnation from here on: first at its start, and again after each expulsion or merge.
+    /// The node goes by this incarnation from here on: first at its start, and again after each expulsion or
+    /// merge.
     Incarnation(Incarnation),
-    /// No cluster yet: these seeds and locators have not answered, or not enough nodes are ready to found. Said again when
-    /// something of it changes, and every five seconds.
+    /// No cluster yet: these seeds and locators have not answered, or not enough nodes are ready to found.
+    /// Said again when something of it changes, and every five seconds.
     Forming {
         /// The seeds and locators missed.
         missing: Vec<SocketAddr>,
-        /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and again: they do
-        /// not accept its frames. Most likely the key or the cluster's name differs; their logs say which.
+        /// Of those, the ones that take a connection and end it as soon as this node has spoken, again and
+        /// again: they do not accept its frames. Most likely the key or the cluster's name differs; their
+        /// logs say which.
         rejecting: Vec<SocketAddr>,
         /// What ends this state.
         awaits: Awaits,
     },
-    /// This node has founded a cluster of itself alone, because its settings say so. [`ClusterEvent::View`] follows.
+    /// This node has founded a cluster of itself alone, because its settings say so. [`ClusterEvent::View`]
+    /// follows.
     Alone {
         /// Which of them.
         reason: Alone,
     },
-    /// A source of addresses ([`discovery::Source`](crate::discovery::Source), or a locator's name) found others than before, or cannot
-    /// find any, or can again.
+    /// A source of addresses ([`discovery::Source`](crate::discovery::Source), or a locator's name) found
+    /// others than before, or cannot find any, or can again.
     Discovery {
         /// The source, as it is written.
         source: String,
@@ -41,15 +44,17 @@ pub enum ClusterEvent {
         /// What is wrong, if something is.
         problem: Option<String>,
     },
-    /// [`Policy::Any`](crate::Policy::Any): components that went on apart meet in the view that follows at once.
+    /// [`Policy::Any`](crate::Policy::Any): components that went on apart meet in the view that follows at
+    /// once.
     Merge {
-        /// Who comes from where: first those who were here already, then those of each component that gave way.
+        /// Who comes from where: first those who were here already, then those of each component that gave
+        /// way.
         parts: Vec<Part>,
     },
     /// A node view was installed, primary or not. None is skipped.
     View(Arc<NodeView>),
-    /// Only in [`Cluster::history`](crate::Cluster::history), of a large cluster: a view that was installed long ago, and whose members are
-    /// not kept any more.
+    /// Only in [`Cluster::history`](crate::Cluster::history), of a large cluster: a view that was installed
+    /// long ago, and whose members are not kept any more.
     PastView(Arc<ViewChange>),
     /// The cluster, or a peer on the way to it, refused this node. Unless `fatal`, the node goes on trying.
     Refused {
@@ -58,13 +63,14 @@ pub enum ClusterEvent {
         /// Whether trying again is pointless until the configuration changes.
         fatal: bool,
     },
-    /// This incarnation was removed from the cluster while it was alive. The node joins again as a fresh one; each of
-    /// its groups then starts with [`Event::Resync`].
+    /// This incarnation was removed from the cluster while it was alive. The node joins again as a fresh one;
+    /// each of its groups then starts with [`Event::Resync`].
     Expelled {
         /// Why, and who said so.
         cause: String,
     },
-    /// A link to a peer with several addresses went up or down, or another one is used now. No view changes by it.
+    /// A link to a peer with several addresses went up or down, or another one is used now. No view changes
+    /// by it.
     Link {
         /// The peer.
         peer: Arc<Member>,
@@ -75,23 +81,26 @@ pub enum ClusterEvent {
         /// What happened to it.
         cause: LinkCause,
     },
-    /// This node itself did not run for much of the last time: it was stopped, or its host gives it too little processor. It accuses
-    /// nobody for what it missed; but others may miss it. Told once in a while, as long as it goes on.
+    /// This node itself did not run for much of the last time: it was stopped, or its host gives it too
+    /// little processor. It accuses nobody for what it missed; but others may miss it. Told once in a while,
+    /// as long as it goes on.
     Starved {
         /// For so long it did not run although something was to be done.
         missed: Duration,
         /// In so much time.
         within: Duration,
     },
-    /// This node believes in its primary view, or does not for now: no majority of it has answered for so long that the others may have gone on without
-    /// this node. Each incarnation begins without, and is told a moment after its first view that it has it. Without it groups deliver nothing, and what
-    /// is sent waits; no view changes by it. `View` alone says who decided: a node is in charge only with a primary view *and* this.
+    /// This node believes in its primary view, or does not for now: no majority of it has answered for so
+    /// long that the others may have gone on without this node. Each incarnation begins without, and is told
+    /// a moment after its first view that it has it. Without it groups deliver nothing, and what is sent
+    /// waits; no view changes by it. `View` alone says who decided: a node is in charge only with a primary
+    /// view *and* this.
     Lease {
         /// Whether it believes.
         held: bool,
     },
-    /// The direct path to a member is dead, and what this node sends to it goes through another one, or through yet another one; or it
-    /// goes directly again. No view changes by it.
+    /// The direct path to a member is dead, and what this node sends to it goes through another one, or
+    /// through yet another one; or it goes directly again. No view changes by it.
     Path {
         /// The member.
         peer: Arc<Member>,
@@ -102,8 +111,9 @@ pub enum ClusterEvent {
         /// Whether the member hears this node directly, as it said last.
         heard_directly: bool,
     },
-    /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each peer once it is
-    /// known, in groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast), and when it changes.
+    /// A peer hears this node's multicast now, or does not (any more) and is sent to directly. Said of each
+    /// peer once it is known, in groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast), and
+    /// when it changes.
     Multicast {
         /// The peer.
         peer: Arc<Member>,
@@ -112,8 +122,8 @@ pub enum ClusterEvent {
     },
     /// The node has left in order. The stream ends.
     Left,
-    /// The reader was too slow: more events waited than are kept. The stream ends here rather than skip a view;
-    /// call [`Cluster::events`](crate::Cluster::events) again for the present state.
+    /// The reader was too slow: more events waited than are kept. The stream ends here rather than skip a
+    /// view; call [`Cluster::events`](crate::Cluster::events) again for the present state.
     Overrun,
 }
 
@@ -122,7 +132,8 @@ pub enum ClusterEvent {
 pub struct Part {
     /// The lineage of its views.
     pub lineage: Lineage,
-    /// The last primary view of it that they had installed: what they did together until then is in the state of each of them.
+    /// The last primary view of it that they had installed: what they did together until then is in the state
+    /// of each of them.
     pub view: ViewId,
     /// Who they are in the view that follows, by seniority.
     pub members: Vec<Arc<Member>>,
@@ -136,15 +147,17 @@ pub enum Event {
     View(Arc<View>),
     /// A message, in the group's order.
     Message(Message),
-    /// What follows until the next view was completed by a flush: these members have it, not all of the view's.
+    /// What follows until the next view was completed by a flush: these members have it, not all of the
+    /// view's.
     Transitional {
         /// The members of the view that take part in the flush.
         members: Vec<Arc<Member>>,
     },
-    /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another kind.
+    /// The primary was lost: nothing is delivered and nothing can be sent until the next event of another
+    /// kind.
     Suspended,
-    /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is void, and
-    /// the next view is its first.
+    /// The node is back as a fresh incarnation, or was removed from the group alone: the state it held is
+    /// void, and the next view is its first.
     Resync {
         /// Why.
         cause: String,
@@ -185,8 +198,8 @@ impl Messages {
         self.run.ticket.is_some()
     }
 
-    /// Whether their sender wanted them safe: delivered only when every member of the view held them, or, behind
-    /// [`Event::Transitional`], all that it names.
+    /// Whether their sender wanted them safe: delivered only when every member of the view held them, or,
+    /// behind [`Event::Transitional`], all that it names.
     pub fn are_safe(&self) -> bool {
         self.run.block.level() == Level::Safe
     }
@@ -226,11 +239,12 @@ impl Iterator for Messages {
 
 impl ExactSizeIterator for Messages {}
 
-/// What messages of a group of [`Order::Scoped`] are about: those of one sender with the same scope come in the order in which they
-/// were sent, and wait for no others.
+/// What messages of a group of [`Order::Scoped`] are about: those of one sender with the same scope come in
+/// the order in which they were sent, and wait for no others.
 ///
-/// A number of the application's own, or [one made of a name](Scope::named). It has four bytes, because each message carries it: of a thousand
-/// names, two share a scope in one case of ten thousand. Then their messages share an order, and nothing breaks.
+/// A number of the application's own, or [one made of a name](Scope::named). It has four bytes, because each
+/// message carries it: of a thousand names, two share a scope in one case of ten thousand. Then their
+/// messages share an order, and nothing breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Scope(pub u32);
 
@@ -291,9 +305,11 @@ pub struct View {
     pub joined: Vec<Arc<Member>>,
     /// Those of the previous view that left in order.
     pub left: Vec<Arc<Member>>,
-    /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not reading.
+    /// Those of the previous view that were removed: by a node view, for stalling the flush, or for not
+    /// reading.
     pub crashed: Vec<Arc<Member>>,
-    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`, `flush-stalled: …`.
+    /// Why, of those in `crashed` that the group itself removed while they were alive: `slow: …`,
+    /// `flush-stalled: …`.
     pub causes: Vec<(Arc<Member>, String)>,
     /// The members that came with this one from its previous view: they delivered the same messages there.
     pub transitional: Vec<Arc<Member>>,

@@ -21,22 +21,26 @@
 //!
 //! # What there is
 //! - [`Cluster`]: this process as a node: the agreed [`NodeView`], why it is as it is, and how to leave.
-//! - [`Group`]: a named set of nodes. Views and messages come in *one* stream, in the same order at every member.
+//! - [`Group`]: a named set of nodes. Views and messages come in *one* stream, in the same order at every
+//!   member.
 //! - [`Receipt`]: what became of a message.
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
-//! - [`Observer`]: what is to be known of a node, without keeping it alive; the crate `antiphon-agent` serves it to consoles.
-//! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells newcomers where the others are.
+//! - [`Observer`]: what is to be known of a node, without keeping it alive; the crate `antiphon-agent` serves
+//!   it to consoles.
+//! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells
+//!   newcomers where the others are.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
 //! # What to rely on
-//! A message is delivered in the view it was sent in, or nowhere. Members that go from one view to the next together
-//! have delivered the same messages between them. A component without a majority of the last primary view says so and
-//! does nothing that the primary could contradict.
+//! A message is delivered in the view it was sent in, or nowhere. Members that go from one view to the next
+//! together have delivered the same messages between them. A component without a majority of the last primary
+//! view says so and does nothing that the primary could contradict.
 //!
 //! # Processes
-//! A node holds connections whose end proves that the process is gone. They are closed on exec and must not survive
-//! the process in another way: do not fork without exec, and do not close foreign file descriptors, after joining.
+//! A node holds connections whose end proves that the process is gone. They are closed on exec and must not
+//! survive the process in another way: do not fork without exec, and do not close foreign file descriptors,
+//! after joining.
 #![forbid(unsafe_code)]
 
 mod cluster;

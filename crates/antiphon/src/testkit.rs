@@ -1,7 +1,7 @@
 //! Clusters on virtual time, for your tests (feature `testkit`).
 //!
-//! The nodes are the shipping protocol; network, time and faults are simulated, and one seed decides everything: a test that
-//! failed fails again, and minutes of a cluster's life take milliseconds.
+//! The nodes are the shipping protocol; network, time and faults are simulated, and one seed decides
+//! everything: a test that failed fails again, and minutes of a cluster's life take milliseconds.
 //!
 //! ```
 //! use antiphon::testkit::Sim;

@@ -1,7 +1,10 @@
-//! Witnessing the death of a node of one's own: what `antiphon node --witness` does, for supervisors of your own (Linux).
+//! Witnessing the death of a node of one's own: what `antiphon node --witness` does, for supervisors of your
+//! own (Linux).
 //!
-//! A process that starts another one sees its end without any network, however it comes. It makes a [`Keeper`], starts the node's process, which leaves there what
-//! it votes ([`Builder::testament`](crate::Builder::testament)), *waits* for it, and then tells the members of its death:
+//! A process that starts another one sees its end without any network, however it comes. It makes a
+//! [`Keeper`], starts the node's process, which leaves there what it votes
+//! ([`Builder::testament`](crate::Builder::testament)), *waits* for it, and then tells the members of its
+//! death:
 //!
 //! ```no_run
 //! # #[cfg(target_os = "linux")]
@@ -19,11 +22,13 @@
 //! # Ok(())
 //! # }
 //! ```
-//! Only the parent can do this, and only once it has waited for the child. Reading fails as long as some process may still write there, so that the end of a
-//! wrapper is not taken for that of the node; [`Death::of`] itself believes its caller that the process is gone. A death that is
-//! told of a process that lives lets two halves of a cluster go on apart.
+//! Only the parent can do this, and only once it has waited for the child. Reading fails as long as some
+//! process may still write there, so that the end of a wrapper is not taken for that of the node;
+//! [`Death::of`] itself believes its caller that the process is gone. A death that is told of a process that
+//! lives lets two halves of a cluster go on apart.
 //!
-//! The node's process must not go on in another one: no fork without exec, no checkpoint that is restored elsewhere.
+//! The node's process must not go on in another one: no fork without exec, no checkpoint that is restored
+//! elsewhere.
 
 pub use antiphon_core::witness::{Death, Unproven};
 #[cfg(target_os = "linux")]

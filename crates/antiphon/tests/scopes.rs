@@ -1,4 +1,5 @@
-//! Groups read scope by scope: a handler that stalls holds up its scope and no other, and what waits for it is bounded.
+//! Groups read scope by scope: a handler that stalls holds up its scope and no other, and what waits for it
+//! is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,8 @@ async fn alone(order: Order) -> (Cluster, antiphon::Group) {
     (node, group)
 }
 
-/// Handles messages until the end: those of the stalled scope when told to go on. Counts the others, and checks each scope's order.
+/// Handles messages until the end: those of the stalled scope when told to go on. Counts the others, and
+/// checks each scope's order.
 async fn handle(scopes: Scopes, go_on: Arc<Notify>, handled: Arc<AtomicU64>) {
     while let Some(turn) = scopes.next().await {
         let Turn::Messages(run) = turn else { continue };

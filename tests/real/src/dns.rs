@@ -1,7 +1,7 @@
 //! A DNS server of a few names, for stories about nodes that find each other by them.
 //!
-//! It answers A, AAAA and SRV over UDP from a zone that may change at any time; it may be silent, or fail. No recursion, no
-//! compression, no cache: what a story needs, and nothing that could be trusted.
+//! It answers A, AAAA and SRV over UDP from a zone that may change at any time; it may be silent, or fail. No
+//! recursion, no compression, no cache: what a story needs, and nothing that could be trusted.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The path of the `antiphon` program: `ANTIPHON_BIN` if set, otherwise built once per test run, the way it ships (the
-/// workspace's other members must not switch features on in it, so it cannot simply be a dependency).
+/// The path of the `antiphon` program: `ANTIPHON_BIN` if set, otherwise built once per test run, the way it
+/// ships (the workspace's other members must not switch features on in it, so it cannot simply be a
+/// dependency).
 ///
 /// # Panics
 /// If it cannot be built.

@@ -88,7 +88,8 @@ pub fn world_in_the_core(tree: &Tree) -> Vec<String> {
     complaints
 }
 
-/// Dependencies in the root manifest without a comment that says why, and others that bypass the root manifest.
+/// Dependencies in the root manifest without a comment that says why, and others that bypass the root
+/// manifest.
 pub fn without_reason(tree: &Tree) -> Vec<String> {
     let mut complaints = Vec::new();
     if let Some(root) = tree.get("Cargo.toml") {

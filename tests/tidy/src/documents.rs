@@ -131,8 +131,8 @@ pub fn stale_limits(tree: &Tree) -> Vec<String> {
 /// The longest line of prose.
 const MAX_COLUMNS: usize = 120;
 
-/// Lines of prose that are longer than a screen is wide. Tables and headings cannot be broken, and neither can code and the targets
-/// of links.
+/// Lines of prose that are longer than a screen is wide. Tables and headings cannot be broken, and neither
+/// can code and the targets of links.
 pub fn long_lines(tree: &Tree) -> Vec<String> {
     let mut complaints = Vec::new();
     for file in tree.documents() {
@@ -150,7 +150,8 @@ pub fn long_lines(tree: &Tree) -> Vec<String> {
     complaints
 }
 
-/// Whether a line could be shorter: whether there is a space in it, behind what begins a list item, in no code and no link.
+/// Whether a line could be shorter: whether there is a space in it, behind what begins a list item, in no
+/// code and no link.
 pub(crate) fn has_a_break(line: &str) -> bool {
     let words = line.trim_start().trim_start_matches(['-', '*']).trim();
     let outside_code: String = words.split('`').step_by(2).collect();

@@ -7,7 +7,8 @@ use crate::Tree;
 /// Where the checkers of the simulator live.
 const CHECKERS: &str = "crates/antiphon-sim/src/check/";
 
-/// Guarantees that hold and that no checker quotes; numbers quoted somewhere that GUARANTEES.md does not have.
+/// Guarantees that hold and that no checker quotes; numbers quoted somewhere that GUARANTEES.md does not
+/// have.
 pub fn disagreements(tree: &Tree) -> Vec<String> {
     let offered = offered(tree);
     let mut complaints = Vec::new();

@@ -1,11 +1,13 @@
 //! House rules that a machine can check.
 //!
-//! Each rule is a function from the source tree to a list of complaints (`file:line: what is wrong`), tested twice: on
-//! this repository, where it must have nothing to say, and on a small tree that breaks it, where it must.
+//! Each rule is a function from the source tree to a list of complaints (`file:line: what is wrong`), tested
+//! twice: on this repository, where it must have nothing to say, and on a small tree that breaks it, where it
+//! must.
 //!
-//! - [`documents`]: links that lead nowhere; flags, constants, limits and paths that a document names and the code lacks; long lines;
-//! - [`guarantees`]: each offered guarantee is quoted by a checker, each quoted number exists; planted bugs are
-//!   described and really planted;
+//! - [`documents`]: links that lead nowhere; flags, constants, limits and paths that a document names and the
+//!   code lacks; long lines;
+//! - [`guarantees`]: each offered guarantee is quoted by a checker, each quoted number exists; planted bugs
+//!   are described and really planted;
 //! - [`prose`]: documents that promise to be short, comments that do not name the actor, or are too wide;
 //! - [`source`]: files too long, without a page, with forgotten marks or with paths of somebody's machine;
 //! - [`dependence`]: who may depend on whom, what the core must not touch, a reason for each dependency.

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use antiphon_api::LineBuffer;
 use antiphon_api::console::{Answer, Hello, MAX_ANSWER_BYTES, Problem, Question};
 
-/// How long a node may take to answer. It looks at its state between two turns, so this is a process that is stopped.
+/// How long a node may take to answer. It looks at its state between two turns, so this is a process that is
+/// stopped.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A socket at which too many wait already is tried again this often.

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! - A socket is its user's alone from the moment it is there, in whatever directory.
-//! - Of several that find a dead socket at one path, one takes its place, and the others find that. For that they take turns.
+//! - Of several that find a dead socket at one path, one takes its place, and the others find that. For that
+//!   they take turns.
 //! - A node that ends removes the file that it made, and none that has taken its place.
 
 use std::fs::File;
@@ -39,7 +40,8 @@ const MAX_FILES: usize = 10_000;
 /// How long others may hold the turn in a directory; they need microseconds, unless somebody means harm.
 const TURN_WITHIN: Duration = Duration::from_millis(500);
 
-/// The directories in which nodes of this user may have their sockets, the one that a node of this environment would choose first.
+/// The directories in which nodes of this user may have their sockets, the one that a node of this
+/// environment would choose first.
 pub fn directories() -> Vec<PathBuf> {
     if let Some(only) = std::env::var_os("ANTIPHON_RUNTIME_DIR").filter(|only| !only.is_empty()) {
         return vec![PathBuf::from(only)];
@@ -87,8 +89,9 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// The turn to change which sockets are in a directory, by a lock on it: whoever sees that one is dead, removes it and makes another must
-/// not do so to one that was made meanwhile. Who cannot have it in time, or where directories cannot be locked, goes on without.
+/// The turn to change which sockets are in a directory, by a lock on it: whoever sees that one is dead,
+/// removes it and makes another must not do so to one that was made meanwhile. Who cannot have it in time, or
+/// where directories cannot be locked, goes on without.
 struct Turn {
     _directory: File,
 }
@@ -165,8 +168,8 @@ pub(crate) fn listen_at(path: &Path) -> io::Result<(UnixListener, Socket)> {
     Ok((listener, socket))
 }
 
-/// Listens at a path where nothing is. The file has the mode that its socket had before: at no time is it open to others, and nothing is
-/// done by its name, which may lead elsewhere by then.
+/// Listens at a path where nothing is. The file has the mode that its socket had before: at no time is it
+/// open to others, and nothing is done by its name, which may lead elsewhere by then.
 #[cfg(target_os = "linux")]
 fn bind(path: &Path) -> io::Result<UnixListener> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -224,7 +227,8 @@ fn check(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The sockets in this user's directories at which somebody listens, and for each what may be known without asking.
+/// The sockets in this user's directories at which somebody listens, and for each what may be known without
+/// asking.
 pub fn running() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for directory in directories() {
@@ -239,7 +243,8 @@ pub fn running() -> Vec<PathBuf> {
     found
 }
 
-/// What keeps nodes of this user from having consoles in those directories, a sentence each. That one is not there yet keeps nobody.
+/// What keeps nodes of this user from having consoles in those directories, a sentence each. That one is not
+/// there yet keeps nobody.
 pub fn problems() -> Vec<String> {
     let directories = directories();
     let problem = |directory: &PathBuf| {

@@ -1,7 +1,7 @@
 //! The operator's way out, as a console tells and does it.
 //!
-//! Two questions: what it would mean, and to do it. The second names what the first has shown, so that nobody gives up what he has not
-//! seen: whatever changed in between, the node refuses and is to be looked at again.
+//! Two questions: what it would mean, and to do it. The second names what the first has shown, so that nobody
+//! gives up what he has not seen: whatever changed in between, the node refuses and is to be looked at again.
 
 use antiphon::{Abandoned, NodeView, NodeViewId, RecoveryError};
 use antiphon_api::console::{Answer, LeftBehind, Problem, Recovered, Recovery};

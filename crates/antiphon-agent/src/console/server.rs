@@ -44,7 +44,8 @@ const _: () = assert!(
 const ASK_WITHIN: Duration = Duration::from_secs(30);
 /// A client that does not take an answer within this time is given up.
 const READ_WITHIN: Duration = Duration::from_secs(10);
-/// How often a watched node is looked at for suspicions: they are no events, since nothing is decided by them.
+/// How often a watched node is looked at for suspicions: they are no events, since nothing is decided by
+/// them.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A client that asks nothing for this long may lose its place to a newcomer. One that means to ask does so
 /// at once.
@@ -64,8 +65,8 @@ pub struct Console {
 }
 
 impl Console {
-    /// Listens at the default place, where `antiphon members`, `why`, `view` and `doctor` find the node. Must be called on a
-    /// tokio runtime.
+    /// Listens at the default place, where `antiphon members`, `why`, `view` and `doctor` find the node. Must
+    /// be called on a tokio runtime.
     ///
     /// # Errors
     /// The place cannot be used: it is not this user's, is open to others, or cannot be written.
@@ -135,8 +136,8 @@ async fn accept(listener: UnixListener, desk: Arc<Desk>, spare: Arc<Spare>) {
     }
 }
 
-/// A file that is open so that another one can be: for a client that comes when the process may open no more files. Then it
-/// is needed most.
+/// A file that is open so that another one can be: for a client that comes when the process may open no more
+/// files. Then it is needed most.
 #[derive(Debug, Default)]
 struct Spare(Mutex<Option<File>>);
 

@@ -1,4 +1,5 @@
-//! A node between the library and the standard input and output of its process: JSON lines for a program, text for a person.
+//! A node between the library and the standard input and output of its process: JSON lines for a program,
+//! text for a person.
 //!
 //! ```text
 //!  stdin thread ─► commands ─► Cluster, GroupSender
@@ -13,8 +14,10 @@
 //!
 //! # What happens when…
 //! - *stdin ends*: nothing more is read, and the node goes on;
-//! - *the reader of stdout has gone*: [`Printer::closed`] returns, and the program lets the node leave in order;
-//! - *the reader of stdout is slow*: the queue fills, then the groups' credit, then their senders wait; views and votes go on.
+//! - *the reader of stdout has gone*: [`Printer::closed`] returns, and the program lets the node leave in
+//!   order;
+//! - *the reader of stdout is slow*: the queue fills, then the groups' credit, then their senders wait; views
+//!   and votes go on.
 
 mod roster;
 mod session;

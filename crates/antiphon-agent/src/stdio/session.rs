@@ -376,8 +376,8 @@ async fn print_node_events(
 
 /// Prints a group's events, and the fates of messages that its events do not tell.
 ///
-/// A message of this node that was delivered shows in the stream. A receipt is printed only for one that was not, or
-/// that was pending at a break, where the stream alone leaves its fate open.
+/// A message of this node that was delivered shows in the stream. A receipt is printed only for one that was
+/// not, or that was pending at a break, where the stream alone leaves its fate open.
 async fn print_group_events(
     mut group: Group,
     mut view_shown: watch::Receiver<u32>,
@@ -401,8 +401,8 @@ async fn print_group_events(
                     if matches!(event, antiphon::Event::Suspended | antiphon::Event::Resync { .. }) {
                         breaks.fetch_add(1, Ordering::Relaxed);
                     }
-                    // A group's view stands behind the node view that it is made under. Once no node views are printed any more,
-                    // nothing is waited for.
+                    // A group's view stands behind the node view that it is made under. Once no node views
+                    // are printed any more, nothing is waited for.
                     if let antiphon::Event::View(view) = &event {
                         let _ = view_shown.wait_for(|shown| *shown >= view.id.number).await;
                     }
@@ -425,8 +425,8 @@ async fn print_group_events(
     }
 }
 
-/// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known, and how far it is
-/// meanwhile.
+/// Waits for fates in the order of sending. Nothing waits for an object: its fate is told when it is known,
+/// and how far it is meanwhile.
 fn resolve(
     mut pending: mpsc::Receiver<Pending>,
     group: String,

@@ -1,9 +1,10 @@
 //! Payloads that are too large for a line of stdout: each is a file of its own, which the line names.
 //!
-//! With `--spool DIR` the files are put there and belong to whoever reads the lines: the node never removes one. Without, they are in a
-//! directory of the node's own, which only its user can read, and which goes with the node; if the node is killed, the next one here that
-//! makes such a directory removes it ([`own`]). A file is complete as soon as it has its name: it is written under another one first.
-//! A payload that cannot be written is printed like any other, so nothing is lost by a full disk.
+//! With `--spool DIR` the files are put there and belong to whoever reads the lines: the node never removes
+//! one. Without, they are in a directory of the node's own, which only its user can read, and which goes with
+//! the node; if the node is killed, the next one here that makes such a directory removes it ([`own`]). A
+//! file is complete as soon as it has its name: it is written under another one first. A payload that cannot
+//! be written is printed like any other, so nothing is lost by a full disk.
 
 mod own;
 

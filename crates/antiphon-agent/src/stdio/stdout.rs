@@ -1,10 +1,13 @@
 //! The writer of stdout: a thread of its own behind a bounded queue.
 //!
-//! Whoever has a line waits while the queue is full. A slow reader so slows down the reading of events, which the library
-//! turns into back-pressure on the senders; the protocol itself never waits for stdout, and neither does whoever waits for a signal meanwhile.
+//! Whoever has a line waits while the queue is full. A slow reader so slows down the reading of events, which
+//! the library turns into back-pressure on the senders; the protocol itself never waits for stdout, and
+//! neither does whoever waits for a signal meanwhile.
 //!
-//! That the reader has gone, or that nothing can be written for another reason, is seen when something is written. Where nothing may be written for long ([`start_watched`]), one more thread waits for it: the
-//! kernel tells of a pipe without a reader, and of a terminal that was hung up, without being asked for anything.
+//! That the reader has gone, or that nothing can be written for another reason, is seen when something is
+//! written. Where nothing may be written for long ([`start_watched`]), one more thread waits for it: the
+//! kernel tells of a pipe without a reader, and of a terminal that was hung up, without being asked for
+//! anything.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,7 +45,8 @@ pub fn start(target: impl Write + Send + 'static) -> (Stdout, Writer) {
     start_with(target, Arc::new(watch::Sender::new(false)))
 }
 
-/// The same, and notices that the reader has gone also while there is nothing to write. Its second thread ends with the reader or with the process.
+/// The same, and notices that the reader has gone also while there is nothing to write. Its second thread
+/// ends with the reader or with the process.
 ///
 /// # Errors
 /// What the system says: too many open files.
@@ -62,7 +66,8 @@ fn start_with(mut target: impl Write + Send + 'static, close: Arc<watch::Sender<
     let closed = close.subscribe();
     let thread = std::thread::spawn(move || {
         if let Err(error) = write_all(&mut target, &waiting) {
-            // That a reader has gone away is for it to know; a full disk is for whoever looks for the node that has left.
+            // That a reader has gone away is for it to know; a full disk is for whoever looks for the node
+            // that has left.
             if error.kind() != io::ErrorKind::BrokenPipe {
                 let _ = writeln!(io::stderr(), "antiphon: standard output: {error}");
             }
@@ -111,8 +116,8 @@ impl Stdout {
     /// Writes a line, waiting for room.
     pub async fn print(&self, line: String) {
         let mut line = line;
-        // Retrying beats a queue that both sides can wait on asynchronously: a full queue means that the reader of
-        // stdout is behind by hundreds of lines, and two milliseconds more do not matter to it.
+        // Retrying beats a queue that both sides can wait on asynchronously: a full queue means that the
+        // reader of stdout is behind by hundreds of lines, and two milliseconds more do not matter to it.
         while let Err(TrySendError::Full(back)) = self.lines.try_send(line) {
             line = back;
             tokio::time::sleep(RETRY).await;
@@ -135,7 +140,8 @@ impl Stdout {
 }
 
 impl Writer {
-    /// Waits until everything is written, or nobody reads any more; whether all was written. All [`Stdout`]s must be dropped before.
+    /// Waits until everything is written, or nobody reads any more; whether all was written. All [`Stdout`]s
+    /// must be dropped before.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
@@ -146,8 +152,8 @@ impl Writer {
         !*self.closed.borrow()
     }
 
-    /// Waits until everything is written, but not for ever: a reader that has stopped reading must not keep a node that
-    /// has left from ending. All [`Stdout`]s must be dropped before.
+    /// Waits until everything is written, but not for ever: a reader that has stopped reading must not keep a
+    /// node that has left from ending. All [`Stdout`]s must be dropped before.
     pub fn finish(self, within: Duration) {
         let deadline = Instant::now() + within;
         while !self.thread.is_finished() && Instant::now() < deadline {

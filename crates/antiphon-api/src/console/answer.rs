@@ -21,7 +21,8 @@ pub enum Answer {
     Why(Box<Why>),
     /// To [`Question::Views`]: a view or another event, and more to come.
     Happened(Box<Told>),
-    /// To [`Question::Views`] with `watch`: all that happened before has been told, and what follows happens from now on.
+    /// To [`Question::Views`] with `watch`: all that happened before has been told, and what follows happens
+    /// from now on.
     Now {},
     /// To [`Question::Recovery`].
     Recovery(Box<Recovery>),
@@ -144,7 +145,8 @@ pub struct Members {
     pub view: Option<u32>,
     /// The view's identity.
     pub id: Option<String>,
-    /// How often an operator had this cluster go on from one survivor (`antiphon recover`); with the policy `any` there is no need to.
+    /// How often an operator had this cluster go on from one survivor (`antiphon recover`); with the policy
+    /// `any` there is no need to.
     #[serde(default)]
     pub recoveries: u32,
     /// The wire level that all speak.
@@ -291,8 +293,8 @@ pub struct Suspicion {
     pub for_ms: u64,
 }
 
-/// The way between two members is bad. That alone makes nobody suspected; with the engine `cut`, which alone looks for it, enough of it removes a
-/// member.
+/// The way between two members is bad. That alone makes nobody suspected; with the engine `cut`, which alone
+/// looks for it, enough of it removes a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
     /// Who sees it.

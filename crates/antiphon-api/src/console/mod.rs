@@ -1,15 +1,16 @@
 //! What a client asks at a node's console, and what the node answers: one JSON object a line.
 //!
-//! A question: `{"v":1,"ask":"members"}`, `{"v":1,"ask":"why","node":"b"}`, `{"v":1,"ask":"views","watch":true}`,
-//! `{"v":1,"ask":"status"}`, `{"v":1,"ask":"recovery"}`, `{"v":1,"ask":"recover","lineage":"…","view":"1:3"}`.
-//! Answers have an `answer` field: `hello` once at the beginning, then for each question its answers. Those of `views`
-//! are many lines, ended by `end`; with `watch` there is a `now` between what happened before and what happens from
-//! then on. Incarnations are 32 hex digits.
+//! A question: `{"v":1,"ask":"members"}`, `{"v":1,"ask":"why","node":"b"}`,
+//! `{"v":1,"ask":"views","watch":true}`, `{"v":1,"ask":"status"}`, `{"v":1,"ask":"recovery"}`,
+//! `{"v":1,"ask":"recover","lineage":"…","view":"1:3"}`. Answers have an `answer` field: `hello` once at the
+//! beginning, then for each question its answers. Those of `views` are many lines, ended by `end`; with
+//! `watch` there is a `now` between what happened before and what happens from then on. Incarnations are 32
+//! hex digits.
 //!
 //! # Versions
-//! The `hello` of a node has the highest version that it speaks. A question names the version it is of, and one that the
-//! node does not speak is answered by an `error` with the code `version`. Within a version fields, answers and events may
-//! be added; a client passes over what it does not know.
+//! The `hello` of a node has the highest version that it speaks. A question names the version it is of, and
+//! one that the node does not speak is answered by an `error` with the code `version`. Within a version
+//! fields, answers and events may be added; a client passes over what it does not know.
 
 mod answer;
 mod question;

@@ -13,7 +13,8 @@ pub const MAX_QUESTION_BYTES: usize = 4096;
 pub const MAX_ANSWER_BYTES: usize = 8 << 20;
 /// Clients served at a time; one more is told so and sent away.
 pub const MAX_CLIENTS: usize = 16;
-/// A refusal lasts as long as it is told again, which happens every few seconds; one that is older than this is of the past.
+/// A refusal lasts as long as it is told again, which happens every few seconds; one that is older than this
+/// is of the past.
 pub const REFUSAL_LASTS_MS: u64 = 15_000;
 /// Questions of one connection.
 pub const MAX_QUESTIONS: u32 = 10_000;
@@ -40,8 +41,8 @@ pub enum Question {
     },
     /// What would be given up if this node went on alone.
     Recovery {},
-    /// An operator's word to do that (R11): the only question that changes anything. What is named must be what the answer to
-    /// [`Question::Recovery`] said, and still be so.
+    /// An operator's word to do that (R11): the only question that changes anything. What is named must be
+    /// what the answer to [`Question::Recovery`] said, and still be so.
     Recover {
         /// The lineage to be left.
         lineage: String,

@@ -108,7 +108,8 @@ pub(crate) struct LatencyArgs {
     /// Send safe messages: delivered when every member holds them
     #[arg(long)]
     pub(crate) safe: bool,
-    /// The first member also sends payloads of this size, above 1MiB, one after the other all the time: what they cost the messages
+    /// The first member also sends payloads of this size, above 1MiB, one after the other all the time: what
+    /// they cost the messages
     #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
     pub(crate) bulk: Option<Size>,
     /// How long latencies are taken, each way
@@ -201,8 +202,8 @@ pub(crate) struct CrewArgs {
     /// Run one node in each of these network namespaces, at this address of it (root)
     #[arg(long, value_name = "NAME=IP,…", value_delimiter = ',', value_parser = place, conflicts_with = "join")]
     pub(crate) netns: Vec<Place>,
-    /// Be one node among those of other hosts: the same command on each, with the same seeds. They start together when
-    /// all --nodes are there, and each prints the figures of all
+    /// Be one node among those of other hosts: the same command on each, with the same seeds. They start
+    /// together when all --nodes are there, and each prints the figures of all
     #[arg(long, value_name = "A,B,…", value_delimiter = ',', requires_all = ["nodes", "bind"])]
     pub(crate) join: Vec<String>,
     /// With --join: address to listen at, one the others reach

@@ -7,7 +7,8 @@
 //!  idle      ─┘             └─ worker                        processes here, or one on each host (--join)
 //!  formation, join, kill, silent ──► views ──► fleet: `antiphon node --json`
 //! ```
-//! - [`crew`]: the conductor's side; [`worker`]: the node's side, which knows the library's public API and nothing else.
+//! - [`crew`]: the conductor's side; [`worker`]: the node's side, which knows the library's public API and
+//!   nothing else.
 //! - [`views`]: how fast views change, judged from the lines of ordinary nodes.
 //! - [`figures`](super::figures): statistics over runs.
 

@@ -1,12 +1,14 @@
-//! `antiphon members`, `why` and `view`: questions to a node that runs on this host; `recover`: an operator's word to it.
+//! `antiphon members`, `why` and `view`: questions to a node that runs on this host; `recover`: an operator's
+//! word to it.
 //!
 //! ```text
 //!   place::running() ─► which node?  ─► one question ─► answer ─► show: for people │ --json: as it came
 //!     --node, --cluster, --socket choose
 //! ```
-//! Nothing is kept, and nothing is changed but by `recover`: each command connects to a node's console ([`antiphon_agent::console`]), asks and ends. A node that cannot be
-//! asked is named, with what to do about it. `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection that is
-//! cut without the node's last word is a failure.
+//! Nothing is kept, and nothing is changed but by `recover`: each command connects to a node's console
+//! ([`antiphon_agent::console`]), asks and ends. A node that cannot be asked is named, with what to do about
+//! it. `view --watch` ends with the node, at the first signal, or when nobody reads its output; a connection
+//! that is cut without the node's last word is a failure.
 
 pub(crate) mod args;
 mod recover;
@@ -250,8 +252,8 @@ async fn choose(args: &AskArgs) -> Result<Client, Failed> {
     }
 }
 
-/// The nodes of this user that answer, and the sockets of those that do not. Those that by their socket's name cannot be of this cluster
-/// or name are not waited for: they may be stopped.
+/// The nodes of this user that answer, and the sockets of those that do not. Those that by their socket's
+/// name cannot be of this cluster or name are not waited for: they may be stopped.
 pub(crate) async fn running(cluster: Option<&str>, node: Option<&str>) -> (Vec<Client>, Vec<PathBuf>) {
     let mut asked = JoinSet::new();
     for path in place::running() {

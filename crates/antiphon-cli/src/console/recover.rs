@@ -4,7 +4,8 @@
 //!   what would it mean? ──► shown ──► the node's name typed, or --yes ──► do that ──► done
 //!                                       │ anything else: nothing happens
 //! ```
-//! It connects anew for the second question: whoever has to think about it may take longer than a console waits.
+//! It connects anew for the second question: whoever has to think about it may take longer than a console
+//! waits.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 

@@ -47,7 +47,8 @@ pub(super) async fn resolve(report: &mut Report, written: &Written, within: Dura
             for part in text.split('/') {
                 all &= tell(report, field, part.trim(), &looked, within);
             }
-            // What this node itself is called must resolve, or it cannot start: the check of the settings says so.
+            // What this node itself is called must resolve, or it cannot start: the check of the settings
+            // says so.
             match all || field != "seeds" {
                 true => good.push(text.clone()),
                 false => unresolved.push(text.clone()),

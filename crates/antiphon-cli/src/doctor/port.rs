@@ -192,7 +192,8 @@ fn owner(addr: SocketAddr) -> Option<String> {
     ))
 }
 
-/// A command line as it stands in `/proc`. Whoever started the process wrote it, and may be anybody on this host.
+/// A command line as it stands in `/proc`. Whoever started the process wrote it, and may be anybody on this
+/// host.
 #[cfg(target_os = "linux")]
 fn shown(command: &[u8]) -> String {
     let command = String::from_utf8_lossy(command).replace('\0', " ");
@@ -205,7 +206,8 @@ fn owner(_addr: SocketAddr) -> Option<String> {
     Some("another process".to_owned())
 }
 
-/// Of the socket that listens at an address or at all of its family, from the kernel's tables: its user and its inode.
+/// Of the socket that listens at an address or at all of its family, from the kernel's tables: its user and
+/// its inode.
 #[cfg(target_os = "linux")]
 fn listening(addr: SocketAddr) -> Option<(String, String)> {
     const LISTEN: &str = "0A";
@@ -226,7 +228,8 @@ fn listening(addr: SocketAddr) -> Option<(String, String)> {
     None
 }
 
-/// Whether an entry such as `0100007F:1CE8` stands for the address: words of four bytes, each in the host's order.
+/// Whether an entry such as `0100007F:1CE8` stands for the address: words of four bytes, each in the host's
+/// order.
 #[cfg(target_os = "linux")]
 fn local_matches(local: &str, addr: SocketAddr) -> bool {
     let Some((ip, port)) = local.split_once(':') else {

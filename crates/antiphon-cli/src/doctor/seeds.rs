@@ -5,9 +5,9 @@
 //!                               answers, at the addresses of this node   steps: answer, wire level, engine, verdict, groups
 //!   whoever a locator knows, then whoever admits nodes, and was not asked, is asked the same way afterwards
 //! ```
-//! A locator answers with whom it knows.
-//! A node may lose an answer: it has just tried in vain to reach the node that is not running here. So whoever took the question and
-//! has not answered is asked again, a few times.
+//! A locator answers with whom it knows. A node may lose an answer: it has just tried in vain to reach the
+//! node that is not running here. So whoever took the question and has not answered is asked again, a few
+//! times.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ const INPUTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) addr: SocketAddr,
-    /// The seed it is an address of, by its place in the list; where a number of nodes is expected, those that were found have
-    /// places after it. None: it counts for no founding.
+    /// The seed it is an address of, by its place in the list; where a number of nodes is expected, those
+    /// that were found have places after it. None: it counts for no founding.
     pub(super) seed: Option<usize>,
     pub(super) locator: bool,
     pub(super) reached: Option<Reached>,
@@ -297,7 +297,8 @@ impl Enquiries {
                     Ok(answers) => {
                         connection.accepted();
                         for (number, answer) in answers {
-                            // Whoever answers says where to; only what was asked for shows that a way is open.
+                            // Whoever answers says where to; only what was asked for shows that a way is
+                            // open.
                             let to = match &answer {
                                 Told::Node(answer) => answer.to,
                                 Told::Locator(known) => known.to,

@@ -18,8 +18,8 @@ pub(super) struct Found {
     pub(super) locators: Vec<SocketAddr>,
 }
 
-/// Looks at each source and each locator's name, and tells what was found, as far as the node would use it: without a key, `confined`, that is
-/// loopback addresses alone.
+/// Looks at each source and each locator's name, and tells what was found, as far as the node would use it:
+/// without a key, `confined`, that is loopback addresses alone.
 pub(super) async fn look(report: &mut Report, settings: &DiscoverySettings, confined: bool) -> Found {
     let mut found = Found::default();
     // Checked with the settings.

@@ -1,4 +1,5 @@
-//! What came of asking one address, step by step: whether a node is there, whether it is one of this cluster, and what it says.
+//! What came of asking one address, step by step: whether a node is there, whether it is one of this cluster,
+//! and what it says.
 
 use antiphon_core::wire::enquiry::{Answer, KnownThere, Notice, Verdict};
 use antiphon_core::wire::frame::WIRE_VERSION;
@@ -330,7 +331,8 @@ fn standing(answer: &Answer) -> String {
     }
 }
 
-/// A node where a locator is expected, or the other way round. A running node asks it in vain for as long as it runs.
+/// A node where a locator is expected, or the other way round. A running node asks it in vain for as long as
+/// it runs.
 fn mistaken(asked: &Asked, cluster: &str) -> Step {
     let (code, there, list, other) = match asked.locator {
         true => ("is-a-node", "a node", "--locators", "--seeds"),

@@ -187,13 +187,15 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
     }
 }
 
-/// Why the cluster would not take this node: one of its members says so. What others object to concerns a founding with them.
+/// Why the cluster would not take this node: one of its members says so. What others object to concerns a
+/// founding with them.
 fn refusal<'a>(answers: impl Iterator<Item = &'a Answer>) -> Option<&'a str> {
     let mut members = answers.filter(|answer| answer.standing.is_some_and(|standing| standing.primary));
     members.find_map(|answer| Some(answer.objection.as_ref()?.reason.as_str()))
 }
 
-/// How many nodes other than this one these answers are of: one may be asked at several of its addresses, and two of one name count as one.
+/// How many nodes other than this one these answers are of: one may be asked at several of its addresses, and
+/// two of one name count as one.
 fn different<'a>(
     answers: impl Iterator<Item = &'a Answer>,
     own_name: &str,

@@ -2,8 +2,8 @@
 //!
 //! With `--witness` that is the child of a process that only waits for its end ([`supervisor`]).
 //!
-//! If nobody reads stdout any more, the node leaves in order. The
-//! first signal leaves in order, a second one, half a second later or of the other kind, ends the process at once.
+//! If nobody reads stdout any more, the node leaves in order. The first signal leaves in order, a second one,
+//! half a second later or of the other kind, ends the process at once.
 
 mod supervisor;
 
@@ -59,7 +59,8 @@ pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failed> {
         .map_err(|error| Failed::cannot("watch standard output", &error))?;
     let printer = Printer::new(stdout, settings.json);
     let result = runtime.block_on(live(settings, printer));
-    // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to the exit.
+    // Tasks that hold the printer end with the runtime; stdin's thread may be reading for ever and is left to
+    // the exit.
     runtime.shutdown_background();
     writer.finish(LAST_LINES_WITHIN);
     result
@@ -146,7 +147,8 @@ async fn live(settings: Settings, printer: Printer) -> Result<Exit, Failed> {
         },
         signal = signals.next() => return Ok(Exit::Signal(signal)),
     }
-    // The groups' last lines go before the last line of all; a reader that stopped reading does not hold up the end.
+    // The groups' last lines go before the last line of all; a reader that stopped reading does not hold up
+    // the end.
     let last_lines = async {
         session.finish().await;
         printer.print(&Event::Left).await;

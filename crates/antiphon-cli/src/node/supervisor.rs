@@ -7,10 +7,11 @@
 //!     waits ◄──────────────────────────────────────── exit, or killed
 //!     tells the members, then ends with the same code
 //! ```
-//! The parent dies first: the child lives on, without a witness, and nobody notices. Signals reach it then only by its own number.
+//! The parent dies first: the child lives on, without a witness, and nobody notices. Signals reach it then
+//! only by its own number.
 //!
-//! A service manager sees the parent as the process of the service. It must end it by a signal to it or to the whole group; either way the node
-//! gets one: what reaches both at once is taken for one by the node.
+//! A service manager sees the parent as the process of the service. It must end it by a signal to it or to
+//! the whole group; either way the node gets one: what reaches both at once is taken for one by the node.
 
 use antiphon::witness::{Death, Handed, Unproven};
 
@@ -105,7 +106,8 @@ mod linux {
             .spawn()
     }
 
-    /// Whoever is at the other end of stdin or stdout sees the end of the node at once, not that of this process.
+    /// Whoever is at the other end of stdin or stdout sees the end of the node at once, not that of this
+    /// process.
     fn hand_over_stdio() -> std::io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing)?;
@@ -134,7 +136,8 @@ mod linux {
             })
         }
 
-        /// Waits until the child is gone: all its threads, and with them all that it could still have done. And whether it was sent a signal from here.
+        /// Waits until the child is gone: all its threads, and with them all that it could still have done.
+        /// And whether it was sent a signal from here.
         async fn wait(&mut self, child: &mut Child) -> std::io::Result<(ExitStatus, bool)> {
             let mut asked = false;
             loop {
@@ -153,7 +156,8 @@ mod linux {
             }
         }
 
-        /// Returns at a signal that cannot be the one that has ended the node: many go to all processes of a terminal or service.
+        /// Returns at a signal that cannot be the one that has ended the node: many go to all processes of a
+        /// terminal or service.
         async fn asked_again(&mut self) {
             tokio::time::sleep(SAME_SIGNAL_WITHIN).await;
             std::future::poll_fn(|cx| {

@@ -19,11 +19,12 @@ pub(crate) enum Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// `ADDR`, `ADDR:PORT`, `HOST` or `HOST:PORT`; an IPv6 address with a port has brackets, without one it may have them.
+    /// `ADDR`, `ADDR:PORT`, `HOST` or `HOST:PORT`; an IPv6 address with a port has brackets, without one it
+    /// may have them.
     ///
     /// # Errors
-    /// What is wrong with it. Resolvers take `7400` for the address 0.0.0.28.232, and say of a port beyond the range that the name is not
-    /// known: neither is left to them.
+    /// What is wrong with it. Resolvers take `7400` for the address 0.0.0.28.232, and say of a port beyond
+    /// the range that the name is not known: neither is left to them.
     pub(crate) fn parse(text: &'a str, port: u16) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let ip = bare.unwrap_or(text).parse::<IpAddr>();
@@ -105,8 +106,8 @@ fn look_up(field: &str, text: &str, name: (&str, u16)) -> Result<SocketAddr, Fai
     }
 }
 
-/// A list in which each entry says something. An empty one is mostly a variable that is not set, and what was left of the list would mean
-/// something else: without its seeds a node founds a cluster of its own.
+/// A list in which each entry says something. An empty one is mostly a variable that is not set, and what was
+/// left of the list would mean something else: without its seeds a node founds a cluster of its own.
 pub(super) fn list(field: &str, given: Option<Vec<String>>) -> Result<Option<Vec<String>>, Failed> {
     let Some(texts) = given else { return Ok(None) };
     let texts: Vec<String> = texts.into_iter().map(|text| text.trim().to_owned()).collect();

@@ -1,5 +1,5 @@
-//! What the settings mean to the library: the only place where they are handed on, for a node that runs and for the doctor that asks in the
-//! name of one.
+//! What the settings mean to the library: the only place where they are handed on, for a node that runs and
+//! for the doctor that asks in the name of one.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -65,8 +65,9 @@ impl Settings {
         Ok(builder)
     }
 
-    /// The console of a node with these settings: opened before the node starts, so that a path that cannot be used starts nothing. At the
-    /// default place a node runs without one if there is no way, and its log says why.
+    /// The console of a node with these settings: opened before the node starts, so that a path that cannot
+    /// be used starts nothing. At the default place a node runs without one if there is no way, and its log
+    /// says why.
     pub(crate) fn console(&self) -> Result<Option<Console>, Failed> {
         let console = match self.socket.as_deref() {
             Some(path) if path == Path::new("none") => return Ok(None),
@@ -97,8 +98,8 @@ impl Settings {
         }
     }
 
-    /// Whether a node with these settings can start and join its groups, as far as the settings alone tell: what the library refuses only
-    /// when the node is a member is found here.
+    /// Whether a node with these settings can start and join its groups, as far as the settings alone tell:
+    /// what the library refuses only when the node is a member is found here.
     pub(super) fn check_as_the_library_does(&self) -> Result<(), Failed> {
         let seeds: Vec<Vec<SocketAddr>> = self.seeds.iter().map(|seed| seed.0.clone()).collect();
         let options = self.group_options();
@@ -107,7 +108,8 @@ impl Settings {
         checked.map_err(|error| Failed::usage(error.to_string()))
     }
 
-    /// Whether it founds no cluster, since it has nobody to found one with but whom it finds at run time, and was not told how many these are.
+    /// Whether it founds no cluster, since it has nobody to found one with but whom it finds at run time, and
+    /// was not told how many these are.
     fn waits_for_a_cluster(&self) -> bool {
         let own = |seed: &Seed| {
             let mut own = self.bind.iter().chain(&self.advertise);

@@ -21,7 +21,8 @@ pub(crate) struct SwarmArgs {
     /// How many of the nodes are the seeds that found the cluster; the others join it
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) seeds: u8,
-    /// How node views are agreed on: `coordinator`, or `cut` for more than 50 nodes, failures of several at once, or lossy paths
+    /// How node views are agreed on: `coordinator`, or `cut` for more than 50 nodes, failures of several at
+    /// once, or lossy paths
     #[arg(long, value_enum, value_name = "NAME", default_value = "coordinator")]
     pub(crate) membership: MembershipName,
     /// Timing of the nodes

@@ -244,7 +244,8 @@ impl<'a> Conductor<'a> {
         Ok((own.unwrap_or(everywhere_ms), everywhere_ms))
     }
 
-    /// Has all leave before the story is over. Whatever stops that, a second signal or the time, ends the crowds.
+    /// Has all leave before the story is over. Whatever stops that, a second signal or the time, ends the
+    /// crowds.
     fn leave_early(&mut self) -> Result<Exit, Failed> {
         self.progress
             .show("leaving; a second signal ends everything at once");

@@ -1,4 +1,5 @@
-//! `antiphon members`, `why` and `view` against running nodes, and their socket against whoever else connects.
+//! `antiphon members`, `why` and `view` against running nodes, and their socket against whoever else
+//! connects.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;

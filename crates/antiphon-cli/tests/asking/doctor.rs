@@ -1,4 +1,5 @@
-//! `antiphon doctor`: each thing that can be wrong is told from the others, and nothing of the cluster changes by asking.
+//! `antiphon doctor`: each thing that can be wrong is told from the others, and nothing of the cluster
+//! changes by asking.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

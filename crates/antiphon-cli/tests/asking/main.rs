@@ -1,4 +1,5 @@
-//! Those who ask: `antiphon members`, `why`, `view`, `doctor` and `recover`, with real processes, and the lines that they speak.
+//! Those who ask: `antiphon members`, `why`, `view`, `doctor` and `recover`, with real processes, and the
+//! lines that they speak.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,8 +1,9 @@
 //! This node's own attention: how much of the time it ran when it wanted to.
 //!
-//! A node that was stopped, or gets too little processor, hears late what came in time. It must not take that for the silence of others. Two
-//! things show it: a gap without any input, though a driver wakes a node at least once per heartbeat, and timers that are served late.
-//! What was missed is given to every peer; and if it was much, the application is told, since whoever runs the host should know.
+//! A node that was stopped, or gets too little processor, hears late what came in time. It must not take that
+//! for the silence of others. Two things show it: a gap without any input, though a driver wakes a node at
+//! least once per heartbeat, and timers that are served late. What was missed is given to every peer; and if
+//! it was much, the application is told, since whoever runs the host should know.
 
 use std::time::Duration;
 
@@ -12,12 +13,14 @@ use crate::Time;
 const WINDOW_BEATS: u32 = 50;
 /// Missing this much of the window is worth telling: a tenth.
 const WORTH_TELLING_BEATS: u32 = 5;
-/// What is later than this part of a heartbeat is summed up, though only what is later than a heartbeat is forgiven: a quota takes the
-/// processor away for less than a tenth of a second at a time, and nine times of ten.
+/// What is later than this part of a heartbeat is summed up, though only what is later than a heartbeat is
+/// forgiven: a quota takes the processor away for less than a tenth of a second at a time, and nine times of
+/// ten.
 const SLIGHTLY_LATE: u32 = 10;
 /// How late timers are served is known for as long as this many heartbeats, and for up to twice as long.
 const LAG_BEATS: u32 = 5;
-/// No more heartbeats than this is a node's lag: what waits for longer because of it must come to its end, also where a host is busy for ever.
+/// No more heartbeats than this is a node's lag: what waits for longer because of it must come to its end,
+/// also where a host is busy for ever.
 const MOST_LAG_BEATS: u32 = 2;
 
 /// Measures gaps and lateness of one node.
@@ -47,7 +50,8 @@ impl Attention {
         }
     }
 
-    /// An input has come, or the timer that was due then. How long this node did not run although it should have.
+    /// An input has come, or the timer that was due then. How long this node did not run although it should
+    /// have.
     pub(crate) fn awake(&mut self, now: Time, due: Option<Time>) -> Option<Duration> {
         let gap = self.last_active.map_or(Duration::ZERO, |last| now.since(last));
         self.last_active = Some(now);
@@ -77,7 +81,8 @@ impl Attention {
         self.lag = self.lag.max(late);
     }
 
-    /// How late timers are served these days: the latest of the last [`LAG_BEATS`] heartbeats at least, up to [`MOST_LAG_BEATS`].
+    /// How late timers are served these days: the latest of the last [`LAG_BEATS`] heartbeats at least, up to
+    /// [`MOST_LAG_BEATS`].
     pub(crate) fn lag(&self) -> Duration {
         self.lag.max(self.lag_before).min(self.heartbeat * MOST_LAG_BEATS)
     }

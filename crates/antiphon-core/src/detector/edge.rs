@@ -4,14 +4,16 @@
 //!   heartbeats   | x | x |   | x |   |   |   | x |   |   |   |   |   | x |   |   |   |   |   | x |   x: it came
 //!                 '---------------------- the last twenty: fourteen missed, in five gaps --------'
 //! ```
-//! Silence alone does not tell a path that loses most of everything from one that works: something arrives now and then. So
-//! an edge is *lossy* from twelve missed of twenty on, until six or fewer are missed: at 80 % loss it is so nearly always, at 30 %
-//! once in two hundred times, and never at all observers of a node together. One gap, however long, is silence, and what it means
-//! is known when it ends: a healed partition leaves no lossy edges behind.
+//! Silence alone does not tell a path that loses most of everything from one that works: something arrives
+//! now and then. So an edge is *lossy* from twelve missed of twenty on, until six or fewer are missed: at 80
+//! % loss it is so nearly always, at 30 % once in two hundred times, and never at all observers of a node
+//! together. One gap, however long, is silence, and what it means is known when it ends: a healed partition
+//! leaves no lossy edges behind.
 //!
-//! Heartbeats are numbered, and by their numbers what was lost is told from what is late, or was never sent: a host that gets too
-//! little processor, on either side, loses nothing. What else comes on the path says nothing: messages are repeated until they
-//! arrive, and of a path that loses most of them the more is heard the more there is to say.
+//! Heartbeats are numbered, and by their numbers what was lost is told from what is late, or was never sent:
+//! a host that gets too little processor, on either side, loses nothing. What else comes on the path says
+//! nothing: messages are repeated until they arrive, and of a path that loses most of them the more is heard
+//! the more there is to say.
 
 /// How many heartbeats are looked at.
 const WINDOW: u64 = 20;
@@ -32,7 +34,8 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    /// The heartbeat with this number came. True if the edge is lossy now and was not, or the other way round.
+    /// The heartbeat with this number came. True if the edge is lossy now and was not, or the other way
+    /// round.
     pub(super) fn heard(&mut self, round: u64) -> bool {
         let ahead = self.last.map_or(1, |last| round.wrapping_sub(last));
         let behind = ahead.wrapping_neg();

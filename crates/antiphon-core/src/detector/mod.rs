@@ -7,20 +7,22 @@
 //!   flush stalled ───────► accused ─────┘  withdrawn when heard again (but never if proven)
 //! ```
 //!
-//! A suspicion removes nobody. It is an opinion that the members exchange; membership turns opinions into proposals, and
-//! acceptors who hear the accused well refuse them.
+//! A suspicion removes nobody. It is an opinion that the members exchange; membership turns opinions into
+//! proposals, and acceptors who hear the accused well refuse them.
 //!
-//! How long a silence may be is learned of each peer: one that was silent for a while and then went on, since its host or the network
-//! between is slow at times, is given twice that for the next 20 × `suspect_after`, at most 3 × `suspect_after`. So a link or a host that
-//! comes and goes is suspected once, and not at each turn; whoever never paused is suspected as soon as the profile says. So is whoever was
-//! silent for more than half of that time: one frame now and then does not keep a host in the cluster that holds it up.
+//! How long a silence may be is learned of each peer: one that was silent for a while and then went on, since
+//! its host or the network between is slow at times, is given twice that for the next 20 × `suspect_after`,
+//! at most 3 × `suspect_after`. So a link or a host that comes and goes is suspected once, and not at each
+//! turn; whoever never paused is suspected as soon as the profile says. So is whoever was silent for more
+//! than half of that time: one frame now and then does not keep a host in the cluster that holds it up.
 //!
-//! A member may also be heard by [`probing`] alone, since TCP is silent for seconds where a third of all packets is lost. That shows that it
-//! lives, and nothing of the ways to it: so it counts for as long only as such a silence lasts.
+//! A member may also be heard by [`probing`] alone, since TCP is silent for seconds where a third of all
+//! packets is lost. That shows that it lives, and nothing of the ways to it: so it counts for as long only as
+//! such a silence lasts.
 //!
-//! Invariants: a node that was itself not running, or served its timers late, accuses nobody for it (the time it missed is given to
-//! every peer, see [`attention`]);
-//! a proven death is never withdrawn; what a peer's heartbeat does not list any more is withdrawn.
+//! Invariants: a node that was itself not running, or served its timers late, accuses nobody for it (the time
+//! it missed is given to every peer, see [`attention`]); a proven death is never withdrawn; what a peer's
+//! heartbeat does not list any more is withdrawn.
 //!
 //! This module does not decide who is removed, and does not send anything.
 
@@ -60,7 +62,8 @@ struct Watch {
     edge: Edge,
     /// Since when that is too little.
     lossy: Option<Time>,
-    /// The silences of late that ended and were longer than half of the usual limit, and when they did: 40 at most.
+    /// The silences of late that ended and were longer than half of the usual limit, and when they did: 40 at
+    /// most.
     pauses: VecDeque<(Duration, Time)>,
 }
 
@@ -70,8 +73,8 @@ pub(crate) const MOST_PATIENCE: u32 = 3;
 const REMEMBERED: u32 = 20;
 
 impl Watch {
-    /// How long it may be silent since it was heard last. What it had paused by then decides: were it looked at with the clock, a
-    /// limit could grow while it is waited for.
+    /// How long it may be silent since it was heard last. What it had paused by then decides: were it looked
+    /// at with the clock, a limit could grow while it is waited for.
     fn patience(&self, usual: Duration) -> Duration {
         let remembered = usual * REMEMBERED;
         let heard = self.last_heard;
@@ -109,7 +112,8 @@ impl Watch {
         doubted.or(self.lossy).or(self.deaf)
     }
 
-    /// What there is to say against it, and since when: a doubt of the member, or else only of the edge to it.
+    /// What there is to say against it, and since when: a doubt of the member, or else only of the edge to
+    /// it.
     fn opinion(&self) -> Option<(Evidence, Time)> {
         match (&self.suspected, self.lossy, self.deaf) {
             (Some(doubt), ..) => Some((doubt.evidence.clone(), doubt.since)),
@@ -165,20 +169,22 @@ pub(crate) struct Detector {
     stall_lapses: Duration,
     watches: BTreeMap<Incarnation, Watch>,
     members: BTreeSet<Incarnation>,
-    /// Members that this node does not hear by itself, and whose groups find that they hold up a flush: since when, and when that
-    /// was found last.
+    /// Members that this node does not hear by itself, and whose groups find that they hold up a flush: since
+    /// when, and when that was found last.
     stalled: BTreeMap<Incarnation, Doubt>,
     /// What the others think: accuser, accused.
     told: BTreeMap<Incarnation, BTreeMap<Incarnation, Doubt>>,
-    /// Whether each member's heartbeats come here and repeat what it thinks. In a wide view it says it once, to all, and what it said last counts until
-    /// it says something else or the view ends: all members must go by the same.
+    /// Whether each member's heartbeats come here and repeat what it thinks. In a wide view it says it once,
+    /// to all, and what it said last counts until it says something else or the view ends: all members must
+    /// go by the same.
     repeated: bool,
     attention: Attention,
     /// Members that speak as members of another lineage: that is no sign of life in this one.
     apart: BTreeSet<Incarnation>,
     /// What this node missed by itself and others were not told of yet.
     missed: Duration,
-    /// Whether lossy edges are looked for: only the engine whose observers decide together knows what to do with them.
+    /// Whether lossy edges are looked for: only the engine whose observers decide together knows what to do
+    /// with them.
     judges_edges: bool,
     /// Members that asked for probes.
     answering: BTreeMap<Incarnation, Answering>,
@@ -205,7 +211,8 @@ impl Detector {
         }
     }
 
-    /// The members of a new primary view, and in a wide one those of them that this node observes. Those watched already keep their record.
+    /// The members of a new primary view, and in a wide one those of them that this node observes. Those
+    /// watched already keep their record.
     pub(crate) fn watch(
         &mut self,
         now: Time,
@@ -225,7 +232,8 @@ impl Detector {
             doubts.retain(|accused, _| members.contains(accused));
         }
         self.repeated = subjects.is_none();
-        // Also who observes all others hears what they think now by what they say once in this view, and nothing of those who think nothing.
+        // Also who observes all others hears what they think now by what they say once in this view, and
+        // nothing of those who think nothing.
         if !self.repeated {
             self.told.clear();
         }
@@ -247,8 +255,9 @@ impl Detector {
         }
     }
 
-    /// To be called with every input: notices that this node itself was not running. A driver wakes it at least once
-    /// per heartbeat; what it missed beyond that, it could not have heard, and no doubt grew older by it.
+    /// To be called with every input: notices that this node itself was not running. A driver wakes it at
+    /// least once per heartbeat; what it missed beyond that, it could not have heard, and no doubt grew older
+    /// by it.
     pub(crate) fn awake(&mut self, now: Time) {
         let missed = self.attention.awake(now, None);
         self.forgive(now, missed);
@@ -270,7 +279,8 @@ impl Detector {
         self.attention.take_news(now)
     }
 
-    /// What this node missed by itself since this was asked last: whoever else judges by the clock must not count it either.
+    /// What this node missed by itself since this was asked last: whoever else judges by the clock must not
+    /// count it either.
     pub(crate) fn take_missed(&mut self) -> Duration {
         std::mem::take(&mut self.missed)
     }
@@ -314,7 +324,8 @@ impl Detector {
         }
     }
 
-    /// A heartbeat came by the direct path; how many were lost before it is seen by its number. True if the path is judged otherwise now.
+    /// A heartbeat came by the direct path; how many were lost before it is seen by its number. True if the
+    /// path is judged otherwise now.
     pub(crate) fn beat_came(&mut self, peer: Incarnation, round: u64, now: Time) -> bool {
         let watch = self.watches.get_mut(&peer).filter(|_| self.judges_edges);
         let Some(watch) = watch else { return false };
@@ -325,8 +336,8 @@ impl Detector {
         news
     }
 
-    /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it sends must not look
-    /// well because others repeat it. True if a suspicion was withdrawn by it.
+    /// A frame of that member was passed on by another (R20): it lives, but a host that loses most of what it
+    /// sends must not look well because others repeat it. True if a suspicion was withdrawn by it.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation) -> bool {
         let withdrawn = self.lives(now, peer);
         let apart = self.apart.contains(&peer);
@@ -336,7 +347,8 @@ impl Detector {
         withdrawn
     }
 
-    /// The member showed that it lives, and nothing of the ways to it. True if a suspicion was withdrawn by it.
+    /// The member showed that it lives, and nothing of the ways to it. True if a suspicion was withdrawn by
+    /// it.
     fn lives(&mut self, now: Time, peer: Incarnation) -> bool {
         let usual = self.suspect_after;
         let Some(watch) = self
@@ -361,7 +373,8 @@ impl Detector {
         );
         if withdrawn {
             watch.suspected = None;
-            // What it thought before the silence says nothing about whom it hears now. Its heartbeats come again, and have all that it thinks.
+            // What it thought before the silence says nothing about whom it hears now. Its heartbeats come
+            // again, and have all that it thinks.
             if self.repeated {
                 self.told.remove(&peer);
             }
@@ -369,8 +382,8 @@ impl Detector {
         withdrawn
     }
 
-    /// A member spoke as a member of another lineage, or of this one. What it says there is no sign of life here: whoever is
-    /// waited for must come, or be done without.
+    /// A member spoke as a member of another lineage, or of this one. What it says there is no sign of life
+    /// here: whoever is waited for must come, or be done without.
     pub(crate) fn set_apart(&mut self, peer: Incarnation, apart: bool) {
         if !apart {
             self.apart.remove(&peer);
@@ -384,8 +397,9 @@ impl Detector {
         self.apart.contains(&peer)
     }
 
-    /// A member says whether it hears this node. One that does not is of no use, although it is heard; but that is an observer's
-    /// finding ([`Detector::edge_is_down`]) and no doubt of this node's own. True if it is news.
+    /// A member says whether it hears this node. One that does not is of no use, although it is heard; but
+    /// that is an observer's finding ([`Detector::edge_is_down`]) and no doubt of this node's own. True if it
+    /// is news.
     pub(crate) fn says_deaf(&mut self, now: Time, peer: Incarnation, deaf: bool) -> bool {
         let Some(watch) = self.watches.get_mut(&peer) else {
             return false;
@@ -397,8 +411,8 @@ impl Detector {
         news
     }
 
-    /// Others have lost this member, though not all who observe it: this node gives it half the patience only. True if it is
-    /// suspected now and was not.
+    /// Others have lost this member, though not all who observe it: this node gives it half the patience
+    /// only. True if it is suspected now and was not.
     pub(crate) fn reinforce(&mut self, now: Time, peer: Incarnation) -> bool {
         let usual = self.suspect_after;
         let lost = |watch: &Watch| {
@@ -414,8 +428,8 @@ impl Detector {
         }
     }
 
-    /// The path to a member broke, or its lifeline did. No news of one that is heard through another: that its own path fails is known,
-    /// and each try of it says so again.
+    /// The path to a member broke, or its lifeline did. No news of one that is heard through another: that
+    /// its own path fails is known, and each try of it says so again.
     pub(crate) fn trouble(&mut self, now: Time, peer: Incarnation) {
         if let Some(watch) = self.watches.get_mut(&peer).filter(|watch| !watch.through) {
             watch.trouble.get_or_insert(now);
@@ -577,7 +591,8 @@ impl Detector {
         }
     }
 
-    /// Whether `observer` has lost `subject`, as far as this node knows: it doubts it, or was told that it is not heard by it.
+    /// Whether `observer` has lost `subject`, as far as this node knows: it doubts it, or was told that it is
+    /// not heard by it.
     pub(crate) fn edge_is_down(&self, observer: Incarnation, subject: Incarnation) -> bool {
         self.edge_down_since(observer, subject).is_some()
     }
@@ -647,8 +662,9 @@ impl Detector {
             .collect()
     }
 
-    /// Every pair of which one doubts the other because it does not hear it: accuser, accused, and since when that is
-    /// known here. After a partition the others' doubts are old, but they are news: nobody is a broken pair for them.
+    /// Every pair of which one doubts the other because it does not hear it: accuser, accused, and since when
+    /// that is known here. After a partition the others' doubts are old, but they are news: nobody is a
+    /// broken pair for them.
     pub(crate) fn deaf_pairs(&self) -> Vec<(Incarnation, Incarnation, Time)> {
         let mine = self
             .watches

@@ -1,8 +1,9 @@
 //! Probes: signs of life in datagrams of their own, where the usual way is slow (R21, G43).
 //!
-//! Where a third of all packets is lost, TCP is silent for seconds: it waits twice as long after each loss, and what is lost holds up all that
-//! follows. A host behind such a path lives, and its heartbeats are late by more than anybody waits. So a heartbeat that may be late goes
-//! also as a *probe*: alone in a datagram, that is lost or arrives at once.
+//! Where a third of all packets is lost, TCP is silent for seconds: it waits twice as long after each loss,
+//! and what is lost holds up all that follows. A host behind such a path lives, and its heartbeats are late
+//! by more than anybody waits. So a heartbeat that may be late goes also as a *probe*: alone in a datagram,
+//! that is lost or arrives at once.
 //!
 //! ```text
 //!   a                                                  b
@@ -14,36 +15,43 @@
 //!   │ ◄───────────── heartbeat (TCP) ───────────────── │
 //!   │ 5 heartbeats without a gap: a asks no more       │
 //! ```
-//! An idle cluster whose paths are well sends none. Half a heartbeat between two of them is what makes chance losses not add up: within the
-//! `suspect_after` of the profile `lan` ten are sent after the first gap, and to lose all ten at 30 % happens six times in a million.
+//! An idle cluster whose paths are well sends none. Half a heartbeat between two of them is what makes chance
+//! losses not add up: within the `suspect_after` of the profile `lan` ten are sent after the first gap, and
+//! to lose all ten at 30 % happens six times in a million.
 //!
-//! Heartbeats by UDP alone would be lost one by one, and would prove nothing of the connections that everything else needs. Heartbeats
-//! by both, always, would double what a cluster at rest costs. Control as a whole by UDP would need a second reliable protocol
-//! under the links, with a pace of its own for each path.
+//! Heartbeats by UDP alone would be lost one by one, and would prove nothing of the connections that
+//! everything else needs. Heartbeats by both, always, would double what a cluster at rest costs. Control as a
+//! whole by UDP would need a second reliable protocol under the links, with a pace of its own for each path.
 //!
 //! # What a probe says
-//! What a heartbeat says, and to the same: suspicions, answers for the lease, the view. It has the number of the last heartbeat, so that nobody
-//! counts it as one that others missed. And that its sender lives, exactly as a frame that was passed on by another member does (R20): *it says
-//! nothing of the path*. Relays, links, routes and edges know nothing of probes: a member that is heard by nothing else is sent to through
-//! others, and its connections are made anew, as if it were silent.
+//! What a heartbeat says, and to the same: suspicions, answers for the lease, the view. It has the number of
+//! the last heartbeat, so that nobody counts it as one that others missed. And that its sender lives, exactly
+//! as a frame that was passed on by another member does (R20): *it says nothing of the path*. Relays, links,
+//! routes and edges know nothing of probes: a member that is heard by nothing else is sent to through others,
+//! and its connections are made anew, as if it were silent.
 //!
 //! # Why a life by probes alone ends
-//! A firewall may drop TCP for ever and pass UDP. Then nothing but heartbeats comes through, and a flush or a view that needs the member waits
-//! for as long as nobody doubts it. Where others can pass frames on it is heard through them. Where nobody can, probes count for
-//! [`ALONE`] × `suspect_after` after it was heard otherwise: longer than TCP is silent at 30 % loss in all but one of a thousand times, since on
-//! control connections it tries six times before it waits twice as long. From then on it is silent for the detector, whatever it probes,
-//! and all follows that follows from silence: a pair loses its junior, with the cause `unreachable from`, and a wide view cuts it.
+//! A firewall may drop TCP for ever and pass UDP. Then nothing but heartbeats comes through, and a flush or a
+//! view that needs the member waits for as long as nobody doubts it. Where others can pass frames on it is
+//! heard through them. Where nobody can, probes count for [`ALONE`] × `suspect_after` after it was heard
+//! otherwise: longer than TCP is silent at 30 % loss in all but one of a thousand times, since on control
+//! connections it tries six times before it waits twice as long. From then on it is silent for the detector,
+//! whatever it probes, and all follows that follows from silence: a pair loses its junior, with the cause
+//! `unreachable from`, and a wide view cuts it.
 //!
 //! # When…
 //! - *only one direction loses*: who hears little asks, the other answers; who hears well asks for nothing;
-//! - *the peer dies*: it is asked until it was silent for [`ALONE`] × `suspect_after`, or is removed before. It is doubted as soon as ever;
+//! - *the peer dies*: it is asked until it was silent for [`ALONE`] × `suspect_after`, or is removed before.
+//!   It is doubted as soon as ever;
 //! - *UDP does not pass, or the driver has no socket for it*: the probes are lost, and all is as without;
 //! - *both ask*: each probe asks and answers;
-//! - *this node was stopped itself*: what it missed is given to everybody, as in the rest of the detector, and nobody is asked for it;
+//! - *this node was stopped itself*: what it missed is given to everybody, as in the rest of the detector,
+//!   and nobody is asked for it;
 //! - *this node serves its timers late*: it misses a heartbeat so much later.
 //!
 //! # Invariants
-//! - A probe is taken from members of the installed view only, and answered at the address by which the view knows them, never where it came from.
+//! - A probe is taken from members of the installed view only, and answered at the address by which the view
+//!   knows them, never where it came from.
 //! - Who answers does not ask by that: two that hear each other fall silent, whoever asked first.
 //! - At most one probe to each member each half heartbeat, and one at once to a member that begins to ask.
 
@@ -54,7 +62,8 @@ use antiphon_wire::Incarnation;
 use super::Detector;
 use crate::Time;
 
-/// Heartbeats missed for so many halves of one make a member be asked for probes. One is due within two halves.
+/// Heartbeats missed for so many halves of one make a member be asked for probes. One is due within two
+/// halves.
 const ASK_HALVES: u32 = 3;
 /// And it is asked until its heartbeats came for so many without such a gap.
 const STEADY_BEATS: u32 = 5;
@@ -178,8 +187,8 @@ impl Detector {
         }
     }
 
-    /// After such a pause a heartbeat is missed. What this node serves late it also hears late: the more a busy host asks, the less it
-    /// would have time for what it asks.
+    /// After such a pause a heartbeat is missed. What this node serves late it also hears late: the more a
+    /// busy host asks, the less it would have time for what it asks.
     fn pause(&self) -> Duration {
         self.heartbeat * ASK_HALVES / 2 + self.lag()
     }

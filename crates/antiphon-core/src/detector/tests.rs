@@ -104,7 +104,8 @@ fn a_limit_that_is_waited_for_does_not_grow() {
         now += silence;
         detector.heard(at(now), PEER);
     }
-    // It was silent for more than half of the time, and dies. While that is forgotten, what it paused for would count again.
+    // It was silent for more than half of the time, and dies. While that is forgotten, what it paused for
+    // would count again.
     let due = detector.next_deadline().unwrap();
     assert_eq!(due, at(now + 1_500));
     run(&mut detector, now + 50, now + 1_450);

@@ -1,7 +1,8 @@
 //! What a member has asked the holders of a cut for, and waits for.
 //!
-//! An answer says nothing about the others, which are on their way: only what it was asked for and did not bring is asked for
-//! again at once. Whoever asked for everything at each answer would be sent each of R runs R times.
+//! An answer says nothing about the others, which are on their way: only what it was asked for and did not
+//! bring is asked for again at once. Whoever asked for everything at each answer would be sent each of R runs
+//! R times.
 
 use std::collections::BTreeMap;
 

@@ -76,7 +76,8 @@ impl Stream {
 }
 
 impl Group {
-    /// Delivers the rest of the cut and installs the view, in one step: nobody has delivered without installing.
+    /// Delivers the rest of the cut and installs the view, in one step: nobody has delivered without
+    /// installing.
     pub(super) fn install(&mut self, ctx: &mut Context<'_>, decision: Decision) {
         if !decision.members.contains(&ctx.me) && !decision.left.contains(&ctx.me) {
             // G17: whoever completes the view does so without this member.

@@ -30,7 +30,8 @@ impl Membership {
         self.leader(ctx) == Some(ctx.me)
     }
 
-    /// Everyone the leader must read: the members of its view, and those who left with it while that is not settled.
+    /// Everyone the leader must read: the members of its view, and those who left with it while that is not
+    /// settled.
     fn participants(&self, ctx: &Context<'_>) -> BTreeSet<Incarnation> {
         let leavers = self.retained.iter().flat_map(|retained| &retained.decision.left);
         let all = self.stream.members.iter().chain(leavers).copied();
@@ -72,7 +73,8 @@ impl Group {
             Lead::Collecting(collect) => collect.target.k,
             _ => 0,
         };
-        // R5: no view id is used twice: `k` rises above everything this leader has seen, the ballot tells leaders apart.
+        // R5: no view id is used twice: `k` rises above everything this leader has seen, the ballot tells
+        // leaders apart.
         let k = membership.stream.id.k.max(promised).max(tried).saturating_add(1);
         let target = GroupViewId {
             node: ctx.node.id,
@@ -124,9 +126,9 @@ impl Group {
         }
     }
 
-    /// Asks the nodes outside of the leader's view too. A member that is missing may have led on to a view without
-    /// this leader, of which only joiners are left: they answer that the leader was removed. A node that knows nothing
-    /// says so.
+    /// Asks the nodes outside of the leader's view too. A member that is missing may have led on to a view
+    /// without this leader, of which only joiners are left: they answer that the leader was removed. A node
+    /// that knows nothing says so.
     fn ask_strangers(&mut self, ctx: &mut Context<'_>) {
         let name = self.name.clone();
         let Some(membership) = self.leading(ctx) else {
@@ -156,7 +158,8 @@ impl Group {
         }
     }
 
-    /// A node outside of the leader's view has answered. One that still thinks it is a member is told that it is not.
+    /// A node outside of the leader's view has answered. One that still thinks it is a member is told that it
+    /// is not.
     fn hear_stranger(&mut self, ctx: &mut Context<'_>, from: Incarnation, standing: Standing) {
         let Some(membership) = self.leading(ctx) else {
             return;
@@ -296,7 +299,8 @@ impl Group {
                 }
                 self.catch_up(ctx, *decision, Some(source), installed);
             }
-            // Nobody can complete it for this member, nor for those that stand where it does: each finds that when it leads.
+            // Nobody can complete it for this member, nor for those that stand where it does: each finds that
+            // when it leads.
             Verdict::Lost => {
                 let cause = "what it lacks of an earlier view is gone with all members that had it";
                 self.removed(ctx, cause.to_owned());
@@ -476,7 +480,8 @@ impl Group {
             return;
         }
         if !confirm.joiners.is_empty() {
-            // R12: every survivor has it, so whoever leads next will not undo it: the joiners may have it too.
+            // R12: every survivor has it, so whoever leads next will not undo it: the joiners may have it
+            // too.
             if !std::mem::replace(&mut confirm.joiners_told, true)
                 && let Some(retained) = &membership.retained
             {
@@ -587,8 +592,8 @@ impl Group {
                 }
             }
             Lead::Collecting(collect) if collect.stall_at <= now && collect.waiting.is_empty() => {
-                // A node outside of the view that is silent for so long, and no dead one to the node layer either:
-                // the group does not stand still for it.
+                // A node outside of the view that is silent for so long, and no dead one to the node layer
+                // either: the group does not stand still for it.
                 collect.strangers = Some(BTreeSet::new());
                 self.conclude(ctx);
             }

@@ -110,8 +110,8 @@ impl Membership {
         }
     }
 
-    /// A leader that leaves with its own decision stays until someone else has installed it: otherwise nobody would
-    /// know the decision that it has delivered by.
+    /// A leader that leaves with its own decision stays until someone else has installed it: otherwise nobody
+    /// would know the decision that it has delivered by.
     fn must_stay(&mut self, ctx: &Context<'_>) -> bool {
         let Flow::Catching(catch_up) = &mut self.flow else {
             return false;
@@ -168,7 +168,8 @@ impl Membership {
             let live = |who: &Incarnation| *who != ctx.me && ctx.present(*who);
             let all = catch_up.source.into_iter().chain(named);
             let mut live_ones: Vec<_> = all.filter(live).collect();
-            // Not all that hold it are named: those that are may be gone, or members no more, when it is fetched.
+            // Not all that hold it are named: those that are may be gone, or members no more, when it is
+            // fetched.
             if attempt >= live_ones.len() * ASKED_IN_VAIN {
                 live_ones.extend(stream.members.iter().copied().filter(live));
             }
@@ -268,7 +269,8 @@ impl Group {
                 };
                 ctx.send(from, answer(standing));
             }
-            // R14: it has installed the view that it left with; whoever comes from the same view completes that.
+            // R14: it has installed the view that it left with; whoever comes from the same view completes
+            // that.
             Phase::Ghost { retained, until, .. } if retained.decision.from == view => {
                 *until = ctx.now + ctx.profile.flush_stall;
                 let decision = retained.decision.clone();
@@ -298,8 +300,8 @@ impl Group {
                     let (view, cause) = (mine.id, "the group's members have removed it".to_owned());
                     return ctx.send(from, GroupMessage::Removed { group, view, cause });
                 }
-                // R14: that this member has gone on from the leader's view is a fact, whoever was promised what: two
-                // leaders, one of them behind, would otherwise outbid each other.
+                // R14: that this member has gone on from the leader's view is a fact, whoever was promised
+                // what: two leaders, one of them behind, would otherwise outbid each other.
                 let followed = membership
                     .retained
                     .as_ref()
@@ -369,7 +371,8 @@ impl Group {
         self.catch_up(ctx, decision, Some(from), installed);
     }
 
-    /// From here on this member knows the cut; `installed` says that it may deliver it as soon as it holds it.
+    /// From here on this member knows the cut; `installed` says that it may deliver it as soon as it holds
+    /// it.
     pub(crate) fn catch_up(
         &mut self,
         ctx: &mut Context<'_>,

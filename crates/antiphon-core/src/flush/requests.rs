@@ -1,5 +1,5 @@
-//! What members and joiners ask of a group's leader between flushes: to be let in, to leave, to go on, whether they
-//! still belong. Also what one that has left still does for those who are where it was.
+//! What members and joiners ask of a group's leader between flushes: to be let in, to leave, to go on,
+//! whether they still belong. Also what one that has left still does for those who are where it was.
 
 use antiphon_wire::group::{Decision, GroupMessage, Joiner, Standing};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
@@ -63,7 +63,8 @@ impl Group {
         }
         // It is to lead itself.
         let answer = match retained {
-            // Nobody is left who was there before it came: it came with the present view, like this member, and has not heard of that. All who were there had (R12).
+            // Nobody is left who was there before it came: it came with the present view, like this member,
+            // and has not heard of that. All who were there had (R12).
             Some(retained) => self.first_view(membership, &retained.decision),
             // What it asks may be late. If it is no member, it says so.
             None => GroupMessage::Check {
@@ -121,7 +122,8 @@ impl Group {
         }
     }
 
-    /// A member asks whether it still is one: what told it otherwise may have been void under a new node view.
+    /// A member asks whether it still is one: what told it otherwise may have been void under a new node
+    /// view.
     pub(crate) fn handle_check(
         &mut self,
         ctx: &mut Context<'_>,
@@ -159,7 +161,8 @@ impl Group {
         }
     }
 
-    /// A member that has not heard of the view that this leader left with: nobody else leads those who are where it is.
+    /// A member that has not heard of the view that this leader left with: nobody else leads those who are
+    /// where it is.
     fn help_behind(&mut self, ctx: &mut Context<'_>, from: Incarnation, view: GroupViewId) {
         let until = ctx.now + ctx.profile.flush_stall;
         let Phase::Ghost {

@@ -1,36 +1,45 @@
-//! Safe messages at the end of a view: nobody delivers a cut with safe messages before every participant holds it.
+//! Safe messages at the end of a view: nobody delivers a cut with safe messages before every participant
+//! holds it.
 //!
 //! ```text
 //!  leader      FlushCut ─►                     ◄─ CutHeld        CutSafe ─►
 //!  survivors              pull what they lack,           wait               deliver behind the notice, install
 //!                         remember the decision
 //! ```
-//! A safe message that was delivered before the view ends is held by all of the view: whatever cut is made, it is in it. One that was not may
-//! be held by a single survivor. The `Transitional` notice promises that those it names deliver what is safe behind it, unless they
-//! crash (G25). Without another round the first to install would break that: it delivers, tells its client, and is gone or cut off, and the next
-//! leader makes another cut without the message, as R14 allows where nobody left has installed.
+//! A safe message that was delivered before the view ends is held by all of the view: whatever cut is made,
+//! it is in it. One that was not may be held by a single survivor. The `Transitional` notice promises that
+//! those it names deliver what is safe behind it, unless they crash (G25). Without another round the first to
+//! install would break that: it delivers, tells its client, and is gone or cut off, and the next leader makes
+//! another cut without the message, as R14 allows where nobody left has installed.
 //!
-//! So, if any report says that there are safe messages that its sender has not delivered (a decision says that too), a
-//! member that holds the cut remembers the decision as its **held cut**, says so to the leader, and waits. The leader lets
-//! all deliver once *all* participants have said so. From the first `CutHeld` on the decision is part of every report, and a
-//! later leader that finds one completes it unchanged, the latest if there are several: as with votes in a slot (R1), whatever may have
-//! been delivered is what is decided again. It waits for all that are left in the same way. Once someone has installed, everyone had said that it holds
-//! the cut; so whoever completes an installed view does not wait.
+//! So, if any report says that there are safe messages that its sender has not delivered (a decision says
+//! that too), a member that holds the cut remembers the decision as its **held cut**, says so to the leader,
+//! and waits. The leader lets all deliver once *all* participants have said so. From the first `CutHeld` on
+//! the decision is part of every report, and a later leader that finds one completes it unchanged, the latest
+//! if there are several: as with votes in a slot (R1), whatever may have been delivered is what is decided
+//! again. It waits for all that are left in the same way. Once someone has installed, everyone had said that
+//! it holds the cut; so whoever completes an installed view does not wait.
 //!
 //! Without safe messages there is no such round, and no message more.
 //!
 //! # Who dies when
-//! - **The leader, before anyone held the cut**: the next leader is free to decide otherwise. Nobody has delivered.
+//! - **The leader, before anyone held the cut**: the next leader is free to decide otherwise. Nobody has
+//!   delivered.
 //! - **The leader, with some `CutHeld`**: the next one reads those who sent it, and completes that decision.
-//! - **The leader, with some `CutSafe` out**: all survivors hold the cut and report it, or report the installed view.
+//! - **The leader, with some `CutSafe` out**: all survivors hold the cut and report it, or report the
+//!   installed view.
 //! - **One that delivered, and all that heard `CutSafe`**: the same.
-//! - **A participant, before `CutHeld`**: the next node view begins the flush again, without it. One that only hangs is removed by the leader when it stalls (R18), and
-//!   the decision, if anyone holds it, is completed with the rest; the view that follows is without it.
-//! - **The only holder of a message of the cut**: nobody else can hold the cut, so nobody delivers it; the next leader decides from what is left.
-//! - **A participant that is cut off**: it is in no later view of this incarnation, and starts over: for G25 it has crashed.
-//! - **A part that goes on apart** (policy `any`, another epoch): it cannot know what the participants elsewhere do, who may never hold the cut. So it does not
-//!   complete it, and its own notice names its own members. If somebody elsewhere did deliver it, all participants held it, these as
-//!   well: it is in every cut that they make, at the same places.
+//! - **A participant, before `CutHeld`**: the next node view begins the flush again, without it. One that
+//!   only hangs is removed by the leader when it stalls (R18), and the decision, if anyone holds it, is
+//!   completed with the rest; the view that follows is without it.
+//! - **The only holder of a message of the cut**: nobody else can hold the cut, so nobody delivers it; the
+//!   next leader decides from what is left.
+//! - **A participant that is cut off**: it is in no later view of this incarnation, and starts over: for G25
+//!   it has crashed.
+//! - **A part that goes on apart** (policy `any`, another epoch): it cannot know what the participants
+//!   elsewhere do, who may never hold the cut. So it does not complete it, and its own notice names its own
+//!   members. If somebody elsewhere did deliver it, all participants held it, these as well: it is in every
+//!   cut that they make, at the same places.
 
 use std::collections::BTreeSet;
 
@@ -71,8 +80,8 @@ impl Holding {
 }
 
 impl Membership {
-    /// The latest decision, made since this part of the cluster goes on apart if it does, of which a participant has said that it holds the
-    /// cut, and who.
+    /// The latest decision, made since this part of the cluster goes on apart if it does, of which a
+    /// participant has said that it holds the cut, and who.
     pub(super) fn cut_held_by<'a>(
         &self,
         ctx: &Context<'_>,

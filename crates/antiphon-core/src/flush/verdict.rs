@@ -1,4 +1,5 @@
-//! What the reports of all participants amount to: another view to complete first, or a cut and the next view.
+//! What the reports of all participants amount to: another view to complete first, or a cut and the next
+//! view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ const MAX_HOLDERS: usize = 3;
 
 /// What the reports of all participants amount to.
 pub(super) enum Verdict {
-    /// This one has installed a later view than the leader, or (`false`) has said that it holds a cut with safe messages.
+    /// This one has installed a later view than the leader, or (`false`) has said that it holds a cut with
+    /// safe messages.
     Adopt(Box<Decision>, Incarnation, bool),
     /// The next view is installed, but what this leader lacks of the view before is gone with all who had it.
     Lost,
@@ -114,9 +116,9 @@ impl Membership {
         Verdict::Decide(Box::new(decision), survivors)
     }
 
-    /// Whether all that have gone on from this view came with the next one, and hold nothing of this one, and those that are still here do
-    /// not hold its whole cut together: whoever did is gone. R12: joiners have the next view, so its leader did not wait for this member
-    /// any more, and had removed it.
+    /// Whether all that have gone on from this view came with the next one, and hold nothing of this one, and
+    /// those that are still here do not hold its whole cut together: whoever did is gone. R12: joiners have
+    /// the next view, so its leader did not wait for this member any more, and had removed it.
     fn is_left_behind(&self, reports: &BTreeMap<Incarnation, Standing>) -> bool {
         let mine = self.stream.id;
         let mut next = reports.iter().filter_map(|(who, standing)| match standing {
@@ -169,7 +171,8 @@ impl Membership {
         most >= decision.ordered && held.all(|(rank, held)| held.covers_all(&cut_of(decision, rank)))
     }
 
-    /// The cut and the next view, from the reports of all survivors. None has delivered more than it reported.
+    /// The cut and the next view, from the reports of all survivors. None has delivered more than it
+    /// reported.
     fn decide(
         &self,
         ctx: &Context<'_>,
@@ -232,7 +235,8 @@ impl Membership {
                     .map(|rank| rank as u16)
                     .collect(),
             );
-            // A view begins with numbers of messages alone. A log has one content: whoever holds the same has the same nulls.
+            // A view begins with numbers of messages alone. A log has one content: whoever holds the same has
+            // the same nulls.
             let same = rows.iter().find(|row| row.held[sender] == end);
             start.push((end + 1).saturating_sub(same.map_or(0, |row| row.nulls[sender])));
             cut.push(end);
@@ -334,7 +338,8 @@ impl Membership {
     }
 }
 
-/// R15: of senders that departed, all that any survivor holds behind the prefix; each part with one that holds it first.
+/// R15: of senders that departed, all that any survivor holds behind the prefix; each part with one that
+/// holds it first.
 fn union(rows: &[Row<'_>], cut: &[u64], survives: impl Fn(usize) -> bool) -> Vec<CutSpan> {
     let mut parts = Vec::new();
     // A survivor's own log has no gap: whatever others hold of it is in its prefix.

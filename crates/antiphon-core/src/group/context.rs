@@ -64,8 +64,8 @@ pub(crate) struct Context<'a> {
     pub(super) loopback: &'a mut VecDeque<GroupMessage>,
     /// What this incarnation remembers of each group.
     pub(crate) floors: &'a mut BTreeMap<GroupId, Floor>,
-    /// Per name of a group that was left, the number that this incarnation's next message there will have, and what it has
-    /// outstanding there.
+    /// Per name of a group that was left, the number that this incarnation's next message there will have,
+    /// and what it has outstanding there.
     pub(super) sent: &'a mut BTreeMap<String, (u64, Credit)>,
     /// Former memberships that others may still need, of groups that go on at this node.
     pub(crate) ghosts: &'a mut Vec<Group>,

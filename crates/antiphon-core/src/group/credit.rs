@@ -1,7 +1,8 @@
 //! Byte credit from end to end: what a member may still send, and what its own application has not taken yet.
 //!
-//! Every member reserves one window for every other. A sender counts what it has sent and some member's application
-//! has not consumed; when that fills the window, it waits. Both counts go on across views, as the messages do.
+//! Every member reserves one window for every other. A sender counts what it has sent and some member's
+//! application has not consumed; when that fills the window, it waits. Both counts go on across views, as the
+//! messages do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -40,8 +41,9 @@ impl Credit {
         self.first
     }
 
-    /// A membership begins in which the next message has number `next`. What the members had not consumed of an earlier one
-    /// under the same numbers they may still hold: it stays outstanding until they say otherwise.
+    /// A membership begins in which the next message has number `next`. What the members had not consumed of
+    /// an earlier one under the same numbers they may still hold: it stays outstanding until they say
+    /// otherwise.
     pub(crate) fn go_on(&mut self, next: u64) {
         let end = self.first + self.blocks.iter().map(|(count, _)| count).sum::<u64>();
         if end != next {
@@ -189,8 +191,8 @@ impl Backlog {
         }
     }
 
-    /// These numbers are not for the application: they count as taken as soon as it has taken all that came of this
-    /// sender before. True if it has.
+    /// These numbers are not for the application: they count as taken as soon as it has taken all that came
+    /// of this sender before. True if it has.
     pub(crate) fn skipped(&mut self, sender: Incarnation, (first, end): (u64, u64)) -> bool {
         let waits = self.runs.iter().any(|unread| unread.sender == sender);
         if waits {

@@ -178,8 +178,8 @@ impl Membership {
 
     /// Whether messages of one member may come from another now.
     fn takes_supplies(&self) -> bool {
-        // R13: what was asked for in the open view and comes after the report is not taken: the flush knows what is
-        // missing, and asks for that itself.
+        // R13: what was asked for in the open view and comes after the report is not taken: the flush knows
+        // what is missing, and asks for that itself.
         matches!(self.flow, Flow::Open) && self.stream.spread.supplies()
     }
 

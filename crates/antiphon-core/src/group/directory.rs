@@ -1,9 +1,9 @@
 //! The elder's directory: which group exists and who leads it (R12).
 //!
-//! Membership of a group is decided inside it; the elder of the node view only says where a group is, and who may
-//! found one that does not exist. It keeps nothing from one node view to the next: at each primary view every member
-//! reports its groups, and before all reports have come nothing is granted. A grant names the node view it was made
-//! under and is void under any later one.
+//! Membership of a group is decided inside it; the elder of the node view only says where a group is, and who
+//! may found one that does not exist. It keeps nothing from one node view to the next: at each primary view
+//! every member reports its groups, and before all reports have come nothing is granted. A grant names the
+//! node view it was made under and is void under any later one.
 //!
 //! | who dies | what happens |
 //! |---|---|
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use antiphon_wire::group::{GroupMessage, GroupReport};
 use antiphon_wire::{GroupId, GroupViewId, Incarnation};
 
-/// In views of up to so many, members report whether or not they have groups. In larger ones the elder would be sent a thousand reports of
-/// nothing with each view; there it asks, once somebody wants to found a group.
+/// In views of up to so many, members report whether or not they have groups. In larger ones the elder would
+/// be sent a thousand reports of nothing with each view; there it asks, once somebody wants to found a group.
 pub(crate) const ALL_REPORT: usize = 64;
 /// The most names and the most waiting questions the elder keeps.
 const MAX_ENTRIES: usize = 16_384;
@@ -37,8 +37,8 @@ pub(crate) struct Directory {
     entries: BTreeMap<String, Entry>,
     grants: BTreeMap<String, Incarnation>,
     waiting: BTreeSet<(Incarnation, String)>,
-    /// Per name, the last `k` under this node view: a group founded again goes on above it, so that no view id of a
-    /// name is used twice (R5).
+    /// Per name, the last `k` under this node view: a group founded again goes on above it, so that no view
+    /// id of a name is used twice (R5).
     last_k: BTreeMap<String, u32>,
     /// Whether those that have not reported were asked to.
     asked: bool,

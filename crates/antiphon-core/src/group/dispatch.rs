@@ -1,6 +1,7 @@
 //! Control messages: to whom at this node each one goes.
 //!
-//! To the elder's directory, to a group by its name (from those that are about to join), or to a group by its id.
+//! To the elder's directory, to a group by its name (from those that are about to join), or to a group by its
+//! id.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::group::GroupMessage;
@@ -91,7 +92,8 @@ impl Groups {
             } => group.located(&mut ctx, leader),
             GroupMessage::Moved { leader: None, .. } => group.not_there(&mut ctx, from),
             GroupMessage::Grant { k, .. } => {
-                // One that left and joins again may be granted twice; that it has the group is no reason to decline.
+                // One that left and joins again may be granted twice; that it has the group is no reason to
+                // decline.
                 if group.found(&mut ctx, k) || matches!(group.phase, Phase::Member(_)) {
                     return;
                 }

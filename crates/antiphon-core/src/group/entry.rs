@@ -28,8 +28,8 @@ impl Group {
         self.phase = Phase::Locating {
             retry_at: ctx.now + ctx.profile.retransmit * 4,
         };
-        // R21: whoever starts over gets a window of every sender again; what the application was given before is in its
-        // way until that is read.
+        // R21: whoever starts over gets a window of every sender again; what the application was given before
+        // is in its way until that is read.
         self.unread_first = !self.backlog.is_empty();
         if self.unread_first {
             return;
@@ -65,8 +65,8 @@ impl Group {
         self.ask(ctx, leader);
     }
 
-    /// A member counts on this node, which would have the group if it were in it: it may have been let in, and not have heard of it.
-    /// False if that one cannot let it in, as it shows by checking again instead.
+    /// A member counts on this node, which would have the group if it were in it: it may have been let in,
+    /// and not have heard of it. False if that one cannot let it in, as it shows by checking again instead.
     pub(super) fn is_counted_on(&mut self, ctx: &mut Context<'_>, by: Incarnation, checks: bool) -> bool {
         let looking = matches!(self.phase, Phase::Locating { .. } | Phase::Joining { .. });
         let asked = Some((by, ctx.node.id));

@@ -1,7 +1,7 @@
 //! The ways out of a group: leaving in order, being removed, and starting over as a fresh incarnation (R17).
 //!
-//! What was sent and not delivered here when a membership ended is kept until the group's next view tells what became
-//! of it.
+//! What was sent and not delivered here when a membership ended is kept until the group's next view tells
+//! what became of it.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::group::{DepartedSender, GroupMessage};
@@ -60,8 +60,8 @@ impl Group {
         }
     }
 
-    /// This node has left: what was accepted but never sent will not be sent any more, and of what was sent and never
-    /// came back nobody will tell it (R17: each of them gets its receipt).
+    /// This node has left: what was accepted but never sent will not be sent any more, and of what was sent
+    /// and never came back nobody will tell it (R17: each of them gets its receipt).
     pub(crate) fn end(&mut self, ctx: &mut Context<'_>) {
         let own = self.sent.clear().map(|(_, tickets)| (true, tickets));
         let pending = std::mem::take(&mut self.pending).into_iter();
@@ -178,8 +178,9 @@ impl Group {
             messages,
         } in std::mem::take(&mut self.pending)
         {
-            // The first after its last view: it may have been admitted since, and removed again before it heard of that. The record of such
-            // a stay has nothing of it, and begins behind all that was sent before.
+            // The first after its last view: it may have been admitted since, and removed again before it
+            // heard of that. The record of such a stay has nothing of it, and begins behind all that was sent
+            // before.
             let record = membership
                 .departed
                 .iter()

@@ -4,29 +4,30 @@
 //!  sender    large message ──admitted as one──► log: … │ piece │ piece │ last │ …      consecutive, in one view
 //!  receiver  log ──in the group's order──► assembly ──at the last piece──► one message for the application
 //! ```
-//! A piece is a message of its own to the log, to acknowledgements and repairs, to the order and to the cut; only the
-//! application does not see it. The message takes the place of its last piece, and its number. Pieces of several senders may
-//! be mixed, those of one never are.
+//! A piece is a message of its own to the log, to acknowledgements and repairs, to the order and to the cut;
+//! only the application does not see it. The message takes the place of its last piece, and its number.
+//! Pieces of several senders may be mixed, those of one never are.
 //!
 //! # Invariants
-//! - A message never straddles a view (R22): its sender puts all pieces into its log at once, so the cut of the view has all
-//!   of them if the sender takes part in the flush. What a view leaves unfinished is of a sender that died or was removed.
-//!   Nobody delivers that, since nobody has delivered its last piece: the cut would have it.
-//! - A message has at most [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES) and at most one window of bytes. So it always fits an
-//!   empty window, and the log of a receiver takes it beside what is still kept for others. What is larger is an
-//!   [object](super::object).
+//! - A message never straddles a view (R22): its sender puts all pieces into its log at once, so the cut of
+//!   the view has all of them if the sender takes part in the flush. What a view leaves unfinished is of a
+//!   sender that died or was removed. Nobody delivers that, since nobody has delivered its last piece: the
+//!   cut would have it.
+//! - A message has at most [`MAX_PAYLOAD_BYTES`](crate::MAX_PAYLOAD_BYTES) and at most one window of bytes.
+//!   So it always fits an empty window, and the log of a receiver takes it beside what is still kept for
+//!   others. What is larger is an [object](super::object).
 //!
-//! - What comes in more pieces than a message has, or with more bytes, is nobody's of this program: nothing of it is kept or
-//!   delivered, and its credit goes back as if it had been taken.
+//! - What comes in more pieces than a message has, or with more bytes, is nobody's of this program: nothing
+//!   of it is kept or delivered, and its credit goes back as if it had been taken.
 //!
 //! # The price
 //! An application sees gaps in a sender's numbers, and each receiver copies such a payload once.
 //!
 //! # When someone dies
-//! The sender, before all pieces are out: members hold some, the cut has those that any survivor holds, all deliver (or repair
-//! and deliver) them into their assemblies, and all forget these with the view. A receiver: nothing is different from other
-//! messages. The sequencer, between the positions of two pieces: as of two messages of one sender; if the sender lives, the rest
-//! of its cut is ordered by the common rule.
+//! The sender, before all pieces are out: members hold some, the cut has those that any survivor holds, all
+//! deliver (or repair and deliver) them into their assemblies, and all forget these with the view. A
+//! receiver: nothing is different from other messages. The sequencer, between the positions of two pieces: as
+//! of two messages of one sender; if the sender lives, the rest of its cut is ordered by the common rule.
 
 use std::collections::BTreeMap;
 
@@ -131,7 +132,8 @@ impl Pieces {
         }
     }
 
-    /// Whether no message has so many, or so many bytes: its sender is no node of ours, and nothing of it is kept.
+    /// Whether no message has so many, or so many bytes: its sender is no node of ours, and nothing of it is
+    /// kept.
     fn are_too_many(&self, limit: usize) -> bool {
         self.bytes > limit || self.count > MAX_PIECES as u64
     }

@@ -5,15 +5,17 @@
 //!  ───────┼────────────────┼──────────────┼──── ░ ─ ░ ────┼──►  numbers
 //!         │ kept for others│  undelivered │ gaps and ahead│
 //! ```
-//! Messages are kept in the blocks in which they came: what is kept, sent again and delivered are slices of the same
-//! bytes. A block stays until it is delivered here *and* the sender's stable mark says that every member holds it:
-//! until then any survivor may have to supply it for a dead sender. Numbers go on across views.
+//! Messages are kept in the blocks in which they came: what is kept, sent again and delivered are slices of
+//! the same bytes. A block stays until it is delivered here *and* the sender's stable mark says that every
+//! member holds it: until then any survivor may have to supply it for a dead sender. Numbers go on across
+//! views.
 //!
 //! # Nulls
-//! In the rotation a sender gives up numbers: runs of nulls are entries like blocks, kept, sent again and "delivered" as
-//! those are, so nothing but the hand-over to the application has to know them. Neighbouring runs are one entry: however
-//! long a sender has been silent, that costs one. The application's numbers count messages alone, without gaps: inside
-//! a view they are the log's numbers less the nulls before them, and each view begins with both equal.
+//! In the rotation a sender gives up numbers: runs of nulls are entries like blocks, kept, sent again and
+//! "delivered" as those are, so nothing but the hand-over to the application has to know them. Neighbouring
+//! runs are one entry: however long a sender has been silent, that costs one. The application's numbers count
+//! messages alone, without gaps: inside a view they are the log's numbers less the nulls before them, and
+//! each view begins with both equal.
 //!
 //! # Logs that nobody reads in order
 //! In an unordered group what is ahead of a gap is delivered as well; see [`loose`].
@@ -355,7 +357,8 @@ impl Log {
         self.end
     }
 
-    /// Runs of missing messages from `from` on that are known to exist: of the first gap, or of all where delivery passes gaps.
+    /// Runs of missing messages from `from` on that are known to exist: of the first gap, or of all where
+    /// delivery passes gaps.
     pub(crate) fn gaps(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let (from, end) = (from.max(self.next), self.end);
         let loose = self
@@ -372,8 +375,8 @@ impl Log {
         self.next - self.delivered
     }
 
-    /// The next messages to deliver, at most `limit` and at most what came in one block, with the first one's number as
-    /// applications count; from here on they count as delivered. What comes may be nulls.
+    /// The next messages to deliver, at most `limit` and at most what came in one block, with the first one's
+    /// number as applications count; from here on they count as delivered. What comes may be nulls.
     pub(crate) fn deliver(&mut self, limit: u64) -> Option<(u64, Block)> {
         let number = self.delivered_messages();
         let entry = self.entries.get_mut(self.cursor)?;
@@ -422,7 +425,8 @@ impl Log {
         nulls
     }
 
-    /// What is held of `first..end`, a block or run of nulls at a time; blocks that together have at most `bytes` are joined.
+    /// What is held of `first..end`, a block or run of nulls at a time; blocks that together have at most
+    /// `bytes` are joined.
     pub(crate) fn slice(&self, first: u64, end: u64, bytes: usize) -> Option<(u64, Block)> {
         if self.loose.is_some() && first >= self.next {
             return self.slice_ahead(first, end);

@@ -177,7 +177,8 @@ impl Group {
         }
     }
 
-    /// Numbers of messages, and what is outstanding of them, go on where an earlier membership of this incarnation ended.
+    /// Numbers of messages, and what is outstanding of them, go on where an earlier membership of this
+    /// incarnation ended.
     pub(crate) fn continue_from(&mut self, (next_seq, credit): (u64, Credit)) {
         self.next_seq = next_seq;
         self.credit = credit;
@@ -490,9 +491,9 @@ impl Group {
         }
     }
 
-    /// Gives messages of this sender in the present view to the application; its own with their tickets. If it gives none and
-    /// never will, which numbers of the sender count as taken at once; at the end of a view nobody needs to know, since the next
-    /// one begins with its own positions.
+    /// Gives messages of this sender in the present view to the application; its own with their tickets. If
+    /// it gives none and never will, which numbers of the sender count as taken at once; at the end of a view
+    /// nobody needs to know, since the next one begins with its own positions.
     pub(crate) fn deliver(
         &mut self,
         ctx: &mut Context<'_>,

@@ -14,9 +14,9 @@
 //! | objects of all others, together with those that the application was given and has not taken | `object_memory_bytes` |
 //! | this member's own objects, the same way | `max_object_bytes` |
 //!
-//! What the application was given and has not taken is not counted here; credit bounds it to a window per sender. A
-//! member that starts over gives every sender its whole window again, so it asks for the group only when its
-//! application has read what came before.
+//! What the application was given and has not taken is not counted here; credit bounds it to a window per
+//! sender. A member that starts over gives every sender its whole window again, so it asks for the group only
+//! when its application has read what came before.
 
 use super::data::MAX_EARLY_BYTES;
 use super::large::MAX_PIECES;
@@ -30,8 +30,8 @@ pub struct Memory {
     pub held: usize,
     /// The most that may be held, with the present number of members.
     pub bound: usize,
-    /// Of what is held, the objects: payloads beside the log, whole or not. Those that the application was given are not
-    /// among them.
+    /// Of what is held, the objects: payloads beside the log, whole or not. Those that the application was
+    /// given are not among them.
     pub objects: usize,
 }
 

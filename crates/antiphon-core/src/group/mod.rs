@@ -1,10 +1,11 @@
 //! Groups: named closed sets of members with their own views and ordered messages.
 //!
-//! A group derives from node views and needs no agreement of its own: the elder of the node view says where a group is
-//! or who founds it ([`directory`]), the group's leader takes in joins and leaves, and a [flush](crate::flush) carries
-//! everyone from one view to the next. Between flushes each member has a [log](log) per sender; a
-//! [stream](stream) keeps them complete, acknowledged and bounded, and an [order engine](crate::order) says what is
-//! delivered next. [`credit`] counts bytes from a sender to the applications of all others.
+//! A group derives from node views and needs no agreement of its own: the elder of the node view says where a
+//! group is or who founds it ([`directory`]), the group's leader takes in joins and leaves, and a
+//! [flush](crate::flush) carries everyone from one view to the next. Between flushes each member has a
+//! [log](log) per sender; a [stream](stream) keeps them complete, acknowledged and bounded, and an
+//! [order engine](crate::order) says what is delivered next. [`credit`] counts bytes from a sender to the
+//! applications of all others.
 //!
 //! ```text
 //!             join                    view k                        view k+1
@@ -14,14 +15,15 @@
 //!
 //! # What a group relies on
 //! - Every primary node view is handed in, in order; a non-primary one suspends all groups (R17).
-//! - Control messages are reliable and ordered per pair, and come with the node view they were sent under. One that was
-//!   sent under another view than the present one is dropped: at each primary view everyone reports, asks, or begins
-//!   again, so nothing from before is needed, and no ballot rule besides "this view" is either.
+//! - Control messages are reliable and ordered per pair, and come with the node view they were sent under.
+//!   One that was sent under another view than the present one is dropped: at each primary view everyone
+//!   reports, asks, or begins again, so nothing from before is needed, and no ballot rule besides "this view"
+//!   is either.
 //! - Data records may be lost, doubled, reordered and late.
 //!
 //! # What it never does
-//! It delivers nothing under a non-primary view, forgets nothing that a survivor may still miss, and sends nothing again
-//! under another view: what was accepted during a flush goes out in the next view, once.
+//! It delivers nothing under a non-primary view, forgets nothing that a survivor may still miss, and sends
+//! nothing again under another view: what was accepted during a flush goes out in the next view, once.
 
 pub(crate) mod context;
 pub(crate) mod credit;
@@ -73,15 +75,16 @@ const MAX_FLOORS: usize = 4096;
 /// What the group layer wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Reliable and ordered per peer, control class. The node adds the installed primary view's id; the receiver
-    /// handles it only once it has installed that view.
+    /// Reliable and ordered per peer, control class. The node adds the installed primary view's id; the
+    /// receiver handles it only once it has installed that view.
     Send {
         /// To whom.
         to: Incarnation,
         /// What.
         message: GroupMessage,
     },
-    /// Unreliable records, encoded and sealed once for all targets. Together below `frame::MAX_RECORDS_BYTES`.
+    /// Unreliable records, encoded and sealed once for all targets. Together below
+    /// `frame::MAX_RECORDS_BYTES`.
     Data {
         /// To whom.
         to: Vec<Incarnation>,
@@ -200,8 +203,8 @@ impl Groups {
         Self::new(profile, Random::new(seed))
     }
 
-    /// This node goes by another incarnation: all membership in groups is void. Groups that had been joined say so and
-    /// are joined again under the next primary view.
+    /// This node goes by another incarnation: all membership in groups is void. Groups that had been joined
+    /// say so and are joined again under the next primary view.
     pub fn handle_new_incarnation(&mut self, now: Time, me: Incarnation, cause: Option<String>) {
         self.begin(now);
         let old = (self.me != Incarnation(0)).then_some(self.me);
@@ -272,8 +275,8 @@ impl Groups {
     /// A control message of a peer, sent under its primary view `view`, which is not later than this node's.
     pub fn handle_message(&mut self, now: Time, from: Incarnation, view: ViewId, message: GroupMessage) {
         self.begin(now);
-        // R13: what was sent under another node view than the present one belongs to a ballot that is over (or, for a
-        // grant, is void, R12): its sender begins again as soon as it has the present view.
+        // R13: what was sent under another node view than the present one belongs to a ballot that is over
+        // (or, for a grant, is void, R12): its sender begins again as soon as it has the present view.
         if self.suspended || view != self.nodes.id || !self.nodes.members.contains(&from) {
             return;
         }
@@ -459,7 +462,8 @@ impl Groups {
         self.groups.values().filter_map(Group::next_timeout).min()
     }
 
-    /// The next thing to do. Drain it when a batch of inputs is over: what was sent meanwhile is packed into frames.
+    /// The next thing to do. Drain it when a batch of inputs is over: what was sent meanwhile is packed into
+    /// frames.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if self.effects.is_empty() && !std::mem::replace(&mut self.packed, true) {
             let mut ctx = context!(self);

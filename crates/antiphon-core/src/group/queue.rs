@@ -1,5 +1,6 @@
-//! The queue of a group: blocks of this member that the core has taken and that are not in its log yet, since they wait for
-//! credit or for the end of a flush. Whoever drives the node hands them over from an [outbox](crate::outbox).
+//! The queue of a group: blocks of this member that the core has taken and that are not in its log yet, since
+//! they wait for credit or for the end of a flush. Whoever drives the node hands them over from an
+//! [outbox](crate::outbox).
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,8 @@ use antiphon_wire::{Block, BlockBuilder, Level};
 use super::log::charge;
 use crate::Ticket;
 
-/// Blocks below this are joined with their neighbours: a frame per message is the price of a slow sender only.
+/// Blocks below this are joined with their neighbours: a frame per message is the price of a slow sender
+/// only.
 const SMALL: usize = 4096;
 
 /// Consecutive tickets.
@@ -120,8 +122,8 @@ impl Sent {
         }
     }
 
-    /// Message `seq` is delivered: its ticket, and how many of the `count` from there on go on with it. What was sent
-    /// before it may be delivered later: an unordered group has safe messages wait for themselves.
+    /// Message `seq` is delivered: its ticket, and how many of the `count` from there on go on with it. What
+    /// was sent before it may be delivered later: an unordered group has safe messages wait for themselves.
     pub(crate) fn take(&mut self, seq: u64, count: u64) -> Option<Tickets> {
         let index = self.runs.partition_point(|(first, run)| first + run.count <= seq);
         let (first, run) = self.runs.get_mut(index)?;

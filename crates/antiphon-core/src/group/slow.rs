@@ -1,7 +1,8 @@
 //! A member whose application has stopped reading is removed from the group, and nobody else is.
 //!
-//! Credit makes the slowest reader the pace of a group, which is right while it reads. One that has stopped reading
-//! would stop everyone who sends, for ever: after [`crate::GroupOptions::slow_after`] it goes, with the cause `slow`.
+//! Credit makes the slowest reader the pace of a group, which is right while it reads. One that has stopped
+//! reading would stop everyone who sends, for ever: after [`crate::GroupOptions::slow_after`] it goes, with
+//! the cause `slow`.
 //!
 //! ```text
 //!  sender that waits          the member's node                          the group's leader
@@ -12,35 +13,38 @@
 //! ```
 //!
 //! # Who decides
-//! The one that is judged: only its own node knows whether its application reads. A sender sees acknowledgements, which
-//! may be lost or late, and only of its own messages; it therefore asks and never accuses. If many ask, one answer
-//! is given. A node that does not even answer is the detector's matter, not this one's.
+//! The one that is judged: only its own node knows whether its application reads. A sender sees
+//! acknowledgements, which may be lost or late, and only of its own messages; it therefore asks and never
+//! accuses. If many ask, one answer is given. A node that does not even answer is the detector's matter, not
+//! this one's.
 //!
 //! # What counts
-//! - The sender's clock of a member runs while its next message would not fit into its window if that member's
-//!   position alone counted, or while that member has no room for an object of the sender's. It is read a few times per `slow_after`, starts over when the position moves, and
-//!   goes on across views.
-//! - The member's clock runs from the last message its application took, or from when there was one to take. Taking one
-//!   message of *any* sender starts it over: who reads slowly, but reads, is never removed. Time without a primary
-//!   counts: an application can read then, too.
-//! - The last call gives an application that was paused together with its node the time to be scheduled again. If the
-//!   node was paused during the last call itself, the call is made again.
-//! - `slow_after` is part of the group's terms: what happens to a reader must not depend on who sends. It is 30 s in every
-//!   profile, or members of different profiles could not meet in a group; the last call follows the profile.
+//! - The sender's clock of a member runs while its next message would not fit into its window if that
+//!   member's position alone counted, or while that member has no room for an object of the sender's. It is
+//!   read a few times per `slow_after`, starts over when the position moves, and goes on across views.
+//! - The member's clock runs from the last message its application took, or from when there was one to take.
+//!   Taking one message of *any* sender starts it over: who reads slowly, but reads, is never removed. Time
+//!   without a primary counts: an application can read then, too.
+//! - The last call gives an application that was paused together with its node the time to be scheduled
+//!   again. If the node was paused during the last call itself, the call is made again.
+//! - `slow_after` is part of the group's terms: what happens to a reader must not depend on who sends. It is
+//!   30 s in every profile, or members of different profiles could not meet in a group; the last call follows
+//!   the profile.
 //!
 //! # One after the other
-//! Many an application sends and reads in one loop. While it waits to send, because of a reader that has stopped, it
-//! does not read either, and soon nobody does. So the leader waits until all that stand still have said so, and removes
-//! the one that has stood longest; the others, free to go on, have until the next look and the next last call to do so.
-//! If really more than one has stopped, they go one view after the other.
+//! Many an application sends and reads in one loop. While it waits to send, because of a reader that has
+//! stopped, it does not read either, and soon nobody does. So the leader waits until all that stand still
+//! have said so, and removes the one that has stood longest; the others, free to go on, have until the next
+//! look and the next last call to do so. If really more than one has stopped, they go one view after the
+//! other.
 //!
 //! # How it goes
-//! As a leaver goes: it takes part in the flush, delivers the cut, and supplies others with what it holds; that
-//! needs its node, not its application. So a slow *leader* leads the flush that is without it, as any leader that
-//! leaves. Then its application gets `Resync` behind all that it has not read, and after it nothing: what it had
-//! accepted and not sent is told as not delivered when it is a member again. The node asks for the group again once
-//! all is read (R21), so a member that never reads again never comes back. The last member of a group stays: it holds
-//! nobody up.
+//! As a leaver goes: it takes part in the flush, delivers the cut, and supplies others with what it holds;
+//! that needs its node, not its application. So a slow *leader* leads the flush that is without it, as any
+//! leader that leaves. Then its application gets `Resync` behind all that it has not read, and after it
+//! nothing: what it had accepted and not sent is told as not delivered when it is a member again. The node
+//! asks for the group again once all is read (R21), so a member that never reads again never comes back. The
+//! last member of a group stays: it holds nobody up.
 //!
 //! # Who dies when
 //! | who | when | then |
@@ -69,8 +73,8 @@ const LOOKS: u32 = 8;
 pub(crate) const SLOW_AFTER: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(3600);
 
-/// How long the leader waits for others to say that they stand still as well. Whoever is asked is asked at one look, and
-/// its last call takes as long as anyone's: what differs is the network and the scheduler.
+/// How long the leader waits for others to say that they stand still as well. Whoever is asked is asked at
+/// one look, and its last call takes as long as anyone's: what differs is the network and the scheduler.
 pub(crate) fn settling(profile: &Profile) -> Duration {
     profile.batch.max(profile.suspect_after / 8)
 }
@@ -102,8 +106,8 @@ impl Standstill {
         [self.look_at, last_call].into_iter().flatten().min()
     }
 
-    /// Members of a new view: what is known of those that stay remains true. If some were removed, this member's
-    /// application may have waited for them, and gets the time to go on.
+    /// Members of a new view: what is known of those that stay remains true. If some were removed, this
+    /// member's application may have waited for them, and gets the time to go on.
     pub(crate) fn keep(&mut self, stays: impl Fn(Incarnation) -> bool, removed: bool) {
         self.clocks.retain(|member, _| stays(*member));
         if removed {
@@ -118,8 +122,8 @@ impl Standstill {
 }
 
 impl Membership {
-    /// Who goes in the next view because its application has stopped reading: of those that may, the one that has
-    /// stood still longest, once all had the time to say so. Of two alike the junior.
+    /// Who goes in the next view because its application has stopped reading: of those that may, the one that
+    /// has stood still longest, once all had the time to say so. Of two alike the junior.
     pub(crate) fn slowest(
         &self,
         ctx: &Context<'_>,
@@ -282,7 +286,8 @@ impl Group {
         if membership.stream.rank(from).is_none() {
             return self.tell_removed(ctx, from, group);
         }
-        // One that is alone holds nobody up; and what was said in another view is asked for again if it still holds.
+        // One that is alone holds nobody up; and what was said in another view is asked for again if it still
+        // holds.
         if membership.stream.id != view
             || membership.stream.members.len() < 2
             || cause.len() > MAX_CAUSE_BYTES

@@ -1,9 +1,10 @@
 //! The messages of one group in one view: a log per sender, the order, acknowledgements and repairs.
 //!
-//! What a message costs: its sender copies it once into a [block](Block), which is kept, sent to all and delivered as it is. A receiver
-//! tells each sender two numbers (what it holds, what its application has consumed) at the end of a receive batch if
-//! asked or if much came in, otherwise by a short timer. A gap is asked for at once; a lost tail is noticed by its
-//! sender, which shows how far its log reaches to those that lag. Everything here is per view; a flush ends it.
+//! What a message costs: its sender copies it once into a [block](Block), which is kept, sent to all and
+//! delivered as it is. A receiver tells each sender two numbers (what it holds, what its application has
+//! consumed) at the end of a receive batch if asked or if much came in, otherwise by a short timer. A gap is
+//! asked for at once; a lost tail is noticed by its sender, which shows how far its log reaches to those that
+//! lag. Everything here is per view; a flush ends it.
 
 mod loose;
 mod repair;
@@ -241,8 +242,8 @@ impl Stream {
         done
     }
 
-    /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less. Between any two
-    /// blocks there may be a run of nulls, which is charged with half of the least that a block is.
+    /// How many bytes of each log are kept at most: a sender that keeps to its window needs far less. Between
+    /// any two blocks there may be a run of nulls, which is charged with half of the least that a block is.
     fn limit(&self) -> usize {
         let windows = if self.engine.takes_nulls() { 3 } else { 2 };
         self.window * windows + (1 << 17)
@@ -327,7 +328,8 @@ impl Stream {
         log.heard_of(first);
         if refused {
             self.dropped += 1;
-            // Asked for at once, it would come again at once. What is behind a gap is asked for again when that takes its time.
+            // Asked for at once, it would come again at once. What is behind a gap is asked for again when
+            // that takes its time.
             self.told[sender].asked = self.told[sender].asked.max(log.end());
         }
         self.engine.held(sender, log);
@@ -482,7 +484,8 @@ impl Stream {
         self.ack_later(now, profile);
     }
 
-    /// Messages wait for credit: those that hold it back are asked, should their acknowledgement have been lost.
+    /// Messages wait for credit: those that hold it back are asked, should their acknowledgement have been
+    /// lost.
     pub(crate) fn set_starved(&mut self, now: Time, profile: &Profile, starved: bool) {
         self.starved = starved;
         if starved && self.probe_at.is_none() {

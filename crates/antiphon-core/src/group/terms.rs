@@ -38,7 +38,8 @@ pub(crate) fn terms_of(options: &GroupOptions) -> GroupTerms {
 }
 
 impl Groups {
-    /// Of the groups that somebody would join and this node is a member of: those that would refuse it, and why.
+    /// Of the groups that somebody would join and this node is a member of: those that would refuse it, and
+    /// why.
     pub(crate) fn objections(&self, asked: &[GroupAsked]) -> Vec<(String, String)> {
         let objection = |asked: &GroupAsked| {
             let mut groups = self.groups.values();

@@ -1,8 +1,8 @@
 //! Links: per pair of incarnations, a reliable ordered channel for control messages.
 //!
 //! Frames may be lost, doubled, reordered or delivered late, on any transport: even TCP loses what was in a
-//! connection that broke. A link numbers its messages, keeps them until they are acknowledged, and delivers each exactly
-//! once and in order, as long as both incarnations live.
+//! connection that broke. A link numbers its messages, keeps them until they are acknowledged, and delivers
+//! each exactly once and in order, as long as both incarnations live.
 //!
 //! ```text
 //!  push ─► unacknowledged ─► LinkRecord{first, messages, ack} ─► frame     frame ─► in order? ─► deliver
@@ -12,12 +12,13 @@
 //!
 //! Invariants:
 //! - a message is delivered at most once and only after all before it;
-//! - what is queued is bounded ([`MAX_UNACKNOWLEDGED_BYTES`]): meeting the bound breaks the link, and the peer is accused;
-//! - a link that the membership layer has no use for is parked, not forgotten: the numbers of an incarnation are never
-//!   used twice, so the pair can go on where it stopped. Parked links are bounded ([`MAX_LINKS`]).
+//! - what is queued is bounded ([`MAX_UNACKNOWLEDGED_BYTES`]): meeting the bound breaks the link, and the
+//!   peer is accused;
+//! - a link that the membership layer has no use for is parked, not forgotten: the numbers of an incarnation
+//!   are never used twice, so the pair can go on where it stopped. Parked links are bounded ([`MAX_LINKS`]).
 //!
-//! If the peer dies, nothing here notices: the detector does, and the membership layer parks the link. If this side
-//! pauses, acknowledgements stop and the peer repeats itself at a slowing pace.
+//! If the peer dies, nothing here notices: the detector does, and the membership layer parks the link. If
+//! this side pauses, acknowledgements stop and the peer repeats itself at a slowing pace.
 //!
 //! A link does not order messages against group data, and carries none of it: a group's own logs do that.
 //! Messages longer than [`MAX_CHUNK_BYTES`] travel as several chunks.
@@ -35,15 +36,15 @@ use crate::Time;
 
 pub(crate) use table::Links;
 
-/// What was received is acknowledged within this part of the time after which it is repeated, by the next record or by one of its own: an
-/// answer, where there is one, mostly comes sooner.
+/// What was received is acknowledged within this part of the time after which it is repeated, by the next
+/// record or by one of its own: an answer, where there is one, mostly comes sooner.
 const ACKNOWLEDGE_WITHIN: u32 = 8;
 /// And at once after so many bytes.
 const MAX_UNTOLD_BYTES: usize = 64 << 10;
 /// The most bytes that wait for acknowledgement on one link.
 pub(crate) const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
-/// The most links kept, parked ones included: a link that is not kept any more cannot go on where it stopped, so as many as there can
-/// be members, joiners and candidates.
+/// The most links kept, parked ones included: a link that is not kept any more cannot go on where it stopped,
+/// so as many as there can be members, joiners and candidates.
 pub(crate) const MAX_LINKS: usize = 2 * antiphon_wire::MAX_MEMBERS;
 /// The most chunks that may arrive ahead of a missing one.
 const MAX_AHEAD: u64 = 4096;
@@ -243,13 +244,15 @@ impl Link {
         if let Some((at, wait)) = self.outbox.repeat
             && wait > self.retransmit
         {
-            // Half, since the repetition doubles it: one hurry leads to one early repetition, not to one per record.
+            // Half, since the repetition doubles it: one hurry leads to one early repetition, not to one per
+            // record.
             self.outbox.repeat = Some((at, self.retransmit / 2));
             self.outbox.repeat_now = true;
         }
     }
 
-    /// Whether what can wait should not be added to what is queued: far below the bound, and below what a connection takes at once.
+    /// Whether what can wait should not be added to what is queued: far below the bound, and below what a
+    /// connection takes at once.
     pub(crate) fn is_crowded(&self) -> bool {
         self.outbox.bytes > MAX_UNACKNOWLEDGED_BYTES / 8
     }

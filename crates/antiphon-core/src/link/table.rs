@@ -11,16 +11,16 @@ use bytes::Bytes;
 use super::{Link, LinkBroken, MAX_LINKS};
 use crate::Time;
 
-/// The links by peer. Those with an address are in use; the others are parked, or were made by a peer that this node
-/// does not know yet: they receive but cannot answer.
+/// The links by peer. Those with an address are in use; the others are parked, or were made by a peer that
+/// this node does not know yet: they receive but cannot answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Links {
     retransmit: Duration,
     entries: BTreeMap<Incarnation, Entry>,
     /// Links that may have something to send.
     dirty: BTreeSet<Incarnation>,
-    /// All links that wait for something, and some that do not. A node of a large cluster keeps links to many that it does not speak to any more, and
-    /// the clock is asked at each input.
+    /// All links that wait for something, and some that do not. A node of a large cluster keeps links to many
+    /// that it does not speak to any more, and the clock is asked at each input.
     busy: BTreeSet<Incarnation>,
 }
 

@@ -5,33 +5,38 @@
 //!   member ─────────────── Seek, every few seconds ────► locator     remembers it: a member, of which lineage
 //!                       ◄── Known { members, others } ──
 //! ```
-//! It speaks the wire and has the key of the cluster, and is not one of its nodes: it never votes, founds, or is in a view. What
-//! it tells are addresses to ask ([`crate::Hints`]); a node believes only what it then hears from there. So a locator that is out of
-//! date, has forgotten everything, or lies, delays nodes and can do no more.
+//! It speaks the wire and has the key of the cluster, and is not one of its nodes: it never votes, founds, or
+//! is in a view. What it tells are addresses to ask ([`crate::Hints`]); a node believes only what it then
+//! hears from there. So a locator that is out of date, has forgotten everything, or lies, delays nodes and
+//! can do no more.
 //!
-//! There may be several. They know nothing of each other, since every node registers with each of them: what one knows, the others
-//! learn by themselves.
+//! There may be several. They know nothing of each other, since every node registers with each of them: what
+//! one knows, the others learn by themselves.
 //!
 //! # What it answers
-//! To a node without a view: members heard lately, others that wait, and unless there are a few members, also whom it heard
-//! long ago (from before it was started again, if its state was kept). To a member: nodes that wait, and members of other
-//! lineages; so two clusters that were founded under one name meet, and newcomers whose own hints lead nowhere are found. To an enquirer
-//! (`antiphon doctor`): what it would say to a node without a view ([`crate::Enquirer`]).
+//! To a node without a view: members heard lately, others that wait, and unless there are a few members, also
+//! whom it heard long ago (from before it was started again, if its state was kept). To a member: nodes that
+//! wait, and members of other lineages; so two clusters that were founded under one name meet, and newcomers
+//! whose own hints lead nowhere are found. To an enquirer (`antiphon doctor`): what it would say to a node
+//! without a view ([`crate::Enquirer`]).
 //!
 //! # Bounds
-//! [`MAX_LOCATED`] nodes, by address; the one heard longest ago makes room. What was not heard for a day is forgotten. An answer
-//! names at most [`MAX_ANSWER`]. Nothing is sent unless asked: one answer for a frame, to one address, and no more than
-//! [`crate::replies`] lets it. What is not answered is not remembered; nodes ask again. So whoever may speak to a locator, without a key
-//! anybody who reaches it, cannot have it dial the world, flood somebody, or forget all others at once.
+//! [`MAX_LOCATED`] nodes, by address; the one heard longest ago makes room. What was not heard for a day is
+//! forgotten. An answer names at most [`MAX_ANSWER`]. Nothing is sent unless asked: one answer for a frame,
+//! to one address, and no more than [`crate::replies`] lets it. What is not answered is not remembered; nodes
+//! ask again. So whoever may speak to a locator, without a key anybody who reaches it, cannot have it dial
+//! the world, flood somebody, or forget all others at once.
 //!
 //! # When…
-//! - *it dies*: newcomers find nothing by it, and those that have other hints, another locator or seeds go on with them; members
-//!   are not concerned. It may die at any step, since no answer depends on an earlier one;
-//! - *it starts again without its state*: it knows within a few seconds who is there, as all register again. Its answers say for how long it
-//!   has been there; as long as a member need not have found it, nobody takes them for "there is no cluster", and founds;
+//! - *it dies*: newcomers find nothing by it, and those that have other hints, another locator or seeds go on
+//!   with them; members are not concerned. It may die at any step, since no answer depends on an earlier one;
+//! - *it starts again without its state*: it knows within a few seconds who is there, as all register again.
+//!   Its answers say for how long it has been there; as long as a member need not have found it, nobody takes
+//!   them for "there is no cluster", and founds;
 //! - *it starts again with its state*: the same, and it answers with what it knew, marked by age;
 //! - *it starts first, or last*: nodes ask again and again;
-//! - *all is restarted at once*: nodes register as waiting, learn of each other, and found by `expect` or their seeds.
+//! - *all is restarted at once*: nodes register as waiting, learn of each other, and found by `expect` or
+//!   their seeds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -57,8 +62,8 @@ use crate::{Class, ClusterKey, ConfigError, Output, Time};
 pub const MAX_LOCATED: usize = 1024;
 /// The most nodes that an answer names.
 const MAX_ANSWER: usize = 128;
-/// A node that was heard within this long is there, as far as a locator knows: members of the slowest profile register four times a minute
-/// at least.
+/// A node that was heard within this long is there, as far as a locator knows: members of the slowest profile
+/// register four times a minute at least.
 const PRESENT_WITHIN: Duration = Duration::from_secs(90);
 /// An address is not answered again within this long.
 const APART: Duration = Duration::from_millis(10);
@@ -99,7 +104,8 @@ struct Acquaintance {
     heard: Time,
     /// How many answers it got since it was new here: they go to its addresses by turns.
     answers: usize,
-    /// What has to be added to the time since `heard`: more than nothing if the locator was started again since.
+    /// What has to be added to the time since `heard`: more than nothing if the locator was started again
+    /// since.
     older: Duration,
 }
 
@@ -126,7 +132,8 @@ pub struct Locator {
 }
 
 impl Locator {
-    /// A locator for the cluster of this name, reached at `addr`, that begins to listen `now`. `seed` must be fresh entropy in a product.
+    /// A locator for the cluster of this name, reached at `addr`, that begins to listen `now`. `seed` must be
+    /// fresh entropy in a product.
     ///
     /// # Errors
     /// [`ConfigError`] if the name or the address cannot work.

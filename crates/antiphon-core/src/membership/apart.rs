@@ -1,15 +1,18 @@
-//! Who was left behind, or left: addresses where members may live on in components of their own (policy `any`).
+//! Who was left behind, or left: addresses where members may live on in components of their own (policy
+//! `any`).
 //!
-//! Nodes of different lineages send each other no heartbeats, and seeds may be gone or all on one side. So whoever was a member
-//! together with others that were not heard any more asks at their addresses, a few of them at a time with each slow Seek, for as
-//! long as this process runs and through all its incarnations: until a member is there again, or a week is over. One side asking
-//! is enough, and both do: those who went on in the old lineage as well as those who separated from it.
+//! Nodes of different lineages send each other no heartbeats, and seeds may be gone or all on one side. So
+//! whoever was a member together with others that were not heard any more asks at their addresses, a few of
+//! them at a time with each slow Seek, for as long as this process runs and through all its incarnations:
+//! until a member is there again, or a week is over. One side asking is enough, and both do: those who went
+//! on in the old lineage as well as those who separated from it.
 //!
 //! # Bounds
 //! [`MAX_LEFT_BEHIND`] addresses, the oldest makes room; [`PER_ROUND`] of them with each round of Seeks.
 //!
 //! # When…
-//! - *it was proven dead, or left in order*: it is not asked for. A process that starts there anew asks its seeds itself;
+//! - *it was proven dead, or left in order*: it is not asked for. A process that starts there anew asks its
+//!   seeds itself;
 //! - *it is gone for good*: a frame to nowhere now and then, for a week;
 //! - *all who knew of it die*: their successors never met it. Then seeds, hints and locators must do.
 

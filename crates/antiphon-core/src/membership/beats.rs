@@ -1,4 +1,5 @@
-//! Heartbeats: what members say of themselves all the time, to all others or, in a wide view, to their neighbours.
+//! Heartbeats: what members say of themselves all the time, to all others or, in a wide view, to their
+//! neighbours.
 
 use antiphon_wire::Evidence;
 use antiphon_wire::Incarnation;
@@ -41,8 +42,9 @@ impl Seat {
         if news {
             self.next_heartbeat = now;
         }
-        // It comes on two ways of different speed where one goes through another member, and a path that was cut delivers late what it held.
-        // An opinion that was withdrawn since must not be taken for a fresh one.
+        // It comes on two ways of different speed where one goes through another member, and a path that was
+        // cut delivers late what it held. An opinion that was withdrawn since must not be taken for a fresh
+        // one.
         let known = self.reports.get(&sender).copied();
         if known.is_some_and(|report| heartbeat.round < report.round) {
             return;
@@ -103,14 +105,16 @@ impl Seat {
             self.beat(cx, now);
             news = true;
         }
-        // Nearly all heartbeats say what the last one said, and to draw the consequences again costs more than all else of them:
-        // in a cluster of a hundred, as much as a core has. What time alone changes is looked at with this node's own heartbeat.
+        // Nearly all heartbeats say what the last one said, and to draw the consequences again costs more
+        // than all else of them: in a cluster of a hundred, as much as a core has. What time alone changes is
+        // looked at with this node's own heartbeat.
         if news || self.leaving.is_wanted() {
             self.evaluate(cx, now);
         }
     }
 
-    /// Heartbeats to all members, or in a wide view to those who observe this node, and to those whom it met beyond the rings.
+    /// Heartbeats to all members, or in a wide view to those who observe this node, and to those whom it met
+    /// beyond the rings.
     pub(crate) fn beat(&mut self, cx: &mut Context, now: Time) {
         self.opine(cx, now);
         self.next_heartbeat = now + cx.config.profile.heartbeat;
@@ -141,7 +145,8 @@ impl Seat {
         }
     }
 
-    /// The last heartbeat once more, as it is now, to a member that wants to hear at once. It has the same number, or others would miss one.
+    /// The last heartbeat once more, as it is now, to a member that wants to hear at once. It has the same
+    /// number, or others would miss one.
     pub(crate) fn beat_to(&mut self, cx: &mut Context, now: Time, member: Incarnation) {
         let mut heartbeat = self.heartbeat(cx, now);
         self.answer_in(&mut heartbeat, member);

@@ -1,9 +1,10 @@
 //! Looking beyond the rings: members of a wide view that lost the primary meet those to whom no ring leads.
 //!
-//! A member of a wide view hears its subjects, tells its neighbours, and knows the rest from them. When many are gone, some or all of
-//! these neighbours are, and the members that are left are islands: each has word of itself only, and their votes do not reach each other,
-//! although all paths between them work and they are a quorum together. Or those gone stand for each other: whom only the dead observe nobody
-//! doubts, and the others wait for it. Nobody can be removed without a quorum, so it would stay so for ever.
+//! A member of a wide view hears its subjects, tells its neighbours, and knows the rest from them. When many
+//! are gone, some or all of these neighbours are, and the members that are left are islands: each has word of
+//! itself only, and their votes do not reach each other, although all paths between them work and they are a
+//! quorum together. Or those gone stand for each other: whom only the dead observe nobody doubts, and the
+//! others wait for it. Nobody can be removed without a quorum, so it would stay so for ever.
 //!
 //! ```text
 //!   looks: in no primary view; or asked     any member of the same view
@@ -16,42 +17,48 @@
 //!   has heard it both ways           ◄───── Seek, a reply
 //!   everybody was asked and had the time to answer: whoever answered is reachable, and nobody else
 //! ```
-//! Everyone who looks asks all others, 2 × K in each turn, so a turn costs as much as the neighbours do, and in a view of so many one
-//! turn is all of it. Whoever has heard another one *speaks to it*: rumours and heartbeats go to the next K of those heard, in the
-//! order of seniority and around. All who look are heard by all, so each has such a link from the member before it, and to the one
-//! after it: the islands and all between them are a ring at least, and votes go around.
+//! Everyone who looks asks all others, 2 × K in each turn, so a turn costs as much as the neighbours do, and
+//! in a view of so many one turn is all of it. Whoever has heard another one *speaks to it*: rumours and
+//! heartbeats go to the next K of those heard, in the order of seniority and around. All who look are heard
+//! by all, so each has such a link from the member before it, and to the one after it: the islands and all
+//! between them are a ring at least, and votes go around.
 //!
 //! More rings instead would make islands rarer, and cost everybody heartbeats all the time.
 //!
-//! Answers count all together or not at all: a leader that went on with the first of them could decide nothing but that the view stays as
-//! it is, in the next it would be on the same island, and so on.
+//! Answers count all together or not at all: a leader that went on with the first of them could decide
+//! nothing but that the view stays as it is, in the next it would be on the same island, and so on.
 //!
-//! Who leads by the answers asks to remove those that gave none, as a leader of a narrow view does with whom it doubts: whoever hears one of them
-//! well objects (R20). Their observers alone could not: these may be the dead.
+//! Who leads by the answers asks to remove those that gave none, as a leader of a narrow view does with whom
+//! it doubts: whoever hears one of them well objects (R20). Their observers alone could not: these may be the
+//! dead.
 //!
 //! # Invariants
 //!
-//! - Only who is heard changes, who is told, and whom a leader asks to remove. What counts as a quorum, who votes for what, and who is in the cut
-//!   do not.
-//! - A member of a primary view goes by the rings as long as nobody in none asks it, nor would gather without a quorum, and all others are
-//!   heard by somebody of whom it has word. A view in which all are well has no such member, whatever paths in it do not work: a doubt alone
-//!   is one path, and if it made all members look, each of them would ask all others for as long as it does not work.
-//! - Who is counted has answered a question of this node in a view of these members: both directions work. It lapses without an answer for as long
-//!   as asking everybody takes, and then what makes a silent member suspected. Subjects of this node count while it hears them.
-//! - Only a view of the same members goes on with what was found in the one before: whoever leads may decide one as soon as the rings give a quorum,
-//!   again and again, and each time the same members are on their islands at once.
-//! - At most one contact for each member, K links, 2 × K questions in a turn, and an answer to each question but half a heartbeat apart.
+//! - Only who is heard changes, who is told, and whom a leader asks to remove. What counts as a quorum, who
+//!   votes for what, and who is in the cut do not.
+//! - A member of a primary view goes by the rings as long as nobody in none asks it, nor would gather without
+//!   a quorum, and all others are heard by somebody of whom it has word. A view in which all are well has no
+//!   such member, whatever paths in it do not work: a doubt alone is one path, and if it made all members
+//!   look, each of them would ask all others for as long as it does not work.
+//! - Who is counted has answered a question of this node in a view of these members: both directions work. It
+//!   lapses without an answer for as long as asking everybody takes, and then what makes a silent member
+//!   suspected. Subjects of this node count while it hears them.
+//! - Only a view of the same members goes on with what was found in the one before: whoever leads may decide
+//!   one as soon as the rings give a quorum, again and again, and each time the same members are on their
+//!   islands at once.
+//! - At most one contact for each member, K links, 2 × K questions in a turn, and an answer to each question
+//!   but half a heartbeat apart.
 //!
 //! # When participants die
 //!
 //! - *Who looks*: it is not heard any more, and lapses; another one takes its place among the links.
-//! - *Who answered*: it lapses. Until then a quorum may be believed in that is none: nothing is decided by that, and a component without it
-//!   is gathered later.
+//! - *Who answered*: it lapses. Until then a quorum may be believed in that is none: nothing is decided by
+//!   that, and a component without it is gathered later.
 //! - *A question or an answer on the way*: the next turn asks again.
 //! - *Everyone who looks, but one*: it asks all, and nobody answers: it stays alone, rightly.
 //! - *The leader*: it lapses, and the next one among those that answered leads.
-//! - *Somebody installed the next view in between*: it answers with that, and who asked pulls it; or was removed by it, and is told so
-//!   ([`super::lineage`]).
+//! - *Somebody installed the next view in between*: it answers with that, and who asked pulls it; or was
+//!   removed by it, and is told so ([`super::lineage`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -129,7 +136,8 @@ impl Beyond {
 }
 
 impl Seat {
-    /// How many members are asked in a turn: in a narrow view all, which are no more than those of a turn in a wide one.
+    /// How many members are asked in a turn: in a narrow view all, which are no more than those of a turn in
+    /// a wide one.
     fn turn(&self, cx: &Context) -> usize {
         let others = self.view.members.len().saturating_sub(1);
         let most = match self.wide {
@@ -147,8 +155,9 @@ impl Seat {
             |(first, last)| now.since(first) >= patience && now.since(last) < self.lapses_after(cx);
         // Where each component goes on there are no views without a primary that would show it.
         let bereft = cx.any() && !self.quorum;
-        // Whose votes never come, or who should lead, may be one that only the dead observe. Nobody is removed whose observers are mostly
-        // cut off with it, nor missed by one that observes only members on its own side. Either way the rings do not lead there.
+        // Whose votes never come, or who should lead, may be one that only the dead observe. Nobody is
+        // removed whose observers are mostly cut off with it, nor missed by one that observes only members on
+        // its own side. Either way the rings do not lead there.
         let missing_since = self.beyond.missing_since.filter(|_| self.wide.is_some());
         let is_old = |since| now.since(since) >= cx.config.profile.unreachable_after;
         let in_vain = missing_since.is_some_and(is_old);
@@ -222,8 +231,8 @@ impl Seat {
         self.reach(cx, sender);
     }
 
-    /// Without a word for so long, a contact has lapsed: two rounds of questions, which are two heartbeats apart at most, would have had
-    /// an answer, or a member that is always asked would be suspected.
+    /// Without a word for so long, a contact has lapsed: two rounds of questions, which are two heartbeats
+    /// apart at most, would have had an answer, or a member that is always asked would be suspected.
     pub(crate) fn lapses_after(&self, cx: &Context) -> Duration {
         let others = self.view.members.len().saturating_sub(1);
         let turns = others.div_ceil(self.turn(cx).max(1));

@@ -1,5 +1,5 @@
-//! Which views and records are believed. A peer may be buggy or hostile; nothing it sends may make this node panic,
-//! or break what the other modules take for granted about views.
+//! Which views and records are believed. A peer may be buggy or hostile; nothing it sends may make this node
+//! panic, or break what the other modules take for granted about views.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -181,8 +181,8 @@ pub(crate) fn merged_of(
     merged.into_iter().map(subview).collect()
 }
 
-/// Whether this is a sound primary view that its lineage could contain. One without votes could decide nothing, and so never be decided (R3):
-/// whoever accepted it would be bound to it for ever (R1).
+/// Whether this is a sound primary view that its lineage could contain. One without votes could decide
+/// nothing, and so never be decided (R3): whoever accepted it would be bound to it for ever (R1).
 pub(crate) fn primary_is_sound(view: &NodeView) -> bool {
     view_is_sound(view) && could_be_primary(view)
 }

@@ -1,4 +1,5 @@
-//! What every part of membership shares: the identity, the effects, the peers, and what became of the incarnation.
+//! What every part of membership shares: the identity, the effects, the peers, and what became of the
+//! incarnation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -35,7 +36,8 @@ pub(crate) struct Past {
     pub(crate) contacts: BTreeSet<SocketAddr>,
     /// The last primary view installed.
     pub(crate) origin: Origin,
-    /// The lineage that gave way to another, and until when this node does not join it: its other members are about to leave it.
+    /// The lineage that gave way to another, and until when this node does not join it: its other members are
+    /// about to leave it.
     pub(crate) gave_way: Option<(Lineage, Time)>,
 }
 
@@ -182,7 +184,8 @@ impl Context {
         self.leave_testament(None);
     }
 
-    /// If this view begins a lineage by an operator's word: all views of it are said to have overridden the same one.
+    /// If this view begins a lineage by an operator's word: all views of it are said to have overridden the
+    /// same one.
     pub(crate) fn remember_override(&mut self, view: &NodeView) {
         if let Some((lineage, overridden)) = view.overrides() {
             let view_left = Origin {

@@ -1,4 +1,5 @@
-//! The coordinator engine: the most senior member that is not doubted proposes, the members of the last view vote.
+//! The coordinator engine: the most senior member that is not doubted proposes, the members of the last view
+//! vote.
 //!
 //! ```text
 //!   wish ──batch──► joins, leaves, proven deaths, nothing prepared yet, and I am the elder?
@@ -7,10 +8,11 @@
 //!                          promises of a quorum ──► forced value unchanged, or the wish
 //! ```
 //!
-//! When participants die: a dead voter is a missing answer until it is doubted, then the retry leaves it out. A dead
-//! proposer is succeeded by the next senior, whose phase 1 finds what it left. A joiner that dies counts only in the
-//! quorum of the view that would contain it. Without an answer the proposer retries in a higher round after a random
-//! while, so that two who both think it is their turn do not outbid each other for ever.
+//! When participants die: a dead voter is a missing answer until it is doubted, then the retry leaves it out.
+//! A dead proposer is succeeded by the next senior, whose phase 1 finds what it left. A joiner that dies
+//! counts only in the quorum of the view that would contain it. Without an answer the proposer retries in a
+//! higher round after a random while, so that two who both think it is their turn do not outbid each other
+//! for ever.
 
 mod compose;
 mod holding;
@@ -35,7 +37,8 @@ use crate::{Profile, Time};
 
 /// Changes of a wide view are gathered for this long for each member, up to a quarter of a second.
 const GATHER_PER_MEMBER: Duration = Duration::from_millis(1);
-/// A view that has stood for so many times that is at rest: who joins then is not one of many, as far as anyone can know.
+/// A view that has stood for so many times that is at rest: who joins then is not one of many, as far as
+/// anyone can know.
 const CALM: u32 = 4;
 
 /// Objections, and that there are none, count for so many times the patience with a ballot.
@@ -48,7 +51,8 @@ const MAX_READ: usize = 64;
 pub(crate) enum Votes {
     /// With all members.
     Whole,
-    /// As what changes: in views that are too large. This is how the present one differs from the one before, if this node had that.
+    /// As what changes: in views that are too large. This is how the present one differs from the one before,
+    /// if this node had that.
     Named(Option<Change>),
 }
 
@@ -73,22 +77,26 @@ pub(crate) struct Coordinator {
     wish: Option<(Time, Wish)>,
     /// The ballot of the last value proposed.
     proposed: Option<Ballot>,
-    /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has counted its own.
+    /// What this node asked votes for in the fast ballot of a leaderless slot, and whether its engine has
+    /// counted its own.
     asked: Option<Arc<NodeView>>,
     counted: bool,
     /// Values that others accepted, as they were told: the same one comes from many.
     read: BTreeMap<ViewDigest, Arc<NodeView>>,
     votes: Votes,
-    /// Whether those who join are asked in the fast ballot: in a wide view nobody speaks to them before they are in.
+    /// Whether those who join are asked in the fast ballot: in a wide view nobody speaks to them before they
+    /// are in.
     joiners_cast: bool,
-    /// Whom the current ballot said it would remove against possible objections, and until when the answers to that count.
+    /// Whom the current ballot said it would remove against possible objections, and until when the answers
+    /// to that count.
     announced: BTreeSet<Incarnation>,
     announced_until: Time,
     /// Who has promised in that ballot, also after there were enough.
     promised_by: BTreeSet<Incarnation>,
     /// Members that someone hears well: left out of the wish until then.
     objections: BTreeMap<Incarnation, Time>,
-    /// Whom nobody objected to when asked, and who may believe in its view for a while yet (R7): until when the answers count.
+    /// Whom nobody objected to when asked, and who may believe in its view for a while yet (R7): until when
+    /// the answers count.
     unopposed: BTreeMap<Incarnation, Time>,
     /// When the ballot under way is given up for a higher one.
     retry: Option<Time>,
@@ -136,7 +144,8 @@ impl Coordinator {
         }
     }
 
-    /// The leader's part in the slot of an engine whose members also vote by themselves. It gives them so much time.
+    /// The leader's part in the slot of an engine whose members also vote by themselves. It gives them so
+    /// much time.
     pub(crate) fn leaderless(
         me: Incarnation,
         view: Arc<NodeView>,
@@ -194,7 +203,8 @@ impl Coordinator {
         self.slot.could_decide(reachable)
     }
 
-    /// Whether this node has accepted a value: who leads here must propose that, or another one accepted elsewhere.
+    /// Whether this node has accepted a value: who leads here must propose that, or another one accepted
+    /// elsewhere.
     pub(crate) fn is_bound(&self) -> bool {
         self.slot.vote().accepted.is_some()
     }
@@ -204,9 +214,9 @@ impl Coordinator {
     }
 
     pub(crate) fn certify(&mut self, around: &mut Surroundings<'_>, dead: Incarnation, vote: &VoteState) {
-        // A last vote given under an earlier view shows that the dead never voted in this slot: nobody votes in a
-        // slot before installing its predecessor (R1). One given under a later view says nothing about this slot.
-        // An acceptance that cannot be read is not none: such a proof is not used.
+        // A last vote given under an earlier view shows that the dead never voted in this slot: nobody votes
+        // in a slot before installing its predecessor (R1). One given under a later view says nothing about
+        // this slot. An acceptance that cannot be read is not none: such a proof is not used.
         let accepted = match &vote.accepted {
             Some(accepted) if vote.view.id() == self.view.primary_id() => {
                 let Some(accepted) = self.accepted_by_another(accepted) else {
@@ -248,7 +258,8 @@ impl Coordinator {
             .retain(|member, until| *until > now && wished.contains(member));
         self.wish = Some((since, wish));
         self.objections.retain(|_, until| *until > now);
-        // When a quorum comes together again after a partition, those who are silent now are about to be heard.
+        // When a quorum comes together again after a partition, those who are silent now are about to be
+        // heard.
         let reunion = self
             .wish
             .as_ref()
@@ -312,7 +323,8 @@ impl Coordinator {
     fn start(&mut self, around: &mut Surroundings<'_>) {
         let stalled = !matches!(self.slot.proposal(), Proposal::Idle) || self.has_cast();
         let Some((value, announced)) = self.desired(around, None) else {
-            // Everything wished for was objected to; but a value may be under way, and it must come to its end.
+            // Everything wished for was objected to; but a value may be under way, and it must come to its
+            // end.
             if stalled {
                 self.announced = BTreeSet::new();
                 let step = self.slot.prepare(self.me);
@@ -361,7 +373,8 @@ impl Coordinator {
         }
     }
 
-    /// Casts this node's vote in the fast ballot, and shows it before anything that follows. False if it may not.
+    /// Casts this node's vote in the fast ballot, and shows it before anything that follows. False if it may
+    /// not.
     pub(crate) fn cast(&mut self, value: Arc<NodeView>) -> bool {
         let may = self.slot.cast(value.clone());
         if may {
@@ -455,8 +468,8 @@ impl Coordinator {
 
     /// Phase 1 left the choice free.
     fn choose(&mut self, around: &mut Surroundings<'_>) {
-        // A ballot may be free for long, if those objected to were all that was wished for. Whoever was not heard by anybody then may be heard
-        // well by now: that is asked anew.
+        // A ballot may be free for long, if those objected to were all that was wished for. Whoever was not
+        // heard by anybody then may be heard well by now: that is asked anew.
         if around.now >= self.announced_until {
             self.announced.clear();
         }
@@ -512,7 +525,8 @@ impl Coordinator {
                 promised,
                 hears,
             } => self.on_nack(around, ballot, promised, &hears),
-            // Of a proposer that is not the sender, or of the fast ballot, which this leader's engine handles.
+            // Of a proposer that is not the sender, or of the fast ballot, which this leader's engine
+            // handles.
             SlotMessage::Prepare { .. }
             | SlotMessage::Accept { .. }
             | SlotMessage::Fast { .. }
@@ -544,8 +558,8 @@ impl Coordinator {
         self.perform(around, step);
     }
 
-    /// What another one accepted in this slot; `None` if it cannot have. To look through a view takes a while, and thousands accept the same
-    /// one.
+    /// What another one accepted in this slot; `None` if it cannot have. To look through a view takes a
+    /// while, and thousands accept the same one.
     fn accepted_by_another(&mut self, told: &AcceptedValue) -> Option<Acceptance<Arc<NodeView>>> {
         let digest = match &told.value {
             Voted::Whole(view) => view.digest(),
@@ -661,36 +675,6 @@ impl Coordinator {
         self.send(to, message);
     }
 
-    fn on_nack(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        ballot: Ballot,
-        promised: Option<Ballot>,
-        hears: &[Incarnation],
-    ) {
-        self.slot.on_nack(promised);
-        if ballot == FAST && self.asked.is_some() && self.is_asking() {
-            self.hurry(around);
-            return;
-        }
-        let mine = match self.slot.proposal() {
-            Proposal::Preparing { ballot, .. } | Proposal::Accepting { ballot, .. } => *ballot,
-            Proposal::Idle | Proposal::Choosing { .. } | Proposal::Decided { .. } => return,
-        };
-        if ballot != mine {
-            return;
-        }
-        for member in hears.iter().filter(|member| self.announced.contains(member)) {
-            self.objections
-                .insert(*member, around.now + self.patience * ANSWERS_COUNT);
-        }
-        if promised.is_some() {
-            let pause = self.outbid_pause + random_part(around, self.outbid_pause * 2);
-            self.retry = Some(around.now + pause);
-            self.wake = self.retry;
-        }
-    }
-
     fn perform(&mut self, around: &mut Surroundings<'_>, step: Step<Incarnation, Arc<NodeView>>) {
         match step {
             Step::Wait => {}
@@ -717,7 +701,8 @@ impl Coordinator {
                 self.retry = Some(around.now + self.patience + random_part(around, self.patience));
                 let joiners = value.joined.clone();
                 if self.defers(around, ballot, &value, &used) {
-                    // The others may be free to vote by now; a value that was found is not this node's choice.
+                    // The others may be free to vote by now; a value that was found is not this node's
+                    // choice.
                     self.propose(ballot);
                     let message = SlotMessage::Accept {
                         ballot,

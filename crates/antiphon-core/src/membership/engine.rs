@@ -1,7 +1,8 @@
 //! The engine interface: who decides the next primary view, and how.
 //!
-//! Membership knows what it would like to change and whom it hears; an engine turns that into one agreed view. An
-//! engine lives for one view: each installed view starts a fresh one. A cluster has one of two: the coordinator, or the cut.
+//! Membership knows what it would like to change and whom it hears; an engine turns that into one agreed
+//! view. An engine lives for one view: each installed view starts a fresh one. A cluster has one of two: the
+//! coordinator, or the cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +21,15 @@ use crate::{EngineKind, Profile, Time};
 pub(crate) struct Wish {
     /// Members to remove.
     pub(crate) remove: Vec<Departure>,
-    /// Of those, the ones that others may object to: neither proven dead, nor leaving, nor accused by a majority or by their observers.
+    /// Of those, the ones that others may object to: neither proven dead, nor leaving, nor accused by a
+    /// majority or by their observers.
     pub(crate) objectionable: BTreeSet<Incarnation>,
     /// Nodes to admit, all ready right now.
     pub(crate) join: Vec<Member>,
     /// Whether a view with the same members is wanted: someone has lost the primary and must be brought back.
     pub(crate) renew: bool,
-    /// Whether somebody has a vote in the slot of which nothing came: it has to come to its end, also if nothing else is wished for.
+    /// Whether somebody has a vote in the slot of which nothing came: it has to come to its end, also if
+    /// nothing else is wished for.
     pub(crate) unfinished: bool,
     /// The wire level that all speak.
     pub(crate) wire_level: u8,
@@ -248,7 +251,8 @@ impl Engine {
         }
     }
 
-    /// Members that some of their observers have lost and others not: those whom this node observes it should look at again.
+    /// Members that some of their observers have lost and others not: those whom this node observes it should
+    /// look at again.
     pub(crate) fn unstable(&self) -> Vec<Incarnation> {
         match self {
             Engine::Coordinator(_) => Vec::new(),

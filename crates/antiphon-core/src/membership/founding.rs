@@ -7,38 +7,46 @@
 //!   `expect` nodes present ─────┘
 //! ```
 //!
-//! `expect` nodes there is not enough by itself: beside them a cluster may live, which has the state, and which they are about to be
-//! told of. So a founding waits for a moment, unless everybody who is asked is there without a view, or is not there at all. Where sources may name
-//! others at any time (names, files, multicast), nobody can know that these are all, and each waits for that moment, whoever is there. And whoever knows of
-//! a cluster, or has a locator that may yet tell of one, or a source that was not looked at yet, has no part in it at all ([`super::seeking`]).
+//! `expect` nodes there is not enough by itself: beside them a cluster may live, which has the state, and
+//! which they are about to be told of. So a founding waits for a moment, unless everybody who is asked is
+//! there without a view, or is not there at all. Where sources may name others at any time (names, files,
+//! multicast), nobody can know that these are all, and each waits for that moment, whoever is there. And
+//! whoever knows of a cluster, or has a locator that may yet tell of one, or a source that was not looked at
+//! yet, has no part in it at all ([`super::seeking`]).
 //!
-//! A view whose members have no votes at all could decide nothing, so nobody proposes or accepts it: however many have come that have weight 0, they wait
-//! for one that has a vote.
+//! A view whose members have no votes at all could decide nothing, so nobody proposes or accepts it: however
+//! many have come that have weight 0, they wait for one that has a vote.
 //!
-//! Who the acceptors are is configured, in one of two ways, and candidates that differ in it do not count each other:
+//! Who the acceptors are is configured, in one of two ways, and candidates that differ in it do not count
+//! each other:
 //! - **seeds**: the addresses in the list, the same at each; a quorum is their majority;
-//! - **`expect` N**: whoever is there, and a quorum is N of them. Two such quorums have a node in common as long as fewer than
-//!   2N nodes take part, whatever each of them has heard of the others. A majority of N would be enough only if
-//!   never more than N nodes were started, and two of three that were not told of the third would found at once.
+//! - **`expect` N**: whoever is there, and a quorum is N of them. Two such quorums have a node in common as
+//!   long as fewer than 2N nodes take part, whatever each of them has heard of the others. A majority of N
+//!   would be enough only if never more than N nodes were started, and two of three that were not told of the
+//!   third would found at once.
 //!
-//! What is found out at run time (names, files, multicast, locators) says whom to ask and nothing more: lists that differ
-//! between nodes must not decide who may vote. So with such [`hints`](super::hints) alone, without `expect` or `found`, a node
-//! waits for a cluster for ever, and says so.
+//! What is found out at run time (names, files, multicast, locators) says whom to ask and nothing more: lists
+//! that differ between nodes must not decide who may vote. So with such [`hints`](super::hints) alone,
+//! without `expect` or `found`, a node waits for a cluster for ever, and says so.
 //!
-//! Who has just been started may have voted before, and forgotten it: it votes once all others that it asks have answered, or have had the time. A proposer has heard
-//! its voters, but may have heard a member before that was one: without this, a seed that is started again votes twice in a row, for two clusters.
+//! Who has just been started may have voted before, and forgotten it: it votes once all others that it asks
+//! have answered, or have had the time. A proposer has heard its voters, but may have heard a member before
+//! that was one: without this, a seed that is started again votes twice in a row, for two clusters.
 //!
-//! An acceptor's present incarnation speaks for its address, and its promises are those of that incarnation: a proposal is dropped as soon as
-//! anybody is met who was started again, since what he promised before is forgotten. Round 0 belongs to nobody here: after a restart the same
-//! address would own it twice. Whoever hears of a primary view joins it instead of founding. A node that was ever a
-//! member of a cluster in this process does not found, and neither does one that its own seed list does not name.
+//! An acceptor's present incarnation speaks for its address, and its promises are those of that incarnation:
+//! a proposal is dropped as soon as anybody is met who was started again, since what he promised before is
+//! forgotten. Round 0 belongs to nobody here: after a restart the same address would own it twice. Whoever
+//! hears of a primary view joins it instead of founding. A node that was ever a member of a cluster in this
+//! process does not found, and neither does one that its own seed list does not name.
 //!
-//! When a candidate dies before phase 2, the next in order of address takes over after a while. If it dies with its
-//! value accepted somewhere, phase 1 finds the value. If it dies after a decision, any candidate that retries the slot
-//! arrives at the same view; one that finds the former incarnation of its own address in it joins it instead. If that was one of two founders, the other one is
-//! half of the view, without its elder, and nobody's proof of death: it waits for a person ([`super::recovery`]), and the one that was started again, which is one
-//! founder of two, says so. With `expect`, a node that started at another address takes part from the next ballot on. If all die
-//! at once, votes and all, those that start next found anew by the same rule.
+//! When a candidate dies before phase 2, the next in order of address takes over after a while. If it dies
+//! with its value accepted somewhere, phase 1 finds the value. If it dies after a decision, any candidate
+//! that retries the slot arrives at the same view; one that finds the former incarnation of its own address
+//! in it joins it instead. If that was one of two founders, the other one is half of the view, without its
+//! elder, and nobody's proof of death: it waits for a person ([`super::recovery`]), and the one that was
+//! started again, which is one founder of two, says so. With `expect`, a node that started at another address
+//! takes part from the next ballot on. If all die at once, votes and all, those that start next found anew by
+//! the same rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -55,7 +63,8 @@ use super::slot::{Acceptance, Proposal, Slot, Step, Value, Voters};
 use crate::text::printable;
 use crate::{Alone, Awaits, Config, Event, Profile, Time};
 
-/// A member that lost a node dials it again after half a second at the latest: so long it may take until it is heard.
+/// A member that lost a node dials it again after half a second at the latest: so long it may take until it
+/// is heard.
 const DIALLED_BACK: Duration = Duration::from_millis(600);
 
 /// Another node that has no view either.
@@ -265,7 +274,8 @@ impl Founding {
         self.clash.take()
     }
 
-    /// Looks whether it is time to found, and proposes. `accounted`: whether everybody who is asked is a candidate, or is not there.
+    /// Looks whether it is time to found, and proposes. `accounted`: whether everybody who is asked is a
+    /// candidate, or is not there.
     pub(crate) fn tick(
         &mut self,
         cx: &mut Context,

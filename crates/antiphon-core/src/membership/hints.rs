@@ -7,26 +7,32 @@
 //!   locators ◄── Seek ── due                  asked for addresses; hearing the Seek they know this node
 //! ```
 //!
-//! A hint is only somebody to ask. It is no vote, no candidate and no member: it counts for nothing until whoever is
-//! there has spoken with a frame that opens. So hints may be missing, late, wrong, out of date, or different at each
-//! node, and all that can come of it is that nodes find each other later. Who may found does not depend on them; they can only delay it: while
-//! somebody is yet to be asked, or a locator has heard of a member lately, nobody founds, for a bounded time (see [`super::founding`]).
-//! A source that has not said anything yet may be about to name a member, so it counts like a locator that is yet to be asked; and as long as
-//! sources may still name somebody, that everybody who was named so far is accounted for does not mean that nobody else is there.
+//! A hint is only somebody to ask. It is no vote, no candidate and no member: it counts for nothing until
+//! whoever is there has spoken with a frame that opens. So hints may be missing, late, wrong, out of date, or
+//! different at each node, and all that can come of it is that nodes find each other later. Who may found
+//! does not depend on them; they can only delay it: while somebody is yet to be asked, or a locator has heard
+//! of a member lately, nobody founds, for a bounded time (see [`super::founding`]). A source that has not
+//! said anything yet may be about to name a member, so it counts like a locator that is yet to be asked; and
+//! as long as sources may still name somebody, that everybody who was named so far is accounted for does not
+//! mean that nobody else is there.
 //!
 //! # Bounds
-//! [`MAX_HINTS`] addresses from outside, as many that were told, [`MAX_LOCATORS`] locators; a round of Seeks goes to
-//! [`PER_ROUND`] of the hints, by turns. What was told and is not told again is forgotten after a minute, and the oldest makes room.
-//! As many answers of locators are read as were asked for.
+//! [`MAX_HINTS`] addresses from outside, as many that were told, [`MAX_LOCATORS`] locators; a round of Seeks
+//! goes to [`PER_ROUND`] of the hints, by turns. What was told and is not told again is forgotten after a
+//! minute, and the oldest makes room. As many answers of locators are read as were asked for.
 //!
 //! # When…
 //! - *no hint is there*: the node asks its seeds, and waits;
-//! - *a source is silent*: nobody founds, for as long as locators are given to tell of members; then it counts as one that knows nobody;
+//! - *a source is silent*: nobody founds, for as long as locators are given to tell of members; then it
+//!   counts as one that knows nobody;
 //! - *hints are wrong*: frames to nowhere, and frames that whoever is there refuses;
-//! - *hints change*: the new ones are asked at once, the old ones no more; who has answered is known by its answers;
-//! - *a locator dies*: it is asked on, at a slower pace, while everything else goes on; what it told lasts a minute;
-//! - *a locator starts again*: whoever has lost a path to it, or has registered with it for some heartbeats, tells it anew that it is there.
-//!   Until all had time for that, nodes without a view take its answers for incomplete.
+//! - *hints change*: the new ones are asked at once, the old ones no more; who has answered is known by its
+//!   answers;
+//! - *a locator dies*: it is asked on, at a slower pace, while everything else goes on; what it told lasts a
+//!   minute;
+//! - *a locator starts again*: whoever has lost a path to it, or has registered with it for some heartbeats,
+//!   tells it anew that it is there. Until all had time for that, nodes without a view take its answers for
+//!   incomplete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -37,7 +43,8 @@ use antiphon_wire::membership::KnownNode;
 use crate::config::is_link_local;
 use crate::{Profile, Time};
 
-/// The most addresses that are kept of what [`Node::set_hints`](crate::Node::set_hints) gives, and of what others tell.
+/// The most addresses that are kept of what [`Node::set_hints`](crate::Node::set_hints) gives, and of what
+/// others tell.
 pub const MAX_HINTS: usize = 256;
 /// The most locators that are asked.
 pub const MAX_LOCATORS: usize = 16;
@@ -49,7 +56,8 @@ const TOLD_FOR: Duration = Duration::from_secs(60);
 pub(crate) const REGISTER: u32 = 6;
 /// One that does not answer is tried so many heartbeats apart.
 pub(crate) const REGISTER_SILENT: u32 = 4;
-/// After this many every member that can has told a locator, and one that has not told it for so long is gone, or cut off from it.
+/// After this many every member that can has told a locator, and one that has not told it for so long is
+/// gone, or cut off from it.
 const REGISTERED_WITHIN: u32 = 16;
 /// More addresses at which nobody listens are not remembered.
 const MAX_ABSENT: usize = 1024;
@@ -73,7 +81,8 @@ pub enum Sources {
     /// There is nothing that could name others: what is given here was written out.
     #[default]
     None,
-    /// At least one has said nothing yet, neither whom it found nor that it failed: it may be about to name a member.
+    /// At least one has said nothing yet, neither whom it found nor that it failed: it may be about to name a
+    /// member.
     Silent,
     /// Each was looked at once, and may name others at any time.
     Heard,
@@ -259,7 +268,8 @@ impl Whom {
         true
     }
 
-    /// The path to an address does not work. If it leads to a locator that was there, it may have forgotten this node.
+    /// The path to an address does not work. If it leads to a locator that was there, it may have forgotten
+    /// this node.
     pub(crate) fn trouble(&mut self, addr: SocketAddr) {
         if let Some(asked) = self.locators.get_mut(&addr)
             && asked.answered.take().is_some()
@@ -281,7 +291,8 @@ impl Whom {
         self.nobody.remove(&addr);
     }
 
-    /// Whether each of those that are asked has answered, which `heard` says, or is not there, and each locator as well.
+    /// Whether each of those that are asked has answered, which `heard` says, or is not there, and each
+    /// locator as well.
     pub(crate) fn all_accounted(
         &self,
         now: Time,
@@ -299,9 +310,10 @@ impl Whom {
                 .all(|(addr, asked)| answers(asked) || absent(addr))
     }
 
-    /// Whether a locator may yet tell of a member: it was started so lately that members need not have found it, or it has heard one
-    /// lately of whom `heard` is not true. Or there are locators, and none has ever answered: one that refuses may be a process of the same boot
-    /// that comes up a moment later. Or a source has not been looked at yet, which may name a member, or a locator.
+    /// Whether a locator may yet tell of a member: it was started so lately that members need not have found
+    /// it, or it has heard one lately of whom `heard` is not true. Or there are locators, and none has ever
+    /// answered: one that refuses may be a process of the same boot that comes up a moment later. Or a source
+    /// has not been looked at yet, which may name a member, or a locator.
     pub(crate) fn may_be_members(
         &self,
         now: Time,

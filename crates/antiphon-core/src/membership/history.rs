@@ -1,22 +1,30 @@
-//! The last primary views, with causes and accusers: what members that fell behind pull, and what answers *why*. Of a large cluster
-//! fewer are kept whole, and of the older ones what they changed, which answers *why* alone.
+//! The last primary views, with causes and accusers: what members that fell behind pull, and what answers
+//! *why*. Of a large cluster fewer are kept whole, and of the older ones what they changed, which answers
+//! *why* alone.
 //!
 //! # Who can still follow
 //!
-//! A member may be some views behind, since a cut, and be needed for the quorum of the last one. No view is skipped (R1), so somebody alive must
-//! have each of those that it lacks:
-//! - *members that have been there since*: they installed them, and are asked by whoever hears that they have a later one;
-//! - *who joined later*: it installed none before the one that admits it. So whoever tells it of that one tells it before of those that a member of
-//!   it may lack, by what that member said last ([`Seat::tell_admission`]); it keeps them when it takes its seat, and installs none of them.
-//!   The member that is behind has never met it, and asks it when it says, sought at its address, that it is further ([`super::lineage`]).
+//! A member may be some views behind, since a cut, and be needed for the quorum of the last one. No view is
+//! skipped (R1), so somebody alive must have each of those that it lacks:
+//! - *members that have been there since*: they installed them, and are asked by whoever hears that they have
+//!   a later one;
+//! - *who joined later*: it installed none before the one that admits it. So whoever tells it of that one
+//!   tells it before of those that a member of it may lack, by what that member said last
+//!   ([`Seat::tell_admission`]); it keeps them when it takes its seat, and installs none of them. The member
+//!   that is behind has never met it, and asks it when it says, sought at its address, that it is further
+//!   ([`super::lineage`]).
 //!
-//! Who is more than the last sixteen views behind, or two megabytes of them, is not helped by that. In a wide view joiners are told nothing of the time before: there are many others, and several views of thousands are more than a joiner can wait for.
+//! Who is more than the last sixteen views behind, or two megabytes of them, is not helped by that. In a wide
+//! view joiners are told nothing of the time before: there are many others, and several views of thousands
+//! are more than a joiner can wait for.
 //!
-//! Invariant: what is kept of a lineage from a node's admission on has no gap; what it was told of the time before ends there without one.
+//! Invariant: what is kept of a lineage from a node's admission on has no gap; what it was told of the time
+//! before ends there without one.
 //!
-//! If whoever tells it dies in between, the joiner has the earlier views or has not heard that it was admitted: they travel in order. Who joined and lacks
-//! what it is asked for says nothing to a member of its view: another one may have it, while a fresh incarnation of the one that asks would be no member any
-//! more, and its vote be gone.
+//! If whoever tells it dies in between, the joiner has the earlier views or has not heard that it was
+//! admitted: they travel in order. Who joined and lacks what it is asked for says nothing to a member of its
+//! view: another one may have it, while a fresh incarnation of the one that asks would be no member any more,
+//! and its vote be gone.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -32,16 +40,19 @@ use crate::{Time, ViewChange, WhyEntry};
 
 /// How many primary views are kept.
 const KEPT_VIEWS: usize = 100;
-/// How many members large views keep together, apart from the last few: those of thousands are not kept whole a hundred times.
+/// How many members large views keep together, apart from the last few: those of thousands are not kept whole
+/// a hundred times.
 const KEPT_MEMBERS: usize = 20_000;
 const KEPT_ALWAYS: usize = 8;
-/// How many nodes that came and went, and accusations of them, are kept of views that are not: some megabytes.
+/// How many nodes that came and went, and accusations of them, are kept of views that are not: some
+/// megabytes.
 const KEPT_CHANGES: usize = 100_000;
 /// How many views answer one pull, and how many bytes of them, unless the first is larger.
 pub(super) const VIEWS_PER_PULL: usize = 16;
 const BYTES_PER_PULL: usize = 2 << 20;
 
-/// The last primary views that this process installed, across its incarnations, or was told of when it was admitted.
+/// The last primary views that this process installed, across its incarnations, or was told of when it was
+/// admitted.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// What those changed that are not kept whole any more. All of them are older.
@@ -231,13 +242,14 @@ impl Seat {
         }
     }
 
-    /// Tells a joiner of the view that admits it, and before that of those that a member of it may not have installed: whoever else has them
-    /// may die.
+    /// Tells a joiner of the view that admits it, and before that of those that a member of it may not have
+    /// installed: whoever else has them may die.
     pub(crate) fn tell_admission(&self, cx: &mut Context, joiner: Incarnation, first: &Arc<NodeView>) {
         let lineage = first.lineage;
         let is_behind = |member: Incarnation| match self.reports.get(&member) {
             Some(report) => Some(report.view),
-            // It has not said anything yet: it installed the view that admits it, at least, or was there before this node.
+            // It has not said anything yet: it installed the view that admits it, at least, or was there
+            // before this node.
             None => {
                 let admission = cx.history.admission(lineage, member);
                 admission.map_or_else(|| cx.history.before(lineage), |view| Some(view.primary_id()))

@@ -1,4 +1,5 @@
-//! What membership knows, for people who ask, and what it would say to a node that has not come. Nothing here changes anything.
+//! What membership knows, for people who ask, and what it would say to a node that has not come. Nothing here
+//! changes anything.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -74,7 +75,8 @@ impl Membership {
         }
     }
 
-    /// What this node would say to the one that is asked about, group options aside; `None` if the question makes no sense.
+    /// What this node would say to the one that is asked about, group options aside; `None` if the question
+    /// makes no sense.
     pub(crate) fn answer(&self, now: Time, ask: &Ask) -> Option<Answer> {
         if !check::record_is_sound(&ask.node) {
             return None;

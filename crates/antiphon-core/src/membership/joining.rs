@@ -1,13 +1,14 @@
 //! Admitting nodes: the coordinator's queue of joiners.
 //!
-//! A joiner is proposed only right after it answered a probe: a proposal that someone accepted cannot be changed any
-//! more, so a joiner that is gone must not be in it. Those that do not answer wait for a later view.
+//! A joiner is proposed only right after it answered a probe: a proposal that someone accepted cannot be
+//! changed any more, so a joiner that is gone must not be in it. Those that do not answer wait for a later
+//! view.
 //!
-//! A view that would only admit some waits a moment for others that were just probed, while it has room ([`super::wish`]): whoever
-//! joins alone waits for nobody.
+//! A view that would only admit some waits a moment for others that were just probed, while it has room
+//! ([`super::wish`]): whoever joins alone waits for nobody.
 //!
-//! A node with the name and address of a member is that member started again: the old incarnation is superseded in the
-//! same view. Another name clash is refused while the member lives.
+//! A node with the name and address of a member is that member started again: the old incarnation is
+//! superseded in the same view. Another name clash is refused while the member lives.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -80,8 +81,8 @@ impl Joiner {
         self.ready.is_some_and(|ready| now.since(ready) <= lately)
     }
 
-    /// Probes it if it has not answered lately. A probe that is not answered yet is not replaced by another: where all are busy,
-    /// answers take longer than a heartbeat, and each would come too late.
+    /// Probes it if it has not answered lately. A probe that is not answered yet is not replaced by another:
+    /// where all are busy, answers take longer than a heartbeat, and each would come too late.
     fn probe(&mut self, cx: &mut Context, now: Time) {
         let interval = cx.config.profile.heartbeat;
         let (due, nonce) = match (self.probe, self.ready) {
@@ -271,16 +272,17 @@ impl Joiners {
         self.by_addr.retain(|_, joiner| joiner.incarnation != incarnation);
     }
 
-    /// What was answered so far counts no more: each has to show again that it is there. In a small cluster joiners that vanish together
-    /// are in one view at most by that; admitted view by view, by what they answered before, they would soon outweigh the rest.
+    /// What was answered so far counts no more: each has to show again that it is there. In a small cluster
+    /// joiners that vanish together are in one view at most by that; admitted view by view, by what they
+    /// answered before, they would soon outweigh the rest.
     pub(crate) fn ask_anew(&mut self) {
         for joiner in self.by_addr.values_mut() {
             (joiner.probe, joiner.ready) = (None, None);
         }
     }
 
-    /// Those that answered lately, as members, with the lowest wire level and the highest view number among them, for a view that
-    /// has so many members. `named`: whether votes name what changes.
+    /// Those that answered lately, as members, with the lowest wire level and the highest view number among
+    /// them, for a view that has so many members. `named`: whether votes name what changes.
     pub(crate) fn admissible(
         &self,
         config: &Config,

@@ -1,8 +1,9 @@
 //! The lease of the primary: for how long a member may go on believing in its view (R7, G42).
 //!
-//! Two primary views never *decide* at the same time. Two members may still *believe* to be in one: a member that is cut off, or was stopped, does
-//! not hear that the others removed it. The lease bounds that: a member believes only as long as a quorum of its view answered a
-//! heartbeat that it sent within `L`, and nobody votes it out sooner than that lasts.
+//! Two primary views never *decide* at the same time. Two members may still *believe* to be in one: a member
+//! that is cut off, or was stopped, does not hear that the others removed it. The lease bounds that: a member
+//! believes only as long as a quorum of its view answered a heartbeat that it sent within `L`, and nobody
+//! votes it out sooner than that lasts.
 //!
 //! ```text
 //!   m                                           a, another member of the same view
@@ -13,49 +14,62 @@
 //!   later: remove m, which is not proven dead? ─► not before c + L', nor before a's install of this view + L', and
 //!                                                 a leader not before its last proof of death + L'        (L' = L and a margin for clocks)
 //! ```
-//! The answer rides on heartbeats, each of which goes to one member anyway: it costs some bytes. In views whose members are not all neighbours nobody hears a
-//! quorum: there the answers go another way ([`super::pulse`]), and all else is the same.
+//! The answer rides on heartbeats, each of which goes to one member anyway: it costs some bytes. In views
+//! whose members are not all neighbours nobody hears a quorum: there the answers go another way
+//! ([`super::pulse`]), and all else is the same.
 //!
-//! While m does not believe, it stays a member, votes, answers and sends; but nothing is delivered to its application, which is told. What was held
-//! back is delivered when the lease is renewed, also after the loss of the primary, and dropped if m turns out to be removed.
+//! While m does not believe, it stays a member, votes, answers and sends; but nothing is delivered to its
+//! application, which is told. What was held back is delivered when the lease is renewed, also after the loss
+//! of the primary, and dropped if m turns out to be removed.
 //!
 //! # Invariants
 //!
-//! - **A vote ends the answers.** Who accepted anything in the slot after its view notes no more heartbeats, its own neither, until it has installed
-//!   the next view. (Its own count as of that moment, or not at all if the view it accepted is one without it.)
-//! - **An answer holds back the vote.** Who noted a heartbeat of m votes for no view without m until that has no effect any more; unless m is proven
-//!   dead, or leaves.
+//! - **A vote ends the answers.** Who accepted anything in the slot after its view notes no more heartbeats,
+//!   its own neither, until it has installed the next view. (Its own count as of that moment, or not at all
+//!   if the view it accepted is one without it.)
+//! - **An answer holds back the vote.** Who noted a heartbeat of m votes for no view without m until that has
+//!   no effect any more; unless m is proven dead, or leaves.
 //! - **Only heartbeats of one's own view are answered.**
-//! - **Of the dead, those count out of the quorum of the lease that never accepted anything in the slot.** Those who did may have decided a view without m.
-//! - **A proof of death may be younger than an answer of the dead.** So a leader that counts without them waits for as long as that answer lasts.
+//! - **Of the dead, those count out of the quorum of the lease that never accepted anything in the slot.**
+//!   Those who did may have decided a view without m.
+//! - **A proof of death may be younger than an answer of the dead.** So a leader that counts without them
+//!   waits for as long as that answer lasts.
 //! - What was believed in one view holds in the next one: it was answered before that was decided.
 //!
 //! # Why this is enough
 //!
-//! *Nobody is removed while it believes.* Let X, without m, be decided at τ by a leader p with the quorum Q of those who accepted it, counted without the
-//! dead D; and let m believe later by the quorum A of those who answered, counted without the dead E. None of D is in A: it died before p
-//! knew, and p waited L' after that. None of E is in Q: it accepted nothing. So A and Q are both quorums of what is left without D and E,
-//! and have a member a in common. If a noted m's heartbeat first, it voted L' later, and m's lease was over. If a voted first, it noted none after. And if a is
-//! m itself, m accepted a view without it, and counts itself no more.
+//! *Nobody is removed while it believes.* Let X, without m, be decided at τ by a leader p with the quorum Q
+//! of those who accepted it, counted without the dead D; and let m believe later by the quorum A of those who
+//! answered, counted without the dead E. None of D is in A: it died before p knew, and p waited L' after
+//! that. None of E is in Q: it accepted nothing. So A and Q are both quorums of what is left without D and E,
+//! and have a member a in common. If a noted m's heartbeat first, it voted L' later, and m's lease was over.
+//! If a voted first, it noted none after. And if a is m itself, m accepted a view without it, and counts
+//! itself no more.
 //!
-//! *Nor while it is behind.* Let m be in view n, and X be view n + 2, without m. Whoever votes for X has installed n + 1, after that was decided, and waits L' from
-//! then on. What m believes later, a quorum of n answered that had not voted for n + 1 when it noted it; but the quorum that decided n + 1 had, and
-//! the two have a member in common, by the same argument. So all those answers were noted before n + 1 was decided, and are over.
+//! *Nor while it is behind.* Let m be in view n, and X be view n + 2, without m. Whoever votes for X has
+//! installed n + 1, after that was decided, and waits L' from then on. What m believes later, a quorum of n
+//! answered that had not voted for n + 1 when it noted it; but the quorum that decided n + 1 had, and the two
+//! have a member in common, by the same argument. So all those answers were noted before n + 1 was decided,
+//! and are over.
 //!
 //! # When participants die
 //!
-//! - *m*: it believes nothing any more. With a proof it is removed at once, without one after `L'`, which is less than what makes it suspected.
+//! - *m*: it believes nothing any more. With a proof it is removed at once, without one after `L'`, which is
+//!   less than what makes it suspected.
 //! - *a, after it answered*: its answer counts for as long as any. A leader waits for that (above).
-//! - *a leader, after some accepted a view*: they answer nobody, and say so; whoever leads then completes what they voted for, whether it wishes for anything
-//!   itself or not. Who believed by them alone loses the lease until that is decided.
+//! - *a leader, after some accepted a view*: they answer nobody, and say so; whoever leads then completes
+//!   what they voted for, whether it wishes for anything itself or not. Who believed by them alone loses the
+//!   lease until that is decided.
 //! - *everyone but m*: with proofs m is a quorum of one, and answers itself; without, it does not believe.
-//! - *m was stopped, and goes on*: its clock tells it that its lease is over before it does anything else, or it asks anew if it missed more than L/2.
+//! - *m was stopped, and goes on*: its clock tells it that its lease is over before it does anything else, or
+//!   it asks anew if it missed more than L/2.
 //!
 //! # What it assumes
 //!
-//! Clocks of two hosts that measure the same L differ by less than one part in [`MARGIN`], and go on while a host sleeps (`CLOCK_BOOTTIME`). All nodes have the same
-//! profile; each tells its own L with its heartbeats, so that one with another L is not voted out early by those who hear it. (Not all of a large view hear it: nobody
-//! believes there for longer than the tick says that all wait for.)
+//! Clocks of two hosts that measure the same L differ by less than one part in [`MARGIN`], and go on while a
+//! host sleeps (`CLOCK_BOOTTIME`). All nodes have the same profile; each tells its own L with its heartbeats,
+//! so that one with another L is not voted out early by those who hear it. (Not all of a large view hear it:
+//! nobody believes there for longer than the tick says that all wait for.)
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -83,7 +97,8 @@ const RENEWS_BEFORE: u32 = 4;
 /// And at most so often in a lease.
 const COUNTS: u32 = 16;
 
-/// Ticks that come closer to each other than this part of a lease are remembered as one, which came with the last of them.
+/// Ticks that come closer to each other than this part of a lease are remembered as one, which came with the
+/// last of them.
 const TICKS_A_LEASE: u32 = 16;
 
 /// The longest lease that a member can have: others hold votes back for so long.
@@ -293,7 +308,8 @@ impl Lease {
         }
     }
 
-    /// A quorum answered a tick that was made after this node gave an answer, which was then: it believes for so long.
+    /// A quorum answered a tick that was made after this node gave an answer, which was then: it believes for
+    /// so long.
     pub(crate) fn renewed_by_tick(&mut self, at: Time, good_for: Duration) {
         let removed = self.voted.is_some_and(|(_, keeps)| !keeps);
         if removed || !self.wide {
@@ -394,7 +410,8 @@ impl Lease {
         length + length / MARGIN
     }
 
-    /// Until when this node may not vote for a view without this member, unless it is proven dead. Of a large view it has this rank.
+    /// Until when this node may not vote for a view without this member, unless it is proven dead. Of a large
+    /// view it has this rank.
     pub(crate) fn holds(&self, now: Time, member: Incarnation, rank: Option<usize>) -> Option<Time> {
         let wait = self.waits_for(member);
         if wait.is_zero() || planted!(VoteWhileAnswered) {
@@ -409,8 +426,9 @@ impl Lease {
         Some(last + wait).filter(|until| now < *until)
     }
 
-    /// Until when a decision that removes somebody without a proof of death may not be counted without those proven dead: as long as anybody's lease
-    /// lasts. Where nobody has one, nothing waits; in a large view nobody knows that of all.
+    /// Until when a decision that removes somebody without a proof of death may not be counted without those
+    /// proven dead: as long as anybody's lease lasts. Where nobody has one, nothing waits; in a large view
+    /// nobody knows that of all.
     pub(crate) fn counts_dead_from(&self) -> Option<Time> {
         if planted!(CountLateDead) {
             return None;
@@ -463,7 +481,8 @@ impl Lease {
     }
 }
 
-/// How long an answer is good if nothing else is said: so that a member that falls silent believes no more when it is suspected, nor a little before.
+/// How long an answer is good if nothing else is said: so that a member that falls silent believes no more
+/// when it is suspected, nor a little before.
 pub(crate) fn usual(profile: &Profile) -> Duration {
     profile
         .suspect_after
@@ -472,7 +491,8 @@ pub(crate) fn usual(profile: &Profile) -> Duration {
 }
 
 impl Seat {
-    /// Counts the answers again, well before what was counted last is over: whoever asks in between must not find that it is.
+    /// Counts the answers again, well before what was counted last is over: whoever asks in between must not
+    /// find that it is.
     pub(crate) fn renew_lease(&mut self, cx: &Context, now: Time) {
         let Some(until) = self.lease.until().filter(|_| !self.lease.wide) else {
             return;
@@ -609,7 +629,8 @@ impl Engine {
 }
 
 impl Membership {
-    /// Whether what happens now may be delivered: always, but for a member whose lease is over. To be asked before and after each input.
+    /// Whether what happens now may be delivered: always, but for a member whose lease is over. To be asked
+    /// before and after each input.
     pub(crate) fn may_deliver(&mut self, now: Time) -> bool {
         match &mut self.phase {
             Phase::Seated(seat) => {

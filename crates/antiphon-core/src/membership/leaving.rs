@@ -8,13 +8,15 @@
 //!   deadline, no primary, or alone ──► Left at once
 //! ```
 //!
-//! In a wide view it is the members that tell each other. If all leave at once and each went as soon as it knows, whoever was to hear from one
-//! that did not get through to it would find nobody left to ask. So who departs answers those that ask for the view without it, and whoever
-//! is told by a neighbour that this one knows of a later view asks it. A neighbour knows if it confirmed that, or said goodbye on its
-//! lifeline; and one whose connections broke is not waited for: of those that leave together most end a moment after they confirmed.
+//! In a wide view it is the members that tell each other. If all leave at once and each went as soon as it
+//! knows, whoever was to hear from one that did not get through to it would find nobody left to ask. So who
+//! departs answers those that ask for the view without it, and whoever is told by a neighbour that this one
+//! knows of a later view asks it. A neighbour knows if it confirmed that, or said goodbye on its lifeline;
+//! and one whose connections broke is not waited for: of those that leave together most end a moment after
+//! they confirmed.
 //!
-//! Who dies meanwhile does not matter: the next coordinator hears of the wish by heartbeat, and the deadline bounds it
-//! all. Without a decision no Goodbye is said, so that the end of the process still proves itself.
+//! Who dies meanwhile does not matter: the next coordinator hears of the wish by heartbeat, and the deadline
+//! bounds it all. Without a decision no Goodbye is said, so that the end of the process still proves itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -184,7 +186,8 @@ impl Seat {
         };
     }
 
-    /// The view that follows is without this node, as it wanted. In a wide view its neighbours may hear of that from nobody else.
+    /// The view that follows is without this node, as it wanted. In a wide view its neighbours may hear of
+    /// that from nobody else.
     pub(crate) fn gone_from(&mut self, cx: &mut Context, now: Time, next: &Arc<NodeView>) {
         if self.leaving.is_departing() {
             return;

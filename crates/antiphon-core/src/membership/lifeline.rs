@@ -10,12 +10,13 @@
 //!   anything else ──► reset ─────────────────────────► a suspicion
 //! ```
 //!
-//! Only process exit gives a FIN: every close by code is a reset. TCP delivers the records before the FIN, so the
-//! watching side knows every vote that can have gone anywhere. A lifeline that cannot take a record is reset before
-//! the vote travels.
+//! Only process exit gives a FIN: every close by code is a reset. TCP delivers the records before the FIN, so
+//! the watching side knows every vote that can have gone anywhere. A lifeline that cannot take a record is
+//! reset before the vote travels.
 //!
-//! Each attempt to be watched has a number of its own, by which the driver answers. A lifeline may fail while its success
-//! is still on the way to the core, or the other way round; what is said of an earlier attempt concerns nobody.
+//! Each attempt to be watched has a number of its own, by which the driver answers. A lifeline may fail while
+//! its success is still on the way to the core, or the other way round; what is said of an earlier attempt
+//! concerns nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -244,7 +245,8 @@ impl Lifelines {
         for (to, outbound) in &mut self.outbound {
             if matches!(outbound.state, State::Closed { retry } if retry <= now) {
                 outbound.state = State::Opening;
-                // A late report of the last one's end must not leave two side by side: only one shows all votes.
+                // A late report of the last one's end must not leave two side by side: only one shows all
+                // votes.
                 commands.push(LifelineCommand::Reset { dial: outbound.dial });
                 outbound.dial = next_dial(&mut self.dials);
                 commands.push(LifelineCommand::Open {

@@ -1,23 +1,24 @@
 //! Meeting others: nodes that seek, members that were removed, and other lineages of the same cluster.
 //!
-//! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it starts over
-//! as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior one dissolves: lower
-//! total weight; equal: its number is less ahead of its counter, which mostly is the one founded later;
-//! equal: the one founded later. Its nodes
-//! join the other as fresh incarnations, once somebody there has promised to stay ([`super::merging`]).
+//! Merge is a join, never a two-sided commit (R6). A member that learns that the primary went on without it
+//! starts over as a fresh incarnation and joins. When two primary lineages of one cluster meet, the junior
+//! one dissolves: lower total weight; equal: its number is less ahead of its counter, which mostly is the one
+//! founded later; equal: the one founded later. Its nodes join the other as fresh incarnations, once somebody
+//! there has promised to stay ([`super::merging`]).
 //!
-//! A member without a primary has no lineage that could go on, but may be about to: its majority is mostly cut off, not gone, and the primary that
-//! it meets may be one node that an operator had go on by mistake. When paths heal one after the other, each member of a majority would
-//! meet that one before it meets the others, and give up what they did together. So it goes at once to a senior lineage only, and to one
-//! whose operator has given up just that view of its own, or a later one; to another one when it has met it for `unreachable_after` and
-//! heard no quorum meanwhile.
+//! A member without a primary has no lineage that could go on, but may be about to: its majority is mostly
+//! cut off, not gone, and the primary that it meets may be one node that an operator had go on by mistake.
+//! When paths heal one after the other, each member of a majority would meet that one before it meets the
+//! others, and give up what they did together. So it goes at once to a senior lineage only, and to one whose
+//! operator has given up just that view of its own, or a later one; to another one when it has met it for
+//! `unreachable_after` and heard no quorum meanwhile.
 //!
-//! A lineage of another engine or policy is not met: nobody could join it, so whoever gave way to it would go to nobody. Every standing says what
-//! its lineage runs.
+//! A lineage of another engine or policy is not met: nobody could join it, so whoever gave way to it would go
+//! to nobody. Every standing says what its lineage runs.
 //!
-//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the seeds and hints that
-//! are no members, and without a primary at members as well, in a wide view by turns ([`super::beyond`]). By the same Seeks locators
-//! know who is a member.
+//! Nodes of different lineages send each other no heartbeats, so each member seeks at a slow pace: at the
+//! seeds and hints that are no members, and without a primary at members as well, in a wide view by turns
+//! ([`super::beyond`]). By the same Seeks locators know who is a member.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -41,7 +42,8 @@ const MAX_KNOWN: usize = 16;
 
 /// Which of two lineages gives way: `Less` is the junior.
 pub(super) fn seniority(one: &Standing, other: &Standing) -> Ordering {
-    // Numbers begin with the time of founding and rise with the counter, or by more: where a view admits one that has seen a higher number.
+    // Numbers begin with the time of founding and rise with the counter, or by more: where a view admits one
+    // that has seen a higher number.
     let ahead = |standing: &Standing| standing.number.saturating_sub(standing.view.counter);
     one.weight
         .cmp(&other.weight)
@@ -112,7 +114,8 @@ impl Seat {
         }
     }
 
-    /// Has the locators know that this node is a member: soon after it became one, and as soon as one of them may have forgotten.
+    /// Has the locators know that this node is a member: soon after it became one, and as soon as one of them
+    /// may have forgotten.
     pub(crate) fn register(&mut self, cx: &mut Context, now: Time) {
         // Not all members at the same instant, however they were started: each after a time of its own.
         let heartbeat = cx.config.profile.heartbeat;
@@ -123,7 +126,8 @@ impl Seat {
         }
     }
 
-    /// Nodes that are no members, by a locator's word: others that wait, or that founded a cluster of their own.
+    /// Nodes that are no members, by a locator's word: others that wait, or that founded a cluster of their
+    /// own.
     fn known(&self, cx: &mut Context, now: Time, locator: SocketAddr, up_ms: u32, nodes: &[KnownNode]) {
         let up = Duration::from_millis(u64::from(up_ms));
         if !cx.whom.answered(now, locator, up, &[]) {
@@ -159,7 +163,8 @@ impl Seat {
         sender: Incarnation,
         message: Discovery,
     ) {
-        // Nodes that could not be members of one cluster have nothing to say to each other before one of them asks.
+        // Nodes that could not be members of one cluster have nothing to say to each other before one of them
+        // asks.
         if standing_of(&message).is_some_and(|other| self.is_foreign(cx, other)) {
             return;
         }
@@ -183,8 +188,8 @@ impl Seat {
                         if stranger && standing.view <= self.view.primary_id() {
                             self.removed_notice(cx, sender, node.addr);
                         } else if stranger {
-                            // R8: the cluster went on without this node, to members it has never met and so does not
-                            // speak to by itself. Spoken to, they tell it.
+                            // R8: the cluster went on without this node, to members it has never met and so
+                            // does not speak to by itself. Spoken to, they tell it.
                             self.seek_at(cx, node.addr, false);
                         }
                     }
@@ -253,14 +258,16 @@ impl Seat {
         self.evaluate(cx, now);
     }
 
-    /// Somebody is further, in the same lineage: a member that has been there since, or one that joined later, of which this node cannot have
-    /// heard. That one answers so only if this node is a member there as well.
+    /// Somebody is further, in the same lineage: a member that has been there since, or one that joined
+    /// later, of which this node cannot have heard. That one answers so only if this node is a member there
+    /// as well.
     fn hear_of_later(&mut self, cx: &mut Context, now: Time, sender: Incarnation, addr: SocketAddr) {
         if self.view.contains(sender) {
             self.reach(cx, sender);
             self.pull(cx, now, sender);
         } else if !planted!(PullFromNoStranger) && self.may_tell(cx, now, sender) {
-            // Whatever was asked of others: this one may be the only one that has what is missing, and always answer last.
+            // Whatever was asked of others: this one may be the only one that has what is missing, and always
+            // answer last.
             cx.know_peer(sender, addr);
             let (lineage, after) = (self.view.lineage, self.view.primary_id());
             cx.send(sender, MembershipMessage::Pull { lineage, after });
@@ -319,7 +326,8 @@ impl Seat {
         self.told.insert(who, now);
     }
 
-    /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question takes too long.
+    /// Who proposes: in a wide view as it was known last, since to weigh a thousand members for each question
+    /// takes too long.
     fn led_by(&self, cx: &Context) -> Incarnation {
         match self.leader.filter(|_| self.wide.is_some()) {
             Some(leader) => leader,

@@ -1,4 +1,5 @@
-//! Two lineages of one cluster meet, components of the policy `any` among them: the junior one gives way, and never both.
+//! Two lineages of one cluster meet, components of the policy `any` among them: the junior one gives way, and
+//! never both.
 //!
 //! ```text
 //!   x, of the junior lineage              y, of the senior one
@@ -7,25 +8,32 @@
 //!   soon enough, and still the junior:
 //!   Dissolve to its lineage, start over ──► Join
 //! ```
-//! Which lineage is the junior one is told by weight first, so that fewer nodes lose what they did, and weights change while messages are
-//! on their way: each of two lineages could find the other one the heavier, and both give way, to nobody; and under the policy `majority` none of them would
-//! ever found again. So who would give way asks, and who is asked promises, if it hears a quorum.
+//! Which lineage is the junior one is told by weight first, so that fewer nodes lose what they did, and
+//! weights change while messages are on their way: each of two lineages could find the other one the heavier,
+//! and both give way, to nobody; and under the policy `majority` none of them would ever found again. So who
+//! would give way asks, and who is asked promises, if it hears a quorum.
 //!
 //! # Invariants
-//! - *Somebody stays.* When x starts over, y is a member of the other lineage, and gives way to nobody for at least half as long as its promise
-//!   lasts: x takes an answer only within half of that time since it asked. Who has asked promises nothing until its question is void,
-//!   so promises make no circle.
-//! - *Nobody is told to go.* A Dissolve of a member that goes is where to ask: each member gives way by a promise that it was given itself.
-//! - *Nobody comes back.* Who gave way does not join the lineage that it left for a while: its other members are about to do the same.
+//! - *Somebody stays.* When x starts over, y is a member of the other lineage, and gives way to nobody for at
+//!   least half as long as its promise lasts: x takes an answer only within half of that time since it asked.
+//!   Who has asked promises nothing until its question is void, so promises make no circle.
+//! - *Nobody is told to go.* A Dissolve of a member that goes is where to ask: each member gives way by a
+//!   promise that it was given itself.
+//! - *Nobody comes back.* Who gave way does not join the lineage that it left for a while: its other members
+//!   are about to do the same.
 //!
 //! # When…
-//! - *y dies after its promise*: its lineage goes on without it, as far as it has other members; x finds them by what it asks;
+//! - *y dies after its promise*: its lineage goes on without it, as far as it has other members; x finds them
+//!   by what it asks;
 //! - *x dies*: the others of its lineage meet the other one by themselves;
-//! - *they are cut apart again at that moment*: x seeks, and under `any` after a while goes on alone ([`super::seeking`]), as a component of one;
-//! - *there is no room for x in the other lineage, or its name is taken there*: nobody promises anything, and x stays where it is, as a component of
-//!   whoever else stays. If that comes to be so between the promise and the join, it is refused until (under `any`) it goes on alone;
+//! - *they are cut apart again at that moment*: x seeks, and under `any` after a while goes on alone
+//!   ([`super::seeking`]), as a component of one;
+//! - *there is no room for x in the other lineage, or its name is taken there*: nobody promises anything, and
+//!   x stays where it is, as a component of whoever else stays. If that comes to be so between the promise
+//!   and the join, it is refused until (under `any`) it goes on alone;
 //! - *x has no primary and wants to leave*: it just goes;
-//! - *three meet*: whoever has asked a third one promises nothing. The junior one asks again, and finds fewer.
+//! - *three meet*: whoever has asked a third one promises nothing. The junior one asks again, and finds
+//!   fewer.
 
 use std::cmp::Ordering;
 use std::net::SocketAddr;
@@ -81,8 +89,8 @@ fn gives_way(one: &Standing, other: &Standing) -> bool {
 }
 
 impl Seat {
-    /// A member speaks as one of another lineage: under `any` its component has gone on as that, otherwise an operator had it go on. It votes here no
-    /// more.
+    /// A member speaks as one of another lineage: under `any` its component has gone on as that, otherwise an
+    /// operator had it go on. It votes here no more.
     pub(super) fn went_apart(&self, cx: &mut Context, who: Incarnation) {
         if self.view.contains(who) {
             cx.detector.set_apart(who, true);
@@ -134,8 +142,9 @@ impl Seat {
         if seniority(&mine, other) == Ordering::Less {
             return true;
         }
-        // R11: an operator's word gives up the view that was shown, and what came before it. The members of a later one have gone on without
-        // the recovered node, which nobody told the operator. They wait for each other.
+        // R11: an operator's word gives up the view that was shown, and what came before it. The members of a
+        // later one have gone on without the recovered node, which nobody told the operator. They wait for
+        // each other.
         let given_up = other
             .overrides
             .is_some_and(|overridden| overridden.lineage == mine.lineage && overridden.view >= mine.view);

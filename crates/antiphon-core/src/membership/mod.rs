@@ -7,9 +7,10 @@
 //!               └── removed, merged: a fresh incarnation ────┘
 //! ```
 //!
-//! - [`founding`]: slot 0, whose acceptors are addresses; [`seeking`]: a node without a view; [`hints`]: whom it asks;
-//! - [`seat`]: a member; [`beats`]: its heartbeats; [`wish`]: what its coordinator would change; [`joining`] and [`leaving`];
-//!   [`withdrawing`]: leaving before the first view;
+//! - [`founding`]: slot 0, whose acceptors are addresses; [`seeking`]: a node without a view; [`hints`]: whom
+//!   it asks;
+//! - [`seat`]: a member; [`beats`]: its heartbeats; [`wish`]: what its coordinator would change; [`joining`]
+//!   and [`leaving`]; [`withdrawing`]: leaving before the first view;
 //! - [`wide`]: views in which not all are neighbours, with the rumours of [`cut`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
 //! - [`lease`]: for how long a member believes in its view, and [`pulse`]: by what it does in a large one;
@@ -17,34 +18,37 @@
 //! - [`separation`], [`merging`], [`apart`]: the policy `any`, by which every component goes on;
 //! - [`standstill`]: a quorum that can decide nothing;
 //! - [`recovery`]: an operator's word instead of a quorum;
-//! - [`lifeline`], [`proofs`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is believed at all;
+//! - [`lifeline`], [`proofs`]: proofs of death; [`history`]: the last views, and why; [`check`]: what is
+//!   believed at all;
 //! - [`inspect`]: what people are told, and enquirers; [`refusals`]: who was refused lately.
 //!
 //! # Messages
 //!
-//! Discovery is unreliable and goes to addresses. Heartbeats are unreliable and carry each member's view and doubts.
-//! Everything else travels on the reliable control channel, and what depends on the present view says which.
+//! Discovery is unreliable and goes to addresses. Heartbeats are unreliable and carry each member's view and
+//! doubts. Everything else travels on the reliable control channel, and what depends on the present view says
+//! which.
 //!
 //! # Invariants
 //!
-//! Each primary view is one Paxos slot among the members of the one before (R1). A vote is on every lifeline before it is
-//! anywhere else (R2). Views are installed in order, none is skipped. An incarnation that was removed never returns (R6).
-//! No timeout ever promotes a minority, and no message: only an operator's word does, or the policy `any`, each in a lineage
-//! of its own.
+//! Each primary view is one Paxos slot among the members of the one before (R1). A vote is on every lifeline
+//! before it is anywhere else (R2). Views are installed in order, none is skipped. An incarnation that was
+//! removed never returns (R6). No timeout ever promotes a minority, and no message: only an operator's word
+//! does, or the policy `any`, each in a lineage of its own.
 //!
 //! # When participants die
 //!
-//! - the elder, before it proposed: the next senior proposes its removal; after some accepted: the next senior finds the
-//!   value and decides it first; after the decision: whoever installed it tells the others (heartbeats carry view ids);
+//! - the elder, before it proposed: the next senior proposes its removal; after some accepted: the next
+//!   senior finds the value and decides it first; after the decision: whoever installed it tells the others
+//!   (heartbeats carry view ids);
 //! - a voter: with proof it leaves the denominator, without it its vote is missing for good;
 //! - a joiner: before the proposal it is left out, after it, it is removed by the next view;
-//! - half of a cluster that cannot be heard: the other half goes on only with a quorum, and otherwise installs
-//!   non-primary views.
+//! - half of a cluster that cannot be heard: the other half goes on only with a quorum, and otherwise
+//!   installs non-primary views.
 //!
 //! # Boundary
 //!
-//! Inputs are the methods of [`Membership`]; everything it wants done is an [`Effect`], drained in order after each
-//! call. `node.rs` is the only caller.
+//! Inputs are the methods of [`Membership`]; everything it wants done is an [`Effect`], drained in order
+//! after each call. `node.rs` is the only caller.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -116,8 +120,8 @@ pub(crate) use lease::usual as usual_lease;
 /// What membership wants done, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// From here on this node is `me`: forget all links and peers, seal with the new identity. Emitted at creation and
-    /// at each rejoin, before anything else of the new incarnation.
+    /// From here on this node is `me`: forget all links and peers, seal with the new identity. Emitted at
+    /// creation and at each rejoin, before anything else of the new incarnation.
     NewIncarnation {
         me: Incarnation,
         /// Why the previous incarnation ended (`None` at creation).
@@ -125,7 +129,8 @@ pub(crate) enum Effect {
     },
     /// This incarnation is reached at this address. Comes before the first `Send` or `Heartbeat` to it.
     Peer { peer: Incarnation, addr: SocketAddr },
-    /// No more traffic with this incarnation; its link is dropped once what is queued was acknowledged or it is gone.
+    /// No more traffic with this incarnation; its link is dropped once what is queued was acknowledged or it
+    /// is gone.
     ForgetPeer { peer: Incarnation },
     /// Reliable, ordered, control class.
     Send {
@@ -146,7 +151,8 @@ pub(crate) enum Effect {
     },
     /// Lifelines. Records in `Write` are plaintext here; the node seals them.
     Lifeline(LifelineCommand),
-    /// What is left to the witness from here on, in plaintext, in place of what was before; `None` is nothing.
+    /// What is left to the witness from here on, in plaintext, in place of what was before; `None` is
+    /// nothing.
     Testament(Option<Bytes>),
     /// A node view was installed. The node tells groups and application, in this order.
     Installed(Arc<NodeView>),
@@ -172,7 +178,8 @@ enum Phase {
 pub(crate) struct Membership {
     cx: Context,
     phase: Phase,
-    /// How often this process was removed in a row, and when it became a member last: the back-off of rejoining.
+    /// How often this process was removed in a row, and when it became a member last: the back-off of
+    /// rejoining.
     removals: u32,
     seated: Time,
 }
@@ -305,7 +312,8 @@ impl Membership {
         self.cx.detector.awake(now);
         match &mut self.phase {
             Phase::Seeking(seeking) => seeking.handle_path_trouble(&mut self.cx, now, addr, trouble),
-            // Lost, refused or timed out: the path does not work, and hearing the peer again is the only cure.
+            // Lost, refused or timed out: the path does not work, and hearing the peer again is the only
+            // cure.
             Phase::Seated(seat) => {
                 self.cx.whom.trouble(addr);
                 let members = seat.view.members.iter();
@@ -358,8 +366,9 @@ impl Membership {
         self.settle(now);
     }
 
-    /// A witness says who is dead, and what that one voted last. The caller has made sure that it holds the cluster key. Whether this node
-    /// needs to hear it no more: who is in no view with the dead may be in one later.
+    /// A witness says who is dead, and what that one voted last. The caller has made sure that it holds the
+    /// cluster key. Whether this node needs to hear it no more: who is in no view with the dead may be in one
+    /// later.
     pub(crate) fn handle_witnessed(&mut self, now: Time, certificate: Certificate) -> bool {
         self.cx.detector.awake(now);
         let used = match &mut self.phase {
@@ -419,8 +428,8 @@ impl Membership {
         matches!(&self.phase, Phase::Seated(seat) if seat.wide.is_some())
     }
 
-    /// A member is about to be spoken to that may be no neighbour of this node: where it is, if it is one of a large view. The
-    /// caller connects to it.
+    /// A member is about to be spoken to that may be no neighbour of this node: where it is, if it is one of
+    /// a large view. The caller connects to it.
     pub(crate) fn reach(&mut self, member: Incarnation) -> Option<SocketAddr> {
         let Phase::Seated(seat) = &self.phase else {
             return None;

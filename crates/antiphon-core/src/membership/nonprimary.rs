@@ -8,28 +8,33 @@
 //!   all acknowledged: install, Assemble ──► install
 //! ```
 //!
-//! Such a view consumes no counter, decides nothing and promotes nobody: it lies on top of the last primary view, and
-//! the slot after that one is retried as soon as a quorum can be heard again. A component of one installs itself.
+//! Such a view consumes no counter, decides nothing and promotes nobody: it lies on top of the last primary
+//! view, and the slot after that one is retried as soon as a quorum can be heard again. A component of one
+//! installs itself.
 //!
-//! Under the policy `any` the same messages agree on a view that is primary, of a lineage of its own ([`super::separation`]).
+//! Under the policy `any` the same messages agree on a view that is primary, of a lineage of its own
+//! ([`super::separation`]).
 //!
-//! In a wide view nothing but ranks is asked ([`MembershipMessage::GatherRanks`]): both sides have the base. A whole view to each of a thousand,
-//! with all who departed and their accusers, is more than a link takes before the pause is over, and the next is asked for. There whoever gathers
-//! is the only accuser.
+//! In a wide view nothing but ranks is asked ([`MembershipMessage::GatherRanks`]): both sides have the base.
+//! A whole view to each of a thousand, with all who departed and their accusers, is more than a link takes
+//! before the pause is over, and the next is asked for. There whoever gathers is the only accuser.
 //!
-//! Who does not answer is asked again, for the same view: a new one at each question would void every answer that takes longer than the pause
-//! between two. Another attempt follows when the component is another one, or somebody says no.
+//! Who does not answer is asked again, for the same view: a new one at each question would void every answer
+//! that takes longer than the pause between two. Another attempt follows when the component is another one,
+//! or somebody says no.
 //!
-//! If a member dies before all acknowledged, the others doubt it in time and a higher attempt follows without it. If
-//! the coordinator dies after some installed, the next coordinator of the component gathers again.
+//! If a member dies before all acknowledged, the others doubt it in time and a higher attempt follows without
+//! it. If the coordinator dies after some installed, the next coordinator of the component gathers again.
 //!
 //! # When members disagree
 //!
-//! A member may install another view than its coordinator, and hear it again: it was alone with its doubts for a while, or said yes to two in a row and
-//! follows the later one. The coordinator sees nothing of that: its own view is that of its component. So whoever is not in the view that it hears, and
-//! does not coordinate, says so after a while: a Scatter with the highest attempt that it has seen. If that is above the view's, the coordinator (or
-//! whoever takes it for one, who passes it on) does not take the view for settled, and gathers anew, above that attempt. And a coordinator gathers nobody who says
-//! that it does not hear it: that one has a component of its own.
+//! A member may install another view than its coordinator, and hear it again: it was alone with its doubts
+//! for a while, or said yes to two in a row and follows the later one. The coordinator sees nothing of that:
+//! its own view is that of its component. So whoever is not in the view that it hears, and does not
+//! coordinate, says so after a while: a Scatter with the highest attempt that it has seen. If that is above
+//! the view's, the coordinator (or whoever takes it for one, who passes it on) does not take the view for
+//! settled, and gathers anew, above that attempt. And a coordinator gathers nobody who says that it does not
+//! hear it: that one has a component of its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,7 +54,8 @@ use crate::Time;
 
 /// Who does not answer is asked again after one heartbeat, and then after twice as long each time, so often.
 const MOST_PATIENT: u32 = 3;
-/// Who is not in the view that it hears says so again after twice as many heartbeats as the last time, up to this power of two.
+/// Who is not in the view that it hears says so again after twice as many heartbeats as the last time, up to
+/// this power of two.
 const MOST_COMPLAINTS: u32 = 7;
 /// A refusal raises the attempts by so many at most: a member that lies must not use them up.
 const MAX_ATTEMPTS_AHEAD: u32 = 1 << 10;
@@ -71,8 +77,8 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Asks all who have not answered yet, the more patiently the longer that takes: a yes counts however late it comes. Not again whoever has not
-    /// taken yet what it was sent before.
+    /// Asks all who have not answered yet, the more patiently the longer that takes: a yes counts however
+    /// late it comes. Not again whoever has not taken yet what it was sent before.
     fn ask(&mut self, cx: &mut Context, now: Time) {
         for member in self.view.members.iter().map(|member| member.incarnation) {
             let has_it = self.reminded > 0 && cx.crowded.contains(&member);
@@ -113,7 +119,8 @@ pub(crate) struct Nonprimary {
     pause: Option<Time>,
     /// Somebody has seen a higher attempt than that of the view installed here.
     disputed: bool,
-    /// When the coordinator is told next that this member is not in the view that it hears, and how often it was.
+    /// When the coordinator is told next that this member is not in the view that it hears, and how often it
+    /// was.
     complaint: Option<(Time, u32)>,
 }
 
@@ -145,7 +152,8 @@ impl Nonprimary {
         self.view.as_ref().map_or(0, |view| attempt_of(view))
     }
 
-    /// The component has no quorum, and another member coordinates it: what to tell that one, when it is time.
+    /// The component has no quorum, and another member coordinates it: what to tell that one, when it is
+    /// time.
     pub(crate) fn complain(
         &mut self,
         cx: &mut Context,
@@ -171,7 +179,8 @@ impl Nonprimary {
         let first = settles(cx) + heartbeat * if waits { 8 } else { 1 };
         let (due, said) = *self.complaint.get_or_insert((now + first, 0));
         if now >= due {
-            // Not so often that what it leads to could be overtaken by the next one, however long messages take.
+            // Not so often that what it leads to could be overtaken by the next one, however long messages
+            // take.
             let pause = cx.jitter(heartbeat * (4 << said.min(MOST_COMPLAINTS)));
             self.complaint = Some((now + pause, said.saturating_add(1)));
             self.disputed = false;
@@ -349,7 +358,8 @@ impl Seat {
         }
     }
 
-    /// Whom this node hears, but for those who say that they do not hear it: they have a component of their own, and would acknowledge nothing.
+    /// Whom this node hears, but for those who say that they do not hear it: they have a component of their
+    /// own, and would acknowledge nothing.
     fn component(&self, cx: &Context) -> BTreeSet<Incarnation> {
         let mut component = self.reachable(cx);
         if !cx.any() && self.wide.is_none() && cx.detector.has_doubts() {
@@ -440,7 +450,8 @@ impl Seat {
         }
     }
 
-    /// Who stays by the ranks of a proposal, if it is based on the view that is installed here. Else it is answered.
+    /// Who stays by the ranks of a proposal, if it is based on the view that is installed here. Else it is
+    /// answered.
     fn stay(
         &mut self,
         cx: &mut Context,
@@ -542,7 +553,8 @@ impl Seat {
     }
 }
 
-/// Suspicions come in a burst; one view for all of them. Where it costs the members what the others have, they are given more time.
+/// Suspicions come in a burst; one view for all of them. Where it costs the members what the others have,
+/// they are given more time.
 fn settles(cx: &Context) -> Duration {
     let heartbeat = cx.config.profile.heartbeat;
     if cx.any() { heartbeat * 2 } else { heartbeat / 2 }
@@ -606,7 +618,8 @@ fn compose(
     let accusers = |member: Incarnation| {
         let accusers = cx.detector.accusers(now, member).into_iter();
         let mut accusers: Vec<Accusation> = accusers.take(8).collect();
-        // Nobody here doubts one that is heard, and has a component of its own because it does not hear this node.
+        // Nobody here doubts one that is heard, and has a component of its own because it does not hear this
+        // node.
         if let Some(doubt) = cx.detector.doubt(member, cx.me)
             && accusers.is_empty()
             && !planted!(PartUnaccused)

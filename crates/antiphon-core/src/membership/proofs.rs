@@ -5,12 +5,14 @@
 //!   a witness saw it end (R10) ──► the same
 //!   a vote on a lifeline, or in a certificate, given in a later view ──► that view is decided: installed, or pulled
 //! ```
-//! A certificate is kept for as long as the dead is a member, and used in each slot until then; of two about one death the one that
-//! shows the later vote is kept. If whoever holds it dies before it is told, others who watched the dead have their own.
+//! A certificate is kept for as long as the dead is a member, and used in each slot until then; of two about
+//! one death the one that shows the later vote is kept. If whoever holds it dies before it is told, others
+//! who watched the dead have their own.
 //!
-//! It is told to those who are heard when it comes. Who was cut off or did not run then needs it as well: it may be the one to propose, and find
-//! no quorum where the others count one and wait for it. In a wide view rumours are compared with every heartbeat; in a narrow one a heartbeat
-//! that names no proof of a death shows that its sender lacks it ([`Seat::prove_again`]).
+//! It is told to those who are heard when it comes. Who was cut off or did not run then needs it as well: it
+//! may be the one to propose, and find no quorum where the others count one and wait for it. In a wide view
+//! rumours are compared with every heartbeat; in a narrow one a heartbeat that names no proof of a death
+//! shows that its sender lacks it ([`Seat::prove_again`]).
 
 use std::sync::Arc;
 
@@ -73,7 +75,8 @@ impl Seat {
                 }
             }
             LifelineEvent::Ended { connection, end } => match cx.lifelines.ended(connection, end) {
-                // It may have gone to another lineage, or this node did: it is gone all the same, whatever it voted here.
+                // It may have gone to another lineage, or this node did: it is gone all the same, whatever it
+                // voted here.
                 Ended::Dead { writer, vote } if vote.view.lineage() != self.view.lineage => {
                     cx.detector.trouble(now, writer);
                 }
@@ -111,11 +114,12 @@ impl Seat {
         }
     }
 
-    /// R10: a witness saw a process end. It is used, and shared, as the end of a lifeline is: those who hear of it here need not hear of it
-    /// from the witness. Whether that was of use, or was known.
+    /// R10: a witness saw a process end. It is used, and shared, as the end of a lifeline is: those who hear
+    /// of it here need not hear of it from the witness. Whether that was of use, or was known.
     pub(crate) fn handle_witnessed(&mut self, cx: &mut Context, now: Time, certificate: Certificate) -> bool {
         let Certificate { dead, vote } = certificate;
-        // Nobody else can know that it is not so. Others count without this incarnation now, so it must not go on.
+        // Nobody else can know that it is not so. Others count without this incarnation now, so it must not
+        // go on.
         if dead == cx.me && vote.view.lineage() == self.view.lineage {
             let cause = "a witness said that this process has ended: it waited for another one";
             self.expelled(cx, cause.to_owned());
@@ -156,7 +160,8 @@ impl Seat {
         }
     }
 
-    /// A proof of death: remembered, shared, and used. Whether it was, or is needed no more: it is known, or the dead was removed.
+    /// A proof of death: remembered, shared, and used. Whether it was, or is needed no more: it is known, or
+    /// the dead was removed.
     pub(crate) fn certify(
         &mut self,
         cx: &mut Context,
@@ -218,9 +223,9 @@ impl Seat {
         true
     }
 
-    /// What a member of a narrow view says of others in its heartbeat shows which proofs it lacks. What it says may have been sent
-    /// before the proof came to it, so it is not told at once, and seldom again; nor at all while it does not take what it was sent before, or
-    /// its link would break.
+    /// What a member of a narrow view says of others in its heartbeat shows which proofs it lacks. What it
+    /// says may have been sent before the proof came to it, so it is not told at once, and seldom again; nor
+    /// at all while it does not take what it was sent before, or its link would break.
     pub(crate) fn prove_again(
         &mut self,
         cx: &mut Context,
@@ -258,8 +263,9 @@ impl Seat {
         }
     }
 
-    /// A proof of death, for all members of a wide view. Of a vote in an earlier one they need to know that it was, and of one in a
-    /// later one nobody is told before that is installed: the vote without what was voted would be taken for none.
+    /// A proof of death, for all members of a wide view. Of a vote in an earlier one they need to know that
+    /// it was, and of one in a later one nobody is told before that is installed: the vote without what was
+    /// voted would be taken for none.
     pub(crate) fn spread_certificate(&mut self, now: Time, dead: Incarnation, vote: &VoteState) {
         let Some(wide) = &mut self.wide else { return };
         let id = vote.view.id();

@@ -1,7 +1,8 @@
-//! The lease of the primary in views whose members are not all neighbours: a pulse in place of answers from each to each (R7, G42).
+//! The lease of the primary in views whose members are not all neighbours: a pulse in place of answers from
+//! each to each (R7, G42).
 //!
-//! In a view of a thousand nobody can count for itself who answered it. So one member counts for all. Its ticks go down a tree, and the answers come
-//! back up it as sets:
+//! In a view of a thousand nobody can count for itself who answered it. So one member counts for all. Its
+//! ticks go down a tree, and the answers come back up it as sets:
 //!
 //! ```text
 //!   maker             tick k: fresh, renewed        others
@@ -13,50 +14,70 @@
 //!     │ tick k+2: renewed = fresh(k+1), if a quorum answered k+1
 //!     │ ──────────────────────────────────────────►   m ∈ renewed: believes until s + L
 //! ```
-//! That is [`super::lease`] with another way for the answers: whoever let m believe noted it later than s, the moment from which m counts. All that is said
-//! there of votes holds here: who has a vote in the slot answers no tick; who answered votes for no removal without a proof until L' later; whom
-//! somebody is about to remove the maker leaves out of `fresh`, and a tick that has it is not answered by whoever withholds it. (Nobody tells whom it
-//! withholds: that the leader and the maker are one member, nearly always, is enough. Otherwise it takes until the proposal comes.)
+//! That is [`super::lease`] with another way for the answers: whoever let m believe noted it later than s,
+//! the moment from which m counts. All that is said there of votes holds here: who has a vote in the slot
+//! answers no tick; who answered votes for no removal without a proof until L' later; whom somebody is about
+//! to remove the maker leaves out of `fresh`, and a tick that has it is not answered by whoever withholds it.
+//! (Nobody tells whom it withholds: that the leader and the maker are one member, nearly always, is enough.
+//! Otherwise it takes until the proposal comes.)
 //!
-//! **How often.** Nine ticks while two leases last. A member goes on believing from tick to tick if L is longer than three intervals and the way of a tick,
-//! and may miss one if it is longer than four. The way down the tree and back up must take less than an interval, or what those at its end answer comes too late
-//! to count; a maker that far from the others renews nobody. One that falls silent is let believe by the tick after its last answer, so what others hold back for it is over when its observers
-//! agree on its loss, or hardly later. The first ticks of a view, or of another maker, follow each other as fast as answers come.
+//! **How often.** Nine ticks while two leases last. A member goes on believing from tick to tick if L is
+//! longer than three intervals and the way of a tick, and may miss one if it is longer than four. The way
+//! down the tree and back up must take less than an interval, or what those at its end answer comes too late
+//! to count; a maker that far from the others renews nobody. One that falls silent is let believe by the tick
+//! after its last answer, so what others hold back for it is over when its observers agree on its loss, or
+//! hardly later. The first ticks of a view, or of another maker, follow each other as fast as answers come.
 //!
-//! **Who makes them.** The most senior member. Another one if no tick of a more senior one renewed its own lease for an interval and a half, and up to half of one more for
-//! each doubling of its rank; unless somebody senior to it has made its first few a moment ago, or three of them try. Ticks of different makers do not mix: each counts its own.
-//! A maker tries four ticks at a time, of which three are enough where it may hear a quorum. After those that were in vain it pauses, for longer each time, and whoever comes next
-//! has its turn: however many senior members are too far away, somebody is found who is not. Whoever renews leases goes on until somebody more senior renews its own, whoever else tries;
-//! and in the next view it begins at once, and those who were in vain do not.
+//! **Who makes them.** The most senior member. Another one if no tick of a more senior one renewed its own
+//! lease for an interval and a half, and up to half of one more for each doubling of its rank; unless
+//! somebody senior to it has made its first few a moment ago, or three of them try. Ticks of different makers
+//! do not mix: each counts its own. A maker tries four ticks at a time, of which three are enough where it
+//! may hear a quorum. After those that were in vain it pauses, for longer each time, and whoever comes next
+//! has its turn: however many senior members are too far away, somebody is found who is not. Whoever renews
+//! leases goes on until somebody more senior renews its own, whoever else tries; and in the next view it
+//! begins at once, and those who were in vain do not.
 //!
-//! **Which way.** Ticks go along the tree of rumours ([`super::cut::Rings::branches`]) at first, and from then on along the edges on which they came first,
-//! as in *Epidemic Broadcast Trees* (Leitão, Pereira, Rodrigues, SRDS 2007; Plumtree): whoever is not renewed, or hears no tick, grafts the edges from
-//! some of its neighbours on the rings, then from more; who is told one twice prunes the later edge, unless it is one of the tree. That is for the ticks of this maker: each
-//! has edges of its own, or one that renews nobody would have those edges pruned that others need. Answers go back the way their tick came.
-//! Each member waits for those whom it passed the tick on to, an eighth of an interval at most, not again for who was too late, and stops telling whoever
-//! goes on giving no answer: what does not come back that way may come back another one, and who hears nothing asks.
+//! **Which way.** Ticks go along the tree of rumours ([`super::cut::Rings::branches`]) at first, and from
+//! then on along the edges on which they came first, as in *Epidemic Broadcast Trees* (Leitão, Pereira,
+//! Rodrigues, SRDS 2007; Plumtree): whoever is not renewed, or hears no tick, grafts the edges from some of
+//! its neighbours on the rings, then from more; who is told one twice prunes the later edge, unless it is one
+//! of the tree. That is for the ticks of this maker: each has edges of its own, or one that renews nobody
+//! would have those edges pruned that others need. Answers go back the way their tick came. Each member waits
+//! for those whom it passed the tick on to, an eighth of an interval at most, not again for who was too late,
+//! and stops telling whoever goes on giving no answer: what does not come back that way may come back another
+//! one, and who hears nothing asks.
 //!
-//! Two small frames a member for each tick, whatever the size of the view. Nothing here is reliable, and of a view nothing goes into the next one but these edges; the next tick says more.
+//! Two small frames a member for each tick, whatever the size of the view. Nothing here is reliable, and of a
+//! view nothing goes into the next one but these edges; the next tick says more.
 //!
 //! # Invariants
 //!
-//! - A member believes by its answer to tick k of a maker only if k's maker had that answer when it made k+1, and a quorum answered k+1 after that.
-//! - A tick is answered once, when it first comes; a later tick of the same maker voids it. What was the latest of each maker is known as long as the view lasts.
+//! - A member believes by its answer to tick k of a maker only if k's maker had that answer when it made k+1,
+//!   and a quorum answered k+1 after that.
+//! - A tick is answered once, when it first comes; a later tick of the same maker voids it. What was the
+//!   latest of each maker is known as long as the view lasts.
 //! - Whoever answers has noted `fresh` before its answer leaves.
-//! - A member without a lease of its own makes no ticks. It answers those of others and holds votes back like everybody: what others believe counts on it.
-//! - Ranks, numbers and makers mean something in one view only, and each message says in which: an incarnation is in one view of an id at most.
+//! - A member without a lease of its own makes no ticks. It answers those of others and holds votes back like
+//!   everybody: what others believe counts on it.
+//! - Ranks, numbers and makers mean something in one view only, and each message says in which: an
+//!   incarnation is in one view of an id at most.
 //!
 //! # When participants die
 //!
-//! - *m*: it answers no tick; those who noted it hold votes back for L' from the tick after its last answer, or not at all with a proof.
-//! - *One on the way down or up*: those behind it miss one tick and graft. What they answer goes another way from then on.
-//! - *The maker*: all miss its ticks. The next one begins after an interval and a half, and has renewed the leases two round trips later. With a proof of death it
-//!   is not waited for: the view without the maker has another most senior member.
-//! - *The maker, but not for all (its paths lose most)*: its ticks renew too few. Others are not renewed, and make their own.
-//! - *An edge, in one direction*: whose answers get lost is told no more by that one, hears nothing, and grafts another edge.
+//! - *m*: it answers no tick; those who noted it hold votes back for L' from the tick after its last answer,
+//!   or not at all with a proof.
+//! - *One on the way down or up*: those behind it miss one tick and graft. What they answer goes another way
+//!   from then on.
+//! - *The maker*: all miss its ticks. The next one begins after an interval and a half, and has renewed the
+//!   leases two round trips later. With a proof of death it is not waited for: the view without the maker has
+//!   another most senior member.
+//! - *The maker, but not for all (its paths lose most)*: its ticks renew too few. Others are not renewed, and
+//!   make their own.
+//! - *An edge, in one direction*: whose answers get lost is told no more by that one, hears nothing, and
+//!   grafts another edge.
 //! - *A quorum*: nobody is renewed any more, by anybody.
-//! - *A member was stopped*: what it hears when it goes on are ticks that it answers now, too late for those who made them to count; and it forgets its own
-//!   answers ([`Pulses::missed`]).
+//! - *A member was stopped*: what it hears when it goes on are ticks that it answers now, too late for those
+//!   who made them to count; and it forgets its own answers ([`Pulses::missed`]).
 
 mod seated;
 
@@ -77,17 +98,19 @@ const MAX_MAKERS: usize = 8;
 const SILENT_MAKER: u32 = 4;
 /// So many members more senior than this one that make ticks are enough, whatever becomes of these.
 const ENOUGH_MAKERS: usize = 3;
-/// A maker whose ticks renew nobody by then is not waited for; so many it makes before it pauses, and those of its first try follow each other at once.
+/// A maker whose ticks renew nobody by then is not waited for; so many it makes before it pauses, and those
+/// of its first try follow each other at once.
 const PROMISING_TICKS: u32 = 4;
-/// The pause after tries in vain is doubled so often at most; who did not get beyond so many was no bad maker, or not for long.
+/// The pause after tries in vain is doubled so often at most; who did not get beyond so many was no bad
+/// maker, or not for long.
 const MOST_PAUSES: u32 = 6;
 const FEW_IN_VAIN: u32 = 1;
 /// So many of its own answers to one maker a member remembers: a tick is about the last but two.
 const REMEMBERED: usize = 4;
 /// So many neighbours are asked for ticks first, then twice as many, then four times.
 const FIRST_GRAFTS: usize = 4;
-/// After so many the next graft follows half an interval later, then twice as long after the last one each time: four intervals at most, or far more
-/// where there never was a tick, since nobody may have a lease.
+/// After so many the next graft follows half an interval later, then twice as long after the last one each
+/// time: four intervals at most, or far more where there never was a tick, since nobody may have a lease.
 const PROMPT_GRAFTS: u32 = 2;
 const MOST_DOUBLINGS: u32 = 3;
 const MOST_IN_VAIN: u32 = 10;
@@ -145,7 +168,8 @@ pub(crate) struct Pulses {
     members: usize,
     neighbours: BTreeSet<usize>,
     tree: BTreeSet<usize>,
-    /// Whom ticks of a maker are passed on to at first; and who did not answer the last one in time, and since when.
+    /// Whom ticks of a maker are passed on to at first; and who did not answer the last one in time, and
+    /// since when.
     eager: BTreeSet<usize>,
     mute: BTreeMap<usize, Time>,
     interval: Duration,
@@ -167,7 +191,8 @@ pub(crate) struct Pulses {
     outbox: Vec<(usize, Pulse)>,
 }
 
-/// Along which edges of this member ticks go, who of those behind them does not answer, and what came of its own.
+/// Along which edges of this member ticks go, who of those behind them does not answer, and what came of its
+/// own.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     eager: Vec<Incarnation>,
@@ -186,7 +211,8 @@ pub(crate) enum Heard {
 }
 
 impl Pulses {
-    /// `None` where all are neighbours, or nobody has a lease. Goes on along the edges that ticks came by in the view before.
+    /// `None` where all are neighbours, or nobody has a lease. Goes on along the edges that ticks came by in
+    /// the view before.
     pub(crate) fn of(
         config: &Config,
         me: Incarnation,
@@ -259,7 +285,8 @@ impl Pulses {
         }
     }
 
-    /// Whether the ticks of this member renew leases, or did in the view before, and it has not tried in this one.
+    /// Whether the ticks of this member renew leases, or did in the view before, and it has not tried in this
+    /// one.
     fn renews(&self) -> bool {
         self.making
             .as_ref()
@@ -367,7 +394,8 @@ impl Pulses {
         Heard::New(since.or(Some(now).filter(|_| hears)))
     }
 
-    /// Whether there is room for a maker. Of too many one is forgotten that is not heard any more, or the most junior one of those that do not renew this member, be it the newcomer.
+    /// Whether there is room for a maker. Of too many one is forgotten that is not heard any more, or the
+    /// most junior one of those that do not renew this member, be it the newcomer.
     fn make_room(&mut self, now: Time, maker: usize) -> bool {
         if self.makers.len() < MAX_MAKERS || self.makers.contains_key(&maker) || maker == self.me {
             return true;
@@ -498,7 +526,8 @@ impl Pulses {
         self.grafts_at = self.grafts_at.min(now);
     }
 
-    /// From when a member makes ticks before whom there are so many more senior ones that live, as far as this one knows.
+    /// From when a member makes ticks before whom there are so many more senior ones that live, as far as
+    /// this one knows.
     fn makes_from(&self, before: usize) -> Time {
         let Some(doublings) = before.checked_ilog2() else {
             return self.begins;
@@ -553,7 +582,8 @@ impl Pulses {
         from.max(making.made + pause)
     }
 
-    /// The next tick of this member. `is_quorum` of those who answered the last one; `withheld` are let believe no more.
+    /// The next tick of this member. `is_quorum` of those who answered the last one; `withheld` are let
+    /// believe no more.
     fn make(
         &mut self,
         now: Time,

@@ -8,31 +8,37 @@
 //!                                            │ Here, a primary of another lineage
 //!   e: without a primary, it gives way (R6) ◄┘ and joins d as a fresh incarnation; new nodes at a, b, c join d
 //! ```
-//! No message of the protocol leads here, and no time: only [`Membership::recover`], which a driver calls for nobody but a person. It is no
-//! vote and no proof. It declares that what the others had, and d has not, is given up.
+//! No message of the protocol leads here, and no time: only [`Membership::recover`], which a driver calls for
+//! nobody but a person. It is no vote and no proof. It declares that what the others had, and d has not, is
+//! given up.
 //!
 //! # Invariants
 //!
-//! - *A new lineage.* The old one gets no view that its members did not decide: whoever of them is alive after all is not told
-//!   that a majority had voted. Its slots get no more votes of d, and a silent voter is always safe.
-//! - *The epoch rises, the counter begins at 1.* So the ids of d's views go on rising in its one incarnation: groups go on where they stopped, by
-//!   the flush that any view with departures begins, and lose nothing that d holds. And each id shows that the lineage was recovered.
-//! - *It is seen.* The first view names everyone left behind, with the lineage and the view that were overridden; every member that joins
-//!   has the epoch in its ids.
-//! - *A recovered lineage is no senior one.* When it meets a primary view of the lineage that it left, or any other, the lighter
-//!   one gives way, the later founded one if they are equal (see [`super::lineage`]).
+//! - *A new lineage.* The old one gets no view that its members did not decide: whoever of them is alive
+//!   after all is not told that a majority had voted. Its slots get no more votes of d, and a silent voter is
+//!   always safe.
+//! - *The epoch rises, the counter begins at 1.* So the ids of d's views go on rising in its one incarnation:
+//!   groups go on where they stopped, by the flush that any view with departures begins, and lose nothing
+//!   that d holds. And each id shows that the lineage was recovered.
+//! - *It is seen.* The first view names everyone left behind, with the lineage and the view that were
+//!   overridden; every member that joins has the epoch in its ids.
+//! - *A recovered lineage is no senior one.* When it meets a primary view of the lineage that it left, or any
+//!   other, the lighter one gives way, the later founded one if they are equal (see [`super::lineage`]).
 //!
 //! # When…
 //!
-//! - *d dies before it did it*: nothing has happened. *After, alone*: the new lineage ended with it, and an operator may recover from e, whether it
-//!   has heard of d or not: who gave way to d and was not admitted looks for a primary, and has what it had; when none has answered for
-//!   `unreachable_after` it may be recovered as what it was, a member of its last primary view, in its fresh incarnation.
+//! - *d dies before it did it*: nothing has happened. *After, alone*: the new lineage ended with it, and an
+//!   operator may recover from e, whether it has heard of d or not: who gave way to d and was not admitted
+//!   looks for a primary, and has what it had; when none has answered for `unreachable_after` it may be
+//!   recovered as what it was, a member of its last primary view, in its fresh incarnation.
 //! - *e is cut off meanwhile*: it waits, and gives way when it hears of d.
-//! - *two operators recover from d and from e*: two clusters, until they meet; then one gives way, and what it did since is lost.
-//! - *a, b and c were cut off and not lost*: they are the primary, d is a second one. When they meet, the lighter gives way:
-//!   that is why it takes a person who knows.
-//! - *a majority is heard again at the last moment*: as long as no primary view is installed here, the word counts; the old
-//!   lineage may decide a view without d, and then the case before this one is there, for as long as it takes them to meet.
+//! - *two operators recover from d and from e*: two clusters, until they meet; then one gives way, and what
+//!   it did since is lost.
+//! - *a, b and c were cut off and not lost*: they are the primary, d is a second one. When they meet, the
+//!   lighter gives way: that is why it takes a person who knows.
+//! - *a majority is heard again at the last moment*: as long as no primary view is installed here, the word
+//!   counts; the old lineage may decide a view without d, and then the case before this one is there, for as
+//!   long as it takes them to meet.
 
 use std::sync::Arc;
 
@@ -233,7 +239,8 @@ impl Seat {
     }
 }
 
-/// R5: above all that this process has seen, this number among it, and by the clock above what others may have seen.
+/// R5: above all that this process has seen, this number among it, and by the clock above what others may
+/// have seen.
 pub(super) fn number_after(cx: &Context, now: Time, number: u32) -> u32 {
     let seen = cx.past.as_ref().map_or(0, |past| past.number).max(number);
     let next = seen.saturating_add(1).min(check::MAX_NUMBER);

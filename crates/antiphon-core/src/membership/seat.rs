@@ -1,7 +1,7 @@
 //! A member's seat: the primary view it has installed, and everything it does to get to the next one.
 //!
-//! Every input changes what this node knows: whom it hears, who leaves, who wants in, who is proven dead. After each,
-//! [`Seat::evaluate`] asks again:
+//! Every input changes what this node knows: whom it hears, who leaves, who wants in, who is proven dead.
+//! After each, [`Seat::evaluate`] asks again:
 //!
 //! ```text
 //!   reachable = members not doubted            coordinator = the most senior of them that no majority doubts
@@ -53,9 +53,11 @@ pub(crate) struct Seat {
     pub(crate) engine: Engine,
     pub(crate) nonprimary: Nonprimary,
     pub(crate) merging: Merging,
-    /// Whether those whom this node does not doubt could decide the next view, as of the last time that it was weighed.
+    /// Whether those whom this node does not doubt could decide the next view, as of the last time that it
+    /// was weighed.
     pub(crate) quorum: bool,
-    /// Since when this node has accepted a view that was not decided since, and has heard less than a quorum of that.
+    /// Since when this node has accepted a view that was not decided since, and has heard less than a quorum
+    /// of that.
     pub(super) blocked: Option<Time>,
     /// What the lifelines show of this node's vote in the slot: the ballots promised and accepted last.
     pub(super) shown: (Option<Ballot>, Option<Ballot>),
@@ -252,7 +254,8 @@ impl Seat {
         if follows && was_wide {
             self.receive_joiners(cx, &view, &rings);
         }
-        // What the others cannot use, since it was voted in the lineage that was left, this node must not count on.
+        // What the others cannot use, since it was voted in the lineage that was left, this node must not
+        // count on.
         for (dead, vote) in std::mem::take(&mut self.certificates) {
             if vote.view.lineage() != view.lineage {
                 cx.detector.unprove(now, dead);
@@ -269,8 +272,8 @@ impl Seat {
             self.spread_certificate(now, dead, &vote);
         }
         if was_wide && self.wide.is_some() {
-            // Heartbeats say nothing there that rumours do not, and if all sent one at once whenever somebody comes or goes, they would be most of
-            // what that costs.
+            // Heartbeats say nothing there that rumours do not, and if all sent one at once whenever somebody
+            // comes or goes, they would be most of what that costs.
             self.opine(cx, now);
         } else {
             self.next_heartbeat = now;
@@ -325,10 +328,11 @@ impl Seat {
             .collect()
     }
 
-    /// Members that a majority does not hear, so that one who does has no objection. Who is doubted by a majority itself
-    /// has no say: where hardly anybody hears anybody, as in a star of links, it is paths that are broken, not
-    /// processes, and the hub, who hears all, must not throw out all the others on their word. Pairs are broken there.
-    /// Whom their observers have lost is among them as well: in a wide view nobody else knows.
+    /// Members that a majority does not hear, so that one who does has no objection. Who is doubted by a
+    /// majority itself has no say: where hardly anybody hears anybody, as in a star of links, it is paths
+    /// that are broken, not processes, and the hub, who hears all, must not throw out all the others on their
+    /// word. Pairs are broken there. Whom their observers have lost is among them as well: in a wide view
+    /// nobody else knows.
     pub(crate) fn outvoted(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         if self.wide.is_some() {
             return self.lost(reachable);
@@ -343,8 +347,9 @@ impl Seat {
         outvoted
     }
 
-    /// Members that their observers have lost beyond doubt, if this node is primary and those who are left could decide without
-    /// them: a half does not throw out the other because paths between them are bad, and what was said during a partition is old.
+    /// Members that their observers have lost beyond doubt, if this node is primary and those who are left
+    /// could decide without them: a half does not throw out the other because paths between them are bad, and
+    /// what was said during a partition is old.
     fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         let mut lost: BTreeSet<Incarnation> = self.engine.certain().into_iter().collect();
         if !lost.is_empty() {
@@ -356,8 +361,8 @@ impl Seat {
         lost
     }
 
-    /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever reason, nor one
-    /// whom its observers have lost.
+    /// Who should propose, as far as this node can tell: not one whom a majority cannot hear, for whatever
+    /// reason, nor one whom its observers have lost.
     pub(crate) fn coordinator(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> Incarnation {
         let mut doubted: BTreeSet<Incarnation> = if self.wide.is_some() {
             self.engine.unstable().into_iter().collect()
@@ -528,8 +533,8 @@ impl Seat {
         let certified = self.engine.certified();
         let wide = self.wide.as_ref();
         let is_near = |to: &Incarnation| wide.is_none_or(|wide| wide.is_neighbour(*to));
-        // In wide views whoever installs it tells its neighbours, and confirms it to those who wait to leave; those who join have
-        // their observers.
+        // In wide views whoever installs it tells its neighbours, and confirms it to those who wait to leave;
+        // those who join have their observers.
         let to: BTreeSet<Incarnation> = old
             .chain(new.filter(|_| self.wide.is_none()))
             .filter(|to| *to != cx.me && !certified.contains(to) && is_near(to))

@@ -7,11 +7,12 @@
 //!
 //! Besides the seeds it asks locators, and some of the addresses it was told of ([`super::hints`]), by turns.
 //!
-//! Whoever knows of a cluster, or may well hear of one in a moment, neither founds nor votes ([`Seeking::abstains`], [`voting`]).
+//! Whoever knows of a cluster, or may well hear of one in a moment, neither founds nor votes
+//! ([`Seeking::abstains`], [`voting`]).
 //!
-//! Everything here is repeated by a timer and idempotent. If the coordinator dies at any step, the Seeks that go on
-//! find out who is the coordinator now. If the decision that admits this node is lost with its author, any member that
-//! installed the view sends it when this node seeks again.
+//! Everything here is repeated by a timer and idempotent. If the coordinator dies at any step, the Seeks that
+//! go on find out who is the coordinator now. If the decision that admits this node is lost with its author,
+//! any member that installed the view sends it when this node seeks again.
 
 mod admission;
 mod voting;
@@ -50,13 +51,15 @@ const FORMING_REPEATS: Duration = Duration::from_secs(5);
 const FORMING_CHANGES: Duration = Duration::from_millis(200);
 /// A seed that ended so many connections in a row, and never spoke, rejects this node.
 const REJECTED_AFTER: u32 = 3;
-/// What locators say holds up a founding for so many times the patience of members at a stretch. Until a stretch is over nothing must have held
-/// it up for that patience: else a locator that starts again and again would for ever, a little each time.
+/// What locators say holds up a founding for so many times the patience of members at a stretch. Until a
+/// stretch is over nothing must have held it up for that patience: else a locator that starts again and again
+/// would for ever, a little each time.
 const RUMOUR: u32 = 2;
-/// Whoever hears of one coordinator after another asks sooner than usual once in so many times the pause until then: about the usual pace of who has
-/// asked.
+/// Whoever hears of one coordinator after another asks sooner than usual once in so many times the pause
+/// until then: about the usual pace of who has asked.
 const HASTE_SELDOM: u32 = 16;
-/// The same refusal is told again after this long, and so many different ones are told within that: many may refuse this node by turns.
+/// The same refusal is told again after this long, and so many different ones are told within that: many may
+/// refuse this node by turns.
 const REFUSALS_TOLD: usize = 16;
 const REFUSAL_REPEATS: Duration = Duration::from_secs(5);
 
@@ -75,7 +78,8 @@ struct Target {
     heard: Time,
 }
 
-/// Seeds and locators that have not answered, those among them that reject this node's frames, and what is waited for.
+/// Seeds and locators that have not answered, those among them that reject this node's frames, and what is
+/// waited for.
 type Missing = (Vec<SocketAddr>, Vec<SocketAddr>, Awaits);
 
 /// The state of a node without a view.
@@ -95,7 +99,8 @@ pub(crate) struct Seeking {
     /// When it last asked again sooner than usual, since somebody else was said to be the coordinator.
     hastened: Option<Time>,
     pub(super) founding: Option<Founding>,
-    /// What others who found proposed last, before this node could vote: who is new has yet to hear the others.
+    /// What others who found proposed last, before this node could vote: who is new has yet to hear the
+    /// others.
     unanswered: BTreeMap<Incarnation, SlotMessage>,
     /// The last views of a cluster that may be about to admit this node, without a gap.
     earlier: Vec<Arc<NodeView>>,
@@ -201,8 +206,8 @@ impl Seeking {
         self.seeks > EAGER_SEEKS
     }
 
-    /// There is somebody new to ask: soon, however many tell of somebody new at the same time. A node that pauses after a
-    /// removal does not cut that short.
+    /// There is somebody new to ask: soon, however many tell of somebody new at the same time. A node that
+    /// pauses after a removal does not cut that short.
     pub(crate) fn hurry(&mut self, cx: &Context, now: Time) {
         if self.seeks > 0 {
             let soon = now.max(self.last_seek + cx.config.profile.retransmit / 4);
@@ -301,8 +306,8 @@ impl Seeking {
             .collect()
     }
 
-    /// A candidate heard within this long is present: as long as it takes to ask everyone ten times, or a few times where
-    /// that takes turns.
+    /// A candidate heard within this long is present: as long as it takes to ask everyone ten times, or a few
+    /// times where that takes turns.
     fn fresh(&self, cx: &Context) -> Duration {
         let slow = if self.is_slow() { 2 } else { 1 };
         cx.config.profile.retransmit * (6 + 4 * cx.whom.rounds() * slow)
@@ -321,8 +326,9 @@ impl Seeking {
         self.tell_clash(cx, now);
     }
 
-    /// Policy `any`: a node that was a member, and hears of no cluster for long, or of one that does not take it, is a component like any other. It waits for a time of
-    /// its own, so that of several that seek together one founds, and the others find it.
+    /// Policy `any`: a node that was a member, and hears of no cluster for long, or of one that does not take
+    /// it, is a component like any other. It waits for a time of its own, so that of several that seek
+    /// together one founds, and the others find it.
     fn goes_on_alone(&mut self, cx: &mut Context, now: Time) -> bool {
         let Some(past) = cx.past.clone().filter(|_| cx.any() && cx.config.weight > 0) else {
             return false;
@@ -349,9 +355,10 @@ impl Seeking {
         }
     }
 
-    /// Whether this node has no part in a founding now. Whoever is in a primary view wins over founding: who knows of one votes for no
-    /// other. Members that lost theirs get time to find it again. And members that a locator has heard lately, or has had no time to hear, get
-    /// time to be asked: two nodes that are started again would otherwise found beside the others, whatever these hold.
+    /// Whether this node has no part in a founding now. Whoever is in a primary view wins over founding: who
+    /// knows of one votes for no other. Members that lost theirs get time to find it again. And members that
+    /// a locator has heard lately, or has had no time to hear, get time to be asked: two nodes that are
+    /// started again would otherwise found beside the others, whatever these hold.
     fn abstains(&mut self, cx: &Context, now: Time) -> bool {
         if planted!(VoteBesideAPrimary) {
             return false;
@@ -466,8 +473,8 @@ impl Seeking {
         }
     }
 
-    /// A seed that accepts a connection and ends it, again and again and without a word, does not like what it reads
-    /// there. One that refuses is not running, and one that is killed ends one connection.
+    /// A seed that accepts a connection and ends it, again and again and without a word, does not like what
+    /// it reads there. One that refuses is not running, and one that is killed ends one connection.
     pub(crate) fn handle_path_trouble(
         &mut self,
         cx: &mut Context,
@@ -640,7 +647,8 @@ impl Seeking {
         if gave_way.is_some_and(|(lineage, until)| lineage == standing.lineage && now < until) {
             return;
         }
-        // A coordinator at this node's own address is what ran here before: the member that answered must notice.
+        // A coordinator at this node's own address is what ran here before: the member that answered must
+        // notice.
         let (coordinator, addr) = if coordinator.1 == cx.config.addr {
             (sender, addr)
         } else {
@@ -659,9 +667,11 @@ impl Seeking {
         if !news {
             return;
         }
-        // Two members may each name the other as the coordinator. Asking one at once because of what the other answered, this node would go back and
-        // forth between them as fast as the network does, once more with each answer to each of its questions. And to ask all again after a pause as
-        // short as this, for as long as they disagree, is a flood as well where there are many seeds of several addresses.
+        // Two members may each name the other as the coordinator. Asking one at once because of what the
+        // other answered, this node would go back and forth between them as fast as the network does, once
+        // more with each answer to each of its questions. And to ask all again after a pause as short as
+        // this, for as long as they disagree, is a flood as well where there are many seeds of several
+        // addresses.
         let pause = cx.config.profile.retransmit / 4;
         let lately = self.asked.is_some_and(|asked| now.since(asked) < pause);
         if !lately {
@@ -724,7 +734,8 @@ impl Seeking {
                 slot,
                 message: SlotMessage::Accept { ballot, value, .. },
             }
-                // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that admits it.
+                // R3: a joiner acknowledges the very proposal; it counts in the quorum of the view that
+                // admits it.
                 if check::primary_is_sound(&value) && value.joined.contains(&cx.me) => {
                     cx.trail(slot, Some(ballot), || Arc::new(*value), BallotStep::Accepted);
                     let message = SlotMessage::Accepted { ballot };

@@ -1,7 +1,8 @@
 //! The slot: how one primary view is decided, as a pure state machine.
 //!
-//! One [`Slot`] is one node's whole part in deciding one view: its votes as an acceptor, its own proposal if it makes
-//! one, and the proofs of death it holds. It knows no messages, timers or peers; callers carry its answers about.
+//! One [`Slot`] is one node's whole part in deciding one view: its votes as an acceptor, its own proposal if
+//! it makes one, and the proofs of death it holds. It knows no messages, timers or peers; callers carry its
+//! answers about.
 //!
 //! ```text
 //!   proposer                        acceptors (members of view n, joiners of n+1 echo phase 2)
@@ -16,23 +17,25 @@
 //!                     Decided
 //! ```
 //!
-//! In a *leaderless* slot round 0 belongs to nobody, and is the fast ballot: every voter may accept a value of its own finding
-//! there, once, and tell all others ([`Slot::cast`], [`Slot::on_cast`]). Whoever counts a fast quorum for one value knows that it
-//! is decided. All higher rounds are as above, but for what their phase 1 must conclude from several values of one ballot; see
-//! [`Voters::is_fast_quorum`] and `Slot::forced`.
+//! In a *leaderless* slot round 0 belongs to nobody, and is the fast ballot: every voter may accept a value
+//! of its own finding there, once, and tell all others ([`Slot::cast`], [`Slot::on_cast`]). Whoever counts a
+//! fast quorum for one value knows that it is decided. All higher rounds are as above, but for what their
+//! phase 1 must conclude from several values of one ballot; see [`Voters::is_fast_quorum`] and
+//! `Slot::forced`.
 //!
 //! Invariants:
 //! - one value per ballot, also when the proposer has changed its mind (R1);
 //! - the accepted value of the highest ballot among the answers is proposed unchanged (R1);
-//! - a quorum is a majority of the weight, or exactly half of it with the most senior member that has weight, of all
-//!   voters or of those left without the proposer's certified dead (R2);
+//! - a quorum is a majority of the weight, or exactly half of it with the most senior member that has weight,
+//!   of all voters or of those left without the proposer's certified dead (R2);
 //! - a certificate counts as an answer to phase 1, and only if its last promise is not above the ballot (R2);
 //! - a decision needs a quorum of the view it makes as well (R3);
 //! - an acceptor casts one vote in the fast ballot, and none after it promised a higher one.
 //!
-//! When a participant dies: a dead acceptor is a missing answer, or an answer by certificate. A dead proposer leaves at
-//! most one value per ballot behind; whoever prepares next finds it if it may have been decided. If all who would be in that view are
-//! dead, those who would not can decide nothing any more, and [`Slot::could_decide`] says so: they are as good as cut off.
+//! When a participant dies: a dead acceptor is a missing answer, or an answer by certificate. A dead proposer
+//! leaves at most one value per ballot behind; whoever prepares next finds it if it may have been decided. If
+//! all who would be in that view are dead, those who would not can decide nothing any more, and
+//! [`Slot::could_decide`] says so: they are as good as cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -40,6 +43,8 @@ use std::sync::Arc;
 
 use antiphon_wire::membership::Ballot;
 use antiphon_wire::{Incarnation, NodeView};
+
+mod certificates;
 
 /// Who votes in a slot, in seniority order, with their weights.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,12 +84,13 @@ impl<A: Ord + Clone> Voters<A> {
             || (self.senior_breaks_tie && total > 0 && have * 2 == total && senior_voted())
     }
 
-    /// Whether `voted` is enough in the fast ballot. Nobody is out of the count there, whoever is dead: what decides without a
-    /// leader must hold for every leader that comes after, whatever proofs it has.
+    /// Whether `voted` is enough in the fast ballot. Nobody is out of the count there, whoever is dead: what
+    /// decides without a leader must hold for every leader that comes after, whatever proofs it has.
     ///
-    /// Any two such sets and any quorum have a member in common, so that of two values at most one can have been decided as far
-    /// as a quorum can tell: three quarters of the weight twice and half of it once are more than all of it twice. Where it is
-    /// exactly three quarters and exactly half, the most senior member must be in all three.
+    /// Any two such sets and any quorum have a member in common, so that of two values at most one can have
+    /// been decided as far as a quorum can tell: three quarters of the weight twice and half of it once are
+    /// more than all of it twice. Where it is exactly three quarters and exactly half, the most senior member
+    /// must be in all three.
     pub fn is_fast_quorum(&self, voted: &BTreeSet<A>) -> bool {
         if planted!(FastQuorumIsMajority) {
             return self.is_quorum(voted, &BTreeSet::new());
@@ -253,8 +259,8 @@ pub enum Step<A, V> {
 /// a proposer would use that for two values.
 const MAX_ROUND: u32 = u32::MAX / 2;
 
-/// R1: whether a member answers in a slot whose predecessor it has not installed. It never does: it has nothing to keep
-/// the vote in.
+/// R1: whether a member answers in a slot whose predecessor it has not installed. It never does: it has
+/// nothing to keep the vote in.
 pub fn votes_ahead() -> bool {
     planted!(VoteBeforeInstalling)
 }
@@ -320,9 +326,9 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         &self.voters
     }
 
-    /// Founding by number: who votes is known only once enough nodes are present, and may change from ballot to ballot. To be
-    /// called right before [`Slot::prepare`]; ignored once the value is decided. The caller sees to it that quorums of any two of
-    /// the sets it gives, at whatever node, have a voter in common.
+    /// Founding by number: who votes is known only once enough nodes are present, and may change from ballot
+    /// to ballot. To be called right before [`Slot::prepare`]; ignored once the value is decided. The caller
+    /// sees to it that quorums of any two of the sets it gives, at whatever node, have a voter in common.
     pub fn set_voters(&mut self, voters: Voters<A>) {
         if !matches!(self.proposal, Proposal::Decided { .. }) {
             self.voters = voters;
@@ -346,15 +352,16 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         self.accept_with(Ballot { round: 0, proposer }, value)
     }
 
-    /// Whether this node may still cast a vote in the fast ballot: not after it promised a higher one, or a leader that has read
-    /// all it needs would be overtaken by a decision.
+    /// Whether this node may still cast a vote in the fast ballot: not after it promised a higher one, or a
+    /// leader that has read all it needs would be overtaken by a decision.
     pub fn may_cast(&self) -> bool {
         self.leaderless
             && (self.vote.promised.is_none() || (planted!(CastAfterPromise) && self.vote.accepted.is_none()))
             && !matches!(self.proposal, Proposal::Decided { .. })
     }
 
-    /// As acceptor: accepts this in the fast ballot. False if it may not. The vote must be shown before it is told.
+    /// As acceptor: accepts this in the fast ballot. False if it may not. The vote must be shown before it is
+    /// told.
     pub fn cast(&mut self, value: V) -> bool {
         if !self.may_cast() {
             return false;
@@ -368,7 +375,8 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         true
     }
 
-    /// A voter, or a joiner of the value, cast this in the fast ballot; this node's own vote counts by this as well.
+    /// A voter, or a joiner of the value, cast this in the fast ballot; this node's own vote counts by this
+    /// as well.
     pub fn on_cast(&mut self, from: &A, value: &V) -> Step<A, V> {
         self.on_casts(std::slice::from_ref(from), value)
     }
@@ -406,7 +414,8 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
             && (planted!(SkipJointQuorum) || self.is_quorum_of(&value.voters(), voted, FAST))
     }
 
-    /// Whether the fast ballot may still decide this, if all of these cast for it that have not cast for something else.
+    /// Whether the fast ballot may still decide this, if all of these cast for it that have not cast for
+    /// something else.
     pub fn may_decide_fast(&self, value: &V, reachable: &BTreeSet<A>) -> bool {
         let mut voted = reachable.clone();
         for (tallied, voters) in &self.tallies {
@@ -440,7 +449,8 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
-    /// Drops this node's own proposal, unless it is decided: what follows takes a higher ballot and phase 1. Its votes stay.
+    /// Drops this node's own proposal, unless it is decided: what follows takes a higher ballot and phase 1.
+    /// Its votes stay.
     pub fn give_up(&mut self) {
         if !matches!(self.proposal, Proposal::Decided { .. }) {
             self.proposal = Proposal::Idle;
@@ -520,55 +530,21 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
         }
     }
 
-    /// A voter's process is provably gone, and this is what it voted last in this slot.
-    pub fn certify(&mut self, dead: A, last: LastVote<V>) -> Step<A, V> {
-        if !self.voters.contains(&dead) || dead == self.me {
-            return Step::Wait;
-        }
-        let last = if planted!(CertificateWithoutLastVote) {
-            LastVote::default()
-        } else {
-            last
-        };
-        // No lifeline shows such a vote: nobody gives one.
-        if last.promised.is_some_and(|promised| promised.round > MAX_ROUND) {
-            return Step::Wait;
-        }
-        if let Some(promised) = last.promised {
-            self.highest_round = self.highest_round.max(promised.round);
-        }
-        // Two lifelines may end one record apart. The vote that only one of them shows went nowhere, but the later
-        // one is the safer to use.
-        match self.certificates.get(&dead) {
-            Some(known) if known.promised >= last.promised => return Step::Wait,
-            _ => self.certificates.insert(dead, last),
-        };
-        self.conclude()
-    }
-
-    /// The certificates held: whom this node can prove dead, and what each voted last.
-    pub fn certificates(&self) -> &BTreeMap<A, LastVote<V>> {
-        &self.certificates
-    }
-
-    /// The voters that this node can prove dead.
-    pub fn certified(&self) -> BTreeSet<A> {
-        self.certificates.keys().cloned().collect()
-    }
-
     /// Whether these voters could decide, given the certificates held, in a ballot above all seen.
     pub fn could_decide(&self, reachable: &BTreeSet<A>) -> bool {
         self.voters.is_quorum(reachable, &self.certified()) && !self.is_dead_end()
     }
 
-    /// Whether these voters could decide what was accepted here, if anything was: it is proposed unchanged, by R1, and needs a quorum of what it makes, by R3.
+    /// Whether these voters could decide what was accepted here, if anything was: it is proposed unchanged,
+    /// by R1, and needs a quorum of what it makes, by R3.
     pub fn could_conclude(&self, reachable: &BTreeSet<A>) -> bool {
         let accepted = self.vote.accepted.as_ref();
         accepted.is_none_or(|accepted| accepted.value.voters().is_quorum(reachable, &self.certified()))
     }
 
-    /// Whether all who would be in the value accepted here are proven dead. It must be proposed again, by R1, and can be decided by nobody, by R3.
-    /// (Two of three vote the third out, and both die before either has decided that.)
+    /// Whether all who would be in the value accepted here are proven dead. It must be proposed again, by R1,
+    /// and can be decided by nobody, by R3. (Two of three vote the third out, and both die before either has
+    /// decided that.)
     fn is_dead_end(&self) -> bool {
         let accepted = self.vote.accepted.as_ref();
         accepted.is_some_and(|accepted| accepted.value.voters().are_in(&self.certificates))
@@ -666,7 +642,8 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     fn is_quorum_of(&self, voters: &Voters<A>, voted: &BTreeSet<A>, ballot: Ballot) -> bool {
         let dead: BTreeSet<A> = self.usable(ballot).map(|(dead, _)| dead.clone()).collect();
-        // A proposer may use any of its certificates, also none: a dead voter's vote that arrived counts as well.
+        // A proposer may use any of its certificates, also none: a dead voter's vote that arrived counts as
+        // well.
         voters.is_quorum(voted, &dead) || voters.is_quorum(voted, &BTreeSet::new())
     }
 
@@ -697,14 +674,15 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
 
     /// The value that a quorum's answers leave no choice but to propose.
     ///
-    /// R1, R2: the acceptance of the highest ballot, told by the living or left by the dead, is proposed unchanged. If that
-    /// is the fast ballot, there may be several values in it. One of them may have been decided only if those who answered
-    /// that they cast it, and all who did not answer, are a fast quorum; that can be true of one value at most, since any two
-    /// fast quorums and the answers have a voter in common, and it answered with one value. If it is true of none, none was
-    /// decided, and none will be: who has answered casts no vote any more.
+    /// R1, R2: the acceptance of the highest ballot, told by the living or left by the dead, is proposed
+    /// unchanged. If that is the fast ballot, there may be several values in it. One of them may have been
+    /// decided only if those who answered that they cast it, and all who did not answer, are a fast quorum;
+    /// that can be true of one value at most, since any two fast quorums and the answers have a voter in
+    /// common, and it answered with one value. If it is true of none, none was decided, and none will be: who
+    /// has answered casts no vote any more.
     fn forced(&self, ballot: Ballot, promises: &[Answer<A, V>]) -> Option<V> {
-        // What was accepted at all, each once, and which of it each accepted: values may be large, and are compared once for each answer
-        // that is another one, not once for each voter.
+        // What was accepted at all, each once, and which of it each accepted: values may be large, and are
+        // compared once for each answer that is another one, not once for each voter.
         let mut found: Vec<&Acceptance<V>> = Vec::new();
         let mut answers: BTreeMap<&A, Option<usize>> = BTreeMap::new();
         for (accepted, voters) in promises {

@@ -42,7 +42,8 @@ pub(crate) fn view_of(count: usize) -> NodeView {
     view(members.collect())
 }
 
-/// This message with some of its numbers and lists changed, as it comes from a member that has the key and runs other code.
+/// This message with some of its numbers and lists changed, as it comes from a member that has the key and
+/// runs other code.
 pub(crate) fn twisted<T: Wire>(random: &mut Random, message: T) -> T {
     let bytes = encode_to_vec(&message);
     for _ in 0..10 {

@@ -7,36 +7,43 @@
 //!   slot messages to all, answers to one      proposals and tallies: rumours
 //!   Decide to all                             everyone counts the votes itself; Decided: a rumour
 //! ```
-//! Above this file both are the same: the engine gets the same messages in the same order of events, and the detector is told what
-//! each accuser says. Below it, [`Rumours`] knows who has what. Here a member speaks; [`hearing`] is what it does with what it is told.
+//! Above this file both are the same: the engine gets the same messages in the same order of events, and the
+//! detector is told what each accuser says. Below it, [`Rumours`] knows who has what. Here a member speaks;
+//! [`hearing`] is what it does with what it is told.
 //!
 //! # Invariants
 //!
 //! - A vote becomes a rumour after it is on the lifelines, as it becomes a message elsewhere (R2).
 //! - Rumours are about one view, and mean nothing in another. Proofs of death are told again in each.
-//! - A promise shows what was accepted, or is none. What stands for a view is its digest; whoever counts a vote knows the view.
-//! - Who is not heard here is lost if its observers say so. Who is not lost is reachable if there is word of it, and of this node there:
-//!   from each to its subjects, to theirs, and so on, over edges that are not down ([`Seat::hear_of_others`]). That it is not known to be
-//!   lost is not enough, or whoever is cut off, alone or with some, would go on believing in a view that has long been another.
+//! - A promise shows what was accepted, or is none. What stands for a view is its digest; whoever counts a
+//!   vote knows the view.
+//! - Who is not heard here is lost if its observers say so. Who is not lost is reachable if there is word of
+//!   it, and of this node there: from each to its subjects, to theirs, and so on, over edges that are not
+//!   down ([`Seat::hear_of_others`]). That it is not known to be lost is not enough, or whoever is cut off,
+//!   alone or with some, would go on believing in a view that has long been another.
 //!
 //! # When participants die
 //!
 //! - *An observer*: its edges count as down once it is lost itself. What it had told is with its neighbours.
-//! - *A neighbour through which a rumour was to come*: there are some twenty; what all ways lost is found by the sums in heartbeats.
-//! - *The leader, with its question or ballot on the way*: it reaches all, or some. Their votes are with those who count, and the next
-//!   leader's phase 1 asks all; it is the next once its observers have lost the old one.
-//! - *The observer from which a joiner was to learn of its admission*: the joiner goes on asking, and whoever has installed the view
-//!   tells it.
+//! - *A neighbour through which a rumour was to come*: there are some twenty; what all ways lost is found by
+//!   the sums in heartbeats.
+//! - *The leader, with its question or ballot on the way*: it reaches all, or some. Their votes are with
+//!   those who count, and the next leader's phase 1 asks all; it is the next once its observers have lost the
+//!   old one.
+//! - *The observer from which a joiner was to learn of its admission*: the joiner goes on asking, and whoever
+//!   has installed the view tells it.
 //! - *Joiners*: they acknowledge nothing, unless a ballot must be tried again.
-//! - *Whoever installed a view first*: `Decided` is on its way to its neighbours on the tree before it installs. Who does not know what was decided pulls it
-//!   from whoever said so, and passes the word on when it has it too; who was told nothing hears of a later view by heartbeats and pulls it.
-//! - *Whoever does not hear, and is heard*: it says so of all it observes, and is removed by its own word, while it is in the same view. If others
-//!   went first, with whom it does not go, its observers see it stay behind ([`Wide::should_be_known`]).
-//! - *A partition*: who has a majority goes on, its observers' words being enough; a part without one has word of itself only, and gathers a
-//!   non-primary view.
+//! - *Whoever installed a view first*: `Decided` is on its way to its neighbours on the tree before it
+//!   installs. Who does not know what was decided pulls it from whoever said so, and passes the word on when
+//!   it has it too; who was told nothing hears of a later view by heartbeats and pulls it.
+//! - *Whoever does not hear, and is heard*: it says so of all it observes, and is removed by its own word,
+//!   while it is in the same view. If others went first, with whom it does not go, its observers see it stay
+//!   behind ([`Wide::should_be_known`]).
+//! - *A partition*: who has a majority goes on, its observers' words being enough; a part without one has
+//!   word of itself only, and gathers a non-primary view.
 //!
-//! What stays between two members: probes of joiners, the decision to those who join (from one of their observers each), views
-//! that someone pulls, and all of a component that has lost the primary.
+//! What stays between two members: probes of joiners, the decision to those who join (from one of their
+//! observers each), views that someone pulls, and all of a component that has lost the primary.
 
 mod hearing;
 
@@ -59,7 +66,8 @@ use crate::{EngineKind, Time};
 
 pub(crate) use self::hearing::Word;
 
-/// A member that is in an earlier view after so many times the silence after which it would be suspected does not hear enough.
+/// A member that is in an earlier view after so many times the silence after which it would be suspected does
+/// not hear enough.
 const PATIENCE_WITH_LATE: u32 = 3;
 /// Views that votes may be about; of more, the latest are kept.
 const MAX_VALUES: usize = 256;
@@ -134,8 +142,8 @@ impl Wide {
         })
     }
 
-    /// Whether whoever is in an earlier view has had the time to follow: it is told of this one again and again, and does not hear that. Its
-    /// opinions, which are about a view that is over, do not say so.
+    /// Whether whoever is in an earlier view has had the time to follow: it is told of this one again and
+    /// again, and does not hear that. Its opinions, which are about a view that is over, do not say so.
     pub(crate) fn should_be_known(&self, now: Time, suspect_after: Duration) -> bool {
         now.since(self.began) >= suspect_after * PATIENCE_WITH_LATE && !planted!(WaitForWhoIsBehind)
     }
@@ -170,8 +178,8 @@ pub(super) fn rings_of(cx: &Context, view: &NodeView) -> Arc<Rings> {
     })
 }
 
-/// Whether votes in this view name what changes instead of carrying whole views: where two of these do not fit one record of a
-/// lifeline, or not all members are neighbours.
+/// Whether votes in this view name what changes instead of carrying whole views: where two of these do not
+/// fit one record of a lifeline, or not all members are neighbours.
 pub(super) fn are_named(cx: &Context, view: &NodeView, rings: &Rings) -> bool {
     let is_large = || check::records_bytes(view) > check::MAX_RECORDS_BYTES;
     cx.config.engine == EngineKind::Cut && (rings.are_wide(view.members.len()) || is_large())
@@ -250,7 +258,8 @@ impl Seat {
                 value,
                 proofs,
             } => {
-                // Tried again, it lacks those of the next view that are not in this one; else they acknowledge nothing (see `limit`).
+                // Tried again, it lacks those of the next view that are not in this one; else they
+                // acknowledge nothing (see `limit`).
                 if ballot.round > 1 {
                     for joiner in value
                         .members
@@ -305,7 +314,8 @@ impl Seat {
             SlotMessage::Promise { ballot, accepted } => {
                 let mut shown = None;
                 if let (Some(accepted), Some(wide)) = (accepted, &mut self.wide) {
-                    // A promise that does not show what was accepted would be one of somebody who has accepted nothing.
+                    // A promise that does not show what was accepted would be one of somebody who has
+                    // accepted nothing.
                     let Some(value) = check::voted(&self.view, &accepted.value) else {
                         return;
                     };

@@ -1,9 +1,9 @@
 //! What the coordinator would change: who should go and why, who may come.
 //!
-//! A member goes because it is proven dead, wants to leave, was started again, is doubted by the coordinator (others
-//! may object) or by a majority, or because it and another member have not heard each other for long while others hear
-//! both. Of such a pair the one with more broken pairs goes, or else the junior: a node that hears nobody must not take
-//! all the others with it.
+//! A member goes because it is proven dead, wants to leave, was started again, is doubted by the coordinator
+//! (others may object) or by a majority, or because it and another member have not heard each other for long
+//! while others hear both. Of such a pair the one with more broken pairs goes, or else the junior: a node
+//! that hears nobody must not take all the others with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -63,7 +63,8 @@ impl Seat {
             };
             causes.insert(who, cause);
         }
-        // In a wide view a path that is broken is an edge, or nobody's; but where a group stands still for it, one must go.
+        // In a wide view a path that is broken is an edge, or nobody's; but where a group stands still for
+        // it, one must go.
         let pairs = if self.wide.is_none() {
             cx.detector.deaf_pairs()
         } else {
@@ -102,7 +103,8 @@ impl Seat {
             })
             .min();
         let wire_level = level.unwrap_or(self.view.wire_level).min(join_level);
-        // R7: who has a vote in a slot answers nobody. What came of a wish that nobody has any more must come to its end.
+        // R7: who has a vote in a slot answers nobody. What came of a wish that nobody has any more must come
+        // to its end.
         let patience = match self.wide {
             Some(_) => cx.config.profile.heartbeat.max(cx.config.profile.retransmit * 8) * 2,
             None => cx.config.profile.heartbeat,
@@ -122,9 +124,10 @@ impl Seat {
         })
     }
 
-    /// Where many come at once, views should be few: each is one more that all must install, and one more size that somebody sees. So a view that
-    /// would only admit some waits for others that were asked just now whether they are there, while it has room for them. Not for long,
-    /// whoever they are: half a heartbeat, and as much as this node is late itself.
+    /// Where many come at once, views should be few: each is one more that all must install, and one more
+    /// size that somebody sees. So a view that would only admit some waits for others that were asked just
+    /// now whether they are there, while it has room for them. Not for long, whoever they are: half a
+    /// heartbeat, and as much as this node is late itself.
     pub(crate) fn wait_for_joiners(&mut self, cx: &Context, now: Time, wish: Option<Wish>) -> Option<Wish> {
         let admits = |wish: &Wish| wish.remove.is_empty() && !wish.renew && !wish.unfinished;
         let Some(wish) = wish else {
@@ -144,8 +147,8 @@ impl Seat {
         None
     }
 
-    /// R3: joiners may vanish after their proposal was accepted and cannot be left out any more. So the members that
-    /// stay must be a quorum of the next view by themselves; the rest joins a view later.
+    /// R3: joiners may vanish after their proposal was accepted and cannot be left out any more. So the
+    /// members that stay must be a quorum of the next view by themselves; the rest joins a view later.
     fn limit(&self, cx: &Context, reachable: &BTreeSet<Incarnation>, join: &mut Vec<Member>) {
         let staying = |member: &Member| {
             let leaving = self
@@ -163,22 +166,24 @@ impl Seat {
         let weights = || staying.iter().map(|member| u64::from(member.weight));
         let stay: u64 = weights().sum();
         let most = if self.wide.is_none() {
-            // Also if one of them is killed while they vote: its proof takes it out of the count, and its weight is missing.
+            // Also if one of them is killed while they vote: its proof takes it out of the count, and its
+            // weight is missing.
             stay - weights().max().unwrap_or(0)
         } else if cx.detector.has_doubts() {
-            // In a wide view joiners acknowledge nothing before they are in, and not all votes are waited for: seven eighths of those
-            // that stay must be enough.
+            // In a wide view joiners acknowledge nothing before they are in, and not all votes are waited
+            // for: seven eighths of those that stay must be enough.
             stay * 3 / 4
         } else {
-            // Where all are well, fifteen sixteenths: the larger the steps, the fewer sizes a cluster has while it forms.
+            // Where all are well, fifteen sixteenths: the larger the steps, the fewer sizes a cluster has
+            // while it forms.
             stay * 7 / 8
         };
         let mut admitted = 0;
         let mut weight = 0;
         for joiner in join.iter() {
             weight += u64::from(joiner.weight);
-            // One at a time always, or a node heavier than the cluster could never join it. Half of the weight is enough: the
-            // most senior stays.
+            // One at a time always, or a node heavier than the cluster could never join it. Half of the
+            // weight is enough: the most senior stays.
             if admitted > 0 && weight > most {
                 break;
             }
@@ -199,8 +204,9 @@ impl Seat {
         })
     }
 
-    /// Pairs of reachable members that have not heard each other for long. Both must be heard here: one that stopped, and that all others wait for
-    /// since it did so before, would be nobody's fault but that one's who is the first to doubt it.
+    /// Pairs of reachable members that have not heard each other for long. Both must be heard here: one that
+    /// stopped, and that all others wait for since it did so before, would be nobody's fault but that one's
+    /// who is the first to doubt it.
     fn break_pairs(
         &self,
         (cx, now): (&Context, Time),
@@ -219,7 +225,8 @@ impl Seat {
             .map(|(one, other, _)| (one.min(other), one.max(other)))
             .collect();
         let rank = |member: Incarnation| self.view.rank(member).unwrap_or(usize::MAX);
-        // With observers, edges tell more than pairs that are broken for long: who loses most of everything has many that are down.
+        // With observers, edges tell more than pairs that are broken for long: who loses most of everything
+        // has many that are down.
         let edges_down = |member: Incarnation| match cx.config.engine {
             EngineKind::Coordinator => 0,
             EngineKind::Cut => {
@@ -252,7 +259,8 @@ impl Seat {
         }
     }
 
-    /// Who knows that a member is gone that nobody doubts, as far as this node was told: whoever has the proof, or its observers.
+    /// Who knows that a member is gone that nobody doubts, as far as this node was told: whoever has the
+    /// proof, or its observers.
     fn witnesses(&self, cx: &Context, member: Incarnation) -> Vec<Accusation> {
         let says = |accuser: Incarnation, evidence: Evidence| Accusation {
             accuser,

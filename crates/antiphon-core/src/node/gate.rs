@@ -1,8 +1,9 @@
 //! The gate before the application: what a node without a lease must not deliver (R7).
 //!
-//! Messages, views and what became of messages wait here, in their order, while the node may not deliver, and are let through when it may again: the
-//! node was a member all the time, and delivers what all deliver. If it was none any more, they are dropped: what it sent has an outcome that
-//! nobody knows. What tells the application to stop is never held back.
+//! Messages, views and what became of messages wait here, in their order, while the node may not deliver, and
+//! are let through when it may again: the node was a member all the time, and delivers what all deliver. If
+//! it was none any more, they are dropped: what it sent has an outcome that nobody knows. What tells the
+//! application to stop is never held back.
 //!
 //! So much can wait as windows allow: nothing of it is consumed.
 
@@ -36,7 +37,8 @@ impl Gate {
         }
     }
 
-    /// Whether the application may send to a group: not in a view that it has not seen. If not, it is told when it may.
+    /// Whether the application may send to a group: not in a view that it has not seen. If not, it is told
+    /// when it may.
     pub(super) fn may_send(&mut self, group: GroupHandle) -> bool {
         let is_view = |(handle, event): &(GroupHandle, GroupEvent)| {
             *handle == group && matches!(event, GroupEvent::View(_))

@@ -49,7 +49,8 @@ impl Node {
         frame: Bytes,
         via: Option<Incarnation>,
     ) -> Result<(), OpenError> {
-        // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it is needed.
+        // What is handed on are the sealed bytes. A second owner costs a keyed frame a copy, so only where it
+        // is needed.
         let chained = matches!(frame::peek(&frame), Ok((Kind::Chain, _))) && self.groups.hand_on();
         let sealed = chained.then(|| frame.clone());
         let opened = self.codec.open(frame)?;
@@ -90,7 +91,8 @@ impl Node {
             }
             None => {
                 self.membership.heard(now, origin.sender, Came::Directly);
-                // Messages have connections of their own, or are datagrams: that they come does not show that votes and heartbeats do.
+                // Messages have connections of their own, or are datagrams: that they come does not show that
+                // votes and heartbeats do.
                 if origin.kind == Kind::Control {
                     self.relay.heard(now, origin.sender);
                 }
@@ -117,7 +119,8 @@ impl Node {
                     self.counters.frames_malformed += 1;
                     return;
                 }
-                // What one record changes must be in force before the next is read: a view, a new incarnation.
+                // What one record changes must be in force before the next is read: a view, a new
+                // incarnation.
                 Ok(record) => {
                     self.handle_record(now, origin, record);
                     self.perform_views(now);

@@ -4,7 +4,8 @@ use super::{Node, Phase};
 use crate::{Recovery, RecoveryError, Time};
 
 impl Node {
-    /// What would be given up if this node went on alone by [`Node::recover`]: to be shown to a person before that.
+    /// What would be given up if this node went on alone by [`Node::recover`]: to be shown to a person before
+    /// that.
     ///
     /// # Errors
     /// [`RecoveryError`]: why that is no way out here.
@@ -16,9 +17,11 @@ impl Node {
         }
     }
 
-    /// An operator's word (R11): this node, which has lost the majority, goes on alone as the first member of a new lineage, and all other members
-    /// of its last primary view are left behind. It is an unsafe override, and its view says so: what others have done that this node
-    /// does not know is given up, and if a majority of them lives on, there are two clusters until they meet. Never call it by a program's own judgement.
+    /// An operator's word (R11): this node, which has lost the majority, goes on alone as the first member of
+    /// a new lineage, and all other members of its last primary view are left behind. It is an unsafe
+    /// override, and its view says so: what others have done that this node does not know is given up, and if
+    /// a majority of them lives on, there are two clusters until they meet. Never call it by a program's own
+    /// judgement.
     ///
     /// # Errors
     /// [`RecoveryError`]; nothing has changed.

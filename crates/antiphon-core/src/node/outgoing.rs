@@ -12,7 +12,8 @@ use super::{Counters, Node, Phase};
 use crate::relay::Way;
 use crate::{Class, Event, Output, Time};
 
-/// What makes a call fill a packet of Ethernet: a network that loses large packets must not pass the calls that ask whether it passes messages.
+/// What makes a call fill a packet of Ethernet: a network that loses large packets must not pass the calls
+/// that ask whether it passes messages.
 const CALL_FILLER_BYTES: usize = 1500;
 
 impl Node {
@@ -54,7 +55,8 @@ impl Node {
 
     /// These records in as few frames as they fit.
     fn seal(&mut self, kind: Kind, records: &[Record]) -> Vec<Frame> {
-        // A frame that shares its block's bytes with the log: the block ends its record, and what follows is small.
+        // A frame that shares its block's bytes with the log: the block ends its record, and what follows is
+        // small.
         if let [batch, rest @ ..] = records
             && let Some((before, block)) = batch.encode_before_block()
         {
@@ -122,9 +124,9 @@ impl Node {
         self.links.park(peer);
         self.routes.disconnect(now, peer);
         self.air.disconnect(peer);
-        // R13: what a member said in a view that this node is about to install waits for that view, also if the member is
-        // no neighbour there. The link has delivered it and does not bring it again: a leader that reads everyone would
-        // wait for the answer until it gives up.
+        // R13: what a member said in a view that this node is about to install waits for that view, also if
+        // the member is no neighbour there. The link has delivered it and does not bring it again: a leader
+        // that reads everyone would wait for the answer until it gives up.
         if !self.membership.is_member(peer) || planted!(ForgetWhoWasAhead) {
             self.holdback.forget(peer);
         }
@@ -154,7 +156,8 @@ impl Node {
         }
         self.beat_companions(now);
         while let Some((addr, beat)) = self.routes.poll_beat() {
-            // What it says of the peer's links is news to it whatever way it comes; it shows nothing of this node's.
+            // What it says of the peer's links is news to it whatever way it comes; it shows nothing of this
+            // node's.
             if beat.link == 0 && !matches!(self.relay.way(beat.to, Class::Control), Way::Direct) {
                 let said = Beat {
                     round: 0,

@@ -32,7 +32,8 @@ impl Node {
         self.relay.watch_companions(now, companions, bystanders);
     }
 
-    /// In a wide view companions that are no neighbours get no heartbeat of this node: with those that the others get, they are told what it hears.
+    /// In a wide view companions that are no neighbours get no heartbeat of this node: with those that the
+    /// others get, they are told what it hears.
     pub(super) fn beat_companions(&mut self, now: Time) {
         let beaten = std::mem::take(&mut self.beaten);
         if beaten.is_empty() || !self.membership.is_wide() {
@@ -117,8 +118,9 @@ impl Node {
         }
     }
 
-    /// Who sealed a frame that this node is asked to pass on, if it may be asked: by a member, directly, for at most so many, and
-    /// only what that member sealed itself or members hand on anyway. Otherwise one member could have another's old frames sent again.
+    /// Who sealed a frame that this node is asked to pass on, if it may be asked: by a member, directly, for
+    /// at most so many, and only what that member sealed itself or members hand on anyway. Otherwise one
+    /// member could have another's old frames sent again.
     fn sealer_to_pass_on(&self, origin: &Origin, to: &[Incarnation], frame: &Bytes) -> Option<Incarnation> {
         // One hop: what came through another goes nowhere from here.
         let may_ask = origin.shows_path() && self.is_fellow(origin.sender);

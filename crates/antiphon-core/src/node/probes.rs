@@ -46,8 +46,9 @@ impl Probe {
 }
 
 impl Node {
-    /// A datagram arrived that may be a probe. Anybody may send one, and from any address: so one that is of no member of the installed view is
-    /// not even opened, nothing is ever answered to where it came from, and no frame of another kind is taken.
+    /// A datagram arrived that may be a probe. Anybody may send one, and from any address: so one that is of
+    /// no member of the installed view is not even opened, nothing is ever answered to where it came from,
+    /// and no frame of another kind is taken.
     ///
     /// # Errors
     /// Why it was refused; nothing changed. A driver says nothing of it: there is no connection to close.

@@ -1,19 +1,21 @@
 //! Order: which held message is delivered next.
 //!
-//! Every member holds every sender's log in that sender's order; an engine decides how the logs are interleaved.
-//! It is told what is held and what the others say about the order, and answers with the rank whose next message
-//! may be delivered. It belongs to one group view: the next view begins with a fresh engine.
+//! Every member holds every sender's log in that sender's order; an engine decides how the logs are
+//! interleaved. It is told what is held and what the others say about the order, and answers with the rank
+//! whose next message may be delivered. It belongs to one group view: the next view begins with a fresh
+//! engine.
 //!
 //! - [`Engine::Unordered`]: any message that is here, whatever is missing before it.
-//! - [`Engine::Scoped`]: any message that is here, if the one of its scope before it was delivered; see `group/log/scopes.rs`.
+//! - [`Engine::Scoped`]: any message that is here, if the one of its scope before it was delivered; see
+//!   `group/log/scopes.rs`.
 //! - [`Engine::Fifo`]: any message before which its sender's are held. Nothing to agree on.
 //! - [`Engine::Sequencer`]: the view's first member numbers the messages; see [`sequencer`].
-//! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and the silent fill theirs with nulls; see
-//!   [`rotation`].
+//! - [`Engine::Rotation`]: places are dealt out in advance, round robin, and the silent fill theirs with
+//!   nulls; see [`rotation`].
 //! - [`Engine::Token`]: each member numbers its own messages when it has the token; see [`token`].
 //!
-//! A safe message whose turn it is waits until all members are known to hold it, and all behind it in its order with it;
-//! see `group/stream/safe.rs`.
+//! A safe message whose turn it is waits until all members are known to hold it, and all behind it in its
+//! order with it; see `group/stream/safe.rs`.
 //!
 //! # The interface
 //! The stream of a group view (`group/stream.rs`) has one [`Engine`] and asks it by methods. Nothing outside
@@ -54,26 +56,31 @@
 //!
 //! **A fourth engine** is a file here that implements both traits, a variant of [`Engine`] with its arm in
 //! `total!` and in [`Engine::new`], and the option: [`TotalEngine`] with its name and its number. If it says
-//! something new, it has a [`Word`] with its record in `antiphon_wire::group` and an arm in `group/data.rs`. If
-//! its order travels as runs, it keeps them in [`Records`], which have a walk and all that a flush needs. The
-//! simulator draws it from [`TotalEngine::ALL`]; in the lists of `group/tests/world.rs`, every story runs with it.
+//! something new, it has a [`Word`] with its record in `antiphon_wire::group` and an arm in `group/data.rs`.
+//! If its order travels as runs, it keeps them in [`Records`], which have a walk and all that a flush needs.
+//! The simulator draws it from [`TotalEngine::ALL`]; in the lists of `group/tests/world.rs`, every story runs
+//! with it.
 //!
 //! # At the cut
-//! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a prefix of that. The rest is delivered by one
-//! rule on that same data, so it has one order everywhere. In fifo order that is all of the cut, by (rank, number).
-//! In an unordered group members hold and have delivered sets of numbers, not beginnings (`group/log/loose.rs`), and so the cut is the
-//! **union** of what the survivors hold (R15). A sender that takes part in the flush holds all that it sent: its cut is a prefix, and
-//! who lacks something inside asks for it as in every order. Of a sender that departed, reports name the runs beyond the prefix, the
-//! cut has those that any survivor holds, with a survivor that does, and all members fetch and deliver them; what nobody has left is
-//! nobody's, and later messages do not wait for it. A message in pieces of which the cut lacks one is delivered by nobody: no survivor
-//! had it whole, or all its pieces would be in reports.
+//! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a
+//! prefix of that. The rest is delivered by one rule on that same data, so it has one order everywhere. In
+//! fifo order that is all of the cut, by (rank, number). In an unordered group members hold and have
+//! delivered sets of numbers, not beginnings (`group/log/loose.rs`), and so the cut is the **union** of what
+//! the survivors hold (R15). A sender that takes part in the flush holds all that it sent: its cut is a
+//! prefix, and who lacks something inside asks for it as in every order. Of a sender that departed, reports
+//! name the runs beyond the prefix, the cut has those that any survivor holds, with a survivor that does, and
+//! all members fetch and deliver them; what nobody has left is nobody's, and later messages do not wait for
+//! it. A message in pieces of which the cut lacks one is delivered by nobody: no survivor had it whole, or
+//! all its pieces would be in reports.
 //!
 //!
-//! In a scoped group the same, and what names a message that is not there is left out, so that the cut is a prefix per sender and scope.
+//! In a scoped group the same, and what names a message that is not there is left out, so that the cut is a
+//! prefix per sender and scope.
 //!
-//! In total order: walk the agreed order up to the first message that is not in the cut, then what is left of the
-//! *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a dead member may
-//! have sent it after delivering, by a record that died with it, a message that this rule would put behind it.
+//! In total order: walk the agreed order up to the first message that is not in the cut, then what is left of
+//! the *surviving* senders' prefixes by (rank, number). What is left of dead senders is dropped by all: a
+//! dead member may have sent it after delivering, by a record that died with it, a message that this rule
+//! would put behind it.
 
 mod records;
 mod rotation;
@@ -270,9 +277,9 @@ impl Engine {
         total!(self, engine => engine.held(rank, log), else ());
     }
 
-    /// The rank whose next messages may be delivered now, and how many of them. The caller says how many it took.
-    /// `safe_until` says up to where safe messages may be delivered: per rank, or for all at 0 in a total
-    /// order.
+    /// The rank whose next messages may be delivered now, and how many of them. The caller says how many it
+    /// took. `safe_until` says up to where safe messages may be delivered: per rank, or for all at 0 in a
+    /// total order.
     pub(crate) fn next(&self, logs: &[Log], safe_until: impl Fn(usize) -> u64) -> Option<(usize, u64)> {
         let any = || {
             let ready = logs.iter().enumerate();
@@ -414,8 +421,8 @@ impl Engine {
         seq < self.reach(logs).1[sender]
     }
 
-    /// The ranks to deliver, one entry per run, for everything that the cut still brings. `survives` says per rank
-    /// whether the sender takes part in the flush.
+    /// The ranks to deliver, one entry per run, for everything that the cut still brings. `survives` says per
+    /// rank whether the sender takes part in the flush.
     pub(crate) fn tail(
         &self,
         logs: &[Log],
@@ -430,7 +437,8 @@ impl Engine {
         let ranks = 0..logs.len();
         let first = if planted!(TailOrderByArrival) { me } else { 0 };
         for rank in ranks.clone().map(|rank| (rank + first) % ranks.len()) {
-            // G20 causal order: only a survivor's messages are known to come after nothing that is missing here.
+            // G20 causal order: only a survivor's messages are known to come after nothing that is missing
+            // here.
             if survives[rank] || !self.is_total() || planted!(TailOfTheDead) {
                 tail.push((rank, (cut[rank] + 1).saturating_sub(delivered[rank])));
             }

@@ -4,33 +4,37 @@
 //!   a ──token──► b ──token──► c ──token──► d ──token──► a …            in the order of the view's ranks
 //!                │ "the next 12 positions are mine" ──► all            broadcast, with b's messages where it has some
 //! ```
-//! Messages go to all as soon as credit admits them; only their **positions** wait for the token. The token says which
-//! position is next. A member that has it gives its messages the next positions, tells all (`Orders`), and passes the token on
-//! in the same batch: nobody waits until a burst has been sent. Everyone delivers by position, as with the sequencer, whose
-//! [records](super::Records) these are: runs of (sender, count).
+//! Messages go to all as soon as credit admits them; only their **positions** wait for the token. The token
+//! says which position is next. A member that has it gives its messages the next positions, tells all
+//! (`Orders`), and passes the token on in the same batch: nobody waits until a burst has been sent. Everyone
+//! delivers by position, as with the sequencer, whose [records](super::Records) these are: runs of (sender,
+//! count).
 //!
 //! # The token carries what it has seen
-//! It has all runs since its last visit to where it is: each run travels with it once around. So whoever has missed an `Orders` record
-//! has it from the token, nobody asks for records, and a member that has the token knows the whole order. What has come
-//! around to the member that was last to carry it, everyone holds: the token's first position is the stable mark.
+//! It has all runs since its last visit to where it is: each run travels with it once around. So whoever has
+//! missed an `Orders` record has it from the token, nobody asks for records, and a member that has the token
+//! knows the whole order. What has come around to the member that was last to carry it, everyone holds: the
+//! token's first position is the stable mark.
 //!
 //! # At rest
-//! A member that finds nothing carried, has nothing to number and holds nothing of others without a position keeps the token: nobody
-//! sends, and nothing is sent. It tells the one that it had it from (`TokenHeld`), so that this one does not send it again. Messages end the rest:
-//! its own are numbered at once, for those of others it passes the token on. (Totem has a record of its own for that; here
-//! messages reach the holder anyway.) Since a token comes to rest where its last run was made, one member that sends alone
-//! numbers its messages without waiting.
+//! A member that finds nothing carried, has nothing to number and holds nothing of others without a position
+//! keeps the token: nobody sends, and nothing is sent. It tells the one that it had it from (`TokenHeld`), so
+//! that this one does not send it again. Messages end the rest: its own are numbered at once, for those of
+//! others it passes the token on. (Totem has a record of its own for that; here messages reach the holder
+//! anyway.) Since a token comes to rest where its last run was made, one member that sends alone numbers its
+//! messages without waiting.
 //!
 //! # Loss
-//! Whoever has passed the token on keeps a copy, and sends it again unless it hears of it: from the token itself, or from a
-//! `TokenHeld`. Every pass has a higher **hop**; a token whose hop is not above the last one seen is a copy and is answered by
-//! `TokenHeld`, no more (else there were two tokens, and two messages at one position). A token that died with a member is not made
-//! again: without it nothing is numbered, the node view without the dead ends the group's view, and the next one begins with a
-//! token of its own, at its first member. A token of another view is void by its view id (R16).
+//! Whoever has passed the token on keeps a copy, and sends it again unless it hears of it: from the token
+//! itself, or from a `TokenHeld`. Every pass has a higher **hop**; a token whose hop is not above the last
+//! one seen is a copy and is answered by `TokenHeld`, no more (else there were two tokens, and two messages
+//! at one position). A token that died with a member is not made again: without it nothing is numbered, the
+//! node view without the dead ends the group's view, and the next one begins with a token of its own, at its
+//! first member. A token of another view is void by its view id (R16).
 //!
 //! # At the cut
-//! As with the sequencer: the cut has the longest prefix of the order that any survivor holds, and the walk ends at the
-//! first message that is not in the cut.
+//! As with the sequencer: the cut has the longest prefix of the order that any survivor holds, and the walk
+//! ends at the first message that is not in the cut.
 //!
 //! # Who dies when
 //! | who | when | then |
@@ -86,7 +90,8 @@ pub(crate) struct Token {
     hop: u64,
     /// What was numbered and not told to all yet.
     fresh: Option<(u64, u32)>,
-    /// The next position when the token left here last: what comes before has gone around when it is here again.
+    /// The next position when the token left here last: what comes before has gone around when it is here
+    /// again.
     left_at: u64,
     /// The first position that the token carries.
     carried: u64,

@@ -6,14 +6,16 @@
 //!   │        │        a ──► m   Relay{to: [p], frame}       sealed by a, around a frame that a sealed for p
 //!   └──► m ──┘        m ──► p   Relayed{frame}              sealed by m, around the same bytes
 //! ```
-//! A frame travels one hop more, as it was sealed: the relay reads no word of it and keeps nothing of it. So whatever a frame may be,
-//! control, messages of any dissemination, repairs, it means at its end what it means on a direct path, and counts as a sign of
-//! life of whoever sealed it: the detector does not doubt who is heard through another.
+//! A frame travels one hop more, as it was sealed: the relay reads no word of it and keeps nothing of it. So
+//! whatever a frame may be, control, messages of any dissemination, repairs, it means at its end what it
+//! means on a direct path, and counts as a sign of life of whoever sealed it: the detector does not doubt who
+//! is heard through another.
 //!
 //! # Who knows what
-//! That a path is dead knows only its far end. So every member tells all others, with each heartbeat, which of them it does not hear
-//! directly (`Paths`), and who said so of it; of those that it does not name all is well. From these reports each member draws its
-//! own conclusions for each other one, and for one direction only, that of what it sends:
+//! That a path is dead knows only its far end. So every member tells all others, with each heartbeat, which
+//! of them it does not hear directly (`Paths`), and who said so of it; of those that it does not name all is
+//! well. From these reports each member draws its own conclusions for each other one, and for one direction
+//! only, that of what it sends:
 //!
 //! ```text
 //!                reported deaf, or nothing reported for 3 heartbeats, or the network reports trouble
@@ -21,61 +23,76 @@
 //!       ◄────────────────────────────────────────────────────────────────────────────────────────────
 //!                reported to hear steadily
 //! ```
-//! What goes through a relay depends on how sure that is. *Known deaf*: everything. *Guessed* (it may just be dead, or slow): control
-//! goes both ways, bulk stays on the direct path. Heartbeats and reports always go directly too: they are what shows that a path works
-//! again.
+//! What goes through a relay depends on how sure that is. *Known deaf*: everything. *Guessed* (it may just be
+//! dead, or slow): control goes both ways, bulk stays on the direct path. Heartbeats and reports always go
+//! directly too: they are what shows that a path works again.
 //!
-//! A relay for frames from a to p is a member m of which a knows: m hears a and p, a and p hear m, all directly. One whose connection
-//! broke lately is the last resort: mostly another one is made at once, but it takes a while until its reports show that. Steady paths are
-//! preferred, then a choice by hash spreads the pairs over the members. Both directions choose for themselves; mostly they choose alike.
+//! A relay for frames from a to p is a member m of which a knows: m hears a and p, a and p hear m, all
+//! directly. One whose connection broke lately is the last resort: mostly another one is made at once, but it
+//! takes a while until its reports show that. Steady paths are preferred, then a choice by hash spreads the
+//! pairs over the members. Both directions choose for themselves; mostly they choose alike.
 //!
 //! # What happens when…
-//! - *the relay dies*: a hears nothing of it for 3 heartbeats, or its connection breaks, and chooses another one, well before p doubts
-//!   a (`suspect_after` is at least 4 heartbeats, and half of it is waited for at most). What was on its way is lost, as on a
-//!   connection that broke, and repaired as then: by links and logs;
+//! - *the relay dies*: a hears nothing of it for 3 heartbeats, or its connection breaks, and chooses another
+//!   one, well before p doubts a (`suspect_after` is at least 4 heartbeats, and half of it is waited for at
+//!   most). What was on its way is lost, as on a connection that broke, and repaired as then: by links and
+//!   logs;
 //! - *it loses its path to p, or to a, in one direction or both*: its next report says so;
-//! - *it says that it hears all and passes on nothing*, or too slowly: p reports that it hears a through nobody, or through somebody
-//!   else. After 3 heartbeats, 6 if it worked before and p says nothing, a avoids this relay for 20 and tries the next;
-//! - *there is none*: p is sent to directly and doubts a in time. A pair that stays so for `unreachable_after` loses its junior, with the
-//!   cause `unreachable from a` (membership does that);
-//! - *a path works and fails by turns*: once it failed, it must be heard on without a gap for 10 heartbeats until it is used again, and
-//!   twice as long if it fails again soon (80 at most). Meanwhile the relay goes on, and nothing is lost at the turns;
-//! - *p dies, or is stopped*: nobody knows the difference to a dead path, so control is passed on for a while. M doubts p as a does;
-//! - *a was stopped itself*, or gets too little processor: what it missed is given to everyone, as in the detector and by its measure: it
-//!   reports nobody deaf for it. All others report for a while that they hear a since lately only, and then none is a better way than
-//!   the direct one;
+//! - *it says that it hears all and passes on nothing*, or too slowly: p reports that it hears a through
+//!   nobody, or through somebody else. After 3 heartbeats, 6 if it worked before and p says nothing, a avoids
+//!   this relay for 20 and tries the next;
+//! - *there is none*: p is sent to directly and doubts a in time. A pair that stays so for
+//!   `unreachable_after` loses its junior, with the cause `unreachable from a` (membership does that);
+//! - *a path works and fails by turns*: once it failed, it must be heard on without a gap for 10 heartbeats
+//!   until it is used again, and twice as long if it fails again soon (80 at most). Meanwhile the relay goes
+//!   on, and nothing is lost at the turns;
+//! - *p dies, or is stopped*: nobody knows the difference to a dead path, so control is passed on for a
+//!   while. M doubts p as a does;
+//! - *a was stopped itself*, or gets too little processor: what it missed is given to everyone, as in the
+//!   detector and by its measure: it reports nobody deaf for it. All others report for a while that they hear
+//!   a since lately only, and then none is a better way than the direct one;
 //! - *a view removes one of them*: relays pass on nothing for or from those who are in no view of theirs;
-//! - *a host loses most of what it sends*: paths through others lose as much, and what is passed on counts as life only, not as a good
-//!   path. Observers of the cut engine judge paths by what comes on them, and such a host goes;
-//! - *p has several addresses*: a path is dead when none of them works. What p says of them (`Beat`) goes through the relay too,
-//!   so that a finds the one that does;
-//! - *a proof of death is due*: lifelines are never relayed. A proof that the relay, or anyone, has is shared by certificate.
+//! - *a host loses most of what it sends*: paths through others lose as much, and what is passed on counts as
+//!   life only, not as a good path. Observers of the cut engine judge paths by what comes on them, and such a
+//!   host goes;
+//! - *p has several addresses*: a path is dead when none of them works. What p says of them (`Beat`) goes
+//!   through the relay too, so that a finds the one that does;
+//! - *a proof of death is due*: lifelines are never relayed. A proof that the relay, or anyone, has is shared
+//!   by certificate.
 //!
 //! # Invariants
-//! - One hop: a relay sends what it passes on to its target's address, never to another relay; and a frame inside of a passed-on
-//!   frame is not passed on. So no frame can circle, and none is passed on twice by anybody.
-//! - Who may ask: a member, for other members, of what it sealed itself, or of what members hand on from each other in any case. One frame makes
-//!   at most 32, each target once, and a frame that asks says nothing else.
-//! - A relay keeps nothing, and its queue to the target is its transport's, which is bounded and drops: who sends too much is held
-//!   back by credit, end to end, as on a direct path.
-//! - What came through another is no sign that the direct path works: only that its sender lives. Nor is what came as a probe
-//!   ([`crate::detector::probing`]); only what the sender reports in it counts, since that is about what it hears otherwise.
+//! - One hop: a relay sends what it passes on to its target's address, never to another relay; and a frame
+//!   inside of a passed-on frame is not passed on. So no frame can circle, and none is passed on twice by
+//!   anybody.
+//! - Who may ask: a member, for other members, of what it sealed itself, or of what members hand on from each
+//!   other in any case. One frame makes at most 32, each target once, and a frame that asks says nothing
+//!   else.
+//! - A relay keeps nothing, and its queue to the target is its transport's, which is bounded and drops: who
+//!   sends too much is held back by credit, end to end, as on a direct path.
+//! - What came through another is no sign that the direct path works: only that its sender lives. Nor is what
+//!   came as a probe ([`crate::detector::probing`]); only what the sender reports in it counts, since that is
+//!   about what it hears otherwise.
 //! - State is bounded by the members of the view: a report is read as far as it speaks of them.
 //!
 //! # Wide views
 //!
-//! Where not all members are neighbours, a dead path is one edge of ten and removes nobody, and what all must hear goes around by rumours. But the
-//! members of a group speak to each other directly, and stand still when one path between two of them is dead. So there a member watches
-//! its *companions*, with whom it is in some group: they tell each other what they hear with each heartbeat, as all do in a narrow view, and
-//! are heard at least as often.
-//! - A relay for a companion is one of another group member of both: in some group all three are together, so that each has the others' reports.
-//! - If there is none, as in a group of two, it is a *bystander*: one of this node's neighbours on the rings, chosen by hash. No report says
-//!   what it hears; if the companion does not report that it hears this node through it, it is avoided as a relay that passes on nothing.
+//! Where not all members are neighbours, a dead path is one edge of ten and removes nobody, and what all must
+//! hear goes around by rumours. But the members of a group speak to each other directly, and stand still when
+//! one path between two of them is dead. So there a member watches its *companions*, with whom it is in some
+//! group: they tell each other what they hear with each heartbeat, as all do in a narrow view, and are heard
+//! at least as often.
+//! - A relay for a companion is one of another group member of both: in some group all three are together, so
+//!   that each has the others' reports.
+//! - If there is none, as in a group of two, it is a *bystander*: one of this node's neighbours on the rings,
+//!   chosen by hash. No report says what it hears; if the companion does not report that it hears this node
+//!   through it, it is avoided as a relay that passes on nothing.
 //! - Any member passes on for any other one of its view.
 //!
-//! What it costs grows with the groups, not with the view: a small frame to each companion in each heartbeat, and a connection that carries it.
+//! What it costs grows with the groups, not with the view: a small frame to each companion in each heartbeat,
+//! and a connection that carries it.
 //!
-//! Not done here: nodes that are in no view are not relayed to. Who joins needs direct paths to the coordinator and to a member.
+//! Not done here: nodes that are in no view are not relayed to. Who joins needs direct paths to the
+//! coordinator and to a member.
 
 mod path;
 #[cfg(test)]
@@ -99,7 +116,8 @@ const NEW_BEATS: u32 = 3;
 const PATIENCE_BEATS: u32 = 6;
 /// And for so many it is not chosen for the same target.
 const AVOID_BEATS: u32 = 20;
-/// Which paths are bad is said anew in so many reports after it changed, and in each of so many. What is the same goes without saying.
+/// Which paths are bad is said anew in so many reports after it changed, and in each of so many. What is the
+/// same goes without saying.
 const SAID_AGAIN: u64 = 3;
 const SAID_EVERY: u64 = 5;
 
@@ -204,15 +222,16 @@ impl Relay {
         }
     }
 
-    /// The members of a new primary view, all of whom watch all others. What is known of those that stay is kept.
+    /// The members of a new primary view, all of whom watch all others. What is known of those that stay is
+    /// kept.
     pub(crate) fn watch(&mut self, now: Time, members: &[Member]) {
         let all = members.iter();
         let all = all.map(|member| (member.incarnation, (member.addr, None)));
         self.watch_these(now, all.collect(), Vec::new());
     }
 
-    /// In a wide view: members of this node's groups, with their addresses and in which of these they are, and others that may be asked
-    /// to pass on.
+    /// In a wide view: members of this node's groups, with their addresses and in which of these they are,
+    /// and others that may be asked to pass on.
     pub(crate) fn watch_companions(
         &mut self,
         now: Time,
@@ -288,8 +307,8 @@ impl Relay {
         if let Some(known) = self.peers.get_mut(&peer) {
             let before = known.through_lately(now, silence);
             known.through = Some((via, now));
-            // Its sender waits to hear that a relay works. Where many go through others, which one it is changes often, and would be news
-            // to all each time.
+            // Its sender waits to hear that a relay works. Where many go through others, which one it is
+            // changes often, and would be news to all each time.
             self.news |= before.is_none() && known.inbound.directly() != Directly::Steadily;
         }
     }
@@ -352,8 +371,9 @@ impl Relay {
         }
     }
 
-    /// What a member said concerns the path to it, and those who are sent to through it. Whoever has no relay yet is looked at with
-    /// this node's own next report: in a large view, all members' reports change at once when one is lost.
+    /// What a member said concerns the path to it, and those who are sent to through it. Whoever has no relay
+    /// yet is looked at with this node's own next report: in a large view, all members' reports change at
+    /// once when one is lost.
     fn judge_after(&mut self, now: Time, reporter: Incarnation) {
         let concerned = |(id, peer): (&Incarnation, &Peer)| {
             let through =
@@ -409,8 +429,8 @@ impl Relay {
         paths.filter(|path| !well(path)).collect()
     }
 
-    /// Who should be sent a report now, and not only with the next heartbeat. However much changes, it is said a few times per
-    /// heartbeat at most.
+    /// Who should be sent a report now, and not only with the next heartbeat. However much changes, it is
+    /// said a few times per heartbeat at most.
     pub(crate) fn take_news(&mut self, now: Time) -> Vec<Incarnation> {
         let told_lately = self.told_at.is_some_and(|at| now.since(at) < self.heartbeat / 8);
         if told_lately || !self.news && self.whispers.is_empty() {
@@ -529,8 +549,9 @@ impl Relay {
             return Outbound::Direct;
         }
         peer.avoided.retain(|_, until| *until > now);
-        // Heard directly again, but not yet for long: a relay is better only if it is heard steadily. Where a node was stopped itself, all
-        // others say that they hear it since lately, and through any of them it is heard no better.
+        // Heard directly again, but not yet for long: a relay is better only if it is heard steadily. Where a
+        // node was stopped itself, all others say that they hear it since lately, and through any of them it
+        // is heard no better.
         let lately = fresh && path.hears == Directly::Lately && peer.trouble.is_none();
         let worst = if lately {
             Directly::Steadily
@@ -620,8 +641,8 @@ impl Relay {
             .min_by_key(|relay| spread(self.me, target, *relay))
     }
 
-    /// How good the paths over this relay to that member are: whether there was trouble on the way to it, of which it is not known yet
-    /// whether it is over, and the worst of them; `None` if one is dead.
+    /// How good the paths over this relay to that member are: whether there was trouble on the way to it, of
+    /// which it is not known yet whether it is over, and the worst of them; `None` if one is dead.
     fn quality(&self, now: Time, relay: Incarnation, target: Incarnation) -> Option<(bool, Directly)> {
         let peer = self.peers.get(&relay)?;
         let direct = now.since(peer.report.at) <= self.silence;

@@ -78,7 +78,8 @@ impl Story {
     }
 }
 
-/// A member of a wide view and two others of its group, or of two of its groups, and a neighbour that is in none of these.
+/// A member of a wide view and two others of its group, or of two of its groups, and a neighbour that is in
+/// none of these.
 fn in_groups(far: &[u32], near: &[u32]) -> Story {
     let mut story = Story::of(&[FAR, NEAR]);
     let groups = |of: &[u32]| of.iter().map(|group| GroupHandle(*group)).collect();

@@ -84,7 +84,8 @@ impl Health {
                 if advanced {
                     *good += 1;
                 } else if self.missed > 1 {
-                    // Rounds of two nodes drift past each other: one now and then brings no news, and the next one brings two.
+                    // Rounds of two nodes drift past each other: one now and then brings no news, and the
+                    // next one brings two.
                     *good = 0;
                 }
                 if *good < self.needed && !(planted!(FailBackAtOnce) && advanced) {

@@ -1,8 +1,9 @@
 //! Over which of its links a peer is reached (G32).
 //!
-//! A node may have several addresses, in networks that fail apart. *Link j* to a peer is the peer's j-th address, from whichever
-//! address of this node the system sends there from. So nodes with different numbers of addresses understand each other, each
-//! direction has links of its own (a cable that is cut one way is left one way), and no pairs need to be configured.
+//! A node may have several addresses, in networks that fail apart. *Link j* to a peer is the peer's j-th
+//! address, from whichever address of this node the system sends there from. So nodes with different numbers
+//! of addresses understand each other, each direction has links of its own (a cable that is cut one way is
+//! left one way), and no pairs need to be configured.
 //!
 //! ```text
 //!   this node                                             the peer
@@ -13,8 +14,8 @@
 //!
 //!   everything else ─── over the first link that is up
 //! ```
-//! A beat on any link says on which of its addresses the sender has heard the receiver. So a link need not work both ways for
-//! its one direction to be known to work.
+//! A beat on any link says on which of its addresses the sender has heard the receiver. So a link need not
+//! work both ways for its one direction to be known to work.
 //!
 //! ```text
 //!          3 rounds acknowledged elsewhere and not here, or the network reports trouble
@@ -23,27 +24,32 @@
 //!          acknowledged for 10 rounds; twice as many, up to 80, if it fails again within a minute's worth of them
 //! ```
 //! # Invariants
-//! - The links of a peer are compared with each other, never with a clock: silence of the peer on all of them changes nothing
-//!   here and is the detector's business, and so is a pause of either side.
+//! - The links of a peer are compared with each other, never with a clock: silence of the peer on all of them
+//!   changes nothing here and is the detector's business, and so is a pause of either side.
 //! - The link in use is the first that is up. If none is, it is the one acknowledged last.
-//! - The rest of the core knows a peer by its first address only. A path trouble reaches it only if no link of that peer is up,
-//!   and beats are signs of life like all other frames: so no link's failure makes a member doubted while another works.
-//! - A further address is used only after it was acknowledged: what a peer says of its addresses costs it alone.
+//! - The rest of the core knows a peer by its first address only. A path trouble reaches it only if no link
+//!   of that peer is up, and beats are signs of life like all other frames: so no link's failure makes a
+//!   member doubted while another works.
+//! - A further address is used only after it was acknowledged: what a peer says of its addresses costs it
+//!   alone.
 //! - What is kept is bounded: [`MAX_NODES`] nodes of [`MAX_ADDRESSES`] addresses.
 //!
 //! # What happens when…
-//! - *a link fails*: what was on its way is lost, as on a connection that broke; links and logs repair it over the next one. A
-//!   lifeline over it is reset and dialled anew (`Node` does that): the proof of a death must not depend on a dead cable (R9);
+//! - *a link fails*: what was on its way is lost, as on a connection that broke; links and logs repair it
+//!   over the next one. A lifeline over it is reset and dialled anew (`Node` does that): the proof of a death
+//!   must not depend on a dead cable (R9);
 //! - *it returns*: the same, except that lifelines stay where they work;
 //! - *all links fail*: nothing changes here; the detector suspects the peer as it would with one link;
-//! - *the peer restarts*: its new incarnation begins with its first link. While the old one is not removed yet, this node may speak to one, the other,
-//!   and the first again: what it knew of that one's links it still knows;
+//! - *the peer restarts*: its new incarnation begins with its first link. While the old one is not removed
+//!   yet, this node may speak to one, the other, and the first again: what it knew of that one's links it
+//!   still knows;
 //! - *neither has a second address*: no beats, no state, no cost.
 //!
 //! # Why the core chooses, and not the transport
-//! A transport sees only what it has connections for: TCP takes seconds to notice a cut cable, and UDP never does. And what the
-//! core decides runs in the simulator. Only the last step before an output replaces a peer's first address by the address in
-//! use, so the contract with drivers is the same with one address and with many.
+//! A transport sees only what it has connections for: TCP takes seconds to notice a cut cable, and UDP never
+//! does. And what the core decides runs in the simulator. Only the last step before an output replaces a
+//! peer's first address by the address in use, so the contract with drivers is the same with one address and
+//! with many.
 //!
 //! This module does not send, and does not say who lives.
 
@@ -216,7 +222,8 @@ impl Routes {
         }
     }
 
-    /// A node was heard of that has these addresses. Only for what came in authentic frames or from the configuration.
+    /// A node was heard of that has these addresses. Only for what came in authentic frames or from the
+    /// configuration.
     pub(crate) fn note(&mut self, now: Time, first: SocketAddr, further: &[SocketAddr]) {
         if !addresses_are_sound(first, further) {
             return;
@@ -267,8 +274,8 @@ impl Routes {
         }
     }
 
-    /// This incarnation is not spoken to any more. Another one at its address may still be: two are while one is removed and
-    /// the next joins.
+    /// This incarnation is not spoken to any more. Another one at its address may still be: two are while one
+    /// is removed and the next joins.
     pub(crate) fn disconnect(&mut self, now: Time, peer: Incarnation) {
         let Some(first) = self.peers.remove(&peer) else {
             return;
@@ -331,8 +338,8 @@ impl Routes {
         })
     }
 
-    /// The network reports trouble on the way to an address. Gives the first address of a node that cannot be reached by what
-    /// is known.
+    /// The network reports trouble on the way to an address. Gives the first address of a node that cannot be
+    /// reached by what is known.
     pub(crate) fn trouble(&mut self, now: Time, to: SocketAddr, trouble: PathTrouble) -> Option<SocketAddr> {
         let of = |(_, route): &(&SocketAddr, &mut Route)| {
             route.links.len() > 1 && route.peer.is_some() && route.addresses().any(|addr| addr == to)

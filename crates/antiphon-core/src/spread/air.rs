@@ -7,30 +7,36 @@
 //!
 //!  every heartbeat:   a ──► net   Call{round}      b ──► a   Heard{round}        d says nothing
 //! ```
-//! Whether a network passes multicast between two hosts nobody can say but they: switches filter, wireless drops, clouds have none. So every
-//! node that may send so calls in the same way, and whoever hears the call says so directly. A call fills a packet: where only small ones
-//! pass, nobody hears it. A member that has not said so lately
-//! gets the frames directly, from this sender alone; if it is all of them, nothing is sent by multicast at all.
+//! Whether a network passes multicast between two hosts nobody can say but they: switches filter, wireless
+//! drops, clouds have none. So every node that may send so calls in the same way, and whoever hears the call
+//! says so directly. A call fills a packet: where only small ones pass, nobody hears it. A member that has
+//! not said so lately gets the frames directly, from this sender alone; if it is all of them, nothing is sent
+//! by multicast at all.
 //!
-//! A frame that is lost on its way to some is missed by these alone: they see the gap, ask the sender, and get it from that
-//! directly. Credit, acknowledgements, marks and order records that do not ride on messages go directly, as in `direct`.
+//! A frame that is lost on its way to some is missed by these alone: they see the gap, ask the sender, and
+//! get it from that directly. Credit, acknowledgements, marks and order records that do not ride on messages
+//! go directly, as in `direct`.
 //!
-//! All that must be configured alike is the address. A network without multicast costs a call per heartbeat. Cast frames are a
-//! kind of their own: their nonces, many of them lost, must not push those of direct frames out of the replay window.
+//! All that must be configured alike is the address. A network without multicast costs a call per heartbeat.
+//! Cast frames are a kind of their own: their nonces, many of them lost, must not push those of direct frames
+//! out of the replay window.
 //!
 //! # What comes by multicast
-//! comes from anybody. A node drops, before it spends a hash on it, what is not of somebody it speaks to, or not of its cluster's tag;
-//! then the seal is checked as that of any frame. Of an authentic frame only messages, order records and
-//! calls are read. It is no sign of life: it says nothing about the path that repairs and votes take.
+//! comes from anybody. A node drops, before it spends a hash on it, what is not of somebody it speaks to, or
+//! not of its cluster's tag; then the seal is checked as that of any frame. Of an authentic frame only
+//! messages, order records and calls are read. It is no sign of life: it says nothing about the path that
+//! repairs and votes take.
 //!
 //! # Who dies when
 //! - **The sender, after some have heard**: the cut has what any survivor holds (R15), as in `direct`.
 //! - **A member goes deaf**: three calls later it is sent to directly; what it missed meanwhile it asked for.
-//! - **A member is removed, or installs its next view late**: frames name their view; those of others are early or void (R13).
+//! - **A member is removed, or installs its next view late**: frames name their view; those of others are
+//!   early or void (R13).
 //!
 //! # Invariants
 //! - Multicast decides nothing: a network that loses everything makes a group that is sent to directly.
-//! - What is kept is bounded by the number of peers that are spoken to: three numbers and what was said of each.
+//! - What is kept is bounded by the number of peers that are spoken to: three numbers and what was said of
+//!   each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

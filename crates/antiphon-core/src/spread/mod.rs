@@ -6,58 +6,66 @@
 //!  a ──┼──► c                          b ──► c ──► d ──► a        (b sends)
 //!      └──► d                          acknowledgements, credit, marks and order records of their own: direct
 //! ```
-//! **Direct** is the shortest way, and the sender's link carries every message N−1 times. In a **chain** every link
-//! carries it once: X messages take the time of X + (N−2) on the slowest link instead of X·(N−1). It costs a hop more
-//! per member, so it is for links that are slower than the hosts on them. By **multicast** ([`air`]) the sender's link carries it once, and
-//! the network copies it. All members of a group use the same.
+//! **Direct** is the shortest way, and the sender's link carries every message N−1 times. In a **chain**
+//! every link carries it once: X messages take the time of X + (N−2) on the slowest link instead of X·(N−1).
+//! It costs a hop more per member, so it is for links that are slower than the hosts on them. By
+//! **multicast** ([`air`]) the sender's link carries it once, and the network copies it. All members of a
+//! group use the same.
 //!
 //! # The chain
-//! A sender seals a frame of kind [`Chain`](antiphon_wire::frame::Kind::Chain) and sends it to the member after it in the
-//! view. Each member that opens it takes the messages as if they had come directly, and passes **the same sealed bytes**
-//! on to the member after itself, unless that is the sender. There is no hop list and no hop counter: whose frame it is,
-//! the seal says; which view, the record says; and in a view all members agree who is after whom. In keyed mode it is
-//! the ciphertext that travels on: nobody seals for another, and what a member receives was made by the sender it names.
+//! A sender seals a frame of kind [`Chain`](antiphon_wire::frame::Kind::Chain) and sends it to the member
+//! after it in the view. Each member that opens it takes the messages as if they had come directly, and
+//! passes **the same sealed bytes** on to the member after itself, unless that is the sender. There is no hop
+//! list and no hop counter: whose frame it is, the seal says; which view, the record says; and in a view all
+//! members agree who is after whom. In keyed mode it is the ciphertext that travels on: nobody seals for
+//! another, and what a member receives was made by the sender it names.
 //!
 //! A member passes a frame on only
-//! - in the view that the frame names, and only while it takes messages of that view itself (R13): what is in flight at
-//!   a view change is lost in the chain and repaired by the flush. A frame of a sender that is in no view any more has
-//!   nobody who would pass it on, so none can go round in circles;
+//! - in the view that the frame names, and only while it takes messages of that view itself (R13): what is in
+//!   flight at a view change is lost in the chain and repaired by the flush. A frame of a sender that is in
+//!   no view any more has nobody who would pass it on, so none can go round in circles;
 //! - once: a copy has the same nonce, and the replay window refuses it.
 //!
-//! What came by others says nothing about the path from its sender to here: such a frame is no sign of life. Chain frames are a
-//! kind of their own for that reason, and because their nonces must not push those of direct frames out of the replay window,
-//! nor be pushed. Acknowledgements, marks and order records of their own stay direct because they are small, and each hop would
-//! add its delay to every total order.
+//! What came by others says nothing about the path from its sender to here: such a frame is no sign of life.
+//! Chain frames are a kind of their own for that reason, and because their nonces must not push those of
+//! direct frames out of the replay window, nor be pushed. Acknowledgements, marks and order records of their
+//! own stay direct because they are small, and each hop would add its delay to every total order.
 //!
 //! # Repairs
-//! The member before this one in the chain is asked for a gap first: it holds what it passed on, and its link is not
-//! the one that all share. If that has the same gap, it remembers that it [owes](Spread::owe) the messages and supplies
-//! them when it has them, unless they come by the chain and are passed on anyway. What a sender sends again to
-//! the member after it goes down the chain like the first time: what that one missed, nobody behind it has. Whoever
-//! got no answer asks the sender, at the retransmit interval: that needs nobody in between.
+//! The member before this one in the chain is asked for a gap first: it holds what it passed on, and its link
+//! is not the one that all share. If that has the same gap, it remembers that it [owes](Spread::owe) the
+//! messages and supplies them when it has them, unless they come by the chain and are passed on anyway. What
+//! a sender sends again to the member after it goes down the chain like the first time: what that one missed,
+//! nobody behind it has. Whoever got no answer asks the sender, at the retransmit interval: that needs nobody
+//! in between.
 //!
-//! Supplied messages are taken from any member, in the open view only: after its report to a flush a member takes
-//! repairs of that flush and nothing else (R13), or it might deliver what the cut does not know of. They are what their
-//! sender sent, in the numbers that it gave them: a log has one content, whoever passes it on.
+//! Supplied messages are taken from any member, in the open view only: after its report to a flush a member
+//! takes repairs of that flush and nothing else (R13), or it might deliver what the cut does not know of.
+//! They are what their sender sent, in the numbers that it gave them: a log has one content, whoever passes
+//! it on.
 //!
 //! # Who dies when
-//! - **The sender, after its first hop has the frame**: the frame runs to the end of the chain, or as far as members
-//!   have not reported to the flush. What any survivor holds is in the cut (R15), and the others get it from that one.
-//! - **The member after the sender, or one in the middle**: what it had and did not pass on is lost for all behind it.
-//!   They notice by the sender's marks, which are direct, ask the dead in vain, and then the sender, who answers a part at
-//!   a time. The view that removes the dead closes the chain, and its flush brings what is still missing.
-//! - **One that hangs without dying**: the same, until the detector has removed it. Credit holds the sender back
-//!   meanwhile as it would for the hanging one itself.
+//! - **The sender, after its first hop has the frame**: the frame runs to the end of the chain, or as far as
+//!   members have not reported to the flush. What any survivor holds is in the cut (R15), and the others get
+//!   it from that one.
+//! - **The member after the sender, or one in the middle**: what it had and did not pass on is lost for all
+//!   behind it. They notice by the sender's marks, which are direct, ask the dead in vain, and then the
+//!   sender, who answers a part at a time. The view that removes the dead closes the chain, and its flush
+//!   brings what is still missing.
+//! - **One that hangs without dying**: the same, until the detector has removed it. Credit holds the sender
+//!   back meanwhile as it would for the hanging one itself.
 //! - **The last member**: nobody is behind it.
-//! - **A member that has installed the next view before the one after it**: the frames wait there as early ones. They are
-//!   not passed on from there, since their seal is gone by then: those behind see the gap and ask.
+//! - **A member that has installed the next view before the one after it**: the frames wait there as early
+//!   ones. They are not passed on from there, since their seal is gone by then: those behind see the gap and
+//!   ask.
 //!
 //! # Invariants
-//! - A frame is never sent to the member that sealed it, never twice by the same member, and goes from a member to the
-//!   next of its view only: N−1 transmissions at most. The simulator checks each one.
-//! - The chain decides nothing. Guarantees rest on logs, acknowledgements and the flush, which are those of `direct`; a
-//!   chain that loses everything is a slow group, not a wrong one.
-//! - What is owed are at most [`MAX_OWED`] runs of numbers per sender; what is more, the next member asks the sender for.
+//! - A frame is never sent to the member that sealed it, never twice by the same member, and goes from a
+//!   member to the next of its view only: N−1 transmissions at most. The simulator checks each one.
+//! - The chain decides nothing. Guarantees rest on logs, acknowledgements and the flush, which are those of
+//!   `direct`; a chain that loses everything is a slow group, not a wrong one.
+//! - What is owed are at most [`MAX_OWED`] runs of numbers per sender; what is more, the next member asks the
+//!   sender for.
 
 pub(crate) mod air;
 

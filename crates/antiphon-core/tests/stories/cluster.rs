@@ -1,5 +1,6 @@
-//! A few nodes in one thread: virtual time, a network that loses nothing unless told to, lifelines like a kernel's.
-//! The simulator does all of this with faults; this is the small version for stories about the core alone.
+//! A few nodes in one thread: virtual time, a network that loses nothing unless told to, lifelines like a
+//! kernel's. The simulator does all of this with faults; this is the small version for stories about the core
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -199,7 +200,8 @@ impl Cluster {
         }
     }
 
-    /// Nothing passes between the two sides until [`Cluster::heal`]; what lifelines carry waits in the kernels.
+    /// Nothing passes between the two sides until [`Cluster::heal`]; what lifelines carry waits in the
+    /// kernels.
     pub(crate) fn partition(&mut self, left: &[usize], right: &[usize]) {
         for a in left {
             for b in right {

@@ -224,7 +224,8 @@ impl Hub {
         }
     }
 
-    /// The endpoint's faults have changed, or its queue may have room: what it had not read may be readable now.
+    /// The endpoint's faults have changed, or its queue may have room: what it had not read may be readable
+    /// now.
     pub(super) fn release_held(&mut self, watcher: EndpointId) {
         let numbers: Vec<u64> = self
             .lifelines
@@ -272,7 +273,8 @@ impl Hub {
         for lifeline in watching.iter().filter_map(|number| self.lifelines.remove(number)) {
             if let Some(watched) = self.endpoints.get(&lifeline.watched) {
                 let event = LifelineEvent::Failed { dial: lifeline.dial };
-                // A full queue of a watched node delays nothing that it must know: it finds out at its next write.
+                // A full queue of a watched node delays nothing that it must know: it finds out at its next
+                // write.
                 let _ = watched.senders.urgent.try_send(Input::Lifeline {
                     event,
                     connection: None,

@@ -5,9 +5,9 @@
 //!        │
 //!   hub: who is bound where, which lifelines exist
 //! ```
-//! Frames reach the other side's queue at once, or never: a full queue loses them as a network would. A lifeline ends as
-//! broken when a transport is dropped, and with a FIN only by [`MemoryNetwork::kill`], which stands for the end of a
-//! process.
+//! Frames reach the other side's queue at once, or never: a full queue loses them as a network would. A
+//! lifeline ends as broken when a transport is dropped, and with a FIN only by [`MemoryNetwork::kill`], which
+//! stands for the end of a process.
 
 mod hub;
 
@@ -53,8 +53,8 @@ impl MemoryNetwork {
         Ok((transport, inputs))
     }
 
-    /// Ends the node at this address as the end of its process would: its lifelines end with a FIN, its connections are
-    /// lost, and whatever it still sends goes nowhere. False if none is bound there.
+    /// Ends the node at this address as the end of its process would: its lifelines end with a FIN, its
+    /// connections are lost, and whatever it still sends goes nowhere. False if none is bound there.
     pub fn kill(&self, addr: SocketAddr) -> bool {
         self.lock().kill(addr)
     }

@@ -1,10 +1,11 @@
 //! The memory that a connection reads into.
 //!
-//! Frames are slices of the read buffer, and a buffer lives as long as any of its frames: in a log, in an application's
-//! hands. A busy connection would therefore ask the system for fresh memory all the time, and the kernel would clear
-//! every page of it. So buffers that were read full are kept for a while, and used again once nobody holds a frame of
-//! theirs any more. A quiet connection keeps none and reads little at a time, and what is small it reads by way of the stack into memory
-//! of its own size: a message of a hundred bytes would otherwise hold what a whole read may bring, until all members have it.
+//! Frames are slices of the read buffer, and a buffer lives as long as any of its frames: in a log, in an
+//! application's hands. A busy connection would therefore ask the system for fresh memory all the time, and
+//! the kernel would clear every page of it. So buffers that were read full are kept for a while, and used
+//! again once nobody holds a frame of theirs any more. A quiet connection keeps none and reads little at a
+//! time, and what is small it reads by way of the stack into memory of its own size: a message of a hundred
+//! bytes would otherwise hold what a whole read may bring, until all members have it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,8 +20,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 /// Room for a read of a quiet connection, and of one that fills what it is given.
 const READ_BYTES: RangeInclusive<usize> = 16 << 10..=256 << 10;
-/// A buffer of a busy connection: the rest of a frame that ends it moves to the next one, which is rare then. At most
-/// sixteen times what the core keeps a slice of ([`antiphon_wire::block::WORTH_KEEPING`]): frames that stay hold little more.
+/// A buffer of a busy connection: the rest of a frame that ends it moves to the next one, which is rare then.
+/// At most sixteen times what the core keeps a slice of ([`antiphon_wire::block::WORTH_KEEPING`]): frames
+/// that stay hold little more.
 const BUSY_BUFFER_BYTES: usize = 512 << 10;
 /// Room for a read of a quiet connection, as long as it does not fill it.
 const SMALL_READ_BYTES: usize = 4 << 10;
@@ -43,8 +45,8 @@ impl ReadBuffers {
         }
     }
 
-    /// Reads once, without waiting, what there is: a read that did not fill its room spares the next one, which would find nothing. Gives
-    /// how much; 0 is the end of the stream.
+    /// Reads once, without waiting, what there is: a read that did not fill its room spares the next one,
+    /// which would find nothing. Gives how much; 0 is the end of the stream.
     pub(super) fn poll_read(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -90,8 +92,9 @@ impl ReadBuffers {
         wanted
     }
 
-    /// Before a wait that may be long: a quiet connection that holds no part of a frame gives back its buffer, which the next
-    /// read would not have had room in anyway. A node may have hundreds of connections that bring a few frames a second.
+    /// Before a wait that may be long: a quiet connection that holds no part of a frame gives back its
+    /// buffer, which the next read would not have had room in anyway. A node may have hundreds of connections
+    /// that bring a few frames a second.
     pub(super) fn pause(&self, decoder: &mut StreamDecoder) {
         if !self.is_busy() && decoder.buffer().is_empty() {
             *decoder.buffer() = BytesMut::new();

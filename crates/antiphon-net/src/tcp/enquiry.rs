@@ -4,8 +4,9 @@
 //!   enquirer ── preamble «ATPQ», one control frame ──►  inbound ── frame ──► core: taken, or why not
 //!            ◄────────────────── Notice, end ─────────  inbound ◄─┘
 //! ```
-//! The dialling side is for programs that look for what is wrong. Whatever answers is told apart as far as a stranger can: a port that
-//! nobody listens at, packets that vanish, something that is no node, a node that takes the frame or says why it does not.
+//! The dialling side is for programs that look for what is wrong. Whatever answers is told apart as far as a
+//! stranger can: a port that nobody listens at, packets that vanish, something that is no node, a node that
+//! takes the frame or says why it does not.
 //!
 //! The enquirer gives up after its time at each step; the listener's limits are those of every connection.
 
@@ -49,7 +50,8 @@ pub enum Reached {
     TimedOut,
     /// The system knows no way there, or forbids it.
     Unreachable(io::Error),
-    /// It took the connection and said nothing: no node, one that is stopped, or one that does not know enquiries.
+    /// It took the connection and said nothing: no node, one that is stopped, or one that does not know
+    /// enquiries.
     Silent,
     /// It took the connection and ended it without a word.
     Closed,
@@ -57,8 +59,8 @@ pub enum Reached {
     Stranger(Vec<u8>),
 }
 
-/// Asks what is at an address: sends this frame, sealed by an enquirer that is reached at `advertised`, on a connection of its own.
-/// Each step may take `within`.
+/// Asks what is at an address: sends this frame, sealed by an enquirer that is reached at `advertised`, on a
+/// connection of its own. Each step may take `within`.
 ///
 /// # Cancel safety
 /// The connection ends if the future is dropped.
@@ -141,7 +143,8 @@ impl Inbound {
                 return;
             }
         }
-        // Ended from here before the core had looked at the frame: what becomes of it is not known, so nothing is said of it.
+        // Ended from here before the core had looked at the frame: what becomes of it is not known, so
+        // nothing is said of it.
         if !self.connection.is_authenticated() && self.connection.refusal().is_none() {
             return;
         }

@@ -5,8 +5,8 @@
 //!                                               ├─ Lifeline ─────► records, until it ends (lifeline.rs)
 //!                                               └─ of an enquiry ► a notice, and its end (enquiry.rs)
 //! ```
-//! Whoever has brought no authentic frame in time is closed: a port scanner, a browser, a slow loris. The core says what is
-//! authentic, through [`Connection`].
+//! Whoever has brought no authentic frame in time is closed: a port scanner, a browser, a slow loris. The
+//! core says what is authentic, through [`Connection`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -83,8 +83,8 @@ impl InboundLimits {
         })
     }
 
-    /// Makes room for a newcomer by ending the oldest that has not said anything authentic: a flood of silent connections
-    /// must not keep members out, who speak within milliseconds. Returns those ended.
+    /// Makes room for a newcomer by ending the oldest that has not said anything authentic: a flood of silent
+    /// connections must not keep members out, who speak within milliseconds. Returns those ended.
     fn make_room(&self, newcomer: &Connection) -> Vec<Connection> {
         let mut waiting = self
             .unauthenticated

@@ -5,13 +5,14 @@
 //!   dial ─► preamble ─► hello, votes, … GOODBYE ─────►  read armed, never writes
 //!   read armed: any byte or end here is a failure       FIN ─► process gone, if nothing else explains it
 //! ```
-//! A kernel closes the sockets of a process that ends, in whatever way it ends, with a FIN, behind all bytes written before.
-//! So a FIN proves the end of the process *if code never sends one*: [`LifelineSocket`] is the only owner of a watched
-//! side's socket, and its `Drop` makes every close by code a reset. The descriptor is closed on exec from its creation and
-//! never duplicated.
+//! A kernel closes the sockets of a process that ends, in whatever way it ends, with a FIN, behind all bytes
+//! written before. So a FIN proves the end of the process *if code never sends one*: [`LifelineSocket`] is
+//! the only owner of a watched side's socket, and its `Drop` makes every close by code a reset. The
+//! descriptor is closed on exec from its creation and never duplicated.
 //!
-//! A fork without exec would share the descriptor and suppress the FIN, which is safe: the end is then merely not proven.
-//! `closefrom` and the like would send a FIN from a living process; the crate's page forbids them.
+//! A fork without exec would share the descriptor and suppress the FIN, which is safe: the end is then merely
+//! not proven. `closefrom` and the like would send a FIN from a living process; the crate's page forbids
+//! them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -84,8 +85,8 @@ impl OutboundLifeline {
         Self { slot, _task: task }
     }
 
-    /// Writes a whole record now. False if it could not, and then no FIN will follow what was written: the caller drops
-    /// the lifeline. True also if it has failed before, which was reported.
+    /// Writes a whole record now. False if it could not, and then no FIN will follow what was written: the
+    /// caller drops the lifeline. True also if it has failed before, which was reported.
     pub(super) fn write(&self, record: &Bytes) -> bool {
         let slot = lock(&self.slot);
         let Some(socket) = slot.as_ref() else { return true };
@@ -101,7 +102,8 @@ impl OutboundLifeline {
 
 impl Drop for OutboundLifeline {
     fn drop(&mut self) {
-        // The task is aborted next, but holds the socket until the runtime gets to it; no FIN may come of that.
+        // The task is aborted next, but holds the socket until the runtime gets to it; no FIN may come of
+        // that.
         if let Some(socket) = lock(&self.slot).take() {
             socket.poison();
         }
@@ -232,8 +234,9 @@ impl Watch {
         }
     }
 
-    /// R9: a read of nothing proves the end of the process only if no error was ever seen on this socket (any would have
-    /// ended the watch, and none is pending), no record is cut short, and the kernel says that a FIN came.
+    /// R9: a read of nothing proves the end of the process only if no error was ever seen on this socket (any
+    /// would have ended the watch, and none is pending), no record is cut short, and the kernel says that a
+    /// FIN came.
     fn judge_end(&mut self) -> LifelineEnd {
         let clean = matches!(self.inbound.stream.take_error(), Ok(None));
         let whole = self.inbound.decoder.pending() == 0;

@@ -7,24 +7,27 @@
 //!   outbound lifeline ──── records ──────────────────►  inbound        (R9: only the watched side writes)
 //!   inbound           ◄─── frames, records ───────────  outbound …
 //! ```
-//! Whoever has something to send dials, one connection per (address, class), when the first frame comes, and closes it when
-//! nothing came for long: what a node holds grows with the peers it speaks to, not with those it knows. A connection begins with its dialler's advertised `preamble`; what it is for shows in the kind
-//! of its first frame. Nobody writes on an inbound connection, unless its dialler asked for a notice ([`enquire`]): a byte or an end
-//! towards the dialler is trouble.
+//! Whoever has something to send dials, one connection per (address, class), when the first frame comes, and
+//! closes it when nothing came for long: what a node holds grows with the peers it speaks to, not with those
+//! it knows. A connection begins with its dialler's advertised `preamble`; what it is for shows in the kind
+//! of its first frame. Nobody writes on an inbound connection, unless its dialler asked for a notice
+//! ([`enquire`]): a byte or an end towards the dialler is trouble.
 //!
 //! Probes ([`antiphon_core::Output::Probe`]) go by a UDP socket on the same port number, if one was given.
 //!
-//! Costs: a frame is written from the one buffer it was sealed into, up to 64 frames a system call; received frames
-//! are slices of the read buffer.
+//! Costs: a frame is written from the one buffer it was sealed into, up to 64 frames a system call; received
+//! frames are slices of the read buffer.
 //!
 //! # Bounds
-//! Per outbound connection a queue in frames and bytes (full: frames are dropped and counted, the core repairs). Inbound:
-//! connections in all, per IP address, and without an authentic frame yet, which must come within five seconds; a length
-//! is checked before anything is reserved for it.
+//! Per outbound connection a queue in frames and bytes (full: frames are dropped and counted, the core
+//! repairs). Inbound: connections in all, per IP address, and without an authentic frame yet, which must come
+//! within five seconds; a length is checked before anything is reserved for it.
 //!
 //! # What happens when…
-//! - *the peer's process ends*: its kernel ends our outbound connections: trouble `Lost` at once, then `Refused`;
-//! - *the cable is cut*: what we send is not acknowledged for [`TcpConfig::user_timeout`]: trouble `TimedOut`;
+//! - *the peer's process ends*: its kernel ends our outbound connections: trouble `Lost` at once, then
+//!   `Refused`;
+//! - *the cable is cut*: what we send is not acknowledged for [`TcpConfig::user_timeout`]: trouble
+//!   `TimedOut`;
 //! - *the peer stops reading*: our queue fills, frames drop; its control connection is another one;
 //! - *this host refuses a descriptor, memory or a port*: an [`Input::Lack`](crate::Input::Lack) and no
 //!   trouble, which would blame the peer;
@@ -73,17 +76,19 @@ pub struct TcpConfig {
     pub advertised: SocketAddr,
     /// Refuse to dial any address that is not of this host.
     pub loopback_only: bool,
-    /// A connection whose data is not acknowledged for this long is given up. Designed for the suspicion time.
+    /// A connection whose data is not acknowledged for this long is given up. Designed for the suspicion
+    /// time.
     pub user_timeout: Duration,
     /// A connection attempt may take this long.
     pub connect_timeout: Duration,
     /// An outbound connection on which no message was sent for this long is closed.
     pub idle_timeout: Duration,
-    /// The same for control connections. Members that speak at all do so several times in it; of the others, most were met
-    /// once while the cluster formed, and a large cluster has too many of them to keep.
+    /// The same for control connections. Members that speak at all do so several times in it; of the others,
+    /// most were met once while the cluster formed, and a large cluster has too many of them to keep.
     pub idle_control_timeout: Duration,
-    /// So many control connections a node dials without looking whether it needs them. When another is dialled beyond them, those that were not used for three
-    /// tenths of [`TcpConfig::idle_control_timeout`] are closed at once: those of members that speak at all are used more often.
+    /// So many control connections a node dials without looking whether it needs them. When another is
+    /// dialled beyond them, those that were not used for three tenths of [`TcpConfig::idle_control_timeout`]
+    /// are closed at once: those of members that speak at all are used more often.
     pub quiet_control: usize,
     /// An inbound connection must bring an authentic frame within this time.
     pub authenticate_within: Duration,
@@ -221,7 +226,8 @@ pub struct TcpTransport {
     prober: Option<Prober>,
 }
 
-/// Connections that the driver writes to itself at the end of a turn: beyond it tasks write, which may do so while it goes on.
+/// Connections that the driver writes to itself at the end of a turn: beyond it tasks write, which may do so
+/// while it goes on.
 const DIRECT_WRITES: usize = 16;
 /// Addresses with an outbound queue at one time.
 const MAX_OUTBOUND: usize = 4096;
@@ -235,7 +241,8 @@ impl TcpTransport {
         Self::start_all(vec![listener], config)
     }
 
-    /// The same for a node with several addresses: what comes in on any of them is the node's, within the same limits.
+    /// The same for a node with several addresses: what comes in on any of them is the node's, within the
+    /// same limits.
     ///
     /// # Errors
     /// What the system says about the listeners; `InvalidInput` if there is none.
@@ -325,8 +332,8 @@ impl TcpTransport {
         self.outbound.get_mut(&(to, class))
     }
 
-    /// Makes room for one more control connection, if there are many: whoever forms or joins a large cluster meets many
-    /// members once, within less than the idle time.
+    /// Makes room for one more control connection, if there are many: whoever forms or joins a large cluster
+    /// meets many members once, within less than the idle time.
     fn close_quiet(&mut self) {
         let config = &self.common.config;
         let quiet = config.idle_control_timeout * 3 / 10;
@@ -500,7 +507,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Dials a peer. A dial of a port of this host that nobody listens on may, by chance, meet itself; that is a refusal.
+/// Dials a peer. A dial of a port of this host that nobody listens on may, by chance, meet itself; that is a
+/// refusal.
 pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(addr).await?;
     if stream.local_addr()? == stream.peer_addr()? {

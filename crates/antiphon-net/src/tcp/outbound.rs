@@ -5,12 +5,12 @@
 //!    │  ▲                               │             │  │
 //!   idle └──────── trouble, queue lost ◄┴─────────────┘ idle ──► closed, and the task ends: the next frame starts another
 //! ```
-//! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble, and the core
-//! repairs what still matters.
+//! Frames that were queued when a dial fails or a connection breaks are lost: they are as old as the trouble,
+//! and the core repairs what still matters.
 //!
-//! What the driver sends in one turn it hands over together. If that is little, and nothing waits before it, it is written there and then:
-//! at light load the way over a queue and a task costs as much time as the core itself. More is left to the task, which
-//! on a runtime with several threads writes while the driver goes on.
+//! What the driver sends in one turn it hands over together. If that is little, and nothing waits before it,
+//! it is written there and then: at light load the way over a queue and a task costs as much time as the core
+//! itself. More is left to the task, which on a runtime with several threads writes while the driver goes on.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -34,7 +34,8 @@ use crate::{Input, Lack};
 const QUEUE_FRAMES: usize = 4096;
 /// Frames written with one system call.
 const BATCH: usize = 64;
-/// What is written by the driver itself, at most: below it a task costs more than its share of the work is worth.
+/// What is written by the driver itself, at most: below it a task costs more than its share of the work is
+/// worth.
 const DIRECT_BYTES: usize = 4 << 10;
 /// The first wait after a failure; doubles up to [`MAX_BACK_OFF`].
 const MIN_BACK_OFF: Duration = Duration::from_millis(20);
@@ -156,8 +157,8 @@ impl Outbound {
         !self.fresh.is_empty()
     }
 
-    /// Writes what was taken, if it may and that is little, or leaves it to the task. Whether it wrote, and what is refused since the connection has
-    /// just ended for want of use.
+    /// Writes what was taken, if it may and that is little, or leaves it to the task. Whether it wrote, and
+    /// what is refused since the connection has just ended for want of use.
     pub(super) fn flush(&mut self, may_write: bool) -> (bool, Vec<Frame>) {
         let bytes: usize = self.fresh.iter().map(|queued| queued.frame.len()).sum();
         let mut batch = Batch::default();
@@ -197,7 +198,8 @@ impl Outbound {
         (line.stream.is_some() && !line.busy && !self.has_fresh()).then_some(line.used)
     }
 
-    /// The round trip of the present connection as the system measured it; none without a connection, or where the system does not say.
+    /// The round trip of the present connection as the system measured it; none without a connection, or
+    /// where the system does not say.
     pub(super) fn rtt(&self) -> Option<Duration> {
         socket::round_trip(lock(&self.line).stream.as_deref()?)
     }
@@ -281,8 +283,9 @@ impl Path {
             };
             if let Some(failure) = failure {
                 self.forget_queued(batch);
-                // News from before the failure says nothing about now. News since then does, also if it came before
-                // there was anything to send: a newcomer at this address dials first and waits for our answer.
+                // News from before the failure says nothing about now. News since then does, also if it came
+                // before there was anything to send: a newcomer at this address dials first and waits for our
+                // answer.
                 self.alive = self.alive.resubscribe();
                 self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, MAX_BACK_OFF);
                 tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?failure, "no connection");
@@ -305,7 +308,8 @@ impl Path {
         line.failed.take()
     }
 
-    /// The next frame, from without a connection. `None`: there will be no more. What came while the queue closed still leaves.
+    /// The next frame, from without a connection. `None`: there will be no more. What came while the queue
+    /// closed still leaves.
     async fn next(&mut self) -> Option<Queued> {
         let idle_timeout = self.idle_timeout();
         match tokio::time::timeout(idle_timeout, self.queue.recv()).await {

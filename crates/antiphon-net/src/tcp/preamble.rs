@@ -3,8 +3,8 @@
 //! ```text
 //! | length 4 = 22 | "ATPH" or "ATPQ" 4 | IPv6 address (IPv4 mapped) 16 | port 2 |
 //! ```
-//! Integers are little-endian, the address is in network order. The length is one that no frame has, so a connection
-//! without a preamble is told apart; the sender's address is then where the connection came from.
+//! Integers are little-endian, the address is in network order. The length is one that no frame has, so a
+//! connection without a preamble is told apart; the sender's address is then where the connection came from.
 //!
 //! `ATPQ` asks for a notice of what became of the connection's first frame (see [`super::enquiry`]).
 //!

@@ -10,12 +10,14 @@ use tokio::net::TcpStream;
 
 use super::TcpConfig;
 
-/// Unsent bytes the kernel takes of a bulk connection: more would only wait there where nothing can overtake it.
+/// Unsent bytes the kernel takes of a bulk connection: more would only wait there where nothing can overtake
+/// it.
 const BULK_NOTSENT_BYTES: u32 = 128 << 10;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A listener for [`TcpTransport::start`](super::TcpTransport::start). An unspecified IPv6 address takes IPv4 as well.
+/// A listener for [`TcpTransport::start`](super::TcpTransport::start). An unspecified IPv6 address takes IPv4
+/// as well.
 ///
 /// # Errors
 /// What the system says, as `AddrInUse`.
@@ -42,7 +44,8 @@ pub(super) fn tune_outbound(stream: &TcpStream, class: Class, config: &TcpConfig
     {
         socket.set_tcp_user_timeout(Some(config.user_timeout))?;
         match class {
-            // Few and small: retransmitting without doubling the wait costs nothing and saves seconds under loss (R21).
+            // Few and small: retransmitting without doubling the wait costs nothing and saves seconds under
+            // loss (R21).
             Class::Control => socket.set_tcp_thin_linear_timeouts(true)?,
             Class::Bulk => socket.set_tcp_notsent_lowat(BULK_NOTSENT_BYTES)?,
         }
@@ -52,7 +55,8 @@ pub(super) fn tune_outbound(stream: &TcpStream, class: Class, config: &TcpConfig
     Ok(())
 }
 
-/// For a connection that this side only receives on: a dialler that vanished must not hold its place for ever.
+/// For a connection that this side only receives on: a dialler that vanished must not hold its place for
+/// ever.
 pub(super) fn tune_inbound(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&keepalive(Duration::from_secs(15)))
 }
@@ -70,8 +74,8 @@ fn keepalive(idle: Duration) -> TcpKeepalive {
     keepalive
 }
 
-/// R9: whether this end has received the other's FIN and nothing ended the connection otherwise: an earlier reset also
-/// lets a read return nothing, but leaves another state.
+/// R9: whether this end has received the other's FIN and nothing ended the connection otherwise: an earlier
+/// reset also lets a read return nothing, but leaves another state.
 #[cfg(target_os = "linux")]
 pub(super) fn is_in_close_wait(stream: &TcpStream) -> io::Result<bool> {
     const TCP_CLOSE_WAIT: u8 = 8;
@@ -99,7 +103,8 @@ fn tcp_info(stream: &TcpStream) -> io::Result<libc::tcp_info> {
     // SAFETY: all-zero is a valid `tcp_info`, which has integers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while `stream` is borrowed; the kernel writes at most `length` bytes into `info`.
+    // SAFETY: the descriptor is open while `stream` is borrowed; the kernel writes at most `length` bytes
+    // into `info`.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

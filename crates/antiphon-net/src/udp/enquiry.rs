@@ -1,4 +1,5 @@
-//! Whether UDP reaches a node: one hello, without a flow to follow it. The node answers, and remembers nothing of it.
+//! Whether UDP reaches a node: one hello, without a flow to follow it. The node answers, and remembers
+//! nothing of it.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -37,7 +38,8 @@ pub enum Greeted {
     Stranger,
 }
 
-/// Says hello at an address, with a datagram of [`SMALLEST_DATAGRAM`] bytes, again if it seems to be lost, and waits `within` in all.
+/// Says hello at an address, with a datagram of [`SMALLEST_DATAGRAM`] bytes, again if it seems to be lost,
+/// and waits `within` in all.
 ///
 /// # Cancel safety
 /// Dropping the future changes nothing.

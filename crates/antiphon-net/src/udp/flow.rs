@@ -5,10 +5,10 @@
 //!  Looking ────────────────────────────────────────────► Open ──silence, "unknown session", too large──► Looking
 //!  frames go by TCP                                      frames go by UDP             what was on its way is lost
 //! ```
-//! A hello is as large as the datagrams that are to follow, so an answer says three things: the peer takes UDP, no firewall
-//! is in between, and datagrams of this size pass. As long as one is missing, frames go by TCP, and a hello is tried again
-//! from time to time while there is something to send. Frames that were on their way when a path breaks are lost: some have
-//! arrived, and the core repairs what still matters.
+//! A hello is as large as the datagrams that are to follow, so an answer says three things: the peer takes
+//! UDP, no firewall is in between, and datagrams of this size pass. As long as one is missing, frames go by
+//! TCP, and a hello is tried again from time to time while there is something to send. Frames that were on
+//! their way when a path breaks are lost: some have arrived, and the core repairs what still matters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -44,7 +44,8 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(30);
 const GOOD_PATH: Duration = Duration::from_secs(5);
 /// Answers that may wait: each replaces those before it.
 const ANSWERS: usize = 64;
-/// Slices of a send: a header and the bytes of each segment, which may cross from one part of the frame to the next twice.
+/// Slices of a send: a header and the bytes of each segment, which may cross from one part of the frame to
+/// the next twice.
 pub(super) const MAX_SLICES: usize = 64 * 2 + 2;
 
 /// What the receiving task passes on to a flow.

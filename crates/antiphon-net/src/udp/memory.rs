@@ -1,7 +1,7 @@
 //! Memory for frames while they are put together.
 //!
-//! As with TCP ([`crate::tcp`]), frames are slices of large buffers that are used again once nobody holds a frame of
-//! theirs any more: memory that is fresh from the system costs more than the copy into it.
+//! As with TCP ([`crate::tcp`]), frames are slices of large buffers that are used again once nobody holds a
+//! frame of theirs any more: memory that is fresh from the system costs more than the copy into it.
 
 use antiphon_wire::block::WORTH_KEEPING;
 use bytes::BytesMut;

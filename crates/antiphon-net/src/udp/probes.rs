@@ -1,16 +1,18 @@
 //! Probes: a frame of kind `probe` alone in a datagram, on the port number that the node listens on (R21).
 //!
-//! Heartbeats that TCP holds up for seconds where packets are lost go also so; when, the core knows. Nothing here waits, repeats or answers: a
-//! probe for which a socket has no room is lost, and the next one follows half a heartbeat later. Whoever can send to the port can bring what
-//! looks like one to the core, which opens those of members alone: up to there, a datagram costs a look at its first bytes and a place in a short
-//! queue of its own. Beyond that queue it is dropped.
+//! Heartbeats that TCP holds up for seconds where packets are lost go also so; when, the core knows. Nothing
+//! here waits, repeats or answers: a probe for which a socket has no room is lost, and the next one follows
+//! half a heartbeat later. Whoever can send to the port can bring what looks like one to the core, which
+//! opens those of members alone: up to there, a datagram costs a look at its first bytes and a place in a
+//! short queue of its own. Beyond that queue it is dropped.
 //!
 //! A hello ([`greet`](super::greet)), from whoever would send messages so or asks whether UDP passes, is
 //! answered with `unknown`, which names its flow: no session
 //! has such a number, so it means nothing to a sender. The answer is the shortest datagram there is, and
 //! nothing is remembered.
 //!
-//! A node whose UDP port is taken, or whose system forbids it, goes on without: its silence is then as long as TCP's, as if UDP did not pass.
+//! A node whose UDP port is taken, or whose system forbids it, goes on without: its silence is then as long
+//! as TCP's, as if UDP did not pass.
 
 use std::io;
 use std::net::SocketAddr;

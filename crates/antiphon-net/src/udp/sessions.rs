@@ -1,18 +1,20 @@
-//! What others send to this node by UDP: one task reads the socket, puts frames together and reports what has arrived.
+//! What others send to this node by UDP: one task reads the socket, puts frames together and reports what has
+//! arrived.
 //!
 //! ```text
 //!  datagrams ─┬─ hello ───► welcome, with a cookie; with the cookie a session opens
 //!             ├─ segment ─► its session's assembly ─► frames in order ─► driver ─► report to the sender
 //!             └─ welcome, report, unknown session ─► the flow that they are for (flow.rs)
 //! ```
-//! A report is sent for what the driver has: as long as it does not take frames, nothing is reported, and senders stop when
-//! their windows are full. So nothing is ever dropped because an application is slow.
+//! A report is sent for what the driver has: as long as it does not take frames, nothing is reported, and
+//! senders stop when their windows are full. So nothing is ever dropped because an application is slow.
 //!
 //! # Bounds
-//! Whoever cannot answer where its datagrams seem to come from costs one hash and one small datagram; the cookie is a hash of
-//! its address under a secret, so nothing is remembered of it. Sessions are limited in number, and for each IP address;
-//! while the core has taken no frame of a session for authentic it may hold 128 KiB, and the oldest of them make room for
-//! newcomers. The others may hold twice their share of the kernel's buffer each.
+//! Whoever cannot answer where its datagrams seem to come from costs one hash and one small datagram; the
+//! cookie is a hash of its address under a secret, so nothing is remembered of it. Sessions are limited in
+//! number, and for each IP address; while the core has taken no frame of a session for authentic it may hold
+//! 128 KiB, and the oldest of them make room for newcomers. The others may hold twice their share of the
+//! kernel's buffer each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -200,7 +202,8 @@ impl Receiver {
         if self.shared.tcp.faults.blocks(hello.advertised) {
             return;
         }
-        // Of nobody who cannot be reached there is anything remembered: the cookie shows that this one has heard us.
+        // Of nobody who cannot be reached there is anything remembered: the cookie shows that this one has
+        // heard us.
         let cookie = self.secret.hash_one((remote, hello.flow, hello.advertised));
         let open = hello.session == cookie && cookie != 0;
         if open && !self.open(now, cookie, remote, hello) {
@@ -384,7 +387,8 @@ impl Receiver {
         }
     }
 
-    /// Reports what has arrived: at once if it is much, if something is missing or if the sender asks, otherwise a little later.
+    /// Reports what has arrived: at once if it is much, if something is missing or if the sender asks,
+    /// otherwise a little later.
     fn report_if_due(&mut self, now: Instant, number: u64) {
         let driver_is_behind = !self.pending.is_empty();
         let Some(session) = self.sessions.get_mut(&number) else {
@@ -490,7 +494,8 @@ impl Session {
 }
 
 impl Shared {
-    /// What each of this many senders may have on its way: half of what the kernel can hold, since it counts its overhead.
+    /// What each of this many senders may have on its way: half of what the kernel can hold, since it counts
+    /// its overhead.
     fn share(&self, senders: usize) -> usize {
         (self.socket.receive_bytes / 2 / senders.max(1)).clamp(*SHARE_BYTES.start(), *SHARE_BYTES.end())
     }

@@ -21,8 +21,8 @@ const MAX_SEND_BYTES: usize = 65_000;
 /// Listening anew if the port that TCP was given is taken for UDP.
 pub(super) const PORTS_TRIED: usize = 16;
 
-/// Both listeners of a node, on one port, for [`UdpTransport::start`](super::UdpTransport::start). An unspecified IPv6
-/// address takes IPv4 as well.
+/// Both listeners of a node, on one port, for [`UdpTransport::start`](super::UdpTransport::start). An
+/// unspecified IPv6 address takes IPv4 as well.
 ///
 /// # Errors
 /// What the system says, as `AddrInUse`.
@@ -102,11 +102,12 @@ impl Datagrams {
         }
     }
 
-    /// Sends datagrams of this size, the last one perhaps shorter, as soon as the socket takes them. `slices` gives their
-    /// bytes to a function that sends them.
+    /// Sends datagrams of this size, the last one perhaps shorter, as soon as the socket takes them. `slices`
+    /// gives their bytes to a function that sends them.
     ///
     /// # Errors
-    /// What the system says. [`is_unsegmented`](Self::is_unsegmented) tells whether sending them one by one may help.
+    /// What the system says. [`is_unsegmented`](Self::is_unsegmented) tells whether sending them one by one
+    /// may help.
     pub(super) async fn send(
         &self,
         to: &SockAddr,
@@ -128,8 +129,8 @@ impl Datagrams {
             .await
     }
 
-    /// Whether a send of several segments failed because the kernel or the device cannot cut them: from now on they are
-    /// sent one by one.
+    /// Whether a send of several segments failed because the kernel or the device cannot cut them: from now
+    /// on they are sent one by one.
     pub(super) fn is_unsegmented(&self, error: &io::Error) -> bool {
         let unable = matches!(
             error.raw_os_error(),
@@ -162,7 +163,8 @@ impl Datagrams {
     }
 }
 
-/// Whether a socket bound there may send to this address by its family. An unspecified IPv6 address takes IPv4 as well.
+/// Whether a socket bound there may send to this address by its family. An unspecified IPv6 address takes
+/// IPv4 as well.
 fn reaches(local: SocketAddr, to: SocketAddr) -> bool {
     local.is_ipv6() == to.is_ipv6() || local.is_ipv6() && local.ip().is_unspecified()
 }
@@ -175,7 +177,8 @@ pub(super) fn destination(local: SocketAddr, to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The socket to send from to an address: the one bound to what the system would send from, or else one that can.
+/// The socket to send from to an address: the one bound to what the system would send from, or else one that
+/// can.
 pub(super) fn towards<T>(all: &[T], local: impl Fn(&T) -> SocketAddr, to: SocketAddr) -> Option<&T> {
     let source = if all.len() > 1 { source_towards(to) } else { None };
     let bound = |socket: &&T| source.is_some_and(|source| local(socket).ip() == source);
@@ -226,8 +229,8 @@ fn segment_control(_segment_bytes: usize) -> Vec<u8> {
     Vec::new()
 }
 
-/// Sizes of datagrams worth trying on the way to this address, largest first: what the route says, then what most
-/// networks and tunnels pass, then what every IPv6 network must.
+/// Sizes of datagrams worth trying on the way to this address, largest first: what the route says, then what
+/// most networks and tunnels pass, then what every IPv6 network must.
 pub(super) fn sizes(to: SocketAddr, limit: Option<usize>) -> Vec<usize> {
     let headers = if to.is_ipv4() { 28 } else { 48 };
     let route = route_mtu(to).unwrap_or(1500).saturating_sub(headers);

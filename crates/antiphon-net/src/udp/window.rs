@@ -1,8 +1,9 @@
 //! What is on its way to a peer, and how much may be.
 //!
-//! The receiver grants a window: its share of what its kernel holds until it is read, so that this does not overflow.
-//! Inside of it the sender keeps a window of its own, which grows while everything arrives and shrinks when something is
-//! lost on the way: the network in between has queues as well. One frame may always be on its way.
+//! The receiver grants a window: its share of what its kernel holds until it is read, so that this does not
+//! overflow. Inside of it the sender keeps a window of its own, which grows while everything arrives and
+//! shrinks when something is lost on the way: the network in between has queues as well. One frame may always
+//! be on its way.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The witness's hands: a file in memory between a node and whoever started it, and the telling of a death (R10).
+//! The witness's hands: a file in memory between a node and whoever started it, and the telling of a death
+//! (R10).
 //!
 //! ```text
 //!   supervisor: Keeper ── inherited descriptor ──► node: Testament
@@ -7,14 +8,17 @@
 //!       └─ Keeper::read ◄─────────────────────── the same memory: it has no queue and no end
 //!            └─ Death ─ tell ──► each member, on a connection of its own, until it is taken
 //! ```
-//! The node holds a lock of the file as long as it may write there. The kernel takes it away when the last copy of the node's own descriptor is closed, which is
-//! before the end of its process can be waited for. So whoever waited for another process than the one that wrote, a wrapper that started the node,
-//! a parent that left it running as a daemon, or one of two copies of a fork, finds the lock held, and has no proof.
+//! The node holds a lock of the file as long as it may write there. The kernel takes it away when the last
+//! copy of the node's own descriptor is closed, which is before the end of its process can be waited for. So
+//! whoever waited for another process than the one that wrote, a wrapper that started the node, a parent that
+//! left it running as a daemon, or one of two copies of a fork, finds the lock held, and has no proof.
 //!
 //! What it proves, and why, is on the page of [`antiphon_core::witness`].
 //!
-//! The file begins with a mark that the supervisor sets, so that a node that is given any other file refuses it and leaves it as it is. Then it holds the length of a frame (4 bytes, little-endian) and the frame; a length of 0, or no bytes at all, is nothing. A write is a system call and
-//! a copy of at most 64 KiB, and blocks on nobody. If the process is killed in the middle of it, the frame's tag does not fit.
+//! The file begins with a mark that the supervisor sets, so that a node that is given any other file refuses
+//! it and leaves it as it is. Then it holds the length of a frame (4 bytes, little-endian) and the frame; a
+//! length of 0, or no bytes at all, is nothing. A write is a system call and a copy of at most 64 KiB, and
+//! blocks on nobody. If the process is killed in the middle of it, the frame's tag does not fit.
 
 mod tell;
 #[cfg(test)]
@@ -47,7 +51,8 @@ impl Testament {
     /// Opens what a supervisor made. It is not passed on to programs that this process starts.
     ///
     /// # Errors
-    /// What the system says: it is not given to this process; `InvalidData` if no supervisor made it; `WouldBlock` if another node has it.
+    /// What the system says: it is not given to this process; `InvalidData` if no supervisor made it;
+    /// `WouldBlock` if another node has it.
     pub fn open(path: &Path) -> io::Result<Self> {
         // A description of its own: what was inherited does not hold the lock.
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -66,11 +71,12 @@ impl Testament {
         Ok(testament)
     }
 
-    /// Leaves this frame in place of what was left before. If that fails, nothing is left, which is no error: the node is without a
-    /// witness until the next time.
+    /// Leaves this frame in place of what was left before. If that fails, nothing is left, which is no error:
+    /// the node is without a witness until the next time.
     ///
     /// # Errors
-    /// What was left before is still there and cannot be removed. The caller must let no vote leave the process any more.
+    /// What was left before is still there and cannot be removed. The caller must let no vote leave the
+    /// process any more.
     pub fn leave(&self, sealed: Option<&[u8]>) -> io::Result<()> {
         let Some(sealed) = sealed.filter(|sealed| (1..=MAX_FRAME_BYTES).contains(&sealed.len())) else {
             return self.file.set_len(START);
@@ -117,7 +123,8 @@ impl Keeper {
         Ok(Self { file })
     }
 
-    /// Where a program that this process starts finds it: the path for [`Testament::open`]. It names nothing in any other process.
+    /// Where a program that this process starts finds it: the path for [`Testament::open`]. It names nothing
+    /// in any other process.
     pub fn path(&self) -> std::path::PathBuf {
         use std::os::fd::AsRawFd as _;
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
@@ -126,8 +133,8 @@ impl Keeper {
     /// What was left; empty if nothing. To be called once the process that left it was waited for.
     ///
     /// # Errors
-    /// `WouldBlock` if some process may still write there: then the node lives, whoever was waited for. Otherwise what the system says, or `InvalidData` if
-    /// it is nothing that a [`Testament`] leaves.
+    /// `WouldBlock` if some process may still write there: then the node lives, whoever was waited for.
+    /// Otherwise what the system says, or `InvalidData` if it is nothing that a [`Testament`] leaves.
     pub fn read(&self) -> io::Result<Bytes> {
         let own = OpenOptions::new().read(true).write(true).open(self.path())?;
         lock(&own)?;

@@ -1,8 +1,10 @@
 //! Telling a death to members: to each on a connection of its own, again and again.
 //!
-//! A member says on that connection whether it took the frame, and whether it could make anything of it: a node that is in no view, or in another
-//! lineage, cannot, and may be a member later. Only a member that could shares it, so only that one shortens the telling. That notice is not authenticated, and need not be: who can forge it can as well keep
-//! the frame from arriving. It only decides whether the frame is sent again.
+//! A member says on that connection whether it took the frame, and whether it could make anything of it: a
+//! node that is in no view, or in another lineage, cannot, and may be a member later. Only a member that
+//! could shares it, so only that one shortens the telling. That notice is not authenticated, and need not be:
+//! who can forge it can as well keep the frame from arriving. It only decides whether the frame is sent
+//! again.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,10 +20,12 @@ use crate::tcp::{Reached, enquire};
 const WITHIN: Duration = Duration::from_secs(1);
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Who is not there, or is somebody else, in so many rounds in a row is not told any more, if another took it.
+/// Who is not there, or is somebody else, in so many rounds in a row is not told any more, if another took
+/// it.
 const ABSENT_ROUNDS: u8 = 3;
 
-/// Once somebody has taken it, the others are tried for so long: who took it shares it with all whom it reaches.
+/// Once somebody has taken it, the others are tried for so long: who took it shares it with all whom it
+/// reaches.
 const REST: Duration = Duration::from_secs(2);
 
 /// What came of telling.
@@ -32,7 +36,8 @@ pub struct Handed {
     pub taken: usize,
     /// So many are not there: their hosts refuse, or others have their addresses.
     pub absent: usize,
-    /// So many could not be reached in all that time, or were in no view in which they could have made anything of it.
+    /// So many could not be reached in all that time, or were in no view in which they could have made
+    /// anything of it.
     pub unreached: usize,
 }
 
@@ -56,9 +61,9 @@ enum Answer {
     Nothing,
 }
 
-/// Tells a death to all whom it names, until each has taken it or is not there, for at most `patience`, and for two seconds once
-/// somebody has; but once at least, which takes up to two seconds. `of` is where the dead was reached: injected
-/// faults act on the witness of a node as on the node.
+/// Tells a death to all whom it names, until each has taken it or is not there, for at most `patience`, and
+/// for two seconds once somebody has; but once at least, which takes up to two seconds. `of` is where the
+/// dead was reached: injected faults act on the witness of a node as on the node.
 ///
 /// # Cancel safety
 /// Nothing is sent any more if the future is dropped.
@@ -82,7 +87,8 @@ pub async fn tell(mut death: Death, of: SocketAddr, patience: Duration) -> Hande
                     handed.taken += 1;
                     until = until.min(Instant::now() + REST);
                 }
-                // R9: a refusal proves nothing, it may be a firewall's. Only where somebody else knows it is that enough.
+                // R9: a refusal proves nothing, it may be a firewall's. Only where somebody else knows it is
+                // that enough.
                 Answer::Absent if listener.is_gone() && handed.taken > 0 => handed.absent += 1,
                 Answer::Absent => listeners.push(listener),
                 Answer::Unused | Answer::Nothing => {

@@ -134,7 +134,8 @@ pub enum StayEnd {
     Resync,
 }
 
-/// A group's identity across lineages: where one goes on from another by an operator's word, its groups go on, too.
+/// A group's identity across lineages: where one goes on from another by an operator's word, its groups go
+/// on, too.
 pub(super) type GroupKey = (Lineage, GroupId);
 
 /// A view's identity across components: two of them may make views of one group with the same id.
@@ -409,7 +410,8 @@ fn parents(trace: &Trace) -> BTreeMap<Lineage, Lineage> {
     following.filter(|(new, old)| new != old).collect()
 }
 
-/// The lineage that this one goes on from in the end. No more steps than there are lineages: what views say need not make sense.
+/// The lineage that this one goes on from in the end. No more steps than there are lineages: what views say
+/// need not make sense.
 fn first_of(lineage: Lineage, parents: &BTreeMap<Lineage, Lineage>) -> Lineage {
     let step = |at: Lineage, _: &Lineage| parents.get(&at).copied().unwrap_or(at);
     parents.keys().fold(lineage, step)

@@ -6,8 +6,8 @@
 //!                 └─► inside   and what they did not see: votes, ways of frames, what nodes hold, the plan
 //!                                                                                             └──► Report
 //! ```
-//! A checker reads the [`Trace`] and nothing else. Those of [`app`] would find the same in what real nodes print; those
-//! of `inside` need the simulator. A checker of `app` uses nothing of `inside`.
+//! A checker reads the [`Trace`] and nothing else. Those of [`app`] would find the same in what real nodes
+//! print; those of `inside` need the simulator. A checker of `app` uses nothing of `inside`.
 //!
 //! A check that was never evaluated proves nothing: each counts how often it compared something.
 
@@ -35,7 +35,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// How often each check compared something.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Lineages beyond the first that the documented loss of votes explains (a majority of seeds started afresh).
+    /// Lineages beyond the first that the documented loss of votes explains (a majority of seeds started
+    /// afresh).
     pub forks: u64,
 }
 

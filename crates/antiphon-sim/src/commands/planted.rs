@@ -1,4 +1,5 @@
-//! `planted`: each mistake of the core is caught, on each membership engine that can make it if there is time to find out where.
+//! `planted`: each mistake of the core is caught, on each membership engine that can make it if there is time
+//! to find out where.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

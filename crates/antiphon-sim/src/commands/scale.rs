@@ -28,8 +28,8 @@ pub(crate) struct Arguments {
     /// How many fail, all at one instant.
     #[arg(long, default_value_t = 10)]
     faulty: u16,
-    /// How: `killed`, `power-lost`, `flip-flop` (they get nothing for 20 s, and everything for 20 s, twice), `lossy-out` or `lossy-in`
-    /// (they lose four fifths of what they send, or are sent).
+    /// How: `killed`, `power-lost`, `flip-flop` (they get nothing for 20 s, and everything for 20 s, twice),
+    /// `lossy-out` or `lossy-in` (they lose four fifths of what they send, or are sent).
     #[arg(long, default_value = "killed")]
     fault: String,
     /// How long a silent member is waited for, in milliseconds.
@@ -41,7 +41,8 @@ pub(crate) struct Arguments {
     /// The membership engine: `cut` or `coordinator`.
     #[arg(long, default_value = "cut", value_parser = crate::membership)]
     membership: EngineKind,
-    /// How many different sizes of views may be seen until all have formed; 8 if not given, and any number on `coordinator`.
+    /// How many different sizes of views may be seen until all have formed; 8 if not given, and any number on
+    /// `coordinator`.
     #[arg(long)]
     sizes: Option<u16>,
     /// What chance decides; of several runs, the first one's.

@@ -2,23 +2,26 @@
 //!
 //! The members are the shipping [`Groups`]. Around them stands the least that makes them a cluster:
 //!
-//! - **Two channels per pair**, control and data, each in order and each at its own pace. A control message is held
-//!   back until its receiver has installed the node view it was sent under, as the node does.
-//! - **A crash** can come before and after any step. Each channel of the dead member may still deliver any prefix of what it
-//!   holds, at any time, also much later (R13). That nothing more of it ever comes is the same as that it is lost.
-//! - **Messages of an earlier node view** are dropped by their receiver whatever else it knows (R13), so they vanish as soon
-//!   as they are next; those to the dead vanish at once.
+//! - **Two channels per pair**, control and data, each in order and each at its own pace. A control message
+//!   is held back until its receiver has installed the node view it was sent under, as the node does.
+//! - **A crash** can come before and after any step. Each channel of the dead member may still deliver any
+//!   prefix of what it holds, at any time, also much later (R13). That nothing more of it ever comes is the
+//!   same as that it is lost.
+//! - **Messages of an earlier node view** are dropped by their receiver whatever else it knows (R13), so they
+//!   vanish as soon as they are next; those to the dead vanish at once.
 //! - **Node views** follow crashes, one each, and every member installs them in order, whenever it likes.
-//! - **Time stands still** unless nothing else can happen; then the next deadline passes, a few times at most.
+//! - **Time stands still** unless nothing else can happen; then the next deadline passes, a few times at
+//!   most.
 //!
-//! Left out to keep it finite: acknowledgements and retransmissions of data (nothing between living members is lost here, and
-//! the simulator loses plenty), and races of the elder's directory, whose messages arrive as soon as they are next in
-//! their channel.
+//! Left out to keep it finite: acknowledgements and retransmissions of data (nothing between living members
+//! is lost here, and the simulator loses plenty), and races of the elder's directory, whose messages arrive
+//! as soon as they are next in their channel.
 //!
-//! The invariants: members that go from one group view to the same next one have delivered the same messages in the same
-//! order between them (G14, G21); what one delivered as safe is delivered by all of the view, or all that the notice before it names, that go on from there,
-//! whatever happens to the one (G24, G25); a view id has one member list; the living never go from one view to different ones, so
-//! none is skipped; at the end all the living are in the same view, and it lists exactly them.
+//! The invariants: members that go from one group view to the same next one have delivered the same messages
+//! in the same order between them (G14, G21); what one delivered as safe is delivered by all of the view, or
+//! all that the notice before it names, that go on from there, whatever happens to the one (G24, G25); a view
+//! id has one member list; the living never go from one view to different ones, so none is skipped; at the
+//! end all the living are in the same view, and it lists exactly them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -103,7 +106,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// A view to which members came from different ones: some of them have skipped a view that others were in.
+    /// A view to which members came from different ones: some of them have skipped a view that others were
+    /// in.
     fn detour(&self) -> Option<GroupViewId> {
         let mut came_from: BTreeMap<GroupViewId, GroupViewId> = BTreeMap::new();
         let mut steps = self.between.keys();
@@ -355,7 +359,8 @@ impl FlushModel {
         Some(sent)
     }
 
-    /// Directory messages arrive as soon as they are next, as does what its receiver drops; messages to the dead vanish.
+    /// Directory messages arrive as soon as they are next, as does what its receiver drops; messages to the
+    /// dead vanish.
     fn settle(&self, state: &mut State) {
         loop {
             let next = state.control.iter().find_map(|((from, to), channel)| {

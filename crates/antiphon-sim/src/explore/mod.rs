@@ -1,7 +1,7 @@
 //! Exhaustive exploration (R26): every order of events there is, in small worlds.
 //!
-//! The simulator draws some runs out of very many and makes them long and rich. This does the opposite: worlds of two to
-//! four members, few events, and **all** their runs. Both drive the shipping code.
+//! The simulator draws some runs out of very many and makes them long and rich. This does the opposite:
+//! worlds of two to four members, few events, and **all** their runs. Both drive the shipping code.
 //!
 //! - [`slot`]: deciding one primary view, and the next: R1, R2 and R3.
 //! - [`flush`]: getting a group from one view to the next while leaders die and a joiner waits.

@@ -1,5 +1,5 @@
-//! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it drawn
-//! from the seed.
+//! The plans by name: one for each schedule that breaks a protocol which lacks a rule, with what surrounds it
+//! drawn from the seed.
 
 mod anyhow;
 mod bulk;
@@ -129,13 +129,14 @@ pub const NAMES: &[&str] = &[
     "any-flap",
 ];
 
-/// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of nodes
-/// have their own unless it is given.
+/// The plan of this name for a seed. `nodes` is how many run from the start; plans that are about a number of
+/// nodes have their own unless it is given.
 pub fn named(name: &str, seed: u64, nodes: Option<usize>) -> Option<Plan> {
     named_on(name, seed, nodes, None)
 }
 
-/// The same on this membership engine, whichever the seed draws, and nothing else differs. `None` too if it has no such plan.
+/// The same on this membership engine, whichever the seed draws, and nothing else differs. `None` too if it
+/// has no such plan.
 pub fn named_on(name: &str, seed: u64, nodes: Option<usize>, engine: Option<EngineKind>) -> Option<Plan> {
     let name = NAMES.iter().copied().find(|known| *known == name)?;
     if engine.is_some_and(|engine| !runs_on(name, engine)) {
@@ -705,7 +706,8 @@ impl Story<'_> {
         self.at(back, Action::Start(slot));
     }
 
-    /// Messages go from member to member over links that lose, clog and break, and through members that stop and die.
+    /// Messages go from member to member over links that lose, clog and break, and through members that stop
+    /// and die.
     fn chain_is_torn(&mut self) {
         self.begin();
         self.lossy();
@@ -736,7 +738,8 @@ impl Story<'_> {
         }
     }
 
-    /// Messages that fit no block, under windows of a few of them, while members come, go, die and stop reading.
+    /// Messages that fit no block, under windows of a few of them, while members come, go, die and stop
+    /// reading.
     fn large_messages(&mut self) {
         self.begin();
         self.lossy();

@@ -1,7 +1,7 @@
 //! Plans: what shall happen in a run, as plain data.
 //!
-//! A plan is drawn from a seed by [`named`], or written by hand. Nothing in it is a closure, so that the shrinker
-//! can leave steps out and try again, and a failing run can be shown.
+//! A plan is drawn from a seed by [`named`], or written by hand. Nothing in it is a closure, so that the
+//! shrinker can leave steps out and try again, and a failing run can be shown.
 
 mod library;
 mod swarm;
@@ -28,8 +28,8 @@ pub struct Plan {
     pub links: usize,
     /// The slots that have only the first of them.
     pub single: Vec<Slot>,
-    /// Whether some link works between any two hosts at any time, and nothing else happens to them: then no view may lose
-    /// anyone, and messages go on.
+    /// Whether some link works between any two hosts at any time, and nothing else happens to them: then no
+    /// view may lose anyone, and messages go on.
     pub never_apart: bool,
     /// If faults hit some hosts alone: which. No view may lose anyone else.
     pub faulty: Option<Faulty>,
@@ -39,8 +39,8 @@ pub struct Plan {
     pub unleased: Vec<Slot>,
     /// Whether a node that was removed joins again.
     pub rejoin: bool,
-    /// Whether the direct paths between any two hosts work at any time, or those over one host between them, and nothing else happens
-    /// to them: then no view may lose anyone, and messages go on.
+    /// Whether the direct paths between any two hosts work at any time, or those over one host between them,
+    /// and nothing else happens to them: then no view may lose anyone, and messages go on.
     pub bridged: bool,
     /// Pairs, from and to, between which multicast does not pass.
     pub deaf: Vec<(Slot, Slot)>,
@@ -48,9 +48,11 @@ pub struct Plan {
     pub silent: Vec<Slot>,
     /// If nothing but multicast can fail: how long a message may take once its sender knows who hears it.
     pub prompt: Option<Micros>,
-    /// If processes start and end and nothing else happens to anybody: how long a group may take for the view that follows a node view.
+    /// If processes start and end and nothing else happens to anybody: how long a group may take for the view
+    /// that follows a node view.
     pub follows_within: Option<Micros>,
-    /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still be in a view.
+    /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still
+    /// be in a view.
     pub leaves_within: Option<Micros>,
     /// The membership engine of the nodes.
     pub membership: EngineKind,
@@ -83,8 +85,8 @@ pub struct Plan {
 }
 
 impl Default for Plan {
-    /// Three nodes with streams, one address each, that are one another's seeds; no group, no load, no faults, and nothing
-    /// demanded.
+    /// Three nodes with streams, one address each, that are one another's seeds; no group, no load, no
+    /// faults, and nothing demanded.
     fn default() -> Self {
         Self {
             name: "by hand",
@@ -168,7 +170,8 @@ pub struct Witnessing {
 pub struct Hinted {
     /// How many nodes must be there to found.
     pub expect: u16,
-    /// Of whom the node at each slot is told from its start on. Slots above all others are addresses where nobody is.
+    /// Of whom the node at each slot is told from its start on. Slots above all others are addresses where
+    /// nobody is.
     pub told: Vec<Vec<Slot>>,
     /// How many locators there are, on hosts behind those of the nodes. Every node is told of all.
     pub locators: usize,
@@ -181,7 +184,8 @@ pub enum Liveness {
     None,
     /// All faults are taken back; where the rules allow progress, it is demanded within this time.
     Within(Micros),
-    /// The same, and the dead stay dead: the survivors must be a primary although they may be fewer than half.
+    /// The same, and the dead stay dead: the survivors must be a primary although they may be fewer than
+    /// half.
     SurvivorsWithin(Micros),
 }
 
@@ -201,7 +205,8 @@ pub struct Network {
     pub latency: Micros,
     /// And up to this much more.
     pub jitter: Micros,
-    /// So many of the first hosts are at a site far away: a frame takes so much longer between them and the others.
+    /// So many of the first hosts are at a site far away: a frame takes so much longer between them and the
+    /// others.
     pub far: (Slot, Micros),
     /// A packet is lost: a datagram for good, what carries a stream until it is sent again.
     pub loss_ppm: u32,
@@ -251,8 +256,8 @@ pub enum Probes {
     Blocked,
 }
 
-/// A path that loses so much is one that nobody may count on, nor on one that leads over it: of a thousand heartbeats one is missed three
-/// times in a row.
+/// A path that loses so much is one that nobody may count on, nor on one that leads over it: of a thousand
+/// heartbeats one is missed three times in a row.
 pub(crate) const HARDLY_A_PATH_PPM: u32 = 100_000;
 
 impl Network {

@@ -1,11 +1,12 @@
-//! The table of catches, `planted.txt`: which plan and seed is known to show each planted mistake on each membership engine.
+//! The table of catches, `planted.txt`: which plan and seed is known to show each planted mistake on each
+//! membership engine.
 //!
 //! ```text
 //!   SkipFlush       coordinator  r14-leaders-die-in-the-flush  3   G14
 //!   CutOnOneReport  coordinator  -  the coordinator has no observers
 //! ```
-//! A mistake that one engine cannot make has a dash there and the reason, which people write; all else is written by
-//! `antiphon-sim planted --write`, which keeps those lines.
+//! A mistake that one engine cannot make has a dash there and the reason, which people write; all else is
+//! written by `antiphon-sim planted --write`, which keeps those lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -53,7 +54,8 @@ impl Table {
         Self::parse(include_str!("../../planted.txt"))
     }
 
-    /// The table as it is in the checkout that this was built in: a run before this one may have noted something.
+    /// The table as it is in the checkout that this was built in: a run before this one may have noted
+    /// something.
     pub fn in_checkout() -> Result<Self, String> {
         let text =
             std::fs::read_to_string(Self::path()).map_err(|error| format!("{}: {error}", Self::FILE))?;

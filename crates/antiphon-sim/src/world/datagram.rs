@@ -1,4 +1,5 @@
-//! Frames that travel alone: each may be lost, doubled, late, damaged, or come again much later. So do probes, whatever carries the others.
+//! Frames that travel alone: each may be lost, doubled, late, damaged, or come again much later. So do
+//! probes, whatever carries the others.
 
 use std::net::SocketAddr;
 
@@ -12,7 +13,8 @@ use crate::plan::Probes;
 use crate::trace::{ProcessId, Slot};
 
 impl World {
-    /// A probe goes its own way: it may pass where nothing else does, and the other way round. What the network says of it nobody hears.
+    /// A probe goes its own way: it may pass where nothing else does, and the other way round. What the
+    /// network says of it nobody hears.
     pub(super) fn send_probe(&mut self, from: ProcessId, to: Door, bytes: Bytes) {
         let sender = self.processes[from].slot;
         self.traffic.note(sender, to.slot, bytes.len());
@@ -154,8 +156,8 @@ impl World {
     }
 }
 
-/// Hands a frame to a node. Of datagrams nobody can tell here whether they went to one or to all: every other one that may have gone to
-/// all is taken so.
+/// Hands a frame to a node. Of datagrams nobody can tell here whether they went to one or to all: every other
+/// one that may have gone to all is taken so.
 pub(super) fn receive(node: &mut Node, now: Time, from: SocketAddr, bytes: Bytes) -> Result<(), OpenError> {
     if matches!(peek(&bytes), Ok((Kind::Probe, _))) {
         return node.handle_probe(now, bytes);

@@ -334,7 +334,8 @@ impl World {
             let cut_for = self.now - since;
             self.note_path(from, to);
             self.unstall_streams(from, door);
-            // Those of the other direction may wait for what answers them: the reset of a reader that is gone.
+            // Those of the other direction may wait for what answers them: the reset of a reader that is
+            // gone.
             self.unstall_streams(to, door.facing(from));
             self.unstall_lifelines(from, door, cut_for);
         }

@@ -8,8 +8,9 @@
 //!           ├─ the reader's process ends ─► Failed at the writer
 //!           └─ cut: all of that waits for the heal; keepalive ─► Broken here, Failed there
 //! ```
-//! A reset that meets a cut is lost: the reader is half open until its keepalive. A host without power sends nothing,
-//! ever. A proxy in between shows the reader another address than the writer has, and may end one side alone.
+//! A reset that meets a cut is lost: the reader is half open until its keepalive. A host without power sends
+//! nothing, ever. A proxy in between shows the reader another address than the writer has, and may end one
+//! side alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;

@@ -8,8 +8,8 @@
 //!                        ▼        ▼
 //!                     paths ──► datagram | stream      lifeline
 //! ```
-//! - `process`: what a driver and an application do around a `Node`: clocks that drift, inboxes that fill while the
-//!   process is stopped, a crash between any two outputs.
+//! - `process`: what a driver and an application do around a `Node`: clocks that drift, inboxes that fill
+//!   while the process is stopped, a crash between any two outputs.
 //! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
 //! - `locator`: those who tell newcomers where nodes are.
 //! - `lifeline`: TCP connections as two kernels keep them, for proof of death (R9, R25).
@@ -300,7 +300,8 @@ impl World {
         self.flood = more_than;
     }
 
-    /// Whether more happens than memory holds for long, as when each message is answered by two: nothing happens any more then.
+    /// Whether more happens than memory holds for long, as when each message is answered by two: nothing
+    /// happens any more then.
     pub fn is_flooded(&self) -> bool {
         self.trace.lines.len() > self.flood || self.agenda.len() > self.flood
     }
@@ -361,7 +362,8 @@ impl World {
             .and_then(|process| self.processes[process].view.clone())
     }
 
-    /// The view of a group that the application at a slot last heard of, unless it is suspended or starting over.
+    /// The view of a group that the application at a slot last heard of, unless it is suspended or starting
+    /// over.
     pub fn group_view(&self, slot: Slot, group: GroupIndex) -> Option<Arc<GroupView>> {
         let process = &self.processes[self.process_at(slot)?];
         process.uses.get(&group).and_then(|usage| usage.view.clone())
@@ -546,7 +548,8 @@ impl World {
         self.path(from, to).free_at.max(self.now) + takes
     }
 
-    /// The line is taken until then. What finds no room in a queue never gets here: it takes none of the line's time.
+    /// The line is taken until then. What finds no room in a queue never gets here: it takes none of the
+    /// line's time.
     fn take_line(&mut self, from: Slot, to: Door, until: Micros) {
         self.path_mut(from, to).free_at = until;
     }

@@ -1,8 +1,9 @@
 //! A process: one `Node`, the driver around it, and the application on top.
 //!
-//! The driver keeps the core's contract: inputs one at a time; then all outputs in order, then the events, then the
-//! timer. A process that is stopped takes no input while its kernel goes on; one that is slow takes its time for
-//! each. A crash may come between any two outputs: what was performed has happened, the rest never does.
+//! The driver keeps the core's contract: inputs one at a time; then all outputs in order, then the events,
+//! then the timer. A process that is stopped takes no input while its kernel goes on; one that is slow takes
+//! its time for each. A crash may come between any two outputs: what was performed has happened, the rest
+//! never does.
 
 mod application;
 mod chatter;

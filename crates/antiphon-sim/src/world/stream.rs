@@ -1,14 +1,15 @@
 //! Frames on connections, as two kernels keep them (R25).
 //!
-//! One connection per sending process, destination and class. In order, and nothing lost while it stands. What a
-//! process had written before it died still arrives, then the FIN; if it left data unread, a reset instead, and what
-//! was on its way is gone. A cut is silence: after the heal the retransmission comes with its back-off, or the
-//! connection has timed out on one side and is half open on the other. A stopped process's kernel goes on taking
-//! bytes until the buffers are full. Connections of one process progress independently: those of a dead one may still
-//! bring data after its lifeline has proved its death.
+//! One connection per sending process, destination and class. In order, and nothing lost while it stands.
+//! What a process had written before it died still arrives, then the FIN; if it left data unread, a reset
+//! instead, and what was on its way is gone. A cut is silence: after the heal the retransmission comes with
+//! its back-off, or the connection has timed out on one side and is half open on the other. A stopped
+//! process's kernel goes on taking bytes until the buffers are full. Connections of one process progress
+//! independently: those of a dead one may still bring data after its lifeline has proved its death.
 //!
-//! Where packets are lost nothing is, but all waits for what was: the first packet of a burst is sent again after 200 ms, and each time after
-//! twice as long, until it was acknowledged, and what was written meanwhile goes after it.
+//! Where packets are lost nothing is, but all waits for what was: the first packet of a burst is sent again
+//! after 200 ms, and each time after twice as long, until it was acknowledged, and what was written meanwhile
+//! goes after it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -110,7 +111,8 @@ impl World {
         self.take_line(from_slot, to, done);
     }
 
-    /// When what is written to a stream now leaves for good, and when its kernel knows that it came; `None` if at once.
+    /// When what is written to a stream now leaves for good, and when its kernel knows that it came; `None`
+    /// if at once.
     fn repair(&mut self, id: u64, from: Slot, to: Door) -> Option<(Micros, Micros)> {
         let until = self.streams.all.get(&id)?.repairs_until;
         if until > self.now {
@@ -345,8 +347,8 @@ impl World {
         }
     }
 
-    /// A path works again: what waited for it goes on when the kernel next tries, which is the later the longer it
-    /// was cut.
+    /// A path works again: what waited for it goes on when the kernel next tries, which is the later the
+    /// longer it was cut.
     pub(super) fn unstall_streams(&mut self, from: Slot, to: Door) {
         if self.is_blocked(from, to) {
             return;

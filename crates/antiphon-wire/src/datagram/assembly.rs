@@ -6,12 +6,13 @@
 //!   … ────┼── whole ── partial ── – ───┼──►      a slot per frame; at most MAX_AHEAD of them
 //!    given out                 not heard of yet
 //! ```
-//! A frame is given out once all frames before it were, or will not come any more: because the sender says that it will
-//! not send them again, or because the owner has waited long enough ([`Assembly::give_up_front`]).
+//! A frame is given out once all frames before it were, or will not come any more: because the sender says
+//! that it will not send them again, or because the owner has waited long enough
+//! ([`Assembly::give_up_front`]).
 //!
 //! # Bounds
-//! What slots hold in bytes, whatever segments say: a frame that does not fit is refused, except for the one that is to
-//! be given out next, without which nothing would ever go on. So at most the limit and one frame.
+//! What slots hold in bytes, whatever segments say: a frame that does not fit is refused, except for the one
+//! that is to be given out next, without which nothing would ever go on. So at most the limit and one frame.
 
 use std::collections::VecDeque;
 
@@ -173,8 +174,8 @@ impl Assembly {
         std::mem::take(&mut self.lost)
     }
 
-    /// What is missing up to the last segment seen, oldest first; as many frames as a report can name. Of the last frame
-    /// that may be nothing.
+    /// What is missing up to the last segment seen, oldest first; as many frames as a report can name. Of the
+    /// last frame that may be nothing.
     pub fn gaps(&self) -> impl Iterator<Item = Gap> {
         let last = self.slots.len().saturating_sub(1);
         self.slots

@@ -9,12 +9,13 @@
 //!  |       |         | 4    | flow        | seen 8 | window 4 | waited 4 | (behind 2, missing 8)*    report
 //!  |       |         | 5    | session     |                                                    unknown session
 //! ```
-//! Integers are little-endian. Frames travel one way, from a *flow* of the sender to a *session* of the receiver. `to` is a
-//! number that whoever receives the datagram has chosen: nobody who does not see the traffic can guess it.
+//! Integers are little-endian. Frames travel one way, from a *flow* of the sender to a *session* of the
+//! receiver. `to` is a number that whoever receives the datagram has chosen: nobody who does not see the
+//! traffic can guess it.
 //!
-//! A frame of `length` bytes is cut into segments of `size` bytes, the last one shorter: 64 at most, so that one word says
-//! which of them are missing. Nothing here is authentic: a frame is, and only once the frame codec has opened it.
-//! [`Assembly`] therefore bounds what a session may hold, whatever its segments say.
+//! A frame of `length` bytes is cut into segments of `size` bytes, the last one shorter: 64 at most, so that
+//! one word says which of them are missing. Nothing here is authentic: a frame is, and only once the frame
+//! codec has opened it. [`Assembly`] therefore bounds what a session may hold, whatever its segments say.
 
 mod assembly;
 
@@ -37,7 +38,8 @@ pub const MIN_DATAGRAM_BYTES: usize = MAX_FRAME_BYTES / MAX_SEGMENTS + SEGMENT_H
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// The highest number of a frame: no session lives that long.
 pub const MAX_NUMBER: u64 = 1 << 62;
-/// Frames with something missing that one report can name. If it names so many, it says nothing of those after the last.
+/// Frames with something missing that one report can name. If it names so many, it says nothing of those
+/// after the last.
 pub const MAX_GAPS: usize = 64;
 
 const HEADER_BYTES: usize = 12;
@@ -117,8 +119,8 @@ pub struct Segment<'a> {
 pub struct Report {
     /// Whose frames it is about.
     pub flow: u64,
-    /// The highest number of a frame of which something has arrived. All up to it that are not among the gaps have
-    /// arrived, or are not waited for any more ([`MAX_GAPS`] limits what is said).
+    /// The highest number of a frame of which something has arrived. All up to it that are not among the gaps
+    /// have arrived, or are not waited for any more ([`MAX_GAPS`] limits what is said).
     pub seen: u64,
     /// How much may be on its way without being reported.
     pub window: u32,
@@ -133,8 +135,8 @@ pub struct Report {
 pub struct Gap {
     /// How far the frame is behind the last one seen.
     pub behind: u16,
-    /// Bit i: segment i is missing. Bits beyond the last segment mean nothing. 0: nothing before the last segment seen is
-    /// missing, but the frame is not whole.
+    /// Bit i: segment i is missing. Bits beyond the last segment mean nothing. 0: nothing before the last
+    /// segment seen is missing, but the frame is not whole.
     pub missing: u64,
 }
 

@@ -40,7 +40,8 @@ impl ClusterKey {
 }
 
 impl ClusterKey {
-    /// Eight hexadecimal digits by which people can compare keys; they reveal nothing of them. Each frame has them.
+    /// Eight hexadecimal digits by which people can compare keys; they reveal nothing of them. Each frame has
+    /// them.
     pub fn id(&self) -> String {
         let id = Mode::new(Some(self)).key_id();
         id.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -110,7 +111,8 @@ impl Mode {
         }
     }
 
-    /// The header's name for the key: 0 without one. Tells a wrong key from a damaged frame and reveals nothing of it.
+    /// The header's name for the key: 0 without one. Tells a wrong key from a damaged frame and reveals
+    /// nothing of it.
     pub(super) fn key_id(&self) -> [u8; 4] {
         let Mode::Keyed(root) = self else { return [0; 4] };
         let mut id = [0; 4];

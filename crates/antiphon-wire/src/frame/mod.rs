@@ -5,23 +5,25 @@
 //!  | magic | version | kind | cluster tag | key id | sender incarnation | nonce | records … | tag 16 |
 //!  '---------------------------------- header ---------------------------------'
 //! ```
-//! A frame is authenticated before it is parsed: [`FrameCodec::open`] checks the tag over header and records before
-//! anyone looks at the records. Before the tag only those fields are read that say whether this build could check
-//! it at all, in the order that gives the most helpful error: magic, version, cluster, key id, tag, replay.
+//! A frame is authenticated before it is parsed: [`FrameCodec::open`] checks the tag over header and records
+//! before anyone looks at the records. Before the tag only those fields are read that say whether this build
+//! could check it at all, in the order that gives the most helpful error: magic, version, cluster, key id,
+//! tag, replay.
 //!
 //! Two modes, told apart by the key id:
-//! - **plain** (key id 0): the tag is an XXH3-128 hash. It finds corruption, **it is no security**: whoever reaches
-//!   the port can make such frames.
-//! - **keyed**: AES-256-GCM over the records with the header as additional data. Every incarnation seals with subkeys
-//!   of its own, one per kind (R24), so a counter is a nonce that never repeats; one sealing serves all destinations.
+//! - **plain** (key id 0): the tag is an XXH3-128 hash. It finds corruption, **it is no security**: whoever
+//!   reaches the port can make such frames.
+//! - **keyed**: AES-256-GCM over the records with the header as additional data. Every incarnation seals with
+//!   subkeys of its own, one per kind (R24), so a counter is a nonce that never repeats; one sealing serves
+//!   all destinations.
 //!
-//! What a frame costs: sealing is one allocation, one copy of the records and one pass over them. Opening a plain
-//! frame is one pass and no copy: the records are a slice of what was read. Opening a keyed frame decrypts in place if
-//! the buffer has no other owner, otherwise in one copy.
+//! What a frame costs: sealing is one allocation, one copy of the records and one pass over them. Opening a
+//! plain frame is one pass and no copy: the records are a slice of what was read. Opening a keyed frame
+//! decrypts in place if the buffer has no other owner, otherwise in one copy.
 //!
-//! What the replay window does not do: a receiver that has just started knows no nonces, and a sender evicted from the
-//! table of the last [`MAX_SENDERS`] is forgotten. Records are therefore idempotent or numbered by themselves;
-//! the window keeps late duplicates away from them, it is not what their correctness rests on.
+//! What the replay window does not do: a receiver that has just started knows no nonces, and a sender evicted
+//! from the table of the last [`MAX_SENDERS`] is forgotten. Records are therefore idempotent or numbered by
+//! themselves; the window keeps late duplicates away from them, it is not what their correctness rests on.
 
 mod key;
 mod replay;
@@ -50,7 +52,8 @@ pub const TAG_BYTES: usize = 16;
 pub const MIN_FRAME_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 /// The most bytes that a frame has room for between header and tag.
 const MAX_CONTENT_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES - TAG_BYTES;
-/// What is around a frame inside of another one that another node passes on: a tag, a list of [`MAX_RELAYED_TO`] incarnations, a length.
+/// What is around a frame inside of another one that another node passes on: a tag, a list of
+/// [`MAX_RELAYED_TO`] incarnations, a length.
 const ENVELOPE_BYTES: usize = 1 + 1 + 16 * MAX_RELAYED_TO + 3;
 /// To so many nodes one frame may be passed on.
 pub const MAX_RELAYED_TO: usize = 32;
@@ -58,7 +61,8 @@ pub const MAX_RELAYED_TO: usize = 32;
 pub const MAX_RELAYED_BYTES: usize = MAX_CONTENT_BYTES - ENVELOPE_BYTES;
 /// The most bytes of records that are put into a frame: one that has to be passed on fits into another then.
 pub const MAX_RECORDS_BYTES: usize = MAX_RELAYED_BYTES - HEADER_BYTES - TAG_BYTES;
-/// The largest frame of kind [`Kind::Probe`]: a datagram of it passes everywhere in one piece, tunnels included.
+/// The largest frame of kind [`Kind::Probe`]: a datagram of it passes everywhere in one piece, tunnels
+/// included.
 pub const MAX_PROBE_BYTES: usize = 1200;
 /// The most bytes of records that a probe has room for.
 pub const MAX_PROBE_RECORDS_BYTES: usize = MAX_PROBE_BYTES - HEADER_BYTES - TAG_BYTES;
@@ -74,12 +78,14 @@ pub enum Kind {
     Bulk,
     /// A record on a lifeline.
     Lifeline,
-    /// Messages that receivers hand on as they are: such a frame comes from its sender, but not always directly. It
-    /// travels among the bulk frames.
+    /// Messages that receivers hand on as they are: such a frame comes from its sender, but not always
+    /// directly. It travels among the bulk frames.
     Chain,
-    /// Messages that go to all at once by IP multicast. It travels among the bulk frames to those whom that does not reach.
+    /// Messages that go to all at once by IP multicast. It travels among the bulk frames to those whom that
+    /// does not reach.
     Cast,
-    /// A sign of life that goes alone in one datagram, beside what else carries frames, and never on a stream.
+    /// A sign of life that goes alone in one datagram, beside what else carries frames, and never on a
+    /// stream.
     Probe,
 }
 
@@ -228,8 +234,9 @@ impl std::error::Error for OpenError {}
 
 /// Seals this incarnation's frames and opens those of others.
 ///
-/// Deterministic: the same calls give the same bytes. It is `Clone` so that a simulation can branch; of a codec and its
-/// clone only one may go on sealing frames that leave the process, since both would use the same nonces.
+/// Deterministic: the same calls give the same bytes. It is `Clone` so that a simulation can branch; of a
+/// codec and its clone only one may go on sealing frames that leave the process, since both would use the
+/// same nonces.
 #[derive(Debug, Clone)]
 pub struct FrameCodec {
     /// Everything of the header that never changes; kind and nonce are filled in.
@@ -263,8 +270,8 @@ impl FrameCodec {
     /// Seals one frame for all its destinations.
     ///
     /// # Panics
-    /// If `records` is larger than a frame. Whoever fills frames stops at [`MAX_RECORDS_BYTES`]; more has only one that is around
-    /// another frame, of at most [`MAX_RELAYED_BYTES`].
+    /// If `records` is larger than a frame. Whoever fills frames stops at [`MAX_RECORDS_BYTES`]; more has
+    /// only one that is around another frame, of at most [`MAX_RELAYED_BYTES`].
     pub fn seal(&mut self, kind: Kind, records: &[u8]) -> Bytes {
         let header = self.next_header(kind, records.len());
         let mut frame = Vec::with_capacity(MIN_FRAME_BYTES + records.len());
@@ -278,8 +285,8 @@ impl FrameCodec {
         Bytes::from(frame)
     }
 
-    /// Seals one frame whose records are `before`, `block` and `after` in a row. Without a key the block's bytes are
-    /// shared, not copied; a key makes new bytes of all.
+    /// Seals one frame whose records are `before`, `block` and `after` in a row. Without a key the block's
+    /// bytes are shared, not copied; a key makes new bytes of all.
     ///
     /// # Panics
     /// As [`FrameCodec::seal`].
@@ -341,8 +348,8 @@ impl FrameCodec {
             Mode::Keyed(_) => match self.senders.sub_key(sender, kind) {
                 Some(key) => open_keyed(key, kind, nonce, frame)?,
                 None => {
-                    // The key is remembered only once it has opened a frame: without the cluster key nobody can
-                    // make this node keep anything.
+                    // The key is remembered only once it has opened a frame: without the cluster key nobody
+                    // can make this node keep anything.
                     let key = self.mode.sub_key(sender, kind);
                     let records = open_keyed(&key, kind, nonce, frame)?;
                     self.senders.remember(sender, kind, key);

@@ -291,7 +291,8 @@ fn sealing_and_opening_a_full_frame_is_faster_than_a_slow_network() {
         let megabytes = rounds as f64 * MAX_FRAME_BYTES as f64 / 1e6;
         let rate = megabytes / start.elapsed().as_secs_f64();
         println!("{mode}: {rate:.0} MB/s sealed and opened");
-        // A bound that only an accidental copy per byte or a software cipher would miss, also on a busy machine.
+        // A bound that only an accidental copy per byte or a software cipher would miss, also on a busy
+        // machine.
         assert!(rate > 20.0, "{mode} mode seals and opens only {rate:.0} MB/s");
     }
 }

@@ -1,4 +1,5 @@
-//! One value at least of every record and message, for the golden vectors. Names are part of the vectors: keep them.
+//! One value at least of every record and message, for the golden vectors. Names are part of the vectors:
+//! keep them.
 
 mod group;
 mod membership;

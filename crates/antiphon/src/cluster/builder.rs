@@ -30,15 +30,16 @@ use addresses::{advertised, conflict, firsts, resolve_all};
 
 pub(crate) use addresses::{check_addresses_of, parse_all};
 
-/// How messages travel between nodes. Each node chooses for what it sends; nodes that chose differently understand each other.
+/// How messages travel between nodes. Each node chooses for what it sends; nodes that chose differently
+/// understand each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Transport {
     /// Everything by TCP.
     #[default]
     Tcp,
-    /// Messages by UDP on the same port number, everything else by TCP. To peers that UDP does not reach (they have no UDP, or
-    /// a firewall drops it) messages go by TCP as well.
+    /// Messages by UDP on the same port number, everything else by TCP. To peers that UDP does not reach
+    /// (they have no UDP, or a firewall drops it) messages go by TCP as well.
     Udp,
 }
 
@@ -48,10 +49,12 @@ pub enum Transport {
 pub struct Multicast {
     /// The multicast address and port, the same at all nodes of the cluster, IPv4 or IPv6.
     pub group: SocketAddr,
-    /// The interface: for IPv4 by one of its IPv4 addresses, and unless given the one with the node's first IPv4 address; for IPv6 by its
-    /// number, which must be given. Without a key it must be a loopback IPv4 address.
+    /// The interface: for IPv4 by one of its IPv4 addresses, and unless given the one with the node's first
+    /// IPv4 address; for IPv6 by its number, which must be given. Without a key it must be a loopback IPv4
+    /// address.
     pub interface: Option<Interface>,
-    /// How far it goes: 1, the default, is this network and no farther; each router on the way takes 1. 1 to 255.
+    /// How far it goes: 1, the default, is this network and no farther; each router on the way takes 1. 1
+    /// to 255.
     pub hops: u8,
 }
 
@@ -78,8 +81,9 @@ impl fmt::Display for Interface {
 pub const MULTICAST_PORT: u16 = 7401;
 
 impl Multicast {
-    /// The cluster's own group among those of one's own site: 239.255.X.Y, port [`MULTICAST_PORT`], where X and Y are the first two bytes of
-    /// the tag that stands for the cluster's name in each frame. Two clusters may have the same; then they hear and ignore each other.
+    /// The cluster's own group among those of one's own site: 239.255.X.Y, port [`MULTICAST_PORT`], where X
+    /// and Y are the first two bytes of the tag that stands for the cluster's name in each frame. Two
+    /// clusters may have the same; then they hear and ignore each other.
     pub fn of_cluster(cluster: &str) -> Self {
         let [x, y, ..] = cluster_tag(cluster);
         Self::at(([239, 255, x, y], MULTICAST_PORT).into())
@@ -168,74 +172,83 @@ impl Builder {
         self
     }
 
-    /// The address and port to listen on, for everything. Port 0 takes a free one. `127.0.0.1:0` unless given.
-    /// Without a key only loopback addresses are allowed, unless [`insecure`](Builder::insecure).
+    /// The address and port to listen on, for everything. Port 0 takes a free one. `127.0.0.1:0` unless
+    /// given. Without a key only loopback addresses are allowed, unless [`insecure`](Builder::insecure).
     ///
-    /// Given again, for up to 8 addresses in networks that fail apart, best first: the others send to the first that works, and
-    /// no view changes as long as one does. The first is what seeds name this node by. An unspecified address (`0.0.0.0`, `[::]`)
-    /// must be the only one; say with [`advertise`](Builder::advertise) which addresses it stands for.
+    /// Given again, for up to 8 addresses in networks that fail apart, best first: the others send to the
+    /// first that works, and no view changes as long as one does. The first is what seeds name this node by.
+    /// An unspecified address (`0.0.0.0`, `[::]`) must be the only one; say with
+    /// [`advertise`](Builder::advertise) which addresses it stands for.
     pub fn bind(mut self, addr: impl ToString) -> Self {
         self.bind.push(addr.to_string());
         self
     }
 
-    /// The address and port the others reach this node at, where it is not the one bound. With several addresses once for each,
-    /// in their order.
+    /// The address and port the others reach this node at, where it is not the one bound. With several
+    /// addresses once for each, in their order.
     pub fn advertise(mut self, addr: impl ToString) -> Self {
         self.advertise.push(addr.to_string());
         self
     }
 
-    /// Addresses or host names, each with its port, of the nodes to ask for the cluster: at most 64, the same list on all of
-    /// them. A majority of them founds it; a node that is not among them only joins. None: see [`found`](Builder::found).
-    /// The first address of a node with several; the others may follow it, `10.0.0.1:7400/10.1.0.1:7400`, so that it is found
-    /// while its first network is down. Names are resolved once, at the start.
+    /// Addresses or host names, each with its port, of the nodes to ask for the cluster: at most 64, the same
+    /// list on all of them. A majority of them founds it; a node that is not among them only joins. None: see
+    /// [`found`](Builder::found). The first address of a node with several; the others may follow it,
+    /// `10.0.0.1:7400/10.1.0.1:7400`, so that it is found while its first network is down. Names are resolved
+    /// once, at the start.
     ///
-    /// Among them may be [`Source`]s as text (`dns:db.example:7400`, `srv:_antiphon._tcp.example`, `file:/etc/nodes`, `multicast`), whose
-    /// addresses are found again and again, as with [`discover`](Builder::discover). Those are only asked: they do not count for the majority.
+    /// Among them may be [`Source`]s as text (`dns:db.example:7400`, `srv:_antiphon._tcp.example`,
+    /// `file:/etc/nodes`, `multicast`), whose addresses are found again and again, as with
+    /// [`discover`](Builder::discover). Those are only asked: they do not count for the majority.
     pub fn seeds(mut self, seeds: impl IntoIterator<Item = impl ToString>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.to_string()));
         self
     }
 
-    /// Free for the application, in every view: at most 32 entries and 4096 bytes in all, no control characters.
+    /// Free for the application, in every view: at most 32 entries and 4096 bytes in all, no control
+    /// characters.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// Looks for others there too, again and again; at most 16 sources. Nobody founds a cluster by what is found so: give
-    /// [`expect`](Builder::expect) or [`found`](Builder::found), or seeds that name others; otherwise this node waits for a cluster to join.
+    /// Looks for others there too, again and again; at most 16 sources. Nobody founds a cluster by what is
+    /// found so: give [`expect`](Builder::expect) or [`found`](Builder::found), or seeds that name others;
+    /// otherwise this node waits for a cluster to join.
     pub fn discover(mut self, source: Source) -> Self {
         self.sources.push(source);
         self
     }
 
-    /// Addresses or names of locators (see [`Locator`](crate::Locator)), such as `locator.example:7410`, or [`Source`]s as text; names are
-    /// resolved again and again, and all their addresses used, at most 16. Each is told of this node and asked for others.
-    /// What [`discover`](Builder::discover) says of founding holds here, too.
+    /// Addresses or names of locators (see [`Locator`](crate::Locator)), such as `locator.example:7410`, or
+    /// [`Source`]s as text; names are resolved again and again, and all their addresses used, at most 16.
+    /// Each is told of this node and asked for others. What [`discover`](Builder::discover) says of founding
+    /// holds here, too.
     pub fn locators(mut self, locators: impl IntoIterator<Item = impl ToString>) -> Self {
         self.locators
             .extend(locators.into_iter().map(|locator| locator.to_string()));
         self
     }
 
-    /// Asks these DNS servers instead of the system's, for all that is found by names at run time. Needs the feature `dns`.
+    /// Asks these DNS servers instead of the system's, for all that is found by names at run time. Needs the
+    /// feature `dns`.
     pub fn dns_servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.dns_servers.extend(servers);
         self
     }
 
-    /// Found only when this many different nodes are there, this one included, and have voted for it; the seeds then are only whom
-    /// to ask. Two clusters cannot be founded as long as fewer than twice as many nodes are ever started before the first
-    /// view: give at least more than half of the nodes that there may be. All of them the same number, at most 256.
+    /// Found only when this many different nodes are there, this one included, and have voted for it; the
+    /// seeds then are only whom to ask. Two clusters cannot be founded as long as fewer than twice as many
+    /// nodes are ever started before the first view: give at least more than half of the nodes that there may
+    /// be. All of them the same number, at most 256.
     pub fn expect(mut self, nodes: u16) -> Self {
         self.expect = Some(nodes);
         self
     }
 
-    /// Found at once, alone if need be. Two nodes so started found two clusters; where those meet, the one with less weight, or the younger
-    /// one, gives way: its nodes start over in the other, and what they had is lost.
+    /// Found at once, alone if need be. Two nodes so started found two clusters; where those meet, the one
+    /// with less weight, or the younger one, gives way: its nodes start over in the other, and what they had
+    /// is lost.
     pub fn found(mut self) -> Self {
         self.found = true;
         self
@@ -259,7 +272,8 @@ impl Builder {
         self
     }
 
-    /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive; yes unless given.
+    /// Whether the node joins again by itself, as a fresh incarnation, after it was removed while alive; yes
+    /// unless given.
     pub fn rejoin(mut self, rejoin: bool) -> Self {
         self.rejoin = rejoin;
         self
@@ -277,32 +291,34 @@ impl Builder {
         self
     }
 
-    /// The largest UDP datagram this node sends, in bytes without the headers of IP and UDP: at least 1232. Unless given, as
-    /// much as the route to each peer takes; smaller ones are found out where those do not pass. By multicast, unless given, what fills
-    /// packets of 1500 bytes, or of what the interface takes if that is less: smaller ones are *not* found out, and who does not hear those is sent to
-    /// directly.
+    /// The largest UDP datagram this node sends, in bytes without the headers of IP and UDP: at least 1232.
+    /// Unless given, as much as the route to each peer takes; smaller ones are found out where those do not
+    /// pass. By multicast, unless given, what fills packets of 1500 bytes, or of what the interface takes if
+    /// that is less: smaller ones are *not* found out, and who does not hear those is sent to directly.
     pub fn max_datagram(mut self, bytes: u16) -> Self {
         self.max_datagram = Some(bytes);
         self
     }
 
-    /// Sends messages of groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast) by IP multicast, and listens there.
-    /// Without, they are sent directly; each node chooses for itself. Injected faults do not act on what is heard so.
+    /// Sends messages of groups of [`Dissemination::Multicast`](crate::Dissemination::Multicast) by IP
+    /// multicast, and listens there. Without, they are sent directly; each node chooses for itself. Injected
+    /// faults do not act on what is heard so.
     pub fn multicast(mut self, multicast: Multicast) -> Self {
         self.multicast = Some(multicast);
         self
     }
 
-    /// Lives on a network inside the process instead of TCP. Addresses are then mere names. The runtime needs its I/O all the same
-    /// (`enable_all`): on Linux the node's timer is the kernel's.
+    /// Lives on a network inside the process instead of TCP. Addresses are then mere names. The runtime needs
+    /// its I/O all the same (`enable_all`): on Linux the node's timer is the kernel's.
     pub fn memory(mut self, network: &MemoryNetwork) -> Self {
         self.memory = Some(network.clone());
         self
     }
 
-    /// Leaves what this node votes in this file, for the process that has started this one and witnesses its end: the path of a
-    /// [`Keeper`](crate::witness::Keeper) there. Needs a [`key`](Builder::key). Then a death is proven also where lifelines prove nothing, if
-    /// the host lives, and members can be reached while that process tells them. Costs a copy of the view into memory for each vote.
+    /// Leaves what this node votes in this file, for the process that has started this one and witnesses its
+    /// end: the path of a [`Keeper`](crate::witness::Keeper) there. Needs a [`key`](Builder::key). Then a
+    /// death is proven also where lifelines prove nothing, if the host lives, and members can be reached
+    /// while that process tells them. Costs a copy of the view into memory for each vote.
     pub fn testament(mut self, path: impl Into<PathBuf>) -> Self {
         self.testament = Some(path.into());
         self
@@ -314,7 +330,8 @@ impl Builder {
     /// As [`start`](Builder::start); [`Error::Refused`] if the cluster will not have this node.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the node stops: no member is left behind (one that was just admitted is removed as lost).
+    /// If the future is dropped, the node stops: no member is left behind (one that was just admitted is
+    /// removed as lost).
     pub async fn join(self) -> Result<Cluster, Error> {
         let cluster = self.start().await?;
         let mut events = cluster.events();
@@ -331,12 +348,13 @@ impl Builder {
         Err(Error::Closed)
     }
 
-    /// Starts the node and returns at once: it looks for its cluster in the background. [`Cluster::events`] tells how
-    /// that goes. Must be called on a tokio runtime with time and I/O enabled; the node lives there.
+    /// Starts the node and returns at once: it looks for its cluster in the background. [`Cluster::events`]
+    /// tells how that goes. Must be called on a tokio runtime with time and I/O enabled; the node lives
+    /// there.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s), [`Error::Bind`],
-    /// [`Error::Testament`].
+    /// [`Error::Config`], [`Error::Address`] (host names among the seeds are tried for 30 s),
+    /// [`Error::Bind`], [`Error::Testament`].
     ///
     /// # Cancel safety
     /// If the future is dropped, no node is started.
@@ -359,7 +377,8 @@ impl Builder {
             .clone()
             .unwrap_or_else(|| format!("node-{:08x}", seed[0] as u32));
         let config = self.core_config(&name, &addrs, &seeds);
-        // The core mixes what it is given and hands parts out as incarnations: the name above must not tell them.
+        // The core mixes what it is given and hands parts out as incarnations: the name above must not tell
+        // them.
         seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
 
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);

@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 use super::journal::{Journal, Noted};
 use crate::ClusterEvent;
 
-/// Events that wait for a reader before its stream ends with [`ClusterEvent::Overrun`]. A view comes a few times a
-/// second at worst, so this is many minutes of not reading.
+/// Events that wait for a reader before its stream ends with [`ClusterEvent::Overrun`]. A view comes a few
+/// times a second at worst, so this is many minutes of not reading.
 const MAX_WAITING: usize = 4096;
 
-/// The present state and everyone who wants to know how it changes. Both change under one lock, so that a subscription
-/// neither misses nor repeats an event.
+/// The present state and everyone who wants to know how it changes. Both change under one lock, so that a
+/// subscription neither misses nor repeats an event.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     state: Mutex<HubState>,
@@ -30,7 +30,8 @@ struct HubState {
     alone: Option<ClusterEvent>,
     /// The last word on the lease of the present incarnation.
     lease: Option<ClusterEvent>,
-    /// The last of each source of addresses. What is found before the node has begun is told behind its incarnation: every stream starts with that.
+    /// The last of each source of addresses. What is found before the node has begun is told behind its
+    /// incarnation: every stream starts with that.
     discovery: BTreeMap<String, ClusterEvent>,
     ended: bool,
     readers: Vec<Weak<Queue>>,
@@ -77,7 +78,8 @@ impl Hub {
         ClusterEvents { queue }
     }
 
-    /// What has happened so far, as far as it is kept, and a stream of what follows: without a gap, and without the present state.
+    /// What has happened so far, as far as it is kept, and a stream of what follows: without a gap, and
+    /// without the present state.
     pub(crate) fn history(&self) -> (Vec<Noted>, ClusterEvents) {
         let mut state = self.lock();
         let queue = Arc::new(Queue::default());
@@ -180,7 +182,8 @@ impl Queue {
     }
 }
 
-/// A reader of node events. From [`Cluster::events`](crate::Cluster::events). It does not keep the node alive.
+/// A reader of node events. From [`Cluster::events`](crate::Cluster::events). It does not keep the node
+/// alive.
 #[derive(Debug)]
 pub struct ClusterEvents {
     queue: Arc<Queue>,
@@ -245,7 +248,8 @@ mod tests {
         assert!(!held(&events), "each incarnation begins without: {events:?}");
     }
 
-    /// Sources may be read before the node has had its first turn; whoever waits for the incarnation must not miss what they found.
+    /// Sources may be read before the node has had its first turn; whoever waits for the incarnation must not
+    /// miss what they found.
     #[test]
     fn what_is_found_before_the_node_has_begun_is_told_behind_its_incarnation() {
         let hub = Hub::default();

@@ -6,8 +6,9 @@
 //!                              ▼                              │
 //!                            driver task (owns the core and the transport)
 //! ```
-//! [`Cluster`] and [`Group`](crate::Group) are handles: they hold no protocol state. When the last of them is gone
-//! without [`Cluster::leave`], the driver resets all lifelines and stops, which the others see as a lost connection.
+//! [`Cluster`] and [`Group`](crate::Group) are handles: they hold no protocol state. When the last of them is
+//! gone without [`Cluster::leave`], the driver resets all lifelines and stops, which the others see as a lost
+//! connection.
 
 mod builder;
 mod events;
@@ -38,15 +39,16 @@ use crate::{Error, GroupBuilder};
 
 /// A node of a cluster. A cheap handle: clones speak of the same node.
 ///
-/// Dropping the last handle (groups hold one too) without [`leave`](Cluster::leave) stops the node at once; the
-/// others see a lost connection and remove it after their suspicion time.
+/// Dropping the last handle (groups hold one too) without [`leave`](Cluster::leave) stops the node at once;
+/// the others see a lost connection and remove it after their suspicion time.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pub(crate) handle: Arc<Handle>,
 }
 
 impl Cluster {
-    /// Describes a node of the cluster with this name (1 to 64 bytes). Nodes of clusters with other names are refused.
+    /// Describes a node of the cluster with this name (1 to 64 bytes). Nodes of clusters with other names are
+    /// refused.
     pub fn builder(cluster: impl Into<String>) -> Builder {
         Builder::new(cluster.into())
     }
@@ -76,16 +78,16 @@ impl Cluster {
         self.handle.shared.hub().view()
     }
 
-    /// A stream of what happens to this node from now on. It starts with the present incarnation, view and lease, if any, and with
-    /// what each source of addresses found last.
+    /// A stream of what happens to this node from now on. It starts with the present incarnation, view and
+    /// lease, if any, and with what each source of addresses found last.
     pub fn events(&self) -> ClusterEvents {
         self.handle.shared.hub().subscribe()
     }
 
-    /// What has happened to this node so far, oldest first: its last 100 views, primary or not, and its last 200 other events.
-    /// The last views are whole as long as they have 100,000 members in all; of older ones there is what they changed
-    /// ([`crate::ClusterEvent::PastView`]), and of fewer than 100 views only where 100,000 nodes came, went or accused in them.
-    /// With a stream of what follows, without a gap in between.
+    /// What has happened to this node so far, oldest first: its last 100 views, primary or not, and its last
+    /// 200 other events. The last views are whole as long as they have 100,000 members in all; of older ones
+    /// there is what they changed ([`crate::ClusterEvent::PastView`]), and of fewer than 100 views only where
+    /// 100,000 nodes came, went or accused in them. With a stream of what follows, without a gap in between.
     pub fn history(&self) -> (Vec<Noted>, ClusterEvents) {
         self.handle.shared.hub().history()
     }
@@ -95,13 +97,14 @@ impl Cluster {
         GroupBuilder::new(self.clone(), name.into())
     }
 
-    /// What is to be known of this node, and what an operator may do with it, in a handle that does not keep it alive.
+    /// What is to be known of this node, and what an operator may do with it, in a handle that does not keep
+    /// it alive.
     pub fn observer(&self) -> Observer {
         Observer::of(self.handle.shared.clone())
     }
 
-    /// Why a node of this name is, or is not, a member: the views that admitted or removed it, who accused it of what,
-    /// and who suspects it now.
+    /// Why a node of this name is, or is not, a member: the views that admitted or removed it, who accused it
+    /// of what, and who suspects it now.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
@@ -109,7 +112,8 @@ impl Cluster {
         self.observer().why(name).await
     }
 
-    /// What the node knows of its cluster now: whom it hears, who doubts whom, who waits to be admitted, whom it misses.
+    /// What the node knows of its cluster now: whom it hears, who doubts whom, who waits to be admitted, whom
+    /// it misses.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
@@ -125,7 +129,8 @@ impl Cluster {
         self.ask(|reply| Command::Status { reply }).await
     }
 
-    /// What would be given up if this node went on alone by [`Cluster::recover`]: to be shown to a person before that.
+    /// What would be given up if this node went on alone by [`Cluster::recover`]: to be shown to a person
+    /// before that.
     ///
     /// # Errors
     /// [`Error::NotRecovered`]: why that is no way out here.
@@ -136,10 +141,11 @@ impl Cluster {
         self.observer().recovery().await
     }
 
-    /// An operator's word, where the majority is lost for good: this node goes on alone, and whoever lives of the others joins it as a new
-    /// member. It returns the first view of the new lineage, which says what was overridden. **Unsafe**: what the others did that this
-    /// node does not know is given up, and if a majority of them lives on, there are two clusters until they meet. For people who know that it
-    /// does not, never for a program's own judgement; `antiphon recover` asks before it does the same.
+    /// An operator's word, where the majority is lost for good: this node goes on alone, and whoever lives of
+    /// the others joins it as a new member. It returns the first view of the new lineage, which says what was
+    /// overridden. **Unsafe**: what the others did that this node does not know is given up, and if a
+    /// majority of them lives on, there are two clusters until they meet. For people who know that it does
+    /// not, never for a program's own judgement; `antiphon recover` asks before it does the same.
     ///
     /// # Errors
     /// [`Error::NotRecovered`]; nothing has changed.
@@ -150,8 +156,8 @@ impl Cluster {
         self.observer().recover(shown).await
     }
 
-    /// Replaces the injected faults: whatever peer is not named has none. Peers are named as in a view, or by their
-    /// advertised address. Only for nodes built with [`Builder::allow_faults`].
+    /// Replaces the injected faults: whatever peer is not named has none. Peers are named as in a view, or by
+    /// their advertised address. Only for nodes built with [`Builder::allow_faults`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the faults may or may not be in force.
@@ -183,9 +189,9 @@ impl Cluster {
         .await
     }
 
-    /// Leaves the cluster in order: what was accepted in its groups is delivered first, then the others install a view
-    /// that says `left`. Bounded by [`Profile::leave_within`](crate::Profile::leave_within); afterwards every handle of
-    /// this node reports `Closed`.
+    /// Leaves the cluster in order: what was accepted in its groups is delivered first, then the others
+    /// install a view that says `left`. Bounded by [`Profile::leave_within`](crate::Profile::leave_within);
+    /// afterwards every handle of this node reports `Closed`.
     ///
     /// # Cancel safety
     /// Leaving goes on if the future is dropped.
@@ -193,7 +199,8 @@ impl Cluster {
         self.ask(|reply| Command::Leave { reply }).await
     }
 
-    /// Stops at once, as if the process had lost its network: lifelines are reset, nothing is said to the others.
+    /// Stops at once, as if the process had lost its network: lifelines are reset, nothing is said to the
+    /// others.
     pub fn abort(&self) {
         self.handle.shared.abort();
     }

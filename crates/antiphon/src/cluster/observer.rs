@@ -10,8 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::{ClusterEvents, ClusterShared, Command, Examined, Noted, Settings};
 use crate::Error;
 
-/// What is to be known of a node, and what an operator may do with it. It does not keep the node alive: once the node has
-/// stopped, questions end with [`Error::Closed`]. From [`Cluster::observer`](crate::Cluster::observer).
+/// What is to be known of a node, and what an operator may do with it. It does not keep the node alive: once
+/// the node has stopped, questions end with [`Error::Closed`]. From
+/// [`Cluster::observer`](crate::Cluster::observer).
 ///
 /// # Cancel safety
 /// Each question may be dropped: it changes nothing, but for [`recover`](Observer::recover).
@@ -20,8 +21,8 @@ pub struct Observer {
     shared: Arc<ClusterShared>,
 }
 
-/// A place at a node's end: a node that has left waits until its guests are gone, for half a second at most, so that they
-/// can tell what they were told last. From [`Observer::guest`].
+/// A place at a node's end: a node that has left waits until its guests are gone, for half a second at most,
+/// so that they can tell what they were told last. From [`Observer::guest`].
 #[derive(Debug)]
 pub struct Guest {
     _place: OwnedSemaphorePermit,
@@ -85,7 +86,8 @@ impl Observer {
         done.map_err(Error::NotRecovered)
     }
 
-    /// A place for an observer that is told of the node until its end; none if all [`MAX_GUESTS`](crate::MAX_GUESTS) are taken.
+    /// A place for an observer that is told of the node until its end; none if all
+    /// [`MAX_GUESTS`](crate::MAX_GUESTS) are taken.
     pub fn guest(&self) -> Option<Guest> {
         self.shared.guest().map(|place| Guest { _place: place })
     }
@@ -107,7 +109,8 @@ impl Observer {
             .send(command(reply))
             .await
             .map_err(|_| Error::Closed)?;
-        // A node that is ending answers nothing more, and holds what was asked until its last connections are closed.
+        // A node that is ending answers nothing more, and holds what was asked until its last connections are
+        // closed.
         tokio::select! {
             biased;
             answer = answer => answer.map_err(|_| Error::Closed),

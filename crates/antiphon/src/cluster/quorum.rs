@@ -11,17 +11,20 @@ impl Builder {
         self
     }
 
-    /// Whether this node acts as a member of the primary only for as long as a majority answers it (G42); it does unless told otherwise. Without, one that
-    /// was cut off or stopped may deliver messages while the others have gone on without it, until it learns of that. The others hold their
-    /// votes back for whoever has a lease, whatever they have themselves. Without effect under [`Policy::Any`], where whoever is cut off goes on as well.
+    /// Whether this node acts as a member of the primary only for as long as a majority answers it (G42); it
+    /// does unless told otherwise. Without, one that was cut off or stopped may deliver messages while the
+    /// others have gone on without it, until it learns of that. The others hold their votes back for whoever
+    /// has a lease, whatever they have themselves. Without effect under [`Policy::Any`], where whoever is cut
+    /// off goes on as well.
     pub fn primary_lease(mut self, primary_lease: bool) -> Self {
         self.primary_lease = primary_lease;
         self
     }
 
-    /// Whether a heartbeat that TCP may hold up goes also by UDP, on the port number that the node listens on; it does unless told otherwise. So a host
-    /// that loses a third of its packets is not taken for dead while TCP waits. Nothing is sent as long as heartbeats come as they should. Where
-    /// UDP does not pass, or the port is taken, all is as without.
+    /// Whether a heartbeat that TCP may hold up goes also by UDP, on the port number that the node listens
+    /// on; it does unless told otherwise. So a host that loses a third of its packets is not taken for dead
+    /// while TCP waits. Nothing is sent as long as heartbeats come as they should. Where UDP does not pass,
+    /// or the port is taken, all is as without.
     pub fn udp_probes(mut self, udp_probes: bool) -> Self {
         self.udp_probes = udp_probes;
         self
@@ -33,8 +36,8 @@ impl Builder {
         self
     }
 
-    /// Votes in quorums; 1 unless given, 0 never counts. Nodes without a vote wait for one that has any before they found a cluster, and such a node
-    /// founds none alone.
+    /// Votes in quorums; 1 unless given, 0 never counts. Nodes without a vote wait for one that has any
+    /// before they found a cluster, and such a node founds none alone.
     pub fn weight(mut self, weight: u16) -> Self {
         self.weight = weight;
         self

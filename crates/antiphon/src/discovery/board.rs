@@ -150,8 +150,8 @@ fn sources_of(entries: &[Entry]) -> Sources {
     }
 }
 
-/// Of what a source found, what may be used; what is wrong with the rest is a problem of the source. Without a key a node is `confined` to
-/// loopback addresses.
+/// Of what a source found, what may be used; what is wrong with the rest is a problem of the source. Without
+/// a key a node is `confined` to loopback addresses.
 pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option<String>) -> Vec<SocketAddr> {
     let (of_links, found): (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) = found
         .into_iter()
@@ -178,7 +178,8 @@ pub(super) fn admit(confined: bool, found: Vec<SocketAddr>, problem: &mut Option
     usable.into_iter().take(MAX_HINTS).collect()
 }
 
-/// One of each list, then the next of each, until there are so many: one that is long or wrong does not hide the others.
+/// One of each list, then the next of each, until there are so many: one that is long or wrong does not hide
+/// the others.
 fn by_turns(lists: &[&[SocketAddr]], most: usize) -> Vec<SocketAddr> {
     let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
     let (mut chosen, mut known) = (Vec::new(), BTreeSet::new());

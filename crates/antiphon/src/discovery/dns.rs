@@ -1,9 +1,9 @@
 //! Names: resolved again for ever.
 //!
-//! An answer replaces what was found before; no answer, or an empty one, does not: a DNS server that is restarted, or a service none
-//! of whose hosts is ready, must not make nodes forget each other. So an address that is no longer there may be asked in vain for a
-//! while, which costs a connection attempt. Of several names each is for itself: none waits for another, and one that fails
-//! keeps what it had.
+//! An answer replaces what was found before; no answer, or an empty one, does not: a DNS server that is
+//! restarted, or a service none of whose hosts is ready, must not make nodes forget each other. So an address
+//! that is no longer there may be asked in vain for a while, which costs a connection attempt. Of several
+//! names each is for itself: none waits for another, and one that fails keeps what it had.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,7 +53,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The addresses of these that need no asking: those that are written out, and what the names among them were resolved to last.
+    /// The addresses of these that need no asking: those that are written out, and what the names among them
+    /// were resolved to last.
     pub(super) fn known_of(&self, kinds: &[Kind]) -> Vec<SocketAddr> {
         let known = |kind: &Kind| match kind.fixed() {
             Some(addr) => vec![addr],

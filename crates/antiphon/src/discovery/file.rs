@@ -5,12 +5,13 @@
 //! 10.0.0.2:7400
 //! [fd00::3]:7400, db3.example:7400
 //! ```
-//! It is read again each second or so, whole: the time of its last change says too little (editors that write twice in a second,
-//! mounts without such times). What cannot be read or understood, to the last line, is not used at all: half a list
-//! would be taken for the whole. Names in it are resolved again as often as those of `dns:`.
+//! It is read again each second or so, whole: the time of its last change says too little (editors that write
+//! twice in a second, mounts without such times). What cannot be read or understood, to the last line, is not
+//! used at all: half a list would be taken for the whole. Names in it are resolved again as often as those of
+//! `dns:`.
 //!
-//! It is read by a thread of its own: on a disk that hangs, neither the node nor the end of its program waits for it, and that it does not
-//! answer is said.
+//! It is read by a thread of its own: on a disk that hangs, neither the node nor the end of its program waits
+//! for it, and that it does not answer is said.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -62,7 +63,8 @@ pub(super) async fn run(path: PathBuf, port: u16, resolver: Resolver, place: Pla
                 if changed || std::mem::take(&mut spoilt) || Instant::now() >= resolve_at {
                     let at_once = names.known_of(&known);
                     if changed && !at_once.is_empty() && known.iter().any(|kind| kind.fixed().is_none()) {
-                        // Addresses need not wait for names, nor names that were known for those that are new.
+                        // Addresses need not wait for names, nor names that were known for those that are
+                        // new.
                         place.found(at_once);
                     }
                     let (found, problem) = names.resolve(&known, &resolver).await;
@@ -97,7 +99,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads the file, or says that it takes too long. While one that was asked before hangs, nobody else is sent.
+    /// Reads the file, or says that it takes too long. While one that was asked before hangs, nobody else is
+    /// sent.
     async fn read(&mut self, path: &Path, within: Duration) -> Result<String, String> {
         let mut answer = match self.answer.take() {
             Some(answer) => answer,

@@ -17,9 +17,9 @@ pub struct Looked {
 }
 
 impl Source {
-    /// Looks once, as a node does again and again; names are asked of these DNS servers, or of the system's if there are none. It takes at most
-    /// a few seconds for each name. `None` if there is nothing to look at: of `multicast`, and of a source of the application's own,
-    /// nothing is known before somebody speaks.
+    /// Looks once, as a node does again and again; names are asked of these DNS servers, or of the system's
+    /// if there are none. It takes at most a few seconds for each name. `None` if there is nothing to look
+    /// at: of `multicast`, and of a source of the application's own, nothing is known before somebody speaks.
     ///
     /// # Cancel safety
     /// A question: dropping the future changes nothing.
@@ -42,8 +42,8 @@ impl Source {
 }
 
 impl Looked {
-    /// What of it a node uses: addresses that can be dialled, and without a key and leave to trust the network (`confined`) those of
-    /// the loopback interface alone. What is left out is said as its problem.
+    /// What of it a node uses: addresses that can be dialled, and without a key and leave to trust the
+    /// network (`confined`) those of the loopback interface alone. What is left out is said as its problem.
     pub fn admitted(mut self, confined: bool) -> Self {
         self.found = admit(confined, self.found, &mut self.problem);
         self

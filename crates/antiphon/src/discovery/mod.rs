@@ -9,11 +9,12 @@
 //!   --locators A,B ──────┘                         └──► ClusterEvent::Discovery, log
 //! ```
 //! # What is found is only whom to ask
-//! Lists that are found out differ from node to node and from second to second, so nothing is decided by them. A cluster is
-//! *founded* by what is configured: a majority of the seeds that are written out, the same at each node; or
-//! [`expect`](crate::Builder::expect) nodes, wherever they come from; or [`found`](crate::Builder::found). A node that has none of these
-//! waits until it finds a cluster, and says so. Finding nobody is never taken for being alone. And a cluster is not founded before each source has said
-//! something and whoever it named has had time to answer: the core is told which of them have.
+//! Lists that are found out differ from node to node and from second to second, so nothing is decided by
+//! them. A cluster is *founded* by what is configured: a majority of the seeds that are written out, the same
+//! at each node; or [`expect`](crate::Builder::expect) nodes, wherever they come from; or
+//! [`found`](crate::Builder::found). A node that has none of these waits until it finds a cluster, and says
+//! so. Finding nobody is never taken for being alone. And a cluster is not founded before each source has
+//! said something and whoever it named has had time to answer: the core is told which of them have.
 //!
 //! # What happens when a source…
 //! | source | is empty | is wrong | is slow | changes |
@@ -24,12 +25,15 @@
 //! | locator | answers with nobody; asked again | frames that do not open are refused | asked again, others go on | its name is resolved again for ever |
 //! | your own | as you say | – | – | as you say |
 //!
-//! - *The two halves of a network see different lists*: at most one of them has a majority of the seeds, or `expect` nodes.
-//! - *Everything is restarted at once*: nodes wait, are found as soon as any source names them, and found by the same rule as the first time.
+//! - *The two halves of a network see different lists*: at most one of them has a majority of the seeds, or
+//!   `expect` nodes.
+//! - *Everything is restarted at once*: nodes wait, are found as soon as any source names them, and found by
+//!   the same rule as the first time.
 //!
 //! # Bounds
-//! 16 sources, 256 addresses and 16 locators of all together, one of each source by turns; what is above is left out with a warning. Without a key and without
-//! [`insecure`](crate::Builder::insecure) only loopback addresses are asked.
+//! 16 sources, 256 addresses and 16 locators of all together, one of each source by turns; what is above is
+//! left out with a warning. Without a key and without [`insecure`](crate::Builder::insecure) only loopback
+//! addresses are asked.
 
 mod board;
 mod dns;
@@ -65,9 +69,11 @@ pub(crate) struct Said {
     pub(crate) words: u64,
 }
 
-/// An application's own way to find nodes: give the [`Source`] to [`Builder::discover`](crate::Builder::discover), and say what is
-/// found with the [`Finder`], whenever it changes. Say also that nobody was found: a source that has said nothing yet may be about to name a member, and nobody
-/// founds a cluster before it has spoken, or twice `unreachable_after` of the profile have passed (8 s with `lan`).
+/// An application's own way to find nodes: give the [`Source`] to
+/// [`Builder::discover`](crate::Builder::discover), and say what is found with the [`Finder`], whenever it
+/// changes. Say also that nobody was found: a source that has said nothing yet may be about to name a member,
+/// and nobody founds a cluster before it has spoken, or twice `unreachable_after` of the profile have passed
+/// (8 s with `lan`).
 ///
 /// ```
 /// let (finder, source) = antiphon::discovery::channel("consul");
@@ -88,16 +94,16 @@ pub fn channel(name: impl Into<String>) -> (Finder, Source) {
     (finder, source)
 }
 
-/// Says what an application's own discovery has found. From [`channel`]. Clones speak for the same source; when all are dropped, what
-/// was said last stays in use.
+/// Says what an application's own discovery has found. From [`channel`]. Clones speak for the same source;
+/// when all are dropped, what was said last stays in use.
 #[derive(Debug, Clone)]
 pub struct Finder {
     sender: Arc<watch::Sender<Said>>,
 }
 
 impl Finder {
-    /// Nodes may be at these addresses, and nowhere else as far as this source knows: at most 256, what is above is left out.
-    /// None is an answer, too.
+    /// Nodes may be at these addresses, and nowhere else as far as this source knows: at most 256, what is
+    /// above is left out. None is an answer, too.
     pub fn found(&self, nodes: impl IntoIterator<Item = SocketAddr>) {
         let nodes = nodes.into_iter().take(antiphon_core::MAX_HINTS + 1).collect();
         self.sender.send_modify(|said| {

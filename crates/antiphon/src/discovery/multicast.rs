@@ -3,18 +3,22 @@
 //! ```text
 //!   Announce { addr, member }, sealed as every frame ──► group ──► all that listen there
 //! ```
-//! An announcement says no more than that somebody with the cluster's name and key may be at an address; replayed or forged
-//! without a key, it leads to an address where the node then finds nobody, or hears frames that do not open. It is sealed by an
-//! identity of its own, made at the start, so no nonce of the node's is used.
+//! An announcement says no more than that somebody with the cluster's name and key may be at an address;
+//! replayed or forged without a key, it leads to an address where the node then finds nobody, or hears frames
+//! that do not open. It is sealed by an identity of its own, made at the start, so no nonce of the node's is
+//! used.
 //!
-//! Announcements go out at once, again after a quarter of a second in case that the first was lost, then each second or so without a cluster and
-//! each five in one. A new announcer is answered within 100 ms, and a process that was started again is a new one, wherever it is. A member
-//! answers whoever is none each time it is heard: two that start again beside it hear each other at once, and must hear of the member while
-//! they give each other time to (half a second and more, see the founding in the core). Who was not heard for 30 s is forgotten.
+//! Announcements go out at once, again after a quarter of a second in case that the first was lost, then each
+//! second or so without a cluster and each five in one. A new announcer is answered within 100 ms, and a
+//! process that was started again is a new one, wherever it is. A member answers whoever is none each time it
+//! is heard: two that start again beside it hear each other at once, and must hear of the member while they
+//! give each other time to (half a second and more, see the founding in the core). Who was not heard for 30 s
+//! is forgotten.
 //!
 //! # Bounds
-//! 256 addresses, the one heard longest ago makes room; 512 datagrams a second are opened, the others dropped; nothing is answered with more
-//! than one datagram in 250 ms. Hops are 1: nothing leaves the network.
+//! 256 addresses, the one heard longest ago makes room; 512 datagrams a second are opened, the others
+//! dropped; nothing is answered with more than one datagram in 250 ms. Hops are 1: nothing leaves the
+//! network.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -173,7 +177,8 @@ impl Scene {
             .map(|error| format!("nothing can be sent to {}: {error}", self.air.group));
     }
 
-    /// Whether somebody spoke who is to be answered: somebody new, or, where this node is a member, one that is none.
+    /// Whether somebody spoke who is to be answered: somebody new, or, where this node is a member, one that
+    /// is none.
     fn hear(&mut self, datagram: &[u8], is_member: bool) -> bool {
         let now = Instant::now();
         if now - self.opened.0 >= Duration::from_secs(1) {

@@ -1,9 +1,10 @@
 //! Names into addresses.
 //!
-//! With the feature `dns` a resolver of our own asks: the system's servers, with its search list and its hosts file, or those of
-//! [`Builder::dns_servers`](crate::Builder::dns_servers). It keeps no answer: what is asked again is asked for being news. The system's settings are
-//! read again when they change, as they do when a network comes up after the node, and after a moment if they could not be read. Without the
-//! feature the system resolves names, and SRV records cannot be had.
+//! With the feature `dns` a resolver of our own asks: the system's servers, with its search list and its
+//! hosts file, or those of [`Builder::dns_servers`](crate::Builder::dns_servers). It keeps no answer: what is
+//! asked again is asked for being news. The system's settings are read again when they change, as they do
+//! when a network comes up after the node, and after a moment if they could not be read. Without the feature
+//! the system resolves names, and SRV records cannot be had.
 
 use std::net::{IpAddr, SocketAddr};
 #[cfg(feature = "dns")]
@@ -192,7 +193,8 @@ impl Resolver {
     }
 }
 
-/// Of one answer no more is used than of all sources together, and always the same, in whatever order servers give it.
+/// Of one answer no more is used than of all sources together, and always the same, in whatever order servers
+/// give it.
 fn bounded(mut found: Vec<IpAddr>) -> Vec<IpAddr> {
     found.sort_unstable();
     found.dedup();

@@ -96,8 +96,8 @@ impl Source {
         Self(Kind::Srv { name: name.into() })
     }
 
-    /// A file with an address on each line, such as `10.0.0.2:7400`, or a name, such as `db2.example:7400`; what follows a `#` is a
-    /// comment. At most 64 KiB and 256 lines with an address.
+    /// A file with an address on each line, such as `10.0.0.2:7400`, or a name, such as `db2.example:7400`;
+    /// what follows a `#` is a comment. At most 64 KiB and 256 lines with an address.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(Kind::File {
             path: path.into(),
@@ -105,8 +105,8 @@ impl Source {
         })
     }
 
-    /// Whether a text of a seed list is meant as a source, and not as an address, by what it begins with. A host may be called
-    /// `dns`: then a port follows.
+    /// Whether a text of a seed list is meant as a source, and not as an address, by what it begins with. A
+    /// host may be called `dns`: then a port follows.
     pub fn is_meant_by(text: &str) -> bool {
         let text = text.trim();
         if text == "multicast" || text.starts_with("multicast@") {
@@ -118,7 +118,8 @@ impl Source {
         prefixed.is_some_and(|rest| rest.parse::<u16>().is_err())
     }
 
-    /// A locator, by its address or name: `10.0.0.9:7410`, `locator.example`, or any source that is not `multicast`.
+    /// A locator, by its address or name: `10.0.0.9:7410`, `locator.example`, or any source that is not
+    /// `multicast`.
     ///
     /// # Errors
     /// What cannot be meant, and what to write.

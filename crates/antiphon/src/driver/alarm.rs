@@ -1,11 +1,12 @@
 //! What wakes the driver at the core's deadlines.
 //!
-//! These move all the time, mostly to later, and to set a timer costs more than a small turn of the driver. So one that is set for
-//! earlier stays: it rings for nothing, and is set anew.
+//! These move all the time, mostly to later, and to set a timer costs more than a small turn of the driver.
+//! So one that is set for earlier stays: it rings for nothing, and is set anew.
 //!
-//! On Linux it is a timer of the kernel's that the runtime waits for as for a socket. The runtime's own timers are a wheel of
-//! milliseconds, which wakes an idle node once more per heartbeat to move a timer from one of its rings to another, and stand still while the
-//! host is suspended; the kernel's is exact, and rings when the host wakes.
+//! On Linux it is a timer of the kernel's that the runtime waits for as for a socket. The runtime's own
+//! timers are a wheel of milliseconds, which wakes an idle node once more per heartbeat to move a timer from
+//! one of its rings to another, and stand still while the host is suspended; the kernel's is exact, and rings
+//! when the host wakes.
 
 use std::io;
 use std::time::Duration;
@@ -110,7 +111,8 @@ mod timer {
             }
         }
 
-        /// It has rung since the last call, for what it was set to or had been. It is not read: to set it anew takes back that it has rung.
+        /// It has rung since the last call, for what it was set to or had been. It is not read: to set it
+        /// anew takes back that it has rung.
         pub(super) async fn rings(&mut self) {
             match self.0.readable().await {
                 Ok(mut rung) => rung.clear_ready(),

@@ -1,7 +1,9 @@
-//! The core's time: monotonic, and running on while the host is suspended, so that a node that slept knows it.
+//! The core's time: monotonic, and running on while the host is suspended, so that a node that slept knows
+//! it.
 //!
-//! And until when what was delivered may be taken: whoever was stopped with messages unread must not take them when it goes on, since it may have been
-//! removed meanwhile. So that is asked with each reading, and not of the driver, which was stopped as well.
+//! And until when what was delivered may be taken: whoever was stopped with messages unread must not take
+//! them when it goes on, since it may have been removed meanwhile. So that is asked with each reading, and
+//! not of the driver, which was stopped as well.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-//! A group's two directions inside the driver: accepted messages into the core, its events to the application.
+//! A group's two directions inside the driver: accepted messages into the core, its events to the
+//! application.
 
 use std::sync::Arc;
 
@@ -115,7 +116,8 @@ impl Driver {
                 tracing::warn!(target: "antiphon::group", node = %self.shared.settings.name, group = %group.shared.name, %cause, "resync");
                 group.shared.set_membership(Membership::Joining);
                 if self.bound.is_over() {
-                    // It was removed before the application could take these, and they are part of a state that is void.
+                    // It was removed before the application could take these, and they are part of a state
+                    // that is void.
                     group.shared.discard_late();
                 }
                 Event::Resync { cause }

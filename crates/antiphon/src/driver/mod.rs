@@ -8,14 +8,15 @@
 //!      ▲                                                                   │
 //!      └── credit for what the application took ◄──────────────────────────┘
 //! ```
-//! A turn takes everything that is ready (bounded), hands it to the core, and performs what the core wants, once. It never
-//! waits for an application: what a slow one has not read stays in its stream, and what may be there is bounded by credit.
+//! A turn takes everything that is ready (bounded), hands it to the core, and performs what the core wants,
+//! once. It never waits for an application: what a slow one has not read stays in its stream, and what may be
+//! there is bounded by credit.
 //!
 //! # Invariants
 //! - Outputs are performed in order; a lifeline write is done before any later frame is handed over (R2).
 //! - Credit goes back only for messages taken by the application, or discarded because it gave up the group.
-//! - When the driver ends, in whatever way, every handle is closed first and only then the transport dropped: nobody can
-//!   mistake a handle that still works for a node that still lives (R9).
+//! - When the driver ends, in whatever way, every handle is closed first and only then the transport dropped:
+//!   nobody can mistake a handle that still works for a node that still lives (R9).
 
 mod alarm;
 mod clock;
@@ -98,7 +99,8 @@ pub(crate) struct Driver {
 /// How far the node is on its way out.
 enum Life {
     Running,
-    /// Accepted messages go to the core first, for a while; then the core leaves. Whoever asked is answered at the end.
+    /// Accepted messages go to the core first, for a while; then the core leaves. Whoever asked is answered
+    /// at the end.
     Leaving {
         replies: Vec<oneshot::Sender<()>>,
         core_leaves_by: Option<Time>,
@@ -182,7 +184,8 @@ impl Driver {
         self.end().await;
     }
 
-    /// `deadline` is when the core wanted to be called at the latest, as it said before what happened meanwhile.
+    /// `deadline` is when the core wanted to be called at the latest, as it said before what happened
+    /// meanwhile.
     fn turn(&mut self, inputs: &mut Vec<Input>, deadline: Option<Time>) {
         if self.shared.is_aborted() {
             self.life = Life::Aborted;
@@ -267,7 +270,8 @@ impl Driver {
         }
     }
 
-    /// R7: what the application could not take before the lease was over is of a state that the others have left behind.
+    /// R7: what the application could not take before the lease was over is of a state that the others have
+    /// left behind.
     fn discard_late(&self) {
         if self.bound.is_over() {
             let groups = self.groups.values();
@@ -581,8 +585,8 @@ impl Driver {
         }
     }
 
-    /// Files that this process may have open, if this is its only node, as far as it knows its cluster. It joins groups later,
-    /// perhaps.
+    /// Files that this process may have open, if this is its only node, as far as it knows its cluster. It
+    /// joins groups later, perhaps.
     fn files_needed(&self) -> u64 {
         let members = self
             .node

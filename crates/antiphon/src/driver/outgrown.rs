@@ -1,4 +1,5 @@
-//! A cluster that has more members than its membership engine is meant for: whoever runs it is told, and what to do.
+//! A cluster that has more members than its membership engine is meant for: whoever runs it is told, and what
+//! to do.
 
 use antiphon_core::EngineKind;
 

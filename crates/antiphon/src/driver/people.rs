@@ -44,7 +44,8 @@ impl People {
         }
     }
 
-    /// The member with this incarnation. One that no view named here (a group cannot have it) gets its digits as name.
+    /// The member with this incarnation. One that no view named here (a group cannot have it) gets its digits
+    /// as name.
     pub(super) fn member(&self, incarnation: Incarnation) -> Arc<Member> {
         match self.members.get(&incarnation) {
             Some((_, member)) => member.clone(),

@@ -1,4 +1,5 @@
-//! What waits for an application to read it, in order. Messages stay in their blocks until they are taken one by one.
+//! What waits for an application to read it, in order. Messages stay in their blocks until they are taken one
+//! by one.
 
 use std::collections::VecDeque;
 
@@ -63,8 +64,9 @@ impl Inbox {
         }
     }
 
-    /// The first event that tells the application to stop, or that it is over; what else waits stays where it is (R7). What waits before the end of
-    /// a membership is dropped with it: the application could take it only afterwards.
+    /// The first event that tells the application to stop, or that it is over; what else waits stays where it
+    /// is (R7). What waits before the end of a membership is dropped with it: the application could take it
+    /// only afterwards.
     pub(super) fn pop_stop(&mut self) -> Option<Event> {
         let at = self.runs.iter().position(stops)?;
         if !matches!(self.runs[at], Run::Event(Event::Suspended)) {
@@ -80,8 +82,9 @@ impl Inbox {
         }
     }
 
-    /// Drops what waits, as if it had been taken, except what tells the application to stop. Views go with the messages before them (G14,
-    /// G23): others delivered those, so an application that never gets them must not see that view follow the one before.
+    /// Drops what waits, as if it had been taken, except what tells the application to stop. Views go with
+    /// the messages before them (G14, G23): others delivered those, so an application that never gets them
+    /// must not see that view follow the one before.
     pub(super) fn discard_late(&mut self) {
         self.runs.retain(stops);
         self.notices = self.runs.len();
@@ -197,7 +200,8 @@ mod tests {
         std::iter::from_fn(|| inbox.pop().map(name)).collect()
     }
 
-    /// Others delivered the first two messages between the two views. Whoever lost them saw neither that nor the second view.
+    /// Others delivered the first two messages between the two views. Whoever lost them saw neither that nor
+    /// the second view.
     #[test]
     fn a_view_that_was_not_read_in_time_is_dropped_with_the_messages_before_it() {
         let suspended = Run::Event(Event::Suspended);

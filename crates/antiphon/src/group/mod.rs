@@ -5,16 +5,16 @@
 //!             ▲                        │ blocks                                                      │
 //!             └── room ◄── taken ◄─────┘                          credit ◄── consumed ◄──────────────┘
 //! ```
-//! A message costs its sender one lock and one copy, and one wake-up that many sends share before the driver comes
-//! round. From then on only blocks of messages move: a reader that takes them as [`Run`]s pays one lock a block and
-//! reads the payloads where they arrived; [`Group::next`] takes them out one by one.
+//! A message costs its sender one lock and one copy, and one wake-up that many sends share before the driver
+//! comes round. From then on only blocks of messages move: a reader that takes them as [`Run`]s pays one lock
+//! a block and reads the payloads where they arrived; [`Group::next`] takes them out one by one.
 //!
-//! A payload above 1 MiB (or above the window) is an *object*: it does not go through the open block, and the messages behind it pass it.
-//! One waits in the outbox while the core has as much as it takes.
+//! A payload above 1 MiB (or above the window) is an *object*: it does not go through the open block, and the
+//! messages behind it pass it. One waits in the outbox while the core has as much as it takes.
 //!
-//! Bounds: the outbox takes 256 KiB and an object, then `send` waits; unread messages are bounded by the group's credit, since
-//! the driver returns credit only for what was taken from the stream; other unread events are bounded by
-//! [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group.
+//! Bounds: the outbox takes 256 KiB and an object, then `send` waits; unread messages are bounded by the
+//! group's credit, since the driver returns credit only for what was taken from the stream; other unread
+//! events are bounded by [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group.
 
 mod inbox;
 mod outbox;
@@ -63,46 +63,46 @@ impl GroupBuilder {
         self
     }
 
-    /// How many bytes each member may have sent that some member has not consumed; 64 KiB to 64 MiB, 1 MiB unless
-    /// given. Every member reserves as much for every other. All members must ask for the same.
+    /// How many bytes each member may have sent that some member has not consumed; 64 KiB to 64 MiB, 1 MiB
+    /// unless given. Every member reserves as much for every other. All members must ask for the same.
     pub fn window_bytes(mut self, window_bytes: u32) -> Self {
         self.options.window_bytes = window_bytes;
         self
     }
 
-    /// What makes the order of a group of [`Order::Total`]; [`TotalEngine::Sequencer`] unless given. All members must ask
-    /// for the same.
+    /// What makes the order of a group of [`Order::Total`]; [`TotalEngine::Sequencer`] unless given. All
+    /// members must ask for the same.
     pub fn engine(mut self, engine: TotalEngine) -> Self {
         self.options.engine = engine;
         self
     }
 
-    /// The way of messages from their sender to the others; [`Dissemination::Direct`] unless given. All members must ask
-    /// for the same.
+    /// The way of messages from their sender to the others; [`Dissemination::Direct`] unless given. All
+    /// members must ask for the same.
     pub fn dissemination(mut self, dissemination: Dissemination) -> Self {
         self.options.dissemination = dissemination;
         self
     }
 
-    /// After how long a member is removed whose application takes no message while others wait for it to: 1 s to 1 h, in
-    /// whole milliseconds, or `None` for never; 30 s unless given. It gets [`Event::Resync`] with a cause that begins
-    /// with `slow`, the others a view that says the same; it is a member again when its application has read what it was
-    /// given. All members must ask for the same.
+    /// After how long a member is removed whose application takes no message while others wait for it to: 1 s
+    /// to 1 h, in whole milliseconds, or `None` for never; 30 s unless given. It gets [`Event::Resync`] with
+    /// a cause that begins with `slow`, the others a view that says the same; it is a member again when its
+    /// application has read what it was given. All members must ask for the same.
     pub fn slow_after(mut self, slow_after: Option<Duration>) -> Self {
         self.options.slow_after = slow_after;
         self
     }
 
-    /// The largest payload in bytes, if it is above 1 MiB (or above the window): such a payload is an *object*. 64 KiB to 1 GiB, 256 MiB
-    /// unless given. All members must ask for the same: each holds as much of the objects of every sender, if
-    /// [`GroupBuilder::object_memory_bytes`] admits it, and of its own.
+    /// The largest payload in bytes, if it is above 1 MiB (or above the window): such a payload is an
+    /// *object*. 64 KiB to 1 GiB, 256 MiB unless given. All members must ask for the same: each holds as much
+    /// of the objects of every sender, if [`GroupBuilder::object_memory_bytes`] admits it, and of its own.
     pub fn max_object_bytes(mut self, max_object_bytes: u32) -> Self {
         self.options.max_object_bytes = max_object_bytes;
         self
     }
 
-    /// How many bytes of the objects of all other members this node holds for the group at most, from when they are
-    /// offered until the application has taken them; their senders wait. At least
+    /// How many bytes of the objects of all other members this node holds for the group at most, from when
+    /// they are offered until the application has taken them; their senders wait. At least
     /// [`GroupBuilder::max_object_bytes`]; 512 MiB unless given. Each member may have its own.
     pub fn object_memory_bytes(mut self, object_memory_bytes: u32) -> Self {
         self.options.object_memory_bytes = object_memory_bytes;
@@ -130,8 +130,8 @@ impl GroupBuilder {
         Ok(group)
     }
 
-    /// Starts to join and returns at once, also while the cluster is still forming. The first view, or a refusal, is
-    /// the first event of the stream.
+    /// Starts to join and returns at once, also while the cluster is still forming. The first view, or a
+    /// refusal, is the first event of the stream.
     ///
     /// # Errors
     /// [`Error::AlreadyJoined`], [`Error::Config`], [`Error::Closed`].
@@ -183,13 +183,15 @@ impl Group {
         self.sender.in_scope(scope)
     }
 
-    /// Reads the group scope by scope from here on, with as many tasks as there are clones of the reader. See [`Scopes`].
+    /// Reads the group scope by scope from here on, with as many tasks as there are clones of the reader. See
+    /// [`Scopes`].
     pub fn by_scope(self) -> Scopes {
         Scopes::new(self)
     }
 
-    /// The next view, message or other event; `None` once the group was left, refused this node, or the node stopped.
-    /// Credit for a message goes back to its sender when it is taken here, so a reader that stops holds the group up.
+    /// The next view, message or other event; `None` once the group was left, refused this node, or the node
+    /// stopped. Credit for a message goes back to its sender when it is taken here, so a reader that stops
+    /// holds the group up.
     ///
     /// # Cancel safety
     /// No event is lost if the future is dropped.
@@ -205,8 +207,8 @@ impl Group {
         }
     }
 
-    /// Appends what has arrived to `into`, `limit` events at most, waiting for the first. Returns how many; 0 once the
-    /// group was left, refused this node, or the node stopped (or if `limit` is 0).
+    /// Appends what has arrived to `into`, `limit` events at most, waiting for the first. Returns how many; 0
+    /// once the group was left, refused this node, or the node stopped (or if `limit` is 0).
     ///
     /// # Cancel safety
     /// No event is lost if the future is dropped.
@@ -220,8 +222,9 @@ impl Group {
         }
     }
 
-    /// The next messages in the block in which they came, or the next other event; `None` as with [`Group::next`]. This
-    /// is the way to read many small messages: nothing is paid per message but the walk over them.
+    /// The next messages in the block in which they came, or the next other event; `None` as with
+    /// [`Group::next`]. This is the way to read many small messages: nothing is paid per message but the walk
+    /// over them.
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
@@ -302,9 +305,10 @@ pub struct GroupSender {
 }
 
 impl GroupSender {
-    /// A sender of messages of this scope, in a group of [`Order::Scoped`]: they are delivered in the order in which they were
-    /// accepted, and wait for no message of another scope. Messages that are sent there without a scope have scope 0. In a group of
-    /// another order, sending is refused with [`SendError::NotScoped`].
+    /// A sender of messages of this scope, in a group of [`Order::Scoped`]: they are delivered in the order
+    /// in which they were accepted, and wait for no message of another scope. Messages that are sent there
+    /// without a scope have scope 0. In a group of another order, sending is refused with
+    /// [`SendError::NotScoped`].
     #[must_use]
     pub fn in_scope(&self, scope: impl Into<Scope>) -> Self {
         Self {
@@ -313,15 +317,16 @@ impl GroupSender {
         }
     }
 
-    /// Sends a message to all members, this one included, waiting while the queue is full. Messages of one sender are
-    /// delivered in the order in which they were accepted, except in groups of [`Order::Unordered`], and across the
-    /// scopes of [`Order::Scoped`]. `Ok` means accepted by this node: the receipt tells what
-    /// became of it.
+    /// Sends a message to all members, this one included, waiting while the queue is full. Messages of one
+    /// sender are delivered in the order in which they were accepted, except in groups of
+    /// [`Order::Unordered`], and across the scopes of [`Order::Scoped`]. `Ok` means accepted by this node:
+    /// the receipt tells what became of it.
     ///
     /// A payload above 1 MiB, or above the group's window, is an *object*, up to
-    /// [`GroupBuilder::max_object_bytes`]: it goes to each member beside the messages, with less right to the network, and has
-    /// its place in the order when all members hold it. So messages that were accepted after it may be delivered before
-    /// it; objects of one sender keep their order. [`Receipt::progress`] tells how far it is.
+    /// [`GroupBuilder::max_object_bytes`]: it goes to each member beside the messages, with less right to the
+    /// network, and has its place in the order when all members hold it. So messages that were accepted after
+    /// it may be delivered before it; objects of one sender keep their order. [`Receipt::progress`] tells how
+    /// far it is.
     ///
     /// # Errors
     /// [`SendError`]: nothing was sent.
@@ -363,10 +368,10 @@ impl GroupSender {
         self.try_send_at(payload.as_ref(), Level::Agreed)
     }
 
-    /// Sends a message that is delivered only when every member of the view holds it, and all that comes before it in the
-    /// group's order; messages behind it wait for it, if the group has an order. It takes one more message delay. One that a view change
-    /// completes comes behind [`Event::Transitional`] and is held by the members named there. Otherwise as
-    /// [`GroupSender::send`].
+    /// Sends a message that is delivered only when every member of the view holds it, and all that comes
+    /// before it in the group's order; messages behind it wait for it, if the group has an order. It takes
+    /// one more message delay. One that a view change completes comes behind [`Event::Transitional`] and is
+    /// held by the members named there. Otherwise as [`GroupSender::send`].
     ///
     /// # Errors
     /// [`SendError`]: nothing was sent.
@@ -434,16 +439,16 @@ pub struct Progress {
 }
 
 impl Receipt {
-    /// How far an object (a payload above 1 MiB, or above the group's window) is on its way; `None` of any other message, and
-    /// when its fate is known.
+    /// How far an object (a payload above 1 MiB, or above the group's window) is on its way; `None` of any
+    /// other message, and when its fate is known.
     pub fn progress(&self) -> Option<Progress> {
         let progress = self.progress.as_ref()?;
         progress.has_changed().ok()?;
         Some(*progress.borrow())
     }
 
-    /// Waits until an object is further, about a sixteenth of it at a time; `None` when its fate is known, and at once of any
-    /// other message.
+    /// Waits until an object is further, about a sixteenth of it at a time; `None` when its fate is known,
+    /// and at once of any other message.
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
@@ -453,13 +458,13 @@ impl Receipt {
         Some(*progress.borrow_and_update())
     }
 
-    /// Waits until the message's fate is known. [`Outcome::Delivered`]: this node delivered it in the group's order (it
-    /// is in the stream or was read from it), or, after a merge, the primary did. A message that was accepted but not
-    /// sent before the primary was lost is [`Outcome::NotDelivered`]. [`Outcome::Unknown`] if the node stopped first, or
-    /// the primary's memory does not reach back so far.
+    /// Waits until the message's fate is known. [`Outcome::Delivered`]: this node delivered it in the group's
+    /// order (it is in the stream or was read from it), or, after a merge, the primary did. A message that
+    /// was accepted but not sent before the primary was lost is [`Outcome::NotDelivered`].
+    /// [`Outcome::Unknown`] if the node stopped first, or the primary's memory does not reach back so far.
     ///
-    /// A delivery known here can still be lost with this node's component by a partition at the same moment: for a
-    /// message that must not be, there is [`GroupSender::send_safe`].
+    /// A delivery known here can still be lost with this node's component by a partition at the same moment:
+    /// for a message that must not be, there is [`GroupSender::send_safe`].
     ///
     /// # Cancel safety
     /// Dropping the future gives the receipt up and changes nothing else.
@@ -486,9 +491,10 @@ impl SafeReceipt {
         self.0.progressed().await
     }
 
-    /// Waits until the message's fate is known. [`Outcome::Delivered`]: all members of its view hold it, or, if a view
-    /// change completed it, all those that take part in that; whoever of them goes on delivers it, whatever happens to this
-    /// node. Or, after a merge, the primary delivered it. The other outcomes are those of [`Receipt::delivered`].
+    /// Waits until the message's fate is known. [`Outcome::Delivered`]: all members of its view hold it, or,
+    /// if a view change completed it, all those that take part in that; whoever of them goes on delivers it,
+    /// whatever happens to this node. Or, after a merge, the primary delivered it. The other outcomes are
+    /// those of [`Receipt::delivered`].
     ///
     /// # Cancel safety
     /// Dropping the future gives the receipt up and changes nothing else.

@@ -1,22 +1,24 @@
-//! Reading scope by scope: several tasks share a group's stream, each with the messages of one scope at a time.
+//! Reading scope by scope: several tasks share a group's stream, each with the messages of one scope at a
+//! time.
 //!
 //! ```text
 //!  stream ─► A1 B1 A2 C1 A3 …        shelves   A: │2│3│      taken by task 1, which handles A1
 //!                                              B: │1│        next
 //!                                              C: │1│
 //! ```
-//! Whoever asks next gets the scope that has waited longest of those that nobody handles. A task that stalls keeps its scope
-//! and no other: what comes for it goes to the scope's shelf.
+//! Whoever asks next gets the scope that has waited longest of those that nobody handles. A task that stalls
+//! keeps its scope and no other: what comes for it goes to the scope's shelf.
 //!
 //! # Bounds
-//! Messages on shelves have been taken from the stream, and so their credit has gone back to their senders: that is why a scope that
-//! stalls does not stop the others. They take at most [`Scopes::set_backlog_bytes`], each counted with 128 bytes besides its payload, plus
-//! one block; when that is used up nothing more is taken from the stream, all scopes wait, and credit holds the senders back (and after `slow_after` this
+//! Messages on shelves have been taken from the stream, and so their credit has gone back to their senders:
+//! that is why a scope that stalls does not stop the others. They take at most [`Scopes::set_backlog_bytes`],
+//! each counted with 128 bytes besides its payload, plus one block; when that is used up nothing more is
+//! taken from the stream, all scopes wait, and credit holds the senders back (and after `slow_after` this
 //! member is removed, unless it goes on). Payloads on shelves are copies: a slice would keep its whole block.
 //!
 //! # Views
-//! A view, or any other event that is not a message, is for no scope. It is handed out at once, ahead of messages that wait on their shelves;
-//! each message says which view it belongs to.
+//! A view, or any other event that is not a message, is for no scope. It is handed out at once, ahead of
+//! messages that wait on their shelves; each message says which view it belongs to.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -33,10 +35,12 @@ const OVERHEAD: usize = 128;
 /// How much may be on shelves unless told otherwise.
 const BACKLOG_BYTES: usize = 4 << 20;
 
-/// A reader of a group of [`Order::Scoped`](crate::Order::Scoped), scope by scope. Clone it for each task that handles messages: each
-/// [`next`](Scopes::next) gives a scope that no other task has at that time. (In a group of another order all messages have scope 0.)
+/// A reader of a group of [`Order::Scoped`](crate::Order::Scoped), scope by scope. Clone it for each task
+/// that handles messages: each [`next`](Scopes::next) gives a scope that no other task has at that time. (In
+/// a group of another order all messages have scope 0.)
 ///
-/// When the last clone is dropped, and no [`ScopeRun`] is left, the node leaves the group in order, in the background.
+/// When the last clone is dropped, and no [`ScopeRun`] is left, the node leaves the group in order, in the
+/// background.
 #[derive(Debug, Clone)]
 pub struct Scopes {
     desk: Arc<Desk>,
@@ -52,8 +56,8 @@ pub enum Turn {
     Event(Event),
 }
 
-/// Messages of one scope, in its order for each sender. While it lives, nobody else gets messages of this scope. What is not taken out of it when it
-/// is dropped goes back to the front.
+/// Messages of one scope, in its order for each sender. While it lives, nobody else gets messages of this
+/// scope. What is not taken out of it when it is dropped goes back to the front.
 #[derive(Debug)]
 pub struct ScopeRun {
     desk: Arc<Desk>,
@@ -104,8 +108,9 @@ impl Scopes {
         Self { desk: Arc::new(desk) }
     }
 
-    /// How many bytes of messages may wait for scopes that are being handled, each counted with 128 bytes more; 4 MiB unless set. When more
-    /// wait, all scopes wait for them. A block of messages more may be there at that moment.
+    /// How many bytes of messages may wait for scopes that are being handled, each counted with 128 bytes
+    /// more; 4 MiB unless set. When more wait, all scopes wait for them. A block of messages more may be
+    /// there at that moment.
     pub fn set_backlog_bytes(&self, backlog_bytes: usize) {
         self.desk.shelves().backlog_bytes = backlog_bytes.max(1);
         self.desk.freed.notify_waiters();
@@ -116,8 +121,8 @@ impl Scopes {
         self.desk.shelves().bytes
     }
 
-    /// The next messages of a scope that nobody handles, or the next other event; `None` once the group was left, refused this node, or
-    /// the node stopped, and all was handed out.
+    /// The next messages of a scope that nobody handles, or the next other event; `None` once the group was
+    /// left, refused this node, or the node stopped, and all was handed out.
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped: another task gets it.
@@ -172,7 +177,8 @@ impl Scopes {
         self.desk.group.sender()
     }
 
-    /// Leaves the group in order: what was accepted is delivered first. Unread events are discarded, for all tasks.
+    /// Leaves the group in order: what was accepted is delivered first. Unread events are discarded, for all
+    /// tasks.
     ///
     /// # Errors
     /// [`Error`] as of [`Group::leave`].

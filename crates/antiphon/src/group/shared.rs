@@ -65,7 +65,8 @@ pub(crate) struct GroupShared {
 
 /// The application's side.
 impl GroupShared {
-    /// Returns when something has arrived since the last call. There is one reader, so the arrival is never lost.
+    /// Returns when something has arrived since the last call. There is one reader, so the arrival is never
+    /// lost.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }

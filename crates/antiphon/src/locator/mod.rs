@@ -5,10 +5,11 @@
 //!                            │ ▲
 //!            file, if wanted ▼ │ read once, at the start
 //! ```
-//! What a locator is for, what it answers and what happens when it dies is told in the page of `antiphon-core`'s module
-//! `locator`. Here is what concerns the file: it is only there so that newcomers find the cluster a few seconds earlier after the
-//! locator was started again. It is replaced as a whole, so that a crash leaves the old or the new one; one that is damaged is
-//! set aside with a warning, and the locator starts knowing nobody.
+//! What a locator is for, what it answers and what happens when it dies is told in the page of
+//! `antiphon-core`'s module `locator`. Here is what concerns the file: it is only there so that newcomers
+//! find the cluster a few seconds earlier after the locator was started again. It is replaced as a whole, so
+//! that a crash leaves the old or the new one; one that is damaged is set aside with a warning, and the
+//! locator starts knowing nobody.
 
 mod state;
 
@@ -75,7 +76,8 @@ impl LocatorBuilder {
         self
     }
 
-    /// Allows addresses other than loopback without a key: whoever reaches the port can lead newcomers astray.
+    /// Allows addresses other than loopback without a key: whoever reaches the port can lead newcomers
+    /// astray.
     pub fn insecure(mut self) -> Self {
         self.base = self.base.insecure();
         self
@@ -90,7 +92,8 @@ impl LocatorBuilder {
     /// Starts to listen. Must be called on a tokio runtime with time and I/O enabled.
     ///
     /// # Errors
-    /// [`Error::Config`] (also if the file is of another cluster), [`Error::Address`], [`Error::Bind`], [`Error::State`].
+    /// [`Error::Config`] (also if the file is of another cluster), [`Error::Address`], [`Error::Bind`],
+    /// [`Error::State`].
     ///
     /// # Cancel safety
     /// If the future is dropped, no locator is started.
@@ -147,7 +150,8 @@ impl LocatorBuilder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LocatorEvent {
-    /// A node was heard that is new here, was not heard for long, became a member of a cluster, or is none any more.
+    /// A node was heard that is new here, was not heard for long, became a member of a cluster, or is none
+    /// any more.
     Heard(Located),
     /// The file cannot be used or written. The locator works on without.
     State {
@@ -161,9 +165,10 @@ enum Command {
     Stop(oneshot::Sender<()>),
 }
 
-/// A server that tells newcomers where the nodes of its cluster are. It is no member, never votes and founds nothing; nodes register
-/// with all locators they are given by [`Builder::locators`](crate::Builder::locators), so there may be several, started
-/// and stopped at any time. Dropped, it stops at once.
+/// A server that tells newcomers where the nodes of its cluster are. It is no member, never votes and founds
+/// nothing; nodes register with all locators they are given by
+/// [`Builder::locators`](crate::Builder::locators), so there may be several, started and stopped at any time.
+/// Dropped, it stops at once.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), antiphon::Error> {
@@ -206,7 +211,8 @@ impl Locator {
         self.restored
     }
 
-    /// The next event; `None` once it has stopped. A reader that lags by more than 1024 events misses what is newer.
+    /// The next event; `None` once it has stopped. A reader that lags by more than 1024 events misses what is
+    /// newer.
     ///
     /// # Cancel safety
     /// No event is lost if the future is dropped.

@@ -32,7 +32,8 @@ const MAX_ASIDE: usize = 16;
 /// What the file holds, and what was wrong with it: a file that is damaged was set aside.
 ///
 /// # Errors
-/// If it cannot be read although it is there, is of another cluster, or is not a locator's: then it is left as it is.
+/// If it cannot be read although it is there, is of another cluster, or is not a locator's: then it is left
+/// as it is.
 pub(super) fn load(path: &Path, cluster: &str, now: u64) -> Result<(Vec<Located>, Option<String>), Error> {
     let failed = |source| Error::State {
         path: path.to_owned(),

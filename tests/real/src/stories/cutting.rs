@@ -17,7 +17,8 @@ fn on_hosts(count: usize) -> Option<Cluster> {
     )
 }
 
-/// Starts five nodes, cuts them into these sides of ranks, and heals them. The first side has a majority, or none has.
+/// Starts five nodes, cuts them into these sides of ranks, and heals them. The first side has a majority, or
+/// none has.
 fn cut_and_heal(mut cluster: Cluster, sides: &[&[usize]], majority: bool) {
     let names = names(5);
     let names = all(&names);

@@ -1,4 +1,5 @@
-//! What only separate hosts can show: that silence and refusal are no proof of death, and that a dead process is one.
+//! What only separate hosts can show: that silence and refusal are no proof of death, and that a dead process
+//! is one.
 
 use super::*;
 use crate::{Cluster, Event, Refusal};

@@ -212,7 +212,8 @@ fn a_node_restarted_at_once_at_the_same_address_is_a_new_member() {
 #[test]
 fn three_killed_down_to_one_on_one_host_stay_primary() {
     let _turn = Turn::take();
-    // The elder first each time, so that it is the proof and not the tie-break that decides; then the other way.
+    // The elder first each time, so that it is the proof and not the tie-break that decides; then the other
+    // way.
     for elder_first in [true, false] {
         let (mut cluster, _) = started(3, told_in(module_path!()));
         let mut order = seniority(&cluster, "n1");

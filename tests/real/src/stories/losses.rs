@@ -1,5 +1,5 @@
-//! A host that loses many of its packets lives, however long TCP is silent; one that only UDP reaches does not stay for ever, nor one that loses most,
-//! hears nobody, or is heard by nobody.
+//! A host that loses many of its packets lives, however long TCP is silent; one that only UDP reaches does
+//! not stay for ever, nor one that loses most, hears nobody, or is heard by nobody.
 
 use super::*;
 use crate::{Cluster, Options, ViewName};
@@ -58,12 +58,14 @@ fn by_udp_one_of_three_hosts_loses_a_third_of_its_packets_and_nobody_is_removed(
     one_host_loses_a_third(3, "udp", true, "cut");
 }
 
-/// Now and then something gets through, and each time it looks alive for a while: mostly 12 to 20 s, with luck a minute.
+/// Now and then something gets through, and each time it looks alive for a while: mostly 12 to 20 s, with
+/// luck a minute.
 const FOUND_LOSSY: Duration = Duration::from_secs(150);
 /// How long it is watched whether it gets in again, or takes somebody with it.
 const GONE: Duration = Duration::from_secs(10);
 
-/// Of five hosts this happens to n2: one view has the others go on without it, and no other one follows until all is well again.
+/// Of five hosts this happens to n2: one view has the others go on without it, and no other one follows until
+/// all is well again.
 fn goes_once_and_alone(engine: &str, bound: Duration, what_happens: impl Fn(&mut Cluster, &[&str])) {
     let Some(_turn) = Turn::take_on_one_engine(engine, module_path!()) else {
         return;
@@ -114,7 +116,8 @@ fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone() {
     });
 }
 
-/// Six times the 1.5 s of the profile `lan` by probes, what makes a member suspected, and what a busy machine needs.
+/// Six times the 1.5 s of the profile `lan` by probes, what makes a member suspected, and what a busy machine
+/// needs.
 const PROBED: Duration = Duration::from_secs(40);
 
 #[test]

@@ -3,7 +3,8 @@
 //! - [`forming`]: many at once, too few, leaving and coming back;
 //! - [`killing`]: kill −9 and SIGSTOP, down to the last one;
 //! - [`cutting`]: partitions, on loopback by injected faults and between hosts by cut cables;
-//! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of death;
+//! - [`hosts`]: what only separate hosts can show: cables and firewalls that must not pass for proof of
+//!   death;
 //! - [`datagrams`]: messages by UDP, through networks that lose some of it or all;
 //! - [`discovery`]: names, files, multicast and locators, while they change, fail and die;
 //! - [`objects`]: payloads of many megabytes, in files, through kills and joins;
@@ -16,13 +17,13 @@
 //! - [`wide`]: fourteen nodes, whose views are wide on the engine `cut`;
 //! - [`witnesses`]: deaths that no connection shows.
 //!
-//! Bounds are for a busy machine with two cores, not what is promised for latency: the benchmarks measure that. A story
-//! takes several nodes' worth of processor, so only a few are told at a time.
+//! Bounds are for a busy machine with two cores, not what is promised for latency: the benchmarks measure
+//! that. A story takes several nodes' worth of processor, so only a few are told at a time.
 //!
-//! What membership has a part in is told on both engines: modules called `_cut` are the same files on that one. Stories that
-//! take long, or add little on the second engine, take turns: by default each is told on one, and says `SKIPPED` on the other one;
-//! `ANTIPHON_REAL_MEMBERSHIP=both` tells them on both, `coordinator` or `cut` on that one. In [`strangers`] no view changes:
-//! those are told on one engine.
+//! What membership has a part in is told on both engines: modules called `_cut` are the same files on that
+//! one. Stories that take long, or add little on the second engine, take turns: by default each is told on
+//! one, and says `SKIPPED` on the other one; `ANTIPHON_REAL_MEMBERSHIP=both` tells them on both,
+//! `coordinator` or `cut` on that one. In [`strangers`] no view changes: those are told on one engine.
 #![expect(clippy::duplicate_mod, reason = "the same stories are told with each engine")]
 
 use std::process::Stdio;
@@ -149,7 +150,8 @@ impl Turn {
         Turn
     }
 
-    /// The same for a story that is not worth its time on both engines: `None`, having said so, where this module's engine is not the one on which it is told.
+    /// The same for a story that is not worth its time on both engines: `None`, having said so, where this
+    /// module's engine is not the one on which it is told.
     fn take_on_one_engine(unless_asked: &str, module: &str) -> Option<Self> {
         let asked = membership_asked_for();
         let told_on = asked.as_deref().unwrap_or(unless_asked);

@@ -16,7 +16,8 @@ fn options() -> Options {
     }
 }
 
-/// Five nodes fall apart into sides, each of which goes on, says things and admits nobody of the other; then they meet.
+/// Five nodes fall apart into sides, each of which goes on, says things and admits nobody of the other; then
+/// they meet.
 fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
     let names = names(5);
     let names = all(&names);
@@ -42,8 +43,9 @@ fn part_and_meet(mut cluster: Cluster, sides: &[&[&str]]) {
     let healed_at = cluster.now();
     cluster.heal();
     cluster.until_together(&names, Duration::from_secs(60));
-    // Of three sides a light one may have joined the second by the time at which that meets the first, and outweigh it: then some of both may give way, and go
-    // on to the one that stays from there. Of two the heavier one stays whole.
+    // Of three sides a light one may have joined the second by the time at which that meets the first, and
+    // outweigh it: then some of both may give way, and go on to the one that stays from there. Of two the
+    // heavier one stays whole.
     let crossed = sides.len() > 2;
     cluster.look(|trace| {
         let stayed = |name: &&&str| {

@@ -28,7 +28,8 @@ fn view_of(cluster: &Cluster) -> Option<crate::ViewName> {
     cluster.look(|trace| trace.last("n1").node_view().map(|view| view.id.clone()))
 }
 
-/// A path that was dead is used again after two seconds without a gap at first; TCP may take some more to try it.
+/// A path that was dead is used again after two seconds without a gap at first; TCP may take some more to try
+/// it.
 const RETURNED: Duration = Duration::from_secs(20);
 
 /// Cuts them somehow, and mends that; these pairs must then be relayed by these, and nobody removed.
@@ -166,8 +167,8 @@ fn a_pair_that_nobody_joins_loses_its_junior() {
     let names = names(4);
     cluster.start(&all(&names));
     cluster.until_together(&all(&names), SOON);
-    // In a ring of four, each hears its two neighbours, and the ends of each missing path have them in common; without one side
-    // of it, the last has nobody.
+    // In a ring of four, each hears its two neighbours, and the ends of each missing path have them in
+    // common; without one side of it, the last has nobody.
     cluster.partition(&[&["n1", "n2"], &["n4"]]);
     cluster.throughout("n3 joins them", WATCHED, |trace| trace.together(&all(&names)));
     cluster.partition(&[&["n3"], &["n4"]]);

@@ -1,4 +1,5 @@
-//! The operator's way out (R11): what a majority that is lost for good leaves behind goes on by a person's word.
+//! The operator's way out (R11): what a majority that is lost for good leaves behind goes on by a person's
+//! word.
 
 use super::*;
 use crate::Cluster;

@@ -1,5 +1,5 @@
-//! Restarting all nodes, one after the other, in three ways on each membership engine. `ANTIPHON_REAL_RUNS=20` is 54 rounds in all, of five
-//! restarts each.
+//! Restarting all nodes, one after the other, in three ways on each membership engine.
+//! `ANTIPHON_REAL_RUNS=20` is 54 rounds in all, of five restarts each.
 
 use super::*;
 use crate::{Cluster, GROUP, Options, runs};

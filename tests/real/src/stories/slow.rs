@@ -5,8 +5,9 @@ use crate::{Cluster, Event, GROUP, Options, Trace, View};
 
 /// The limit for readers that stand still.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Of the group's memory: a window of 1 MiB accepted and not sent, two windows and a reserve for each of three senders in the
-/// present view and in the one before, and a window for each that is on its way to whoever reads the node's output.
+/// Of the group's memory: a window of 1 MiB accepted and not sent, two windows and a reserve for each of
+/// three senders in the present view and in the one before, and a window for each that is on its way to
+/// whoever reads the node's output.
 const BUDGET: u64 = (1 + 3 * 2 * 2 + 3 + 2) << 20;
 
 fn started(order: &'static str, profile: &'static str, slow_after: &str) -> Cluster {
@@ -115,8 +116,8 @@ fn a_process_that_stands_still_again_and_again_for_less_than_makes_it_suspect_is
     let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
         return;
     };
-    // The limit is shorter than a pause, and a pause than what makes `wan` suspect: that it reads when it is awake is all
-    // that speaks for it.
+    // The limit is shorter than a pause, and a pause than what makes `wan` suspect: that it reads when it is
+    // awake is all that speaks for it.
     let mut cluster = started("total", "wan", "1s");
     let from = cluster.now();
     let load = cluster.press(&["n1", "n2"]);

@@ -1,5 +1,5 @@
-//! Fourteen nodes on the engine `cut`, whose views are wide from twelve members on: not everybody observes everybody, and members
-//! that are no neighbours learn of each other's end from those that are.
+//! Fourteen nodes on the engine `cut`, whose views are wide from twelve members on: not everybody observes
+//! everybody, and members that are no neighbours learn of each other's end from those that are.
 
 use super::paths::cut_and_mended;
 use super::*;

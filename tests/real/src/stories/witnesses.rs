@@ -5,7 +5,8 @@ use crate::{Cluster, Options};
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// Three hosts, cut from each other; the two senior nodes are killed, and their kernels give up telling it. Then the cables work again.
+/// Three hosts, cut from each other; the two senior nodes are killed, and their kernels give up telling it.
+/// Then the cables work again.
 fn two_of_three_killed_behind_cut_cables(witness: bool) -> Option<(Cluster, String)> {
     let options = Options {
         keyed: true,

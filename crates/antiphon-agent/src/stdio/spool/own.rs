@@ -1,9 +1,10 @@
 //! Directories of nodes' own, and what killed ones left.
 //!
-//! A node holds a lock on a file in its directory for as long as it lives; the kernel lets go of it however the node ends. So a directory whose
-//! lock nobody holds is one of a node that was killed, and whoever makes one of its own removes it. Only directories of the same user, with
-//! names like a node's own, and with a lock in them are touched. A lock gets its name when it is held already: between the two nobody takes
-//! the directory for left behind.
+//! A node holds a lock on a file in its directory for as long as it lives; the kernel lets go of it however
+//! the node ends. So a directory whose lock nobody holds is one of a node that was killed, and whoever makes
+//! one of its own removes it. Only directories of the same user, with names like a node's own, and with a
+//! lock in them are touched. A lock gets its name when it is held already: between the two nobody takes the
+//! directory for left behind.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,4 +1,5 @@
-//! The hot loops of `bench multicast` and `bench slow`: one that sends, one that receives. Nothing else of the benchmark runs per message.
+//! The hot loops of `bench multicast` and `bench slow`: one that sends, one that receives. Nothing else of
+//! the benchmark runs per message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -25,7 +26,8 @@ pub(super) struct Load {
     pub(super) measured: Duration,
 }
 
-/// Counts deliveries at this member over the measured time, while it sends all it can if it is one that sends.
+/// Counts deliveries at this member over the measured time, while it sends all it can if it is one that
+/// sends.
 pub(super) async fn run(
     group: &mut Group,
     load: &Load,
@@ -90,7 +92,8 @@ async fn receive(
             progress(counted.messages - at_tick);
             (tick, at_tick) = (tick + second, counted.messages);
         }
-        // Nothing may come for long: then the clock is looked at again at the next tick. No event is lost by that.
+        // Nothing may come for long: then the clock is looked at again at the next tick. No event is lost by
+        // that.
         match tokio::time::timeout_at(tick.min(until), group.next_run()).await {
             Ok(Some(Run::Messages(messages))) => {
                 counted.messages += messages.len() as u64;

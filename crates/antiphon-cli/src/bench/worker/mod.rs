@@ -7,8 +7,8 @@
 //! ```
 //! - [`words`]: the lines; [`load`]: the loops of throughput; [`pace`]: those of latency.
 //!
-//! It ends with its conductor: when stdin ends, and by the kernel's hand if the conductor is killed. A view that comes in
-//! the middle of a measurement is counted, and the conductor throws the measurement away.
+//! It ends with its conductor: when stdin ends, and by the kernel's hand if the conductor is killed. A view
+//! that comes in the middle of a measurement is counted, and the conductor throws the measurement away.
 
 mod load;
 mod pace;
@@ -25,7 +25,8 @@ use crate::hands::{self, say};
 use crate::{key, node};
 use words::{Ask, Datagrams, Say, Setup, Stop, Task};
 
-/// Threads of a node unless told otherwise: it runs with its load on one, as two cores and several nodes want it.
+/// Threads of a node unless told otherwise: it runs with its load on one, as two cores and several nodes want
+/// it.
 pub(super) const THREADS: u8 = 1;
 /// The group that is measured.
 const GROUP: &str = "bench";
@@ -54,7 +55,8 @@ pub(super) fn run() -> Result<Exit, Failed> {
         .build()
         .map_err(|error| Failed::cannot("start threads", &error))?;
     let asked = hands::asks();
-    // A task like the node's: what a runtime blocks on itself is woken by way of the system, also from its own thread.
+    // A task like the node's: what a runtime blocks on itself is woken by way of the system, also from its
+    // own thread.
     let lived = runtime.spawn(live(setup, asked));
     let result = match runtime.block_on(lived) {
         Ok(result) => result,

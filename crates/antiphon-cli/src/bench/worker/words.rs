@@ -141,7 +141,8 @@ impl Stop {
 pub(in crate::bench) enum Way {
     /// From the time a message was due until another member has it: needs one clock for both.
     One,
-    /// From the time a message was due until its sender has the answer of the next member, a message of the group too.
+    /// From the time a message was due until its sender has the answer of the next member, a message of the
+    /// group too.
     Round,
 }
 

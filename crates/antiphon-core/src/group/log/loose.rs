@@ -5,21 +5,23 @@
 //!  ────────┼──────────────┼ ░░░ ██████ ░░░ ██ piece ██ ░░░ piece ░░░──┼──►  numbers
 //!          │ in order     │ gap  ahead: delivered too   a message that is not whole waits
 //! ```
-//! Every block goes to the application as soon as it is here, once, in whatever order blocks come; it is kept for others as in
-//! every log, and repaired as in every log. What is delivered is a set of numbers and not a beginning. So
-//! - blocks that are kept never overlap: of what arrives, the parts that are here already are cut off first, and each number is offered
-//!   for delivery when it is first held, never again (G9);
-//! - a message in pieces is offered when all of its pieces are here, and all of them at once: each piece says how many come before
-//!   it, so no gap outside the message matters (G33);
+//! Every block goes to the application as soon as it is here, once, in whatever order blocks come; it is kept
+//! for others as in every log, and repaired as in every log. What is delivered is a set of numbers and not a
+//! beginning. So
+//! - blocks that are kept never overlap: of what arrives, the parts that are here already are cut off first,
+//!   and each number is offered for delivery when it is first held, never again (G9);
+//! - a message in pieces is offered when all of its pieces are here, and all of them at once: each piece says
+//!   how many come before it, so no gap outside the message matters (G33);
 //! - a safe block waits for the rows of the others, by itself: what comes behind it does not wait;
-//! - the runs ahead are what a member has to report to a flush, if the sender departs. Their number is bounded
-//!   ([`Room::runs`]): what would make one more is refused, and comes again once a gap is closed.
+//! - the runs ahead are what a member has to report to a flush, if the sender departs. Their number is
+//!   bounded ([`Room::runs`]): what would make one more is refused, and comes again once a gap is closed.
 //!
-//! In a scoped group a message waits for the one of its scope before it, and for nothing else: see [`scopes`](super::scopes).
+//! In a scoped group a message waits for the one of its scope before it, and for nothing else: see
+//! [`scopes`](super::scopes).
 //!
 //! # What it costs
-//! A message costs what it costs in fifo order; a block passes one more queue, which keeps its room. While there is no gap,
-//! both sets are one number each.
+//! A message costs what it costs in fifo order; a block passes one more queue, which keeps its room. While
+//! there is no gap, both sets are one number each.
 
 use super::scopes::Scopes;
 use super::*;
@@ -239,7 +241,8 @@ impl Log {
         }
     }
 
-    /// The next block to deliver of what is here, wherever in the log; safe ones if they end before `safe_until`.
+    /// The next block to deliver of what is here, wherever in the log; safe ones if they end before
+    /// `safe_until`.
     pub(crate) fn deliver_any(&mut self, safe_until: u64) -> Option<(u64, Block)> {
         while let Some((first, end)) = self.loose.as_mut()?.take_waiting(safe_until) {
             self.let_go(first, end, Level::Agreed);
@@ -278,8 +281,8 @@ impl Log {
         self.release();
     }
 
-    /// What a cut still brings, in the order of numbers, as it is here; from here on it counts as delivered. A message of
-    /// which the cut has a part only is nobody's.
+    /// What a cut still brings, in the order of numbers, as it is here; from here on it counts as delivered.
+    /// A message of which the cut has a part only is nobody's.
     pub(crate) fn deliver_cut(&mut self, cut: &Reached) -> Vec<(u64, Block)> {
         let Some(loose) = &self.loose else {
             return Vec::new();

@@ -5,27 +5,32 @@
 //!  scope       A     B     A     C     B     A     C        7 comes after 5, 9 after 6, 10 after 7, 11 after 8
 //!  is here     x     ·     x     x     x     x     x        6 is lost: only 9 waits
 //! ```
-//! Each message has a [tag](Tag): its scope, and how many numbers back the message of that scope is that was sent before it. A sender
-//! finds that out where it accepts messages, in the order in which it numbers them, so what is between two of them is the same
-//! wherever they are put into a log, also if a view changes in between. The rule is only this:
+//! Each message has a [tag](Tag): its scope, and how many numbers back the message of that scope is that was
+//! sent before it. A sender finds that out where it accepts messages, in the order in which it numbers them,
+//! so what is between two of them is the same wherever they are put into a log, also if a view changes in
+//! between. The rule is only this:
 //!
-//! - a message is **released** when what it names is released, is of an earlier view, or is nothing (all that its sender sent in an
-//!   earlier view is delivered with that view, since the sender took part in its flush);
-//! - what is released is delivered in the order of release, so a scope is delivered in its order (G34), a safe message when rows allow it, and what
-//!   follows it in its scope after it.
+//! - a message is **released** when what it names is released, is of an earlier view, or is nothing (all that
+//!   its sender sent in an earlier view is delivered with that view, since the sender took part in its
+//!   flush);
+//! - what is released is delivered in the order of release, so a scope is delivered in its order (G34), a
+//!   safe message when rows allow it, and what follows it in its scope after it.
 //!
-//! What a message names has a smaller number. So one walk over what is held and not released, from the number on that is new, releases
-//! all that can be; without a gap that is a walk over the new block. A block is delivered in as few parts as that allows.
+//! What a message names has a smaller number. So one walk over what is held and not released, from the number
+//! on that is new, releases all that can be; without a gap that is a walk over the new block. A block is
+//! delivered in as few parts as that allows.
 //!
 //! # At the cut (R15)
-//! Of a sender that departed the cut has what any survivor holds, as in an unordered group. Every member walks over that in the order of
-//! numbers and delivers what it may by the rule above; the rest names something that nobody has left, and is dropped by all: per scope
-//! that is a prefix. Whatever a survivor has delivered, it released: so its predecessors are in what that one holds, and in the cut.
+//! Of a sender that departed the cut has what any survivor holds, as in an unordered group. Every member
+//! walks over that in the order of numbers and delivers what it may by the rule above; the rest names
+//! something that nobody has left, and is dropped by all: per scope that is a prefix. Whatever a survivor has
+//! delivered, it released: so its predecessors are in what that one holds, and in the cut.
 //!
 //! # What it costs
-//! Four bytes for the scope, and one or two for the way back, per message; one walk over them at each receiver. A sender that uses more
-//! scopes than it remembers (`outbox/tagger.rs`) says "after all" of those that it has forgotten: that waits for more than it needs to, and is never
-//! wrong. What is kept besides is a set of released numbers, in runs; where a gap holds up one of many scopes, as many runs as that scope has
+//! Four bytes for the scope, and one or two for the way back, per message; one walk over them at each
+//! receiver. A sender that uses more scopes than it remembers (`outbox/tagger.rs`) says "after all" of those
+//! that it has forgotten: that waits for more than it needs to, and is never wrong. What is kept besides is a
+//! set of released numbers, in runs; where a gap holds up one of many scopes, as many runs as that scope has
 //! messages. Past [`MAX_RUNS`] of them nothing more is taken behind a gap.
 
 use antiphon_wire::block::{After, Tag};
@@ -60,7 +65,8 @@ impl Scopes {
         }
     }
 
-    /// The same as it is when a cut is delivered: what was delivered is released, and the rest is looked at again.
+    /// The same as it is when a cut is delivered: what was delivered is released, and the rest is looked at
+    /// again.
     pub(super) fn at_cut(&self, delivered: &Reached) -> Self {
         Self {
             start: self.start,
@@ -70,7 +76,8 @@ impl Scopes {
         }
     }
 
-    /// Whether the message with this number and tag may be released, if those from `run` on are released before it.
+    /// Whether the message with this number and tag may be released, if those from `run` on are released
+    /// before it.
     fn may(&self, number: u64, tag: Tag, run: u64) -> bool {
         if planted!(ForgetScopeOrder) {
             return true;

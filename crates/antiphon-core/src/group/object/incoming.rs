@@ -103,8 +103,8 @@ pub(super) struct Pace {
     pub(super) now: Time,
     /// Chunks granted ahead of what is here.
     pub(super) window: u32,
-    /// Without a chunk for so long, those that were granted are asked for again. Answering its sender alone does not begin
-    /// this anew: a sender that asks how far it is would keep everyone waiting.
+    /// Without a chunk for so long, those that were granted are asked for again. Answering its sender alone
+    /// does not begin this anew: a sender that asks how far it is would keep everyone waiting.
     pub(super) patience: Duration,
 }
 
@@ -239,7 +239,8 @@ impl Incoming {
             let sender = self.senders.entry(offer.sender).or_default();
             let of_sender = sender.bytes + room.unread.object_bytes_of(offer.sender);
             let each = Room::fits(of_sender, length, room.each) && sender.objects.len() < MAX_OBJECTS;
-            // What waits for others' objects keeps its turn; what waits for its own sender's is in nobody's way.
+            // What waits for others' objects keeps its turn; what waits for its own sender's is in nobody's
+            // way.
             full |= each && !all;
             if full || !each {
                 left.push_back(offer);
@@ -349,8 +350,8 @@ impl Incoming {
         self.watch();
     }
 
-    /// The record of an object is delivered: here it is. `None` if it is not, or is another one than the record says:
-    /// its sender is no node of ours.
+    /// The record of an object is delivered: here it is. `None` if it is not, or is another one than the
+    /// record says: its sender is no node of ours.
     pub(super) fn take(&mut self, from: Incarnation, record: &ObjectRecord) -> Option<Bytes> {
         let sender = self.senders.get_mut(&from)?;
         sender.done = sender.done.max(record.object);

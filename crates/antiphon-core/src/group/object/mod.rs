@@ -8,36 +8,42 @@
 //!       ◄──────────────────────── Held: digest      kept until its record is delivered, or its sender is gone
 //!  all of the view hold it: its record ─► log ─► order ─► delivery: the object, at the place of its record
 //! ```
-//! What is larger than a message travels beside the log, from its sender to each other member, in chunks that the receivers ask
-//! for; the log has only a record of its number, length and digest. The record is a message like any other: it has a place in the
-//! order, a level, a receipt. [`Outgoing`] is the sender's side, [`Incoming`] the receivers'.
+//! What is larger than a message travels beside the log, from its sender to each other member, in chunks that
+//! the receivers ask for; the log has only a record of its number, length and digest. The record is a message
+//! like any other: it has a place in the order, a level, a receipt. [`Outgoing`] is the sender's side,
+//! [`Incoming`] the receivers'.
 //!
-//! In the log it would hold a window for as long as it takes to send, and every message behind it. The price: messages overtake it, and it
-//! costs a round trip per member before it begins (chunks flow from the first member on). The digest finds accidents, with a
-//! cluster key and without; against forgery there is the seal of the frames.
+//! In the log it would hold a window for as long as it takes to send, and every message behind it. The price:
+//! messages overtake it, and it costs a round trip per member before it begins (chunks flow from the first
+//! member on). The digest finds accidents, with a cluster key and without; against forgery there is the seal
+//! of the frames.
 //!
 //! # Invariants
-//! - **The record of an object is put into the log of a view only while every member of that view holds the object.** A record is delivered in
-//!   its view by members of that view: so whoever delivers the record has the object, and nobody has to fetch one in a flush.
-//! - A member that has said `Held` keeps the object until it delivers the record, the sender is out of the group, or it is itself. So what was
-//!   said in an earlier view is still true in the next, as long as both were members all the time: [`Objects::counts`]
-//!   tells it from what was said in an earlier membership.
-//! - Nothing of a transfer belongs to a view: chunks that are here stay here when views change, and what goes on goes on where
-//!   it was. A member that is new gets the object from its first chunk; the others wait for it with what they have.
-//! - Objects of one sender are delivered in the order in which they were accepted. Smaller messages overtake them: an object has its place
-//!   in the order, and its number, when its record is sent.
-//! - A member holds at most [`max_object_bytes`](crate::GroupOptions::max_object_bytes) of the objects of one sender and
-//!   [`object_memory_bytes`](crate::GroupOptions::object_memory_bytes) of those of all others, from the offer until
-//!   its application has taken them. A buffer is taken only for a length that fits both; an offer without room waits in a bounded list.
-//!   Its sender keeps as much of its own.
-//! - Nobody waits in a circle for room. A sender offers an object to the members by group rank, to the next one when those before have
-//!   room for it, and the next object when all have room for this one: whoever waits at a member for what others have
-//!   waits for those that are further, and ranks of those that stay keep their order.
+//! - **The record of an object is put into the log of a view only while every member of that view holds the
+//!   object.** A record is delivered in its view by members of that view: so whoever delivers the record has
+//!   the object, and nobody has to fetch one in a flush.
+//! - A member that has said `Held` keeps the object until it delivers the record, the sender is out of the
+//!   group, or it is itself. So what was said in an earlier view is still true in the next, as long as both
+//!   were members all the time: [`Objects::counts`] tells it from what was said in an earlier membership.
+//! - Nothing of a transfer belongs to a view: chunks that are here stay here when views change, and what goes
+//!   on goes on where it was. A member that is new gets the object from its first chunk; the others wait for
+//!   it with what they have.
+//! - Objects of one sender are delivered in the order in which they were accepted. Smaller messages overtake
+//!   them: an object has its place in the order, and its number, when its record is sent.
+//! - A member holds at most [`max_object_bytes`](crate::GroupOptions::max_object_bytes) of the objects of one
+//!   sender and [`object_memory_bytes`](crate::GroupOptions::object_memory_bytes) of those of all others,
+//!   from the offer until its application has taken them. A buffer is taken only for a length that fits both;
+//!   an offer without room waits in a bounded list. Its sender keeps as much of its own.
+//! - Nobody waits in a circle for room. A sender offers an object to the members by group rank, to the next
+//!   one when those before have room for it, and the next object when all have room for this one: whoever
+//!   waits at a member for what others have waits for those that are further, and ranks of those that stay
+//!   keep their order.
 //!
 //! # Fair to small messages
-//! A receiver grants chunks for [`window`] bytes divided by the number of receivers, some at least: so much of objects, and no
-//! more, is between a sender and all its receivers, and a message that comes behind it waits for that much. A sender has no more than that
-//! on its way to anyone, whatever is granted. Chunks are packed after the messages of a batch.
+//! A receiver grants chunks for [`window`] bytes divided by the number of receivers, some at least: so much
+//! of objects, and no more, is between a sender and all its receivers, and a message that comes behind it
+//! waits for that much. A sender has no more than that on its way to anyone, whatever is granted. Chunks are
+//! packed after the messages of a batch.
 //!
 //! # Who dies when
 //! | who | when | then |
@@ -53,9 +59,10 @@
 //! | the primary is lost | any time | all stop, keep what they have, and go on with the next view, or start over |
 //!
 //! # What it does not do
-//! Objects go from their sender to each member whatever the group's dissemination is: who lacks what differs from member to
-//! member as transfers resume and members join, and their order is the log's. An object is copied once at each receiver, into its
-//! buffer, and nowhere else: chunks are slices of the payload that its sender gave.
+//! Objects go from their sender to each member whatever the group's dissemination is: who lacks what differs
+//! from member to member as transfers resume and members join, and their order is the log's. An object is
+//! copied once at each receiver, into its buffer, and nowhere else: chunks are slices of the payload that its
+//! sender gave.
 
 mod incoming;
 mod outgoing;
@@ -84,11 +91,13 @@ const LEAST_GRANT: u32 = 3;
 pub(crate) struct Objects {
     incoming: Incoming,
     outgoing: Outgoing,
-    /// With which view each member joined, as far as this member knows: for those that were here before it, its own first.
+    /// With which view each member joined, as far as this member knows: for those that were here before it,
+    /// its own first.
     since: BTreeMap<Incarnation, GroupViewId>,
 }
 
-/// Bytes between a sender and all its receivers: what 130 Mbit/s carry in the time after which control is sent again.
+/// Bytes between a sender and all its receivers: what 130 Mbit/s carry in the time after which control is
+/// sent again.
 pub(crate) fn window(profile: &Profile) -> usize {
     let bytes = profile.retransmit.as_millis() as usize * (16 << 10);
     bytes.clamp(256 << 10, 16 << 20)

@@ -111,7 +111,8 @@ impl Object {
         self.payload.slice(chunk_range(self.length(), index))
     }
 
-    /// Takes what comes before this chunk into the digest: as it is sent, so that nobody waits for a long one.
+    /// Takes what comes before this chunk into the digest: as it is sent, so that nobody waits for a long
+    /// one.
     fn hash_until(&mut self, end: u32) {
         let from = chunk_range(self.length(), self.hashed).start;
         let to = chunk_range(self.length(), end).start;
@@ -246,8 +247,8 @@ impl Outgoing {
         }
     }
 
-    /// A member has room for an object and says how far it is. At most `most` chunks are on their way to it, whatever
-    /// it grants.
+    /// A member has room for an object and says how far it is. At most `most` chunks are on their way to it,
+    /// whatever it grants.
     pub(super) fn wanted(&mut self, now: Time, from: Incarnation, want: Want, most: u32) {
         let Want {
             object: number,
@@ -339,8 +340,8 @@ impl Outgoing {
         self.progress.pop_front()
     }
 
-    /// The next offer: to one that is to be asked again, or by group rank, one object after the other (see the module's
-    /// page).
+    /// The next offer: to one that is to be asked again, or by group rank, one object after the other (see
+    /// the module's page).
     pub(super) fn poll_offer(
         &mut self,
         now: Time,
@@ -396,7 +397,8 @@ impl Outgoing {
         self.watch(profile);
     }
 
-    /// The next chunk to send, and to whom: those that are behind come first, and those that are equally far share it.
+    /// The next chunk to send, and to whom: those that are behind come first, and those that are equally far
+    /// share it.
     pub(super) fn poll_chunk(&mut self, group: GroupId) -> Option<(Vec<Incarnation>, GroupData)> {
         let object = self
             .objects

@@ -1,7 +1,8 @@
 //! Repairs: asking for what is missing of a log or of the order, and answering those who ask.
 //!
-//! In an open view a gap is asked for at once, and again at the retransmit interval; in a flush the holders that the cut
-//! names are asked ([pull](Stream::pull)). Answers are bounded per request, so that nobody is flooded by what it asked for.
+//! In an open view a gap is asked for at once, and again at the retransmit interval; in a flush the holders
+//! that the cut names are asked ([pull](Stream::pull)). Answers are bounded per request, so that nobody is
+//! flooded by what it asked for.
 
 use std::collections::VecDeque;
 

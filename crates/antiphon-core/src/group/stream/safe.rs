@@ -1,5 +1,5 @@
-//! Safe delivery: a message is delivered only when every member of the view is known to hold it, and all that comes
-//! before it in the order (R17, R23).
+//! Safe delivery: a message is delivered only when every member of the view is known to hold it, and all that
+//! comes before it in the order (R17, R23).
 //!
 //! ```text
 //!  fifo     s ──message──► all ──row──► all                                        2 delays     agreed: 1
@@ -8,43 +8,51 @@
 //!           sequencer ──message and order──► all ──row──► all                      2 delays     agreed: 1
 //! rotation s ──message──► all ──nulls──► all ──row──► all                          3 delays     agreed: 2
 //! ```
-//! The level is the sender's choice, per message; a block has messages of one level, so it costs a bit of a block. A member
-//! that takes in safe messages tells *all* others how far it has come at the end of the same receive batch: its **row**. A
-//! row has columns, each a number up to which this member holds everything:
+//! The level is the sender's choice, per message; a block has messages of one level, so it costs a bit of a
+//! block. A member that takes in safe messages tells *all* others how far it has come at the end of the same
+//! receive batch: its **row**. A row has columns, each a number up to which this member holds everything:
 //!
 //! | order | columns | a column's number |
 //! |---|---|---|
 //! | fifo, unordered, scoped | one per sender | the first message of that sender that is not held |
 //! | total | one | the first position whose order record (or, in the rotation, earlier place) *or* message is not held |
 //!
-//! A safe message is delivered when the rows of all members of the view have passed it (not of the senders alone). Whoever made a
-//! column is ahead of everyone in it by nature and tells nothing: the sender its own messages, the sequencer the order. Rows
-//! go to all, because a way by the sender, that collects them and publishes what is stable, takes a delay more.
+//! A safe message is delivered when the rows of all members of the view have passed it (not of the senders
+//! alone). Whoever made a column is ahead of everyone in it by nature and tells nothing: the sender its own
+//! messages, the sequencer the order. Rows go to all, because a way by the sender, that collects them and
+//! publishes what is stable, takes a delay more.
 //!
-//! Agreed messages need no row, and without safe messages none is sent, nothing is kept and nothing but one comparison per
-//! block is done. An agreed message behind a safe one waits for it, since the order says so; in an unordered group none does.
+//! Agreed messages need no row, and without safe messages none is sent, nothing is kept and nothing but one
+//! comparison per block is done. An agreed message behind a safe one waits for it, since the order says so;
+//! in an unordered group none does.
 //!
 //! # Lost rows
-//! Rows may be lost; the message itself and its order record cannot be for long, since their maker looks after those. So
-//! whoever cannot deliver for want of rows asks those that lag for theirs, with its own in the question, at the
-//! retransmit interval, doubling to eight times that. A row says "up to here", so a late or doubled one does no harm.
+//! Rows may be lost; the message itself and its order record cannot be for long, since their maker looks
+//! after those. So whoever cannot deliver for want of rows asks those that lag for theirs, with its own in
+//! the question, at the retransmit interval, doubling to eight times that. A row says "up to here", so a late
+//! or doubled one does no harm.
 //!
 //! # Who dies when
-//! - **The sender, before all hold the message**: nobody has delivered it. The flush finds out whether any survivor holds it;
-//!   if so it is in the cut, and comes behind the transitional notice.
-//! - **The sender, after some have delivered it**: all members held it then, so every survivor has it, in total order with all before it and
-//!   their records: every cut contains it at its place (R15, R16), also one that is made without those who delivered it.
-//! - **A receiver, before its row has reached anyone**: nobody delivers; the flush does, and says that the dead one may not have it.
-//! - **A receiver, whose row has reached some**: these deliver before the notice, the others behind it. Both are right: the dead one
-//!   held it, which is all that the former were told.
-//! - **The sequencer**: its row is not waited for, but a record that it alone has is a position nobody else delivers at.
-//! - **One that hangs**: everyone waits for its row until the detector or the application's slowness removes it: that is what
-//!   safe means. A slow *application* holds nobody up; a row is about what is held, not what is consumed.
+//! - **The sender, before all hold the message**: nobody has delivered it. The flush finds out whether any
+//!   survivor holds it; if so it is in the cut, and comes behind the transitional notice.
+//! - **The sender, after some have delivered it**: all members held it then, so every survivor has it, in
+//!   total order with all before it and their records: every cut contains it at its place (R15, R16), also
+//!   one that is made without those who delivered it.
+//! - **A receiver, before its row has reached anyone**: nobody delivers; the flush does, and says that the
+//!   dead one may not have it.
+//! - **A receiver, whose row has reached some**: these deliver before the notice, the others behind it. Both
+//!   are right: the dead one held it, which is all that the former were told.
+//! - **The sequencer**: its row is not waited for, but a record that it alone has is a position nobody else
+//!   delivers at.
+//! - **One that hangs**: everyone waits for its row until the detector or the application's slowness removes
+//!   it: that is what safe means. A slow *application* holds nobody up; a row is about what is held, not what
+//!   is consumed.
 //!
 //! What a flush completes is safe among its participants: `flush/safe.rs`.
 //!
 //! # Invariants
-//! - A row never says more than a report to a flush that comes after it: logs and order only grow, and a member reports what it holds.
+//! - A row never says more than a report to a flush that comes after it: logs and order only grow, and a
+//!   member reports what it holds.
 //! - Rows belong to one view and one incarnation each. A joiner's begin at nothing.
 //! - What is kept is one number per member and column: 4096 at most.
 

@@ -1,4 +1,5 @@
-//! What the next leader says of members whose going only a dead one knew: whether they were removed or left (G7).
+//! What the next leader says of members whose going only a dead one knew: whether they were removed or left
+//! (G7).
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +23,8 @@ fn told(world: &World, at: Id, of: Id) -> Vec<(bool, Option<String>)> {
     told
 }
 
-/// Member 3 of four answers no flush until member 1, which leads, removes it, and dies before it decides on anything.
+/// Member 3 of four answers no flush until member 1, which leads, removes it, and dies before it decides on
+/// anything.
 fn removed_by_one_that_dies(kind: Kind, leaves: bool) -> World {
     let mut world = World::with_group(kind, 5, &[1, 2, 3, 4]);
     world.hold_control(3);

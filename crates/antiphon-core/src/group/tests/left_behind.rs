@@ -1,4 +1,5 @@
-//! Members that were removed and did not hear of it, when all that could have told them, and had what they lack, are gone.
+//! Members that were removed and did not hear of it, when all that could have told them, and had what they
+//! lack, are gone.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,9 @@ fn has(member: Id, of: &World, text: &str) -> bool {
     of.texts(member).iter().any(|said| said == text)
 }
 
-/// Member 1 leads 2, 3 and 4 into a view with 5. Nobody but `holders` has a message of the view before; 3 and 4 report to the flush, and hear
-/// nothing more: 1 removes them, tells 5 its first view, and dies, as 2 does. The other three are alone.
+/// Member 1 leads 2, 3 and 4 into a view with 5. Nobody but `holders` has a message of the view before; 3 and
+/// 4 report to the flush, and hear nothing more: 1 removes them, tells 5 its first view, and dies, as 2 does.
+/// The other three are alone.
 fn removed_unheard(kind: Kind, holders: &'static [Id]) -> World {
     let mut world = World::with_group(kind, 5, &[1, 2, 3, 4]);
     world.start(5);
@@ -89,7 +91,8 @@ fn nobody_starts_over_while_one_of_those_that_were_removed_holds_what_the_others
     }
 }
 
-/// Member 1 lets 2 and 3 in, by one view; only 3 hears of it before 1 dies. Now 2, the senior of the two, is to lead a group that it does not know.
+/// Member 1 lets 2 and 3 in, by one view; only 3 hears of it before 1 dies. Now 2, the senior of the two, is
+/// to lead a group that it does not know.
 #[test]
 fn whoever_is_to_lead_and_has_not_heard_that_it_was_let_in_is_told_by_one_that_has() {
     for kind in Kind::ALL {

@@ -1,4 +1,5 @@
-//! A member with the key that runs other code. It can break what groups promise; it cannot make another one panic.
+//! A member with the key that runs other code. It can break what groups promise; it cannot make another one
+//! panic.
 
 use super::world::{Kind, World};
 use crate::Dissemination;

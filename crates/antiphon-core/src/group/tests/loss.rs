@@ -16,8 +16,8 @@ pub(super) fn text(record: &GroupData) -> Option<String> {
 }
 
 impl World {
-    /// From here on, loses what begins with these texts of a sender on its way to these members, and all questions that are
-    /// asked of the sender.
+    /// From here on, loses what begins with these texts of a sender on its way to these members, and all
+    /// questions that are asked of the sender.
     pub(super) fn lose(&mut self, sender: Id, lost: &'static [(Id, &'static str)]) {
         self.drop_data = Some(Box::new(move |from, to, record| {
             let named = |(who, what): &(Id, &str)| *who == to && text(record).as_deref() == Some(*what);

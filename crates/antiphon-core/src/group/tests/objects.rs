@@ -508,7 +508,8 @@ fn whatever_a_hostile_member_announces_takes_no_more_than_was_agreed() {
     }
     world.run(1000);
     let whole: Vec<u8> = (0..LARGEST as usize).map(|at| (at / CHUNK_BYTES) as u8).collect();
-    // Records of what is not here, of another length, of other bytes: nothing is delivered, and the next one is.
+    // Records of what is not here, of another length, of other bytes: nothing is delivered, and the next one
+    // is.
     hostile.records(&mut world, 1, 77, b"nothing");
     hostile.records(&mut world, 2, 1, &whole[1..]);
     assert_eq!(world.texts(2), [""; 0]);

@@ -40,7 +40,8 @@ fn what_a_leaver_has_delivered_is_delivered_by_those_who_stay_though_its_cut_was
 fn a_leader_that_leaves_with_a_view_it_was_called_back_from_takes_the_others_along() {
     for order in Kind::ALL {
         let mut world = World::with_group(order, 4, &[1, 2, 3]);
-        // The cut of the view that the leader leaves with reaches member 3, but member 2 only after the next node view.
+        // The cut of the view that the leader leaves with reaches member 3, but member 2 only after the next
+        // node view.
         world.leave(1);
         while !world.is_on_its_way(1, 2, |message| matches!(message, GroupMessage::FlushCut { .. })) {
             world.run_micros(100);
@@ -97,7 +98,8 @@ fn one_that_was_removed_unawares_makes_no_second_group_when_all_who_knew_are_gon
         world.run(12_000);
         assert_eq!(world.members(1), world.incarnations(&[1, 3]), "{order:?}");
         assert_eq!(world.members(2), world.incarnations(&[1, 2]), "{order:?}");
-        // The one that removed it dies, before 2 could be told: what it was told is void under the next node view.
+        // The one that removed it dies, before 2 could be told: what it was told is void under the next node
+        // view.
         world.crash(1);
         world.release_control();
         world.primary(&[2, 3]);
@@ -201,7 +203,8 @@ fn one_that_is_removed_twice_and_never_hears_that_it_was_back_learns_what_became
         world.leave(4);
         world.run(12_000);
         assert_eq!(world.members(1), world.incarnations(&[1, 2]), "{order:?}");
-        // It learns that it was removed and is admitted again; before it hears of that it is removed once more.
+        // It learns that it was removed and is admitted again; before it hears of that it is removed once
+        // more.
         world.release_control();
         world.drop_data = None;
         while !world.members(2).contains(&world.inc(3)) {

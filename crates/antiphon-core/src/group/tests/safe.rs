@@ -203,7 +203,8 @@ fn a_dead_member_that_held_it_is_no_reason_for_a_notice() {
     }
 }
 
-/// Member 2 has sent a safe message that reached member 3 alone, so that it has no place in the total order; 5 dies.
+/// Member 2 has sent a safe message that reached member 3 alone, so that it has no place in the total order;
+/// 5 dies.
 fn unordered_and_about_to_flush() -> World {
     let mut world = World::with_group(TotalEngine::Sequencer, 1, &[1, 2, 3, 4, 5]);
     world.drop_data = Some(Box::new(|from, to, record| {
@@ -259,7 +260,8 @@ fn what_one_delivered_by_a_safe_cut_all_deliver_although_leader_and_sender_are_d
     world.check().unwrap();
 }
 
-/// Under the policy `any` both go on. The notice of a cut that a member apart has not held names it, and that one goes on without.
+/// Under the policy `any` both go on. The notice of a cut that a member apart has not held names it, and that
+/// one goes on without.
 #[test]
 fn a_part_that_goes_on_apart_delivers_no_cut_as_safe_that_was_made_with_others() {
     let mut world = unordered_and_about_to_flush();

@@ -159,7 +159,8 @@ fn step_of(message: &GroupMessage) -> Option<usize> {
     })
 }
 
-/// A member dies while it sends the n-th message of a step, in a flush that another crash and a join have begun.
+/// A member dies while it sends the n-th message of a step, in a flush that another crash and a join have
+/// begun.
 fn die_at(order: Kind, step: usize, nth: usize, victim: u8) {
     let mut world = World::with_group(order, 9, &[1, 2, 3, 4, 5]);
     world.start(6);
@@ -613,8 +614,8 @@ fn nonsense_of_a_peer_changes_nothing() {
     }
 }
 
-/// R5: above the last view id there is no other, and two views would have it. A leader that has promised an id above
-/// all its own refuses its own flush, again and again.
+/// R5: above the last view id there is no other, and two views would have it. A leader that has promised an
+/// id above all its own refuses its own flush, again and again.
 #[test]
 fn a_member_that_names_the_last_view_there_is_leaves_the_group_a_later_one() {
     let spoil: [fn(&mut GroupViewId); 3] = [

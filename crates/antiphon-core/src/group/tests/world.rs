@@ -764,7 +764,8 @@ impl World {
         self.messages(id).into_iter().map(text).collect()
     }
 
-    /// The texts by their numbers, if the group has no order and they are of one sender; otherwise as they were delivered.
+    /// The texts by their numbers, if the group has no order and they are of one sender; otherwise as they
+    /// were delivered.
     pub(crate) fn in_order(&self, id: Id) -> Vec<String> {
         let mut messages = self.messages(id);
         if matches!(self.options.order, Order::Unordered | Order::Scoped) {

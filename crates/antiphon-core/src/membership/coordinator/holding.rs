@@ -1,13 +1,15 @@
-//! Votes and decisions that are held back for those who may believe in their view for a while yet (R7, [`super::super::lease`]).
+//! Votes and decisions that are held back for those who may believe in their view for a while yet (R7,
+//! [`super::super::lease`]).
 //!
-//! Only deaths and members that leave, which end by themselves, go before one that has to go and may not yet: what each new view puts off for
-//! all its members again must not be a node that comes, or cluster growth would keep it in for ever.
+//! Only deaths and members that leave, which end by themselves, go before one that has to go and may not yet:
+//! what each new view puts off for all its members again must not be a node that comes, or cluster growth
+//! would keep it in for ever.
 //!
-//! Whom others may object to is asked about first, held back or not. If nobody does, it is answered no more until it may go, and asked about
-//! once more then.
+//! Whom others may object to is asked about first, held back or not. If nobody does, it is answered no more
+//! until it may go, and asked about once more then.
 //!
-//! In a wide view the quorum that answers first need not have one of the few who could object: whoever proposes waits for these
-//! ([`Coordinator::not_vouched_for`]).
+//! In a wide view the quorum that answers first need not have one of the few who could object: whoever
+//! proposes waits for these ([`Coordinator::not_vouched_for`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use antiphon_wire::membership::Ballot;
 use antiphon_wire::{Cause, Departure, Evidence, Incarnation, NodeView};
 
-use super::{ANSWERS_COUNT, Coordinator, compose};
+use super::{ANSWERS_COUNT, Coordinator, FAST, compose, random_part};
 use crate::Time;
 use crate::membership::check;
 use crate::membership::engine::{EngineEffect, Surroundings, Wish};
@@ -31,6 +33,37 @@ pub(super) struct Deferred {
 }
 
 impl Coordinator {
+    /// A voter refuses: it promised a higher ballot, or hears some that this ballot would remove.
+    pub(super) fn on_nack(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        ballot: Ballot,
+        promised: Option<Ballot>,
+        hears: &[Incarnation],
+    ) {
+        self.slot.on_nack(promised);
+        if ballot == FAST && self.asked.is_some() && self.is_asking() {
+            self.hurry(around);
+            return;
+        }
+        let mine = match self.slot.proposal() {
+            Proposal::Preparing { ballot, .. } | Proposal::Accepting { ballot, .. } => *ballot,
+            Proposal::Idle | Proposal::Choosing { .. } | Proposal::Decided { .. } => return,
+        };
+        if ballot != mine {
+            return;
+        }
+        for member in hears.iter().filter(|member| self.announced.contains(member)) {
+            self.objections
+                .insert(*member, around.now + self.patience * ANSWERS_COUNT);
+        }
+        if promised.is_some() {
+            let pause = self.outbid_pause + random_part(around, self.outbid_pause * 2);
+            self.retry = Some(around.now + pause);
+            self.wake = self.retry;
+        }
+    }
+
     /// Whether this node has voted for a view with that one, or waits until it may.
     pub(crate) fn names(&self, member: Incarnation) -> bool {
         let accepted = self.slot.vote().accepted.as_ref().map(|accepted| &accepted.value);
@@ -57,8 +90,9 @@ impl Coordinator {
         }
     }
 
-    /// R7: until when this node may not vote for that these depart, if it may not: one of them may believe in its view that long. Not one that is
-    /// proven dead, by the knowledge of this node or of whoever proposes it, nor one that leaves.
+    /// R7: until when this node may not vote for that these depart, if it may not: one of them may believe in
+    /// its view that long. Not one that is proven dead, by the knowledge of this node or of whoever proposes
+    /// it, nor one that leaves.
     pub(crate) fn held(
         &self,
         around: &Surroundings<'_>,
@@ -139,7 +173,8 @@ impl Coordinator {
         !wish.objectionable.contains(&member) || self.unopposed.contains_key(&member)
     }
 
-    /// From when a view may be proposed without this member, if not now. A proof of death that is young may be younger than an answer of the dead.
+    /// From when a view may be proposed without this member, if not now. A proof of death that is young may
+    /// be younger than an answer of the dead.
     fn goes_from(&self, around: &Surroundings<'_>, departure: &Departure) -> Option<Time> {
         let held = self.held(around, std::slice::from_ref(departure), &[]);
         let counts = around
@@ -173,9 +208,10 @@ impl Coordinator {
         }
     }
 
-    /// Of those announced, the ones that might have an objection on its way. In a wide view a few observers hear a member, and any quorum has
-    /// none: its promises may all be there before the first objection. So more than half of the observers that are
-    /// reachable have to be among those who have promised. Whom only those observe that go as well nobody can vouch for.
+    /// Of those announced, the ones that might have an objection on its way. In a wide view a few observers
+    /// hear a member, and any quorum has none: its promises may all be there before the first objection. So
+    /// more than half of the observers that are reachable have to be among those who have promised. Whom only
+    /// those observe that go as well nobody can vouch for.
     pub(super) fn not_vouched_for(&self, around: &Surroundings<'_>) -> BTreeSet<Incarnation> {
         let is_vouched_for = |member: Incarnation| {
             let mut observers = (around.observers)(member);
@@ -228,7 +264,8 @@ impl Coordinator {
         self.slot.on_accepteds(from, ballot)
     }
 
-    /// From when this may be called decided, if not now: the proof of a death that it counts on may be younger than an answer of the dead.
+    /// From when this may be called decided, if not now: the proof of a death that it counts on may be
+    /// younger than an answer of the dead.
     pub(super) fn counts_from(&self, around: &Surroundings<'_>, value: &NodeView) -> Option<Time> {
         let mut departed = value.departed.iter();
         let unproven = departed.any(|departure| self.is_unproven(departure, &[]));
@@ -236,7 +273,8 @@ impl Coordinator {
         around.counts_dead_from.filter(|_| counted)
     }
 
-    /// Whom this node would remove, and nobody objects to, is not answered any more. Until when the first of those wished for is held.
+    /// Whom this node would remove, and nobody objects to, is not answered any more. Until when the first of
+    /// those wished for is held.
     pub(super) fn withhold_wished(&mut self, around: &Surroundings<'_>) -> Option<Time> {
         let (_, wish) = self.wish.as_ref()?;
         let held: Vec<Departure> = wish

@@ -1,34 +1,41 @@
 //! The cut: which members have been lost, as all that is reported together shows it.
 //!
-//! An *edge* is an observer and its subject. It is down while the observer doubts the subject, most of its heartbeats are lost on the way, or,
-//! in a narrow view, the subject says that it does not hear the observer. Edges come up again: what counts is what is reported now, from each observer once.
+//! An *edge* is an observer and its subject. It is down while the observer doubts the subject, most of its
+//! heartbeats are lost on the way, or, in a narrow view, the subject says that it does not hear the observer.
+//! Edges come up again: what counts is what is reported now, from each observer once.
 //!
 //! ```text
 //!   edges down    0 … L − 1    noise: a lossy path, or an observer that is at fault itself
 //!                 L … H − 1    unstable: more is to come, and no cut is proposed meanwhile
 //!                 H … K        stable: in the cut
 //! ```
-//! With K = 10 observers H is 9 and L is 3, the paper's values. With fewer all must agree, and one alone is noise. Three rules more:
-//! - Whoever is lost has no say: an observer that hears nobody must not take others with it. Whom only such observers report is not lost:
-//!   where hardly anybody hears anybody, as in a star of links, it is paths that are broken, not members.
-//! - Whom more than half of its observers report is *about to be lost*, and cannot report: its edge to a subject that others report
-//!   counts as down, or members that are lost together and observe each other were never in the cut. Half, and not L: three that report
-//!   everybody, rightly or not, would otherwise make it so of whoever has all three for observers, that of others, and so on to the last.
-//! - In a wide view a member that hears nothing is heard by its observers, and of what it sends them nothing is answered that they could miss. But
-//!   it tells everybody whom it has lost. Who has lost more than half of its subjects, of whom others do not say the same, is in the cut *by its own
-//!   word*, if it hears none of the rest or these were lost for long. Of ten, one that it hears is noise; and it does not count that it hears one
-//!   who is in the cut by its own word as well: some that hear only each other hear nobody. For long: until the most patient observer would
-//!   have lost them too. A newcomer that has not learned yet that a rack stands still now and then loses it before the others, and must not be
-//!   taken for one that hears nothing because half of those it observes are there. In a narrow view all hear from it that they are not heard, and
-//!   report it themselves.
+//! With K = 10 observers H is 9 and L is 3, the paper's values. With fewer all must agree, and one alone is
+//! noise. Three rules more:
+//! - Whoever is lost has no say: an observer that hears nobody must not take others with it. Whom only such
+//!   observers report is not lost: where hardly anybody hears anybody, as in a star of links, it is paths
+//!   that are broken, not members.
+//! - Whom more than half of its observers report is *about to be lost*, and cannot report: its edge to a
+//!   subject that others report counts as down, or members that are lost together and observe each other were
+//!   never in the cut. Half, and not L: three that report everybody, rightly or not, would otherwise make it
+//!   so of whoever has all three for observers, that of others, and so on to the last.
+//! - In a wide view a member that hears nothing is heard by its observers, and of what it sends them nothing
+//!   is answered that they could miss. But it tells everybody whom it has lost. Who has lost more than half
+//!   of its subjects, of whom others do not say the same, is in the cut *by its own word*, if it hears none
+//!   of the rest or these were lost for long. Of ten, one that it hears is noise; and it does not count that
+//!   it hears one who is in the cut by its own word as well: some that hear only each other hear nobody. For
+//!   long: until the most patient observer would have lost them too. A newcomer that has not learned yet that
+//!   a rack stands still now and then loses it before the others, and must not be taken for one that hears
+//!   nothing because half of those it observes are there. In a narrow view all hear from it that they are not
+//!   heard, and report it themselves.
 //!
 //! A member that is proven dead is in the cut at once.
 //!
-//! **Nobody goes who is well** (G35): let F be those at fault, and at most a quarter of each other member's observers. What is reported of a
-//! healthy member is reported by F alone, so at most by a quarter of its observers: that is below H, and never about to be lost. What a
-//! healthy member reports is of F, and explained as soon as more than half of the observers report the same: before its own word counts against it,
-//! but for one that loses more than half of its subjects before their other observers do, and hears of the rest, but for that one of ten, only F
-//! and such as are as it is.
+//! **Nobody goes who is well** (G35): let F be those at fault, and at most a quarter of each other member's
+//! observers. What is reported of a healthy member is reported by F alone, so at most by a quarter of its
+//! observers: that is below H, and never about to be lost. What a healthy member reports is of F, and
+//! explained as soon as more than half of the observers report the same: before its own word counts against
+//! it, but for one that loses more than half of its subjects before their other observers do, and hears of
+//! the rest, but for that one of ten, only F and such as are as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,8 +48,8 @@ pub(crate) struct Found {
     pub(crate) stable: BTreeSet<usize>,
     /// About to be, perhaps.
     pub(crate) unstable: BTreeSet<usize>,
-    /// Of those in the cut, the ones whom more than half of their observers report that are not in it themselves, those who are in it by
-    /// their own word, and the proven dead.
+    /// Of those in the cut, the ones whom more than half of their observers report that are not in it
+    /// themselves, those who are in it by their own word, and the proven dead.
     pub(crate) certain: BTreeSet<usize>,
 }
 
@@ -77,7 +84,8 @@ pub(crate) enum Edge {
 /// Who reports each subject.
 type Reports = BTreeMap<usize, BTreeSet<usize>>;
 
-/// Looks at all edges. `suspects` are the ranks that any edge may be down to; in a `wide` view members are taken at their own word.
+/// Looks at all edges. `suspects` are the ranks that any edge may be down to; in a `wide` view members are
+/// taken at their own word.
 pub(crate) fn find(
     rings: &Rings,
     suspects: &BTreeSet<usize>,
@@ -186,10 +194,12 @@ struct OwnWord {
     hears: Vec<usize>,
 }
 
-/// Members who have lost more than half of those they observe, of whom others do not say the same: for long, or if of those and whom they hear they
-/// have lost nine tenths. That they hear each other does not count: it shows nothing of the ways from those who are well.
+/// Members who have lost more than half of those they observe, of whom others do not say the same: for long,
+/// or if of those and whom they hear they have lost nine tenths. That they hear each other does not count: it
+/// shows nothing of the ways from those who are well.
 ///
-/// The more are taken to be deaf, the fewer hear enough not to be: so what is left is the same in whatever order they are looked at.
+/// The more are taken to be deaf, the fewer hear enough not to be: so what is left is the same in whatever
+/// order they are looked at.
 fn by_their_own_word(
     rings: &Rings,
     reports: &Reports,
@@ -299,8 +309,9 @@ mod tests {
 
     #[test]
     fn in_a_small_view_all_others_must_have_lost_a_member() {
-        // Fault 11 of Rapid: with three members, one of two observers that hears nothing left five of ten reports, for ever
-        // between the thresholds. Here one of two is noise, which the leader resolves, and two are enough.
+        // Fault 11 of Rapid: with three members, one of two observers that hears nothing left five of ten
+        // reports, for ever between the thresholds. Here one of two is noise, which the leader resolves, and
+        // two are enough.
         assert_eq!(found(3, &[], &[(0, 2)]), (vec![], vec![]));
         assert_eq!(found(3, &[], &[(0, 2), (1, 2)]), (vec![2], vec![]));
         assert_eq!(found(2, &[], &[(0, 1)]), (vec![1], vec![]));
@@ -461,7 +472,8 @@ mod tests {
                 let subjects: Vec<usize> = rings.subjects(by).filter(|of| !but.contains(of)).collect();
                 subjects.into_iter().map(|of| (by, of)).collect::<Vec<_>>()
             };
-            // One hears two that are well, and another hears that one and one that is well: of ten, one would be noise.
+            // One hears two that are well, and another hears that one and one that is well: of ten, one would
+            // be noise.
             let well: Vec<usize> = rings.subjects(0).take(2).collect();
             let behind = observers(&rings, 0).find(|by| !well.contains(by)).unwrap();
             let also = rings.subjects(behind).find(|of| *of != 0).unwrap();

@@ -1,6 +1,7 @@
 //! The cut engine: whoever observes enough agrees without a leader, and a leader stands behind.
 //!
-//! After *Stable and Consistent Membership at Scale with Rapid* (Suresh et al., USENIX ATC 2018), with its known faults mended.
+//! After *Stable and Consistent Membership at Scale with Rapid* (Suresh et al., USENIX ATC 2018), with its
+//! known faults mended.
 //!
 //! ```text
 //!   observers ([`rings`]) ──doubts──► all ──► the cut ([`detection`]): stable? quiet?
@@ -11,17 +12,18 @@
 //!                                              ▼ the most senior member that is neither doubted nor lost, after a while
 //!      higher ballots   Prepare ──► Promise ──► Accept ──► Accepted ──► Decide       ([`super::coordinator`])
 //! ```
-//! Joins, leaves and all that is no loss are one node's wish to begin with: it asks for votes in the fast ballot with
-//! `Fast(view)`, and all that have cast none and object to nothing cast theirs for it, to the asker. A round trip, as in the
-//! coordinator engine.
+//! Joins, leaves and all that is no loss are one node's wish to begin with: it asks for votes in the fast
+//! ballot with `Fast(view)`, and all that have cast none and object to nothing cast theirs for it, to the
+//! asker. A round trip, as in the coordinator engine.
 //!
 //! # When the fast ballot does not decide
 //!
-//! Each member has one vote in it. It does not decide where too few see the same: those lost weigh a quarter, or a little less but
-//! the most senior member is one of them (it casts none for its own removal); votes are split between two cuts; or somebody is
-//! unstable all the time, and nobody casts. A leader goes on then. What it knows must be what the observers know: a member whose paths
-//! lose most of everything, or that hears nobody, is still heard by all, so nobody doubts it, and a leader that looked at doubts alone
-//! would wish nothing, or be that very member. So for whoever leads
+//! Each member has one vote in it. It does not decide where too few see the same: those lost weigh a quarter,
+//! or a little less but the most senior member is one of them (it casts none for its own removal); votes are
+//! split between two cuts; or somebody is unstable all the time, and nobody casts. A leader goes on then.
+//! What it knows must be what the observers know: a member whose paths lose most of everything, or that hears
+//! nobody, is still heard by all, so nobody doubts it, and a leader that looked at doubts alone would wish
+//! nothing, or be that very member. So for whoever leads
 //!
 //! ```text
 //!   lost = those in the cut whom more than half of their observers report that are not in it themselves, who say it of themselves,
@@ -29,69 +31,81 @@
 //!   leader = the most senior that is heard, that no majority doubts, and that is not lost
 //!   its wish removes who is lost, as it does with whom a majority doubts: nobody objects
 //! ```
-//! Fewer votes are behind a leader's round than behind a fast ballot, and it may take them at once. So it must not take for lost who is
-//! in the cut only because its observers are: of three that hear nobody and so report everybody, the reports come first, and what is said
-//! of them a moment later. And half of a cluster does not throw out the other half because paths between them are bad.
-//! After a partition, edges are down that were down in it.
-//! The leader leaves the cut to the observers first: until it was quiet, while they could decide it, and until their votes had time.
+//! Fewer votes are behind a leader's round than behind a fast ballot, and it may take them at once. So it
+//! must not take for lost who is in the cut only because its observers are: of three that hear nobody and so
+//! report everybody, the reports come first, and what is said of them a moment later. And half of a cluster
+//! does not throw out the other half because paths between them are bad. After a partition, edges are down
+//! that were down in it. The leader leaves the cut to the observers first: until it was quiet, while they
+//! could decide it, and until their votes had time.
 //!
-//! **R20, objections.** Unprompted casts ask nobody, and a leader does not ask about whom it removes as lost: so nobody objects, also not one who hears
-//! it well. Ten observers stand for all. In a view of fifty, a member that nine of them have lost goes although the other forty hear it: paths that
-//! fail so are taken for the member's, which costs a healthy one if they are not. Whoever leads and doubts a member by itself alone has to
-//! ask as in the other engine, and there all who hear it object.
+//! **R20, objections.** Unprompted casts ask nobody, and a leader does not ask about whom it removes as lost:
+//! so nobody objects, also not one who hears it well. Ten observers stand for all. In a view of fifty, a
+//! member that nine of them have lost goes although the other forty hear it: paths that fail so are taken for
+//! the member's, which costs a healthy one if they are not. Whoever leads and doubts a member by itself alone
+//! has to ask as in the other engine, and there all who hear it object.
 //!
 //! # How the fast ballot relates to the rules
 //!
-//! **R1, one view, one Paxos slot.** The fast ballot is round 0 of the same slot, with the same acceptors in the same state: to cast
-//! is to accept in ballot (0, nobody), once. An acceptor that promised a higher ballot casts no more (`Slot::cast` is the only
-//! way to a vote, and it refuses); what it cast is in every promise it makes. "One value per ballot" is the one thing that does not
-//! hold of round 0, and so phase 1 concludes from it by Fast Paxos' rule instead of "the value of the highest ballot": a value
-//! may have been decided only if those who answered that they cast it, together with all who did not answer, are a fast quorum.
-//! That can be so of one value only, and that one is proposed unchanged; if of none, the leader is free. Ballots from round 1 on
-//! have one proposer and one value each. Nobody casts in a slot before installing its predecessor.
+//! **R1, one view, one Paxos slot.** The fast ballot is round 0 of the same slot, with the same acceptors in
+//! the same state: to cast is to accept in ballot (0, nobody), once. An acceptor that promised a higher
+//! ballot casts no more (`Slot::cast` is the only way to a vote, and it refuses); what it cast is in every
+//! promise it makes. "One value per ballot" is the one thing that does not hold of round 0, and so phase 1
+//! concludes from it by Fast Paxos' rule instead of "the value of the highest ballot": a value may have been
+//! decided only if those who answered that they cast it, together with all who did not answer, are a fast
+//! quorum. That can be so of one value only, and that one is proposed unchanged; if of none, the leader is
+//! free. Ballots from round 1 on have one proposer and one value each. Nobody casts in a slot before
+//! installing its predecessor.
 //!
-//! **Why three quarters.** Let F and G be sets that might decide two values in the fast ballot, and A all who answered a leader or
-//! left a usable proof of death. F ∩ G has cast both values, so it is outside of A. It weighs at least half of all (¾ + ¾ − 1),
-//! exactly half only if both are exactly ¾ and so contain the most senior member. A weighs more than half of all: with D the dead
-//! in it, it has more than half of what is left without D, and D itself; exactly half only if D weighs nothing and the most
-//! senior member is in A. Both cannot be.
+//! **Why three quarters.** Let F and G be sets that might decide two values in the fast ballot, and A all who
+//! answered a leader or left a usable proof of death. F ∩ G has cast both values, so it is outside of A. It
+//! weighs at least half of all (¾ + ¾ − 1), exactly half only if both are exactly ¾ and so contain the most
+//! senior member. A weighs more than half of all: with D the dead in it, it has more than half of what is
+//! left without D, and D itself; exactly half only if D weighs nothing and the most senior member is in A.
+//! Both cannot be.
 //!
-//! **R2, proof of death.** A fast quorum is counted among *all* of the view: no proof reduces it. If it did, two learners with
-//! different proofs would have different fast quorums, and a leader could not know which of them to fear. For phase 1 proofs count
-//! as they do for any ballot, with the vote they show: a cast is on all lifelines before it is told to anyone, like a promise. A
-//! member that died without its cast in the proof told it nobody. So killing a cluster down to one works by the leader's
-//! rounds, as before.
+//! **R2, proof of death.** A fast quorum is counted among *all* of the view: no proof reduces it. If it did,
+//! two learners with different proofs would have different fast quorums, and a leader could not know which of
+//! them to fear. For phase 1 proofs count as they do for any ballot, with the vote they show: a cast is on
+//! all lifelines before it is told to anyone, like a promise. A member that died without its cast in the
+//! proof told it nobody. So killing a cluster down to one works by the leader's rounds, as before.
 //!
-//! **R3, joint quorum.** A fast decision needs the acknowledgement of a quorum of the next view as well, joiners' included, who
-//! get `Fast` like everyone. It is about what the next view can do, not about what this one decided: a value with a fast quorum
-//! and without its joint quorum is not decided, and a leader completes it all the same.
+//! **R3, joint quorum.** A fast decision needs the acknowledgement of a quorum of the next view as well,
+//! joiners' included, who get `Fast` like everyone. It is about what the next view can do, not about what
+//! this one decided: a value with a fast quorum and without its joint quorum is not decided, and a leader
+//! completes it all the same.
 //!
 //! # Invariants
 //!
 //! - A vote in the fast ballot exists only in the acceptor's slot; nothing else makes a `Cast` message.
-//! - What is cast without being asked removes members and does nothing else; it is a function of the view and the ranks lost, so
-//!   that all who see the same cut cast the same bytes. Its accusers are the observers by the rings, with [`Evidence::Observed`].
-//! - Nothing is cast without being asked while anyone is unstable; nor before nothing has changed for a quiet, or three of them have
-//!   passed since the first of the cut came to be in it: losses come in bursts.
-//! - As long as somebody is unstable a leader removes nobody, but three quiets at most, counted over all views. Who comes or leaves
-//!   does not wait for that; it waits as long as somebody is in the cut.
+//! - What is cast without being asked removes members and does nothing else; it is a function of the view and
+//!   the ranks lost, so that all who see the same cut cast the same bytes. Its accusers are the observers by
+//!   the rings, with [`Evidence::Observed`].
+//! - Nothing is cast without being asked while anyone is unstable; nor before nothing has changed for a
+//!   quiet, or three of them have passed since the first of the cut came to be in it: losses come in bursts.
+//! - As long as somebody is unstable a leader removes nobody, but three quiets at most, counted over all
+//!   views. Who comes or leaves does not wait for that; it waits as long as somebody is in the cut.
 //! - Nobody casts for its own removal, asked or not, unless it leaves.
 //! - A proof, a fast vote and a promise count once for each voter, by its incarnation.
-//! - A decision is a whole view with all records. Whoever misses it pulls it by its id: heartbeats tell which one is installed.
+//! - A decision is a whole view with all records. Whoever misses it pulls it by its id: heartbeats tell which
+//!   one is installed.
 //!
 //! # When participants die
 //!
 //! - *An observer*: its edges count as down once it is being lost itself; the rest reports without it.
-//! - *A member that cast*: its vote stays counted where it arrived; a leader finds it in a proof, or cannot know and counts the silent
-//!   as having cast whatever they might have.
+//! - *A member that cast*: its vote stays counted where it arrived; a leader finds it in a proof, or cannot
+//!   know and counts the silent as having cast whatever they might have.
 //! - *The asker, with some votes cast for it*: the next leader's phase 1 finds what may be decided.
-//! - *The leader of a higher round, at any point*: the next one, in a round above; tried again for as long as something is wished for.
-//! - *More than a quarter at once, silent or proven dead*: the fast ballot cannot decide; the leader does not wait for it.
-//! - *A quarter, or the most senior, lost but still heard*: none of them votes for it, but they might for something else: the leader waits
-//!   until the fast ballot had its time.
-//! - *Everyone who knows of a decision*: it is in their proofs, or more than half of the view is silent and the slot waits.
+//! - *The leader of a higher round, at any point*: the next one, in a round above; tried again for as long as
+//!   something is wished for.
+//! - *More than a quarter at once, silent or proven dead*: the fast ballot cannot decide; the leader does not
+//!   wait for it.
+//! - *A quarter, or the most senior, lost but still heard*: none of them votes for it, but they might for
+//!   something else: the leader waits until the fast ballot had its time.
+//! - *Everyone who knows of a decision*: it is in their proofs, or more than half of the view is silent and
+//!   the slot waits.
 //!
-//! What this module does not do: hear, doubt, or say who leads. Membership does ([`super::seat`]), for both engines.
+//! What this module does not do: hear, doubt, or say who leads. Membership does ([`super::seat`]), for both
+//! engines.
 
 mod detection;
 pub(crate) mod ranks;
@@ -136,11 +150,13 @@ pub(crate) struct Cut {
     /// The leader's part, and the slot.
     classic: Coordinator,
     found: Found,
-    /// The view without those lost, and who they were when it was made; `None` for one that may not follow this view.
+    /// The view without those lost, and who they were when it was made; `None` for one that may not follow
+    /// this view.
     composed: Option<(BTreeSet<usize>, Option<Arc<NodeView>>)>,
     /// Since when anyone is being lost, and since when the cut is what it is; `None` while all is calm.
     trouble: Option<Trouble>,
-    /// Who is in the cut or about to be, or was a moment ago: since when, and when last. Goes from view to view.
+    /// Who is in the cut or about to be, or was a moment ago: since when, and when last. Goes from view to
+    /// view.
     restless: BTreeMap<Incarnation, (Time, Time)>,
     /// Values that votes may be for.
     values: BTreeMap<ViewDigest, Arc<NodeView>>,
@@ -158,7 +174,8 @@ pub(crate) struct Cut {
 struct Trouble {
     since: Time,
     changed: Time,
-    /// Since when each member of the cut is in it. One that wavers keeps its time, or whoever does so could hold up everything.
+    /// Since when each member of the cut is in it. One that wavers keeps its time, or whoever does so could
+    /// hold up everything.
     lost: BTreeMap<usize, Time>,
 }
 
@@ -212,8 +229,9 @@ impl Cut {
         }
     }
 
-    /// Goes on from the engine of the view before. Edges that are down are told again in each view; but a member that is between noise and the
-    /// cut for long, by bad paths, would hold up every view anew if it were not known from the one before.
+    /// Goes on from the engine of the view before. Edges that are down are told again in each view; but a
+    /// member that is between noise and the cut for long, by bad paths, would hold up every view anew if it
+    /// were not known from the one before.
     pub(crate) fn follow(&mut self, before: Self) {
         self.restless = before.restless;
         self.restless.retain(|member, _| self.rings.contains(*member));
@@ -295,8 +313,9 @@ impl Cut {
         self.count_own(around);
     }
 
-    /// Whether a wish need not wait for those that may be about to be lost: it only lets in who comes, and lets go who leaves. If somebody is
-    /// lost, it waits: each view begins the cut anew, and who comes all the time would keep the lost in.
+    /// Whether a wish need not wait for those that may be about to be lost: it only lets in who comes, and
+    /// lets go who leaves. If somebody is lost, it waits: each view begins the cut anew, and who comes all
+    /// the time would keep the lost in.
     fn goes_before(&self, wish: &Wish) -> bool {
         let of_itself = |cause: &Cause| matches!(cause, Cause::Left | Cause::Superseded { .. });
         self.found.stable.is_empty()
@@ -314,7 +333,8 @@ impl Cut {
         }
     }
 
-    /// Casts for the cut once it is clear, as it was seen last. Gives how long a leader should leave it to the observers.
+    /// Casts for the cut once it is clear, as it was seen last. Gives how long a leader should leave it to
+    /// the observers.
     fn observe(&mut self, around: &mut Surroundings<'_>) -> Option<Time> {
         let now = around.now;
         let trouble = self.trouble.as_ref()?;
@@ -419,7 +439,8 @@ impl Cut {
         )
     }
 
-    /// The view without those lost, if it may follow this one. It is asked for at each input, and to make and check it takes long in a large view.
+    /// The view without those lost, if it may follow this one. It is asked for at each input, and to make and
+    /// check it takes long in a large view.
     fn without_the_lost(&mut self) -> Option<Arc<NodeView>> {
         if let Some((lost, value)) = &self.composed
             && *lost == self.found.stable
@@ -576,7 +597,8 @@ impl Cut {
     }
 
     fn on_cast(&mut self, around: &mut Surroundings<'_>, from: Incarnation, digest: ViewDigest) {
-        // Joiners of some value are no members; of those there is no end, so only a value that is known may name them.
+        // Joiners of some value are no members; of those there is no end, so only a value that is known may
+        // name them.
         let joins = |value: &Arc<NodeView>| value.joined.contains(&from);
         if !self.rings.contains(from) && !self.values.get(&digest).is_some_and(joins) {
             return;
@@ -585,8 +607,8 @@ impl Cut {
         self.count(around, &[from], first);
     }
 
-    /// Members said the same; `accepted` is what they promised to have accepted, if they did: a view that may follow this one. What all of
-    /// them say is weighed once.
+    /// Members said the same; `accepted` is what they promised to have accepted, if they did: a view that may
+    /// follow this one. What all of them say is weighed once.
     pub(crate) fn count_all(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -630,7 +652,8 @@ impl Cut {
         };
         match self.classic.slot_mut().on_casts(from, value) {
             Step::Decided { value } => {
-                // Of those who count the same votes one tells the others: whoever asked, or else the first that stays.
+                // Of those who count the same votes one tells the others: whoever asked, or else the first
+                // that stays.
                 let first = value.members.iter().map(|member| member.incarnation);
                 let first = first.clone().find(|member| around.reachable.contains(member));
                 let announce = self.classic.has_asked() || first == Some(self.me);

@@ -4,8 +4,8 @@ use antiphon_wire::codec::put_varint;
 use antiphon_wire::{Reader, Wire};
 use bytes::Bytes;
 
-/// How a packed set is written: as bits, by those in it, or by those of the view that are not. Of the two lists each rank is told by its distance to
-/// the one before it.
+/// How a packed set is written: as bits, by those in it, or by those of the view that are not. Of the two
+/// lists each rank is told by its distance to the one before it.
 const BITS: u8 = 0;
 const LISTED: u8 = 1;
 const ALL_BUT: u8 = 2;

@@ -1,9 +1,10 @@
 //! The rings: who observes whom.
 //!
-//! The members of a view stand on K rings, on each in an order of its own that follows from their incarnations alone. On each
-//! ring a member's observer is the next one behind it that does not observe it yet, so it has min(K, N − 1) *different*
-//! observers, and in small views everyone observes everyone. All compute the same rings from the same view: no message is about
-//! them. A view that removes or adds one member moves a few edges per ring.
+//! The members of a view stand on K rings, on each in an order of its own that follows from their
+//! incarnations alone. On each ring a member's observer is the next one behind it that does not observe it
+//! yet, so it has min(K, N − 1) *different* observers, and in small views everyone observes everyone. All
+//! compute the same rings from the same view: no message is about them. A view that removes or adds one
+//! member moves a few edges per ring.
 //!
 //! Equal keys are told apart by the incarnations themselves, so nobody is missing on a ring.
 //!
@@ -26,12 +27,14 @@ pub(crate) struct Rings {
     /// Whom each member observes, one after another; and where each one's begin.
     subjects: Vec<u16>,
     begin: Vec<u32>,
-    /// The rank of each member, in the order of incarnations: to look through the members of a large view takes long.
+    /// The rank of each member, in the order of incarnations: to look through the members of a large view
+    /// takes long.
     ranks: Vec<(Incarnation, u16)>,
 }
 
 impl Rings {
-    /// So many rings of a view's members: ten with the cut engine but in tests, and none with the coordinator.
+    /// So many rings of a view's members: ten with the cut engine but in tests, and none with the
+    /// coordinator.
     pub(crate) fn new(view: &NodeView, rings: usize) -> Self {
         Self::by(view, rings, key)
     }
@@ -140,7 +143,8 @@ impl Rings {
         observers.chain(self.subjects(rank)).collect()
     }
 
-    /// Those of a member's neighbours that are next to it on the tree of shortest ways to the eldest, the same at all members.
+    /// Those of a member's neighbours that are next to it on the tree of shortest ways to the eldest, the
+    /// same at all members.
     pub(crate) fn branches(&self, rank: usize) -> BTreeSet<usize> {
         let members = self.begin.len().saturating_sub(1);
         let mut towards: Vec<Option<usize>> = vec![None; members];

@@ -5,35 +5,42 @@
 //!   from a neighbour   ──► new? handled here, and handed on to the other neighbours on the tree
 //!                     └──► much later ──────────► to each neighbour on the rings: what it is not known to have
 //! ```
-//! The **tree** is that of the shortest ways to the eldest over the rings ([`super::Rings::branches`]): all compute the same, and it is
-//! two or three edges deep in a view of a hundred, four in one of a thousand. Over it a rumour reaches each member once. A member
-//! on it that is slow keeps it from those behind; they have it from their other neighbours, [`LATE_INTERVALS`] later, each longer by what this
-//! member's timers are late ([`Rumours::lags`]), unless it is of no use any more, or the next view from whoever they hear of it. As soon as there is word of a loss, a proof of death or a doubt, all neighbours are told at
-//! once, as long as the view lasts. So a change among members that are well costs a few messages for each member, and any
-//! other one some for each neighbour.
+//! The **tree** is that of the shortest ways to the eldest over the rings ([`super::Rings::branches`]): all
+//! compute the same, and it is two or three edges deep in a view of a hundred, four in one of a thousand.
+//! Over it a rumour reaches each member once. A member on it that is slow keeps it from those behind; they
+//! have it from their other neighbours, [`LATE_INTERVALS`] later, each longer by what this member's timers
+//! are late ([`Rumours::lags`]), unless it is of no use any more, or the next view from whoever they hear of
+//! it. As soon as there is word of a loss, a proof of death or a doubt, all neighbours are told at once, as
+//! long as the view lasts. So a change among members that are well costs a few messages for each member, and
+//! any other one some for each neighbour.
 //!
-//! A proposal, and what was decided, is told at once, with what else there is, votes apart. Anything else is told an interval after the last time
-//! at the latest. Where all answer one question, their votes cross each edge of the tree once in each direction, and wait for nothing else:
+//! A proposal, and what was decided, is told at once, with what else there is, votes apart. Anything else is
+//! told an interval after the last time at the latest. Where all answer one question, their votes cross each
+//! edge of the tree once in each direction, and wait for nothing else:
 //! ```text
 //!   to a neighbour on the tree:  when this member has voted, and votes have come from all others of these ──► what is here
 //! ```
-//! So the leaves tell theirs at once, a member behind which there are leaves when it has heard them, the eldest when all have come, and then
-//! the same downwards. Where that does not come to be, since somebody is silent or votes otherwise, votes are told when no more of them have
-//! come for half an interval, or for two intervals since the first.
+//! So the leaves tell theirs at once, a member behind which there are leaves when it has heard them, the
+//! eldest when all have come, and then the same downwards. Where that does not come to be, since somebody is
+//! silent or votes otherwise, votes are told when no more of them have come for half an interval, or for two
+//! intervals since the first.
 //!
-//! The neighbours of a member are its observers and its subjects, about twenty, however large the view is. What is told is a state
-//! that only grows: opinions with versions, proposals, proofs, and votes. Those who vote alike are one set of ranks, and sets are
-//! merged on the way: a thousand votes cross a link in some hundred bytes and a few messages. So a burst costs each node at most
-//! neighbours × rounds messages, and rounds are the diameter of the rings, about log N / log 20.
+//! The neighbours of a member are its observers and its subjects, about twenty, however large the view is.
+//! What is told is a state that only grows: opinions with versions, proposals, proofs, and votes. Those who
+//! vote alike are one set of ranks, and sets are merged on the way: a thousand votes cross a link in some
+//! hundred bytes and a few messages. So a burst costs each node at most neighbours × rounds messages, and
+//! rounds are the diameter of the rings, about log N / log 20.
 //!
-//! Links between neighbours are reliable, but a neighbour may have been in another view when something came. Heartbeats carry a sum
-//! over all that is known, and go to observers. An observer that is at rest, and whose subject in the same view has another sum, tells it
-//! everything once more; what the observer lacks itself comes to it from its own observers, and so on around the ring. A subject whose sum
-//! differs for good, which is one that is broken, costs each of its observers all of it every few heartbeats.
+//! Links between neighbours are reliable, but a neighbour may have been in another view when something came.
+//! Heartbeats carry a sum over all that is known, and go to observers. An observer that is at rest, and whose
+//! subject in the same view has another sum, tells it everything once more; what the observer lacks itself
+//! comes to it from its own observers, and so on around the ring. A subject whose sum differs for good, which
+//! is one that is broken, costs each of its observers all of it every few heartbeats.
 //!
-//! Bounded: one opinion, question and proof of each member, and of proposals and their votes those about the highest
-//! [`MAX_BALLOTS`] ballots known. Which these are is the same at whoever knows the same, whichever came first; whoever proposed below
-//! them has been outbid. What does not fit the other bounds is dropped; it can only be of a member that is broken.
+//! Bounded: one opinion, question and proof of each member, and of proposals and their votes those about the
+//! highest [`MAX_BALLOTS`] ballots known. Which these are is the same at whoever knows the same, whichever
+//! came first; whoever proposed below them has been outbid. What does not fit the other bounds is dropped; it
+//! can only be of a member that is broken.
 //!
 //! What a rumour means is not decided here. Nothing here survives the view.
 
@@ -59,7 +66,8 @@ const MAX_PARCEL_BYTES: usize = 256 << 10;
 const LATE_INTERVALS: u32 = 20;
 /// So many intervals pass before what a neighbour could not take is offered to it again.
 const CROWDED_INTERVALS: u32 = 10;
-/// What one neighbour is told at a time, about. The rest follows an interval later, so that votes do not wait behind all that is known.
+/// What one neighbour is told at a time, about. The rest follows an interval later, so that votes do not wait
+/// behind all that is known.
 const MAX_TOLD_BYTES: usize = 512 << 10;
 
 /// What tells rumours apart.
@@ -117,7 +125,8 @@ struct Tally {
     own: bool,
     /// The places of those from whom some came.
     heard: BTreeSet<usize>,
-    /// The places of those who were told as soon as the others were heard: once, or each vote that comes late would be told at once.
+    /// The places of those who were told as soon as the others were heard: once, or each vote that comes late
+    /// would be told at once.
     hastened: BTreeSet<usize>,
 }
 
@@ -155,7 +164,8 @@ pub(crate) struct Rumours {
     due: Option<Time>,
     /// When votes are, and since when there are some that were not told.
     votes_due: Option<(Time, Time)>,
-    /// Since when there is something late, and when what of it somebody could not take is to be offered again.
+    /// Since when there is something late, and when what of it somebody could not take is to be offered
+    /// again.
     late_since: Option<Time>,
     late_again: Option<Time>,
     told: Time,
@@ -205,14 +215,16 @@ impl Rumours {
         }
     }
 
-    /// How late this member is with what is due. On a host that has more to do than it can all are late, and nobody is stuck: what others
-    /// may lack for that is told them after a longer while, or there would be the more to do the more there is.
+    /// How late this member is with what is due. On a host that has more to do than it can all are late, and
+    /// nobody is stuck: what others may lack for that is told them after a longer while, or there would be
+    /// the more to do the more there is.
     pub(crate) fn lags(&mut self, lag: Duration) {
         self.lag = lag;
     }
 
-    /// Members that are spoken to besides the neighbours on the rings. Each is told everything, since nobody knows what it has. Who is none of
-    /// them any more is told nothing, and gives its place to one that is, so there are never more than the longest list.
+    /// Members that are spoken to besides the neighbours on the rings. Each is told everything, since nobody
+    /// knows what it has. Who is none of them any more is told nothing, and gives its place to one that is,
+    /// so there are never more than the longest list.
     pub(crate) fn link(&mut self, now: Time, members: &[Incarnation]) {
         for at in self.on_rings..self.neighbours.len() {
             if !members.contains(&self.neighbours[at]) {
@@ -327,7 +339,8 @@ impl Rumours {
         Some(Rumour::Tally { what, by })
     }
 
-    /// Who on the tree waits for nobody any more is told what there is, as long as it is told by the tree alone.
+    /// Who on the tree waits for nobody any more is told what there is, as long as it is told by the tree
+    /// alone.
     fn hasten(&mut self, now: Time, what: Ayes) {
         let Some(tally) = self.tallies.get_mut(&what).filter(|tally| tally.own) else {
             return;
@@ -369,7 +382,8 @@ impl Rumours {
         Some(rumour)
     }
 
-    /// Whether this is known or there is room for it. Makes room for what is about a ballot above the lowest of those kept.
+    /// Whether this is known or there is room for it. Makes room for what is about a ballot above the lowest
+    /// of those kept.
     fn has_room(&mut self, key: &Key) -> bool {
         let Some(ballot) = key.ballot() else {
             let alike = |other: &&Key| std::mem::discriminant(*other) == std::mem::discriminant(key);
@@ -433,8 +447,8 @@ impl Rumours {
         self.hastened.retain(|(_, key)| key.ballot() != Some(ballot));
     }
 
-    /// A neighbour in the same view has this sum. If both have been at rest for a while, one of them lacks something; and where
-    /// something changes all the time, if it has been so for long.
+    /// A neighbour in the same view has this sum. If both have been at rest for a while, one of them lacks
+    /// something; and where something changes all the time, if it has been so for long.
     pub(crate) fn compare(&mut self, now: Time, neighbour: Incarnation, sum: u32, rest: Duration) {
         let rest = rest + self.lag * LATE_INTERVALS;
         let Some(at) = self.neighbours.iter().position(|known| *known == neighbour) else {
@@ -465,7 +479,8 @@ impl Rumours {
         self.tell_by(now);
     }
 
-    /// Those that are told at once wait no longer than until then, also where it is waited for one that is crowded.
+    /// Those that are told at once wait no longer than until then, also where it is waited for one that is
+    /// crowded.
     fn tell_by(&mut self, at: Time) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -483,8 +498,9 @@ impl Rumours {
         self.due.into_iter().chain(votes).chain(self.late_due()).min()
     }
 
-    /// What is to be told to each neighbour. `hurry`: those that are near are told now, whether it is due or not. Those that are `crowded` have not taken yet what they were told before: they are
-    /// told what is decided, and the rest when they have.
+    /// What is to be told to each neighbour. `hurry`: those that are near are told now, whether it is due or
+    /// not. Those that are `crowded` have not taken yet what they were told before: they are told what is
+    /// decided, and the rest when they have.
     pub(crate) fn poll(
         &mut self,
         now: Time,
@@ -645,8 +661,9 @@ fn key_of(rumour: &Rumour) -> (Key, u64) {
         Rumour::Prepare { ballot, .. } => (Key::Prepare(*ballot), 0),
         Rumour::Accept { ballot, .. } => (Key::Accept(*ballot), 0),
         Rumour::Value(change) => (Key::Value(change.digest()), 0),
-        // Of two proofs of one death the one with the later vote says more. Two ballots of one round count as one: a vote is on all lifelines
-        // before it is told to anyone (R2), so what only one of the proofs shows went nowhere.
+        // Of two proofs of one death the one with the later vote says more. Two ballots of one round count as
+        // one: a vote is on all lifelines before it is told to anyone (R2), so what only one of the proofs
+        // shows went nowhere.
         Rumour::Certificate(certificate) => {
             let promised = certificate.vote.promised;
             let version = promised.map_or(0, |ballot| u64::from(ballot.round) + 1);

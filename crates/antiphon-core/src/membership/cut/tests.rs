@@ -480,7 +480,8 @@ fn a_tally_of_two_thousand_promises_costs_the_leader_no_look_at_any_view() {
     assert_eq!(check::LOOKED_THROUGH.get(), before);
 }
 
-/// In a wide view no quorum needs to have an observer of a member in it, and its promises may be there before their objections.
+/// In a wide view no quorum needs to have an observer of a member in it, and its promises may be there before
+/// their objections.
 #[test]
 fn nobody_is_removed_before_its_observers_had_their_say() {
     let view = Arc::new(view_of(30));

@@ -1,4 +1,5 @@
-//! What a member of a large view does with the pulse: what its lease gets of it, and what its votes owe to it.
+//! What a member of a large view does with the pulse: what its lease gets of it, and what its votes owe to
+//! it.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::membership::Pulse;

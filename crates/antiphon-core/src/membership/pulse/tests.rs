@@ -80,7 +80,8 @@ impl World {
         }
     }
 
-    /// Until when, in intervals of the last answer that counted, the member may believe: how old that answer is.
+    /// Until when, in intervals of the last answer that counted, the member may believe: how old that answer
+    /// is.
     fn age(&self, at: usize) -> Option<f64> {
         let since = self.since[at]?;
         Some(self.now.since(since).as_secs_f64() / self.interval().as_secs_f64())
@@ -363,7 +364,8 @@ fn first_members_that_hear_little_are_replaced_in_the_end() {
     }
 }
 
-/// Whoever is too far from the others to count for them makes ticks that renew nobody, and is heard all the same.
+/// Whoever is too far from the others to count for them makes ticks that renew nobody, and is heard all the
+/// same.
 #[test]
 fn first_members_that_are_far_away_take_nobodys_lease() {
     for (members, far, percent) in [

@@ -5,9 +5,9 @@
 //!   Decide(the view that admits this node) ──► it takes its seat
 //!   Decide(a later view with this node) ──► Pull ──► … again at each seek, so often
 //! ```
-//! Whoever decides the view that admits it need not be whom it asked: that one may have died, and neither knows the other's address but by the view.
-//! Until this node has its seat it is silent as a member, and yet all that it acknowledges is a sign of life: so nobody removes it, and it must not
-//! stop asking.
+//! Whoever decides the view that admits it need not be whom it asked: that one may have died, and neither
+//! knows the other's address but by the view. Until this node has its seat it is silent as a member, and yet
+//! all that it acknowledges is a sign of life: so nobody removes it, and it must not stop asking.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::membership::check;
 use crate::membership::context::{Context, Fate};
 use crate::membership::history::VIEWS_PER_PULL;
 
-/// So often one member is asked for the view that admitted this node; links lose nothing, and whoever is asked again within a moment does not answer.
+/// So often one member is asked for the view that admitted this node; links lose nothing, and whoever is
+/// asked again within a moment does not answer.
 const MOST_PULLS: u32 = 16;
 
 /// A view with this node came, and not the one that admitted it.
@@ -77,7 +78,8 @@ impl Seeking {
         }
     }
 
-    /// Asks for the view that admitted this node: again, since who was asked a moment ago does not answer once more.
+    /// Asks for the view that admitted this node: again, since who was asked a moment ago does not answer
+    /// once more.
     pub(super) fn pull_missed(&mut self, cx: &mut Context) {
         let Some(missed) = self.missed.as_mut().filter(|missed| missed.pulls > 0) else {
             return;

@@ -5,8 +5,8 @@
 //!                  └──► some have not, or sources may name others ── a while ──► the same
 //!   asked for a vote before that: the question is kept, and answered then
 //! ```
-//! That nobody answers says nothing before he had the time to. A node that has just been started may have voted in its last life, for a cluster that is there:
-//! a member's word must reach it before it votes again.
+//! That nobody answers says nothing before he had the time to. A node that has just been started may have
+//! voted in its last life, for a cluster that is there: a member's word must reach it before it votes again.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,8 +21,9 @@ use super::{MAX_CANDIDATES, Seeking};
 use crate::Time;
 
 impl Seeking {
-    /// Whether it gives no vote yet: those whom it asks have had no time to answer. Who proposes waits for them anyway. A seed that was started again after it
-    /// had voted may otherwise vote a second time, for one that has not heard of the cluster either, before a member can tell it.
+    /// Whether it gives no vote yet: those whom it asks have had no time to answer. Who proposes waits for
+    /// them anyway. A seed that was started again after it had voted may otherwise vote a second time, for
+    /// one that has not heard of the cluster either, before a member can tell it.
     pub(super) fn is_unsure(&self, cx: &Context, now: Time) -> bool {
         self.is_new(cx, now) && !self.accounted(cx, now)
     }
@@ -35,7 +36,8 @@ impl Seeking {
         sender: Incarnation,
         message: SlotMessage,
     ) {
-        // A promise and an acceptance are votes; and what is chosen or decided here would be against one's own knowledge.
+        // A promise and an acceptance are votes; and what is chosen or decided here would be against one's
+        // own knowledge.
         if self.abstains(cx, now) {
             return self.unanswered.clear();
         }
@@ -45,7 +47,8 @@ impl Seeking {
             return;
         };
         if self.is_unsure(cx, now) {
-            // Asked again, it would be a while later. There are no more than there are candidates, and those that were.
+            // Asked again, it would be a while later. There are no more than there are candidates, and those
+            // that were.
             let room = self.unanswered.len() < MAX_CANDIDATES || self.unanswered.contains_key(&sender);
             let asks = matches!(message, SlotMessage::Prepare { .. } | SlotMessage::Accept { .. });
             if asks && room {
@@ -71,16 +74,18 @@ impl Seeking {
         }
     }
 
-    /// Whether nobody needs to be waited for any more. Where sources may name others, that all who were named are there says nothing in the
-    /// beginning: two that are started again beside a member, and find each other by multicast, know each other within a millisecond, and the member's
-    /// word takes a quarter of a second.
+    /// Whether nobody needs to be waited for any more. Where sources may name others, that all who were named
+    /// are there says nothing in the beginning: two that are started again beside a member, and find each
+    /// other by multicast, know each other within a millisecond, and the member's word takes a quarter of a
+    /// second.
     pub(super) fn accounted(&self, cx: &Context, now: Time) -> bool {
         let fresh = self.fresh(cx);
         let may_grow = cx.whom.may_grow() && !planted!(TrustTheFirstNamed);
         !(may_grow && self.is_new(cx, now)) && all_accounted(cx, now, &self.candidates, fresh)
     }
 
-    /// Whether it has not asked, since it had looked at all sources, for as long as members may take to answer.
+    /// Whether it has not asked, since it had looked at all sources, for as long as members may take to
+    /// answer.
     fn is_new(&self, cx: &Context, now: Time) -> bool {
         let Some(since) = self.since else {
             return true;
@@ -102,7 +107,8 @@ pub(super) fn is_candidate(
     *addr == cx.config.addr || other.is_some_and(|other| now.since(other.heard) <= fresh)
 }
 
-/// Whether everybody who is asked is a candidate or is not there, and all locators have answered or are not there.
+/// Whether everybody who is asked is a candidate or is not there, and all locators have answered or are not
+/// there.
 fn all_accounted(
     cx: &Context,
     now: Time,

@@ -56,7 +56,8 @@ fn half_of_the_weight_decides_only_with_its_most_senior_member() {
 
 #[test]
 fn a_second_value_under_the_same_ballot_is_refused() {
-    // R1: E prepares X (A, B accept), proposes X' under the same ballot, A would accept, E commits X' and dies.
+    // R1: E prepares X (A, B accept), proposes X' under the same ballot, A would accept, E commits X' and
+    // dies.
     let mut a = slot(2, &[1, 2, 3]);
     assert_eq!(a.on_accept(ballot(0, 1), view(&[1, 2]), &[]), Ok(()));
     assert!(a.on_accept(ballot(0, 1), view(&[1, 3]), &[]).is_err());
@@ -356,7 +357,8 @@ impl Value<u16> for Large {
 
 #[test]
 fn two_thousand_promises_and_acceptances_are_weighed_as_few() {
-    // Copied or compared for each voter, values of two thousand members each would keep the leader busy for seconds.
+    // Copied or compared for each voter, values of two thousand members each would keep the leader busy for
+    // seconds.
     let mut slot: Slot<u16, Large> = Slot::leaderless(0, Large(0).voters());
     let Step::Prepare { ballot, .. } = slot.prepare(inc(1)) else {
         panic!()

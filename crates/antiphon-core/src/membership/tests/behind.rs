@@ -14,7 +14,8 @@ fn engine() -> EngineKind {
     }
 }
 
-/// R1: two of the three members of the last view live, and one of them lacks what only the dead third and nobody else has installed.
+/// R1: two of the three members of the last view live, and one of them lacks what only the dead third and
+/// nobody else has installed.
 #[test]
 fn who_is_behind_follows_by_what_a_joiner_was_told_when_all_who_were_there_are_dead() {
     for seed in 0..10 {
@@ -73,7 +74,8 @@ fn who_joined_later_does_not_call_a_member_removed_that_asks_for_what_came_befor
     net.assert_one_view(&[0, 1, 2, 3]);
 }
 
-/// R1: the one that a joiner asked is dead before it has decided, and whoever decides it never met the joiner, which knows nobody else to ask.
+/// R1: the one that a joiner asked is dead before it has decided, and whoever decides it never met the
+/// joiner, which knows nobody else to ask.
 #[test]
 fn who_is_admitted_by_a_stranger_takes_its_seat() {
     for seed in 0..10 {

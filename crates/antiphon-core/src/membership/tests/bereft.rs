@@ -1,4 +1,5 @@
-//! Stories of components without a quorum under the policy `majority`, told with each engine: this file is two modules.
+//! Stories of components without a quorum under the policy `majority`, told with each engine: this file is
+//! two modules.
 
 use antiphon_wire::membership::{MembershipMessage, SlotMessage};
 
@@ -76,8 +77,8 @@ fn a_member_that_agreed_to_a_view_that_never_came_is_gathered_again() {
     }
 }
 
-/// Of six, the elder was killed, which the junior one of those that are left can prove, and two lost power, in parts that were no quorum: these
-/// three are one by that proof.
+/// Of six, the elder was killed, which the junior one of those that are left can prove, and two lost power,
+/// in parts that were no quorum: these three are one by that proof.
 fn proven_to_one() -> Net {
     let mut net = Net::formed(6, engine());
     net.partition(&[0, 3], &[1]);
@@ -113,8 +114,9 @@ fn who_does_not_take_what_it_was_sent_is_told_when_it_has() {
     net.assert_one_view(&[1, 2, 3]);
 }
 
-/// Of three the elder was cut off, and the second lost power when the third had accepted the view without the elder, before it heard that. Whether the second
-/// had decided that nobody knows; the other two are a majority, and may not decide anything else.
+/// Of three the elder was cut off, and the second lost power when the third had accepted the view without the
+/// elder, before it heard that. Whether the second had decided that nobody knows; the other two are a
+/// majority, and may not decide anything else.
 fn left_with_a_vote() -> Net {
     let mut net = Net::formed(3, engine());
     net.partition(&[0], &[1, 2]);

@@ -1,4 +1,5 @@
-//! Random faults: whatever happens, one view has one id, views follow one another, and after the faults all are one.
+//! Random faults: whatever happens, one view has one id, views follow one another, and after the faults all
+//! are one.
 
 use super::net::{Net, config};
 use crate::random::Random;

@@ -342,7 +342,8 @@ fn a_stay_that_was_not_asked_for_moves_nobody() {
     assert_eq!(net.view(0).unwrap(), old);
 }
 
-/// Until what it has accepted is decided, it may be one that no quorum can decide: whoever gave way to it then would have lost its own for nothing.
+/// Until what it has accepted is decided, it may be one that no quorum can decide: whoever gave way to it
+/// then would have lost its own for nothing.
 #[test]
 fn who_has_accepted_a_view_promises_nobody_to_stay() {
     for bound in [false, true] {
@@ -400,7 +401,8 @@ fn a_node_that_gave_way_and_is_cut_off_before_it_is_admitted_goes_on_alone() {
     net.assert_one_view(&[0, 1, 2]);
 }
 
-/// A heavier cluster of the same name and key, with another policy: whoever gave way to it would be refused there.
+/// A heavier cluster of the same name and key, with another policy: whoever gave way to it would be refused
+/// there.
 #[test]
 fn a_cluster_of_another_policy_is_nothing_to_give_way_to() {
     for (mine, other) in [(Policy::Any, Policy::Majority), (Policy::Majority, Policy::Any)] {
@@ -496,7 +498,8 @@ fn a_component_whose_answers_take_longer_than_heartbeats_agrees_all_the_same() {
     }
 }
 
-/// Somebody's vote that nobody needs any more must not keep out those who come, nor part those who hear each other.
+/// Somebody's vote that nobody needs any more must not keep out those who come, nor part those who hear each
+/// other.
 #[test]
 fn a_vote_that_was_left_over_stops_nothing() {
     // With three rings not all of six are neighbours of each other.

@@ -1,4 +1,5 @@
-//! Stories of the cut engine alone: the faults of its model that it must not have, each by its number in the list of them.
+//! Stories of the cut engine alone: the faults of its model that it must not have, each by its number in the
+//! list of them.
 
 use antiphon_wire::membership::{MembershipMessage, SlotMessage};
 use antiphon_wire::{Cause, Evidence};
@@ -82,7 +83,8 @@ fn three_of_twelve_that_are_killed_are_one_view_change_within_a_hundred_and_fift
 
 #[test]
 fn fault_4_a_member_that_saw_no_report_gets_a_whole_view() {
-    // It hears nobody while the others decide, and learns of it afterwards: names, addresses and causes must all be there.
+    // It hears nobody while the others decide, and learns of it afterwards: names, addresses and causes must
+    // all be there.
     let mut net = formed(8);
     net.power_off(3);
     net.run_ms(1200);
@@ -99,7 +101,8 @@ fn fault_4_a_member_that_saw_no_report_gets_a_whole_view() {
 
 #[test]
 fn fault_5_the_same_inputs_give_the_same_views_to_the_microsecond() {
-    // One owner, no threads: what a timer finds and what a message finds is the same state, whatever comes first.
+    // One owner, no threads: what a timer finds and what a message finds is the same state, whatever comes
+    // first.
     let story = || {
         let mut net = Net::new(11, EngineKind::Cut);
         (0..9).for_each(|node| net.start(node, config(node, 9)));
@@ -147,7 +150,8 @@ fn fault_9_a_leader_steps_in_within_half_a_second_of_a_ballot_that_cannot_decide
 
 #[test]
 fn an_elder_that_is_hardly_heard_goes_although_the_fast_ballot_cannot_do_without_it() {
-    // Exactly three quarters of the weight see it, without the most senior; and all hear it too often to doubt it.
+    // Exactly three quarters of the weight see it, without the most senior; and all hear it too often to
+    // doubt it.
     for weights in [&[4, 3, 3, 3, 3][..], &[1, 1, 1, 1], &[1, 1, 1], &[2, 3, 3]] {
         let mut net = formed_of(weights);
         let views = net.primaries.len();
@@ -272,8 +276,8 @@ fn fault_6_a_new_observer_s_word_counts_from_the_view_that_makes_it_one() {
             .filter_map(|who| after.rank(who))
             .collect::<Vec<usize>>()
     };
-    // One that has got an observer by that view, and one of the others that goes on hearing it: nine of ten reports are
-    // enough if the new one's is among them.
+    // One that has got an observer by that view, and one of the others that goes on hearing it: nine of ten
+    // reports are enough if the new one's is among them.
     let (subject, new) = (1..13)
         .find_map(|node| {
             let was = observers(&before, node);
@@ -341,7 +345,8 @@ fn fault_11_one_of_ten_that_hears_nobody_is_removed_and_nobody_else() {
 
 #[test]
 fn an_elder_that_loses_most_of_what_it_sends_goes_although_the_fast_ballot_cannot_decide_it() {
-    // The three others are three quarters of the weight, but without the most senior; and a lossy edge is nobody's doubt.
+    // The three others are three quarters of the weight, but without the most senior; and a lossy edge is
+    // nobody's doubt.
     let mut net = formed(4);
     let gone = |net: &Net| net.host(1).views.iter().any(|view| view.members[0].name != "n0");
     for _ in 0..12 {

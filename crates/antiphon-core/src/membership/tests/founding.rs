@@ -396,7 +396,8 @@ fn who_waited_for_a_member_that_falls_silent_gives_locators_their_time_anew() {
         coordinator_addr: addr(3),
     };
     one.run_ms(60, &[(1, 10)]);
-    // It cannot be admitted: the slot waits for others. And then nothing is heard of the member but by the locator.
+    // It cannot be admitted: the slot waits for others. And then nothing is heard of the member but by the
+    // locator.
     for _ in 0..25 {
         one.known(60_000, vec![member(3, 0)]);
         one.discover(30, here.clone());

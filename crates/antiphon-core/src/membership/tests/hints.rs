@@ -1,4 +1,5 @@
-//! Stories of nodes without seeds, which are told at run time whom to ask, told with each engine: this file is two modules.
+//! Stories of nodes without seeds, which are told at run time whom to ask, told with each engine: this file
+//! is two modules.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::membership::{Discovery, KnownNode};
@@ -162,7 +163,8 @@ fn all_restarted_at_once_found_again() {
 
 #[test]
 fn two_that_start_again_and_hear_of_each_other_first_join_the_member_that_stayed() {
-    // As with multicast: each hears the other's announcement at once, and the member's answer after up to a quarter of a second.
+    // As with multicast: each hears the other's announcement at once, and the member's answer after up to a
+    // quarter of a second.
     for after_ms in [25, 250] {
         let mut net = new_net(20 + after_ms);
         for node in 0..3 {

@@ -69,7 +69,8 @@ fn who_is_cut_off_stops_before_the_others_go_on() {
     }
 }
 
-/// Somebody has it hear all that the others answer each other: a member of another view, or whoever caught what they sent.
+/// Somebody has it hear all that the others answer each other: a member of another view, or whoever caught
+/// what they sent.
 #[test]
 fn what_others_are_answered_counts_for_nobody_else() {
     for engine in [EngineKind::Coordinator, EngineKind::Cut] {
@@ -261,7 +262,8 @@ fn who_has_to_go_goes_although_others_keep_coming() {
     }
 }
 
-/// The elder decides alone, and the other one, which beats as ever, is asked about before it is answered no more.
+/// The elder decides alone, and the other one, which beats as ever, is asked about before it is answered no
+/// more.
 #[test]
 fn of_two_the_one_that_holds_up_a_flush_is_removed_when_it_believes_no_more() {
     for engine in EngineKind::ALL {

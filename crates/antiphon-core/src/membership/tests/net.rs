@@ -1,7 +1,7 @@
 //! A tiny network under several memberships: effects become inputs after a short while, on virtual time.
 //!
-//! Links are reliable per pair of incarnations, discovery and heartbeats are lost while a pair is cut, lifelines behave
-//! as TCP does: what was written during a cut arrives after the heal, then the FIN.
+//! Links are reliable per pair of incarnations, discovery and heartbeats are lost while a pair is cut,
+//! lifelines behave as TCP does: what was written during a cut arrives after the heal, then the FIN.
 
 mod liar;
 mod lifelines;
@@ -210,7 +210,8 @@ impl Net {
         self.switch_off(node);
     }
 
-    /// The host of a process that has ended loses power: not even what was on its way behind a cut arrives, since nobody is left to send it again.
+    /// The host of a process that has ended loses power: not even what was on its way behind a cut arrives,
+    /// since nobody is left to send it again.
     pub(super) fn switch_off(&mut self, node: usize) {
         self.queue.retain(|_, delivery| delivery.from != node);
     }
@@ -286,7 +287,8 @@ impl Net {
         self.cut.insert((from, to));
     }
 
-    /// Of what one sends to another besides messages, one of so many arrives: at three, it is never silent for long.
+    /// Of what one sends to another besides messages, one of so many arrives: at three, it is never silent
+    /// for long.
     pub(super) fn thin(&mut self, from: usize, to: usize, one_of: u32) {
         self.thinned.insert((from, to), (one_of, 0));
     }

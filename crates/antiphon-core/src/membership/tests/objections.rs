@@ -104,7 +104,8 @@ fn prepared(said: &[SlotMessage]) -> Option<(Ballot, &[Incarnation])> {
     })
 }
 
-/// All who were asked about a partition have objected, or had nothing to say. Long after, somebody else is not heard.
+/// All who were asked about a partition have objected, or had nothing to say. Long after, somebody else is
+/// not heard.
 #[test]
 fn that_nobody_objected_a_while_ago_does_not_count() {
     let mut leader = Leader::of(6);

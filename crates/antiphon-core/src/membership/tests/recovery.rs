@@ -219,7 +219,8 @@ fn a_survivor_that_gave_way_to_one_that_is_gone_can_be_recovered_itself() {
     net.assert_one_view(&[0, 3, 4]);
 }
 
-/// Three of five go on, and an operator had one of the others go on as well, by mistake. Then the three fall apart.
+/// Three of five go on, and an operator had one of the others go on as well, by mistake. Then the three fall
+/// apart.
 fn beside_a_majority() -> Net {
     let mut net = Net::formed(5, engine());
     net.partition(&[0, 1, 2], &[3, 4]);

@@ -1,4 +1,5 @@
-//! Stories of memberships that talk to each other, told with each engine: this file is two modules, by their names.
+//! Stories of memberships that talk to each other, told with each engine: this file is two modules, by their
+//! names.
 
 use antiphon_wire::membership::{Heartbeat, MembershipMessage, SlotMessage, Suspicion, WIRE_LEVEL};
 use antiphon_wire::{Cause, Evidence};
@@ -29,7 +30,8 @@ fn formed(count: usize) -> Net {
 fn a_seed_that_is_started_again_right_after_it_voted_votes_for_no_second_cluster() {
     for seed in 0..20 {
         let mut net = new_net(seed);
-        // The first comes last, and hears the second before this founds with the third; then nothing of the second's any more, for a moment.
+        // The first comes last, and hears the second before this founds with the third; then nothing of the
+        // second's any more, for a moment.
         for node in 1..3 {
             net.start(node, config(node, 3));
         }
@@ -198,8 +200,8 @@ fn a_node_that_is_no_seed_joins_and_never_founds() {
     net.assert_one_view(&[0, 1, 2, 3, 4]);
 }
 
-/// R3: what these have accepted must be proposed again as it is, with those in it that came to nothing. The one that was killed leaves a
-/// proof, and the other two are half of the rest.
+/// R3: what these have accepted must be proposed again as it is, with those in it that came to nothing. The
+/// one that was killed leaves a proof, and the other two are half of the rest.
 #[test]
 fn two_of_three_go_on_if_the_third_is_killed_while_they_vote_for_joiners_that_vanish() {
     for dead in 0..3 {

@@ -57,7 +57,8 @@ fn why_says_of_a_member_when_it_was_heard_only_where_it_is_observed() {
 
 #[test]
 fn a_joiner_gets_in_whoever_dies_while_it_does() {
-    // Those who died may be its observer, the leader, or a neighbour through whom its admission was to be told.
+    // Those who died may be its observer, the leader, or a neighbour through whom its admission was to be
+    // told.
     for dead in 0..9 {
         for micros in [0, 2_000, 6_000, 12_000, 20_000, 30_000, 45_000, 60_000] {
             let mut net = formed(9);
@@ -86,7 +87,8 @@ fn who_joins_at_rest_waits_for_no_others_and_who_joins_after_somebody_does() {
     assert!(again < at_once - 30, "{at_once} ms, {again} ms");
 }
 
-/// Four of ten observers do not hear it: too many for noise, too few to remove it, and nothing changes in that.
+/// Four of ten observers do not hear it: too many for noise, too few to remove it, and nothing changes in
+/// that.
 #[test]
 fn a_member_between_noise_and_the_cut_holds_up_nobody_who_joins_or_leaves() {
     let mut net = Net::formed(40, EngineKind::Cut);
@@ -139,7 +141,8 @@ fn a_leader_that_dies_with_rumours_on_the_way_is_followed_by_the_next() {
     }
 }
 
-/// It hears of two views at once, of the second before it knows the first: votes about one must not count for the other.
+/// It hears of two views at once, of the second before it knows the first: votes about one must not count for
+/// the other.
 #[test]
 fn who_was_paused_while_two_views_were_decided_counts_no_vote_of_one_for_the_next() {
     for step in 0..40 {
@@ -162,7 +165,8 @@ fn who_was_paused_while_two_views_were_decided_counts_no_vote_of_one_for_the_nex
     }
 }
 
-/// An opinion is told once in a view. Whoever hears its author again after a silence has not heard anything else from it.
+/// An opinion is told once in a view. Whoever hears its author again after a silence has not heard anything
+/// else from it.
 #[test]
 fn the_word_of_an_observer_outlives_a_silence_of_its_own() {
     let mut net = formed(12);
@@ -244,7 +248,8 @@ fn a_minority_of_a_partition_decides_nothing_and_comes_back() {
     net.assert_one_view(&all(30));
 }
 
-/// Each of the others has the view that this one lies on: who stays is all that it must be told, once or a few times.
+/// Each of the others has the view that this one lies on: who stays is all that it must be told, once or a
+/// few times.
 #[test]
 #[ignore = "long: a view of hundreds; `cargo test -p antiphon-core -- --ignored`"]
 fn who_gathers_half_of_a_large_view_sends_no_whole_views() {
@@ -288,8 +293,8 @@ fn each_part_of_a_wide_view_goes_on_by_itself_where_that_is_the_policy() {
     net.assert_one_view(&all(30));
 }
 
-/// Whom a member had lost most of its heartbeats from, it says again when it hears nothing any more: the others of the minority would walk
-/// from it to the majority, and from there to all.
+/// Whom a member had lost most of its heartbeats from, it says again when it hears nothing any more: the
+/// others of the minority would walk from it to the majority, and from there to all.
 #[test]
 #[ignore = "long: a view of hundreds; `cargo test -p antiphon-core -- --ignored`"]
 fn a_path_that_lost_much_before_a_partition_is_not_one_on_which_anything_is_heard_in_it() {
@@ -357,7 +362,8 @@ fn a_half_whose_leader_misses_nobody_goes_on_without_the_other_half() {
         }
         let there = all_but(6, &here);
         let observes = |of: usize| here.iter().filter(|by| net.subjects(**by).contains(&of)).count();
-        // Who hears nobody of its subjects is taken for the one at fault, and a vote for that needs more than this half.
+        // Who hears nobody of its subjects is taken for the one at fault, and a vote for that needs more than
+        // this half.
         let is_deaf = |by: usize| net.subjects(by).iter().all(|of| there.contains(of));
         if there.iter().any(|of| observes(*of) > 1) || here.iter().any(|by| is_deaf(*by)) {
             continue;
@@ -376,7 +382,8 @@ fn a_half_whose_leader_misses_nobody_goes_on_without_the_other_half() {
     assert!(halves > 0);
 }
 
-/// Nobody doubts the one that should lead: whoever could is dead. And those that are left are too few to decide without it.
+/// Nobody doubts the one that should lead: whoever could is dead. And those that are left are too few to
+/// decide without it.
 #[test]
 fn a_leader_whom_only_the_dead_observe_is_found_to_be_gone() {
     for seed in 23..31 {
@@ -521,7 +528,8 @@ fn who_holds_up_the_groups_of_members_that_do_not_observe_it_goes() {
     let accused = net.host(10).me;
     let has = |view: &Arc<NodeView>, name: &str| view.members.iter().any(|member| member.name == name);
     let gone = |net: &Net| !net.view(0).unwrap().contains(accused);
-    // Of a group of three, two find that the third holds them up. Whether they observe it is the rings' business.
+    // Of a group of three, two find that the third holds them up. Whether they observe it is the rings'
+    // business.
     for _ in 0..8 {
         if !gone(&net) {
             for accuser in [3, 7] {
@@ -613,7 +621,8 @@ fn what_changes_is_all_that_is_needed_to_know_the_next_view() {
     assert_eq!(after.members.last().map(|member| member.addr), Some(addr(9)));
 }
 
-/// What is taken is passed on, and several such together would be more than a link carries: links that break so stay broken.
+/// What is taken is passed on, and several such together would be more than a link carries: links that break
+/// so stay broken.
 #[test]
 fn what_is_larger_than_any_member_would_tell_is_neither_kept_nor_passed_on() {
     for (bytes, passed_on) in [
@@ -708,7 +717,8 @@ fn a_peer_that_pulls_views_without_end_is_answered_once_in_a_while() {
     }
 }
 
-/// A path that was cut delivers heartbeats of a view before this one, in which their sender observed others; or one that was sent before the last rumour.
+/// A path that was cut delivers heartbeats of a view before this one, in which their sender observed others;
+/// or one that was sent before the last rumour.
 #[test]
 fn a_heartbeat_says_nothing_of_others_in_a_wide_view() {
     let mut net = formed(12);

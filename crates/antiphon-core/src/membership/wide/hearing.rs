@@ -30,8 +30,8 @@ const MAX_EDGES: usize = 256;
 pub(crate) struct Word {
     /// Of whom there is word, by rank, or would be if it were not for those lost.
     pub(crate) of: Vec<bool>,
-    /// Whether there are members that nobody hears of whom there is word. A path that does not work makes none: a member whom one of ten does
-    /// not hear is heard by the others.
+    /// Whether there are members that nobody hears of whom there is word. A path that does not work makes
+    /// none: a member whom one of ten does not hear is heard by the others.
     pub(crate) misses: bool,
     /// Whence that follows, if from nothing else.
     basis: Option<Basis>,
@@ -82,8 +82,8 @@ impl Seat {
         }
     }
 
-    /// A member has a later view. In a wide one the decision is on its way to this node as well, most likely, and a whole view is
-    /// much to ask for.
+    /// A member has a later view. In a wide one the decision is on its way to this node as well, most likely,
+    /// and a whole view is much to ask for.
     pub(crate) fn pull_soon(&mut self, cx: &mut Context, now: Time, from: Incarnation) {
         if self.wide.is_none() {
             self.pull(cx, now, from);
@@ -113,8 +113,8 @@ impl Seat {
         }
     }
 
-    /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member would tell: what is taken is passed on, and
-    /// more than a link carries would break it.
+    /// Whether a rumour is about members of this view, makes sense, and is no larger than any that a member
+    /// would tell: what is taken is passed on, and more than a link carries would break it.
     fn is_sound(&self, rumour: &Rumour) -> bool {
         let most = self.view.members.len();
         match rumour {
@@ -166,8 +166,9 @@ impl Seat {
         }
     }
 
-    /// Rumours about a view count as long as it is the installed one, which each of them may end. Ranks, ballots and versions begin anew in
-    /// the next: counted there, a vote would be one that nobody has cast (R1).
+    /// Rumours about a view count as long as it is the installed one, which each of them may end. Ranks,
+    /// ballots and versions begin anew in the next: counted there, a vote would be one that nobody has cast
+    /// (R1).
     fn hear(
         &mut self,
         cx: &mut Context,
@@ -187,7 +188,8 @@ impl Seat {
             if let Rumour::Decided { value } = rumour
                 && self.known_value(value).is_none()
             {
-                // Not passed on: whoever is told can ask here for what it does not know only after it is installed. It was at the sender.
+                // Not passed on: whoever is told can ask here for what it does not know only after it is
+                // installed. It was at the sender.
                 self.pull(cx, now, sender);
                 continue;
             }
@@ -286,7 +288,8 @@ impl Seat {
         shown.or_else(|| self.engine.value(digest)).cloned()
     }
 
-    /// Notes a view that votes may be about; `None` if it cannot follow this one. What is known by its digest was looked through here.
+    /// Notes a view that votes may be about; `None` if it cannot follow this one. What is known by its digest
+    /// was looked through here.
     fn know_value(&mut self, change: Change) -> Option<Arc<NodeView>> {
         let value = Arc::new(check::apply(&self.view, change)?);
         if let Some(wide) = &mut self.wide {
@@ -360,7 +363,8 @@ impl Seat {
         cx.detector.told(now, of, &edges);
     }
 
-    /// What of these a member can know by itself: only something of those whom it observes, but for what its groups find.
+    /// What of these a member can know by itself: only something of those whom it observes, but for what its
+    /// groups find.
     fn edges_of(&self, of: Incarnation, suspicions: &[Suspicion]) -> Vec<Suspicion> {
         let suspicions = suspicions.iter();
         let known = suspicions.filter(|suspicion| {
@@ -371,9 +375,10 @@ impl Seat {
 
     /// What a heartbeat says of others. True if it changed whom its sender accuses.
     ///
-    /// In a wide view it counts for nothing: few hear it, and all must go by the same. What a member thinks it says by a rumour, which reaches all or
-    /// is told again to whoever lacks it. A heartbeat of it may have been sent before that, and be held up; if no other one came, nothing would
-    /// take back what it says.
+    /// In a wide view it counts for nothing: few hear it, and all must go by the same. What a member thinks
+    /// it says by a rumour, which reaches all or is told again to whoever lacks it. A heartbeat of it may
+    /// have been sent before that, and be held up; if no other one came, nothing would take back what it
+    /// says.
     pub(crate) fn hear_opinion(
         &self,
         cx: &mut Context,
@@ -384,16 +389,19 @@ impl Seat {
         self.wide.is_none() && cx.detector.told(now, sender, suspicions)
     }
 
-    /// Of whom this node has word; `None` while nobody doubts anybody, or in a narrow view. It hears its subjects, or doubts
-    /// them; of these it knows what they hear, and so on. Cut off, alone or with a part of the view, it hears nothing of what the others
-    /// have found, and without this it would believe for ever that the view goes on as it was.
+    /// Of whom this node has word; `None` while nobody doubts anybody, or in a narrow view. It hears its
+    /// subjects, or doubts them; of these it knows what they hear, and so on. Cut off, alone or with a part
+    /// of the view, it hears nothing of what the others have found, and without this it would believe for
+    /// ever that the view goes on as it was.
     ///
-    /// If they are too few to decide anything, those of them who have word of this node as well: some hear it, others hear these, and
-    /// so on. All who are connected so find the same, and gather with nobody who does not hear them.
+    /// If they are too few to decide anything, those of them who have word of this node as well: some hear
+    /// it, others hear these, and so on. All who are connected so find the same, and gather with nobody who
+    /// does not hear them.
     ///
-    /// Of one whose observers are all lost nobody has word, and that is not its fault. Nor is a node cut off whose own losses are those that the
-    /// others have found as well: it would not know of that. It needs no word of those of whom nobody has said anything. But all these are
-    /// not heard for that ([`Word::misses`]).
+    /// Of one whose observers are all lost nobody has word, and that is not its fault. Nor is a node cut off
+    /// whose own losses are those that the others have found as well: it would not know of that. It needs no
+    /// word of those of whom nobody has said anything. But all these are not heard for that
+    /// ([`Word::misses`]).
     pub(crate) fn hear_of_others(&mut self, cx: &Context) {
         let me = self.rings.rank(cx.me).filter(|_| self.wide.is_some());
         let Some(me) = me.filter(|_| cx.detector.has_doubts() && !planted!(CutOffBelieves)) else {

@@ -31,7 +31,8 @@ const STRANGER_BYTES: usize = 128 << 10;
 const MEMBER_BYTES: usize = 2 << 20;
 /// A stream that was not heard for this long is forgotten.
 const STALE: Duration = Duration::from_secs(30);
-/// One that brought only segments of no use for this long begins anew: somebody may have forged numbers far ahead of its sender's.
+/// One that brought only segments of no use for this long begins anew: somebody may have forged numbers far
+/// ahead of its sender's.
 const USELESS: Duration = Duration::from_secs(1);
 
 pub(super) struct Hearing {
@@ -69,7 +70,8 @@ impl Stream {
     }
 
     fn insert(&mut self, now: Instant, segment: &Segment<'_>, room: impl FnOnce(usize) -> BytesMut) {
-        // Segments are not authentic. Where frames are, a number that no sender can have come to in the meantime is not followed.
+        // Segments are not authentic. Where frames are, a number that no sender can have come to in the
+        // meantime is not followed.
         let floor = segment.number.saturating_sub(segment.behind.into());
         let too_far =
             self.connection.is_authenticated() && floor > self.assembly.seen().saturating_add(MAX_AHEAD);

@@ -4,37 +4,45 @@
 //!   driver ── cast(frame) ──► queue ──► task ── segments ──► group address ──► every node that listens there
 //!   driver ◄── frames ── assemblies, one per stream that is heard ◄─────────── the others' segments
 //! ```
-//! Beside either transport: control, lifelines, repairs and what goes to those that hear nothing travel as they do without. Segments are those of
-//! [`antiphon_wire::datagram`], of a stream that its sender has numbered by chance; nobody says hello, reports or is asked
-//! anything. What is lost here the core notices and repairs, as it does for any transport.
+//! Beside either transport: control, lifelines, repairs and what goes to those that hear nothing travel as
+//! they do without. Segments are those of [`antiphon_wire::datagram`], of a stream that its sender has
+//! numbered by chance; nobody says hello, reports or is asked anything. What is lost here the core notices
+//! and repairs, as it does for any transport.
 //!
 //! # Where it goes
-//! To one address and port for the cluster. The socket that listens is bound to that address, so it hears nothing else, and may
-//! be shared: several nodes of a host get a copy each. The one that sends is bound to the node's own address and
-//! sends through that interface, one hop far unless told otherwise: nothing leaves the network by mistake.
+//! To one address and port for the cluster. The socket that listens is bound to that address, so it hears
+//! nothing else, and may be shared: several nodes of a host get a copy each. The one that sends is bound to
+//! the node's own address and sends through that interface, one hop far unless told otherwise: nothing leaves
+//! the network by mistake.
 //!
 //!
-//! Without a key it must be the loopback interface, by an IPv4 address of it: [`Caster::start`] refuses any other.
+//! Without a key it must be the loopback interface, by an IPv4 address of it: [`Caster::start`] refuses any
+//! other.
 //!
 //! # How large
 //! Datagrams fill packets of 1500 bytes, or of what the interface takes if that is less, or of
-//! [`max_datagram`](MulticastConfig::max_datagram); nothing finds out what passes on the way. The core's calls are larger than any datagram: where
-//! whole ones do not pass nobody hears a call, and messages go directly.
+//! [`max_datagram`](MulticastConfig::max_datagram); nothing finds out what passes on the way. The core's
+//! calls are larger than any datagram: where whole ones do not pass nobody hears a call, and messages go
+//! directly.
 //!
 //! # Bounds
-//! A queue in frames and bytes (full: frames are dropped and counted, the core repairs). Streams heard in all, and
-//! per IP address; one that has brought nothing authentic may hold 128 KiB, and the oldest such makes room.
+//! A queue in frames and bytes (full: frames are dropped and counted, the core repairs). Streams heard in
+//! all, and per IP address; one that has brought nothing authentic may hold 128 KiB, and the oldest such
+//! makes room.
 //!
 //! # Costs
-//! Sending: as a flow of [`udp`](crate::udp), once for all. Receiving: one copy from the read buffer into the frame.
+//! Sending: as a flow of [`udp`](crate::udp), once for all. Receiving: one copy from the read buffer into the
+//! frame.
 //!
 //! # What happens when…
 //! - *the network drops it all*: nothing comes, nobody answers the core's calls, and messages go directly;
-//! - *a receiver is too slow*: its socket overflows, and it asks for what it missed; credit bounds how much that can be;
-//! - *a stranger sends*: frames of another cluster, or of nobody the core speaks to, are dropped by their header; any
-//!   other that does not open ends its stream after three;
-//! - *somebody forges segments of a member's stream*: frames do not open and are lost, and repaired directly. Numbers far ahead of a
-//!   stream that was authentic are not followed, and a stream with nothing of use for a second begins anew.
+//! - *a receiver is too slow*: its socket overflows, and it asks for what it missed; credit bounds how much
+//!   that can be;
+//! - *a stranger sends*: frames of another cluster, or of nobody the core speaks to, are dropped by their
+//!   header; any other that does not open ends its stream after three;
+//! - *somebody forges segments of a member's stream*: frames do not open and are lost, and repaired directly.
+//!   Numbers far ahead of a stream that was authentic are not followed, and a stream with nothing of use for
+//!   a second begins anew.
 
 mod hearing;
 
@@ -65,7 +73,8 @@ const BEHIND: u64 = 2;
 /// What every network with IP passes that multicast passes in practice: Ethernet's packet.
 const PACKET_BYTES: usize = 1500;
 
-/// Where and how a node sends and listens by multicast. Made with [`MulticastConfig::new`], then changed field by field.
+/// Where and how a node sends and listens by multicast. Made with [`MulticastConfig::new`], then changed
+/// field by field.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MulticastConfig {
@@ -77,8 +86,8 @@ pub struct MulticastConfig {
     pub interface_index: u32,
     /// How many routers it may pass, plus one.
     pub hops: u32,
-    /// Datagrams are never larger, without the headers of IP and UDP: at least [`SMALLEST_DATAGRAM`](super::SMALLEST_DATAGRAM). They are smaller if the
-    /// interface takes less.
+    /// Datagrams are never larger, without the headers of IP and UDP: at least
+    /// [`SMALLEST_DATAGRAM`](super::SMALLEST_DATAGRAM). They are smaller if the interface takes less.
     pub max_datagram: usize,
 }
 
@@ -212,7 +221,8 @@ fn interface_takes(_config: &MulticastConfig) -> Option<usize> {
     None
 }
 
-/// The group as a socket wants it: with the interface, without which addresses of the local link mean nothing.
+/// The group as a socket wants it: with the interface, without which addresses of the local link mean
+/// nothing.
 fn scoped(config: &MulticastConfig) -> SocketAddr {
     match config.group {
         SocketAddr::V4(group) => group.into(),
@@ -234,7 +244,8 @@ fn ears(config: &MulticastConfig) -> io::Result<std::net::UdpSocket> {
     match config.group.ip() {
         IpAddr::V4(group) => {
             socket.bind(&config.group.into())?;
-            // Otherwise Linux hands over what came by any interface on which anybody of this host has joined the group.
+            // Otherwise Linux hands over what came by any interface on which anybody of this host has joined
+            // the group.
             #[cfg(target_os = "linux")]
             socket.set_multicast_all_v4(false)?;
             socket.join_multicast_v4(&group, &interface_v4(config))?;

@@ -59,8 +59,8 @@ fn integrity(
     });
 }
 
-/// G10 at the end of a run at rest: whoever is still in the view has delivered its own messages, or was told what
-/// became of them: what waited for the core when the primary was lost is not sent.
+/// G10 at the end of a run at rest: whoever is still in the view has delivered its own messages, or was told
+/// what became of them: what waited for the core when the primary was lost is not sent.
 fn self_delivery(history: &History<'_>, report: &mut Report) {
     let open = |life: &Life, stay: &Stay| life.is_open() && stay.end == StayEnd::Open;
     for (life, stay) in history.stays().filter(|(life, stay)| open(life, stay)) {

@@ -1,5 +1,5 @@
-//! Group views beside node views, causes, and who never had one: G2, G4, G7, G18. The [account](super::account) has
-//! the rest.
+//! Group views beside node views, causes, and who never had one: G2, G4, G7, G18. The
+//! [account](super::account) has the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

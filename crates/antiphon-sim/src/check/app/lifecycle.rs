@@ -30,7 +30,8 @@ fn expulsions(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// A new incarnation's groups begin with `Resync` before their first view, if the application had them before.
+/// A new incarnation's groups begin with `Resync` before their first view, if the application had them
+/// before.
 fn resyncs(history: &History<'_>, report: &mut Report) {
     // Who holds state of a group, and who holds it from a former incarnation and was not told yet.
     let mut holds: BTreeSet<(ProcessId, GroupIndex)> = BTreeSet::new();

@@ -41,7 +41,8 @@ fn self_inclusion(history: &History<'_>, life: &Life, report: &mut Report) {
     }
 }
 
-/// G2 views only go forward; a life has one lineage, or one after the other by an operator's word or as a component; R1: it skips no decided view.
+/// G2 views only go forward; a life has one lineage, or one after the other by an operator's word or as a
+/// component; R1: it skips no decided view.
 fn monotone(history: &History<'_>, life: &Life, report: &mut Report) {
     let mut last: Option<&NodeView> = None;
     let mut seen: BTreeSet<NodeViewId> = BTreeSet::new();
@@ -50,7 +51,8 @@ fn monotone(history: &History<'_>, life: &Life, report: &mut Report) {
             format!("{} saw node view {} twice", history.name(life), view.id)
         });
         if let Some(last) = last {
-            // Whether an operator had it do that is G38's to check, and whether all members of a component wanted it G41's.
+            // Whether an operator had it do that is G38's to check, and whether all members of a component
+            // wanted it G41's.
             let crosses = view.overrides().is_some() || view.separates().is_some();
             let same = last.lineage == view.lineage || crosses;
             report.check("G2", *at, same, || {

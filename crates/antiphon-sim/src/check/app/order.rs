@@ -81,7 +81,8 @@ fn per_scope(history: &History<'_>, members: &[Witness<'_>], report: &mut Report
     }
 }
 
-/// G33: a delivery that passes a gap. What breaks it is on the record; here it is counted how often it could have been broken.
+/// G33: a delivery that passes a gap. What breaks it is on the record; here it is counted how often it could
+/// have been broken.
 fn past_gaps(epoch: &Epoch, report: &mut Report) {
     let mut highest: BTreeMap<Incarnation, u64> = BTreeMap::new();
     for (m, at) in epoch.log.iter().zip(&epoch.times) {

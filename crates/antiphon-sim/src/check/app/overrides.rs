@@ -1,6 +1,7 @@
-//! G38 only an operator overrides: a node goes from one lineage to another in one incarnation by an operator's word alone, never beside
-//! a primary view that it is in, and its view says what was overridden. And whoever has lost its majority does not give up for a lighter lineage
-//! at once what it did in views after the one that was overridden.
+//! G38 only an operator overrides: a node goes from one lineage to another in one incarnation by an
+//! operator's word alone, never beside a primary view that it is in, and its view says what was overridden.
+//! And whoever has lost its majority does not give up for a lighter lineage at once what it did in views
+//! after the one that was overridden.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,8 @@ fn is_apart(history: &History<'_>, view: &NodeView) -> bool {
     history.trace.any && view.primary_id().counter == 1 && view.overrides().is_none()
 }
 
-/// Within one incarnation, the lineage changes by an operator's word only, or by that of all members of a component.
+/// Within one incarnation, the lineage changes by an operator's word only, or by that of all members of a
+/// component.
 fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
     let primaries: Vec<_> = life.primaries().collect();
     for pair in primaries.windows(2) {
@@ -140,12 +142,14 @@ fn honoured(history: &History<'_>, life: &Life, report: &mut Report) {
     }
 }
 
-/// A node without a primary hopes for that many heartbeats before it gives way to a lighter lineage, but for what an operator's word gave up.
+/// A node without a primary hopes for that many heartbeats before it gives way to a lighter lineage, but for
+/// what an operator's word gave up.
 const HOPES: u64 = 19;
 /// What weighed enough so many heartbeats ago may have been heard of.
 const HEARD_OF: u64 = 15;
 
-/// Who has lost its majority gives way to a lighter lineage only without hope, or because an operator gave up what it had.
+/// Who has lost its majority gives way to a lighter lineage only without hope, or because an operator gave up
+/// what it had.
 fn waits(history: &History<'_>, life: &Life, report: &mut Report) {
     let (End::Succeeded(at), false) = (life.end, history.trace.any) else {
         return;

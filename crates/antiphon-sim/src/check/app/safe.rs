@@ -1,4 +1,5 @@
-//! Safe delivery: G24 held by all of the view, G25 behind the notice by all that it names, G26 with all before it.
+//! Safe delivery: G24 held by all of the view, G25 behind the notice by all that it names, G26 with all
+//! before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,8 @@ use crate::trace::Delivery;
 struct Witness<'a> {
     life: &'a Life,
     epoch: &'a Epoch,
-    /// The lineage in which it went on to the next view, if it did: then it has delivered all that it ever will in this one.
+    /// The lineage in which it went on to the next view, if it did: then it has delivered all that it ever
+    /// will in this one.
     went_on: Option<Lineage>,
     delivered: BTreeSet<(Incarnation, u64)>,
 }
@@ -74,7 +76,8 @@ fn by_all(history: &History<'_>, one: &Witness<'_>, all: &[Witness<'_>], report:
     }
 }
 
-/// G26: in total order, whoever delivers a safe message has delivered the same before it, also who is gone right after.
+/// G26: in total order, whoever delivers a safe message has delivered the same before it, also who is gone
+/// right after.
 fn with_all_before(history: &History<'_>, one: &Witness<'_>, all: &[Witness<'_>], report: &mut Report) {
     let regular = one.epoch.regular();
     // What is before the last of them is before all.

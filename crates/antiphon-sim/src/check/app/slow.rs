@@ -31,7 +31,8 @@ fn patience(slow_after: Duration) -> Micros {
 }
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
-    // Per process, since when its application does not read; per use of a group, its limit and since when it waits.
+    // Per process, since when its application does not read; per use of a group, its limit and since when it
+    // waits.
     let mut stopped: BTreeMap<ProcessId, Micros> = BTreeMap::new();
     // When it last did not, until when.
     let mut stood: BTreeMap<ProcessId, (Micros, Micros)> = BTreeMap::new();

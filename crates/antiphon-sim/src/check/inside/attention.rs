@@ -1,7 +1,8 @@
-//! G37, its other half. Whoever did not run for a good part of its time says so: whoever runs the host should know.
+//! G37, its other half. Whoever did not run for a good part of its time says so: whoever runs the host should
+//! know.
 //!
-//! What a node must have noticed of a stop is all but one heartbeat of it. It sums that up over 50 heartbeats and tells five at once; two such sums touch any
-//! 50 heartbeats, so whoever missed ten of those has told.
+//! What a node must have noticed of a stop is all but one heartbeat of it. It sums that up over 50 heartbeats
+//! and tells five at once; two such sums touch any 50 heartbeats, so whoever missed ten of those has told.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,8 @@ impl Watch {
         self.judged_at = Some(until + heartbeat);
     }
 
-    /// What it missed of the time before its last stop ended, if it is so much that it must have been told, and whether it was.
+    /// What it missed of the time before its last stop ended, if it is so much that it must have been told,
+    /// and whether it was.
     fn judge(&self, heartbeat: Micros) -> Option<(Micros, bool)> {
         let window = heartbeat * WINDOW_BEATS;
         let (_, last) = *self.stops.last()?;
@@ -92,7 +94,8 @@ pub(super) fn check(trace: &Trace, report: &mut Report) {
                 if *stopped {
                     watch.stop(line.at, *until, heartbeat);
                 } else {
-                    // What a slow process notices of its stops is not known, but it may have said so of them, and says it once in so long.
+                    // What a slow process notices of its stops is not known, but it may have said so of them,
+                    // and says it once in so long.
                     watch.stops.clear();
                     watch.judged_at = None;
                 }

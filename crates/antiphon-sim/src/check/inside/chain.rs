@@ -66,9 +66,10 @@ fn shares_a_member(history: &History<'_>, at: Micros, view: &NodeView, next: &No
     });
 }
 
-/// R2, R3: of those who were in the last view and not proven dead, a majority really voted for this view in one ballot, or
-/// half of them with the most senior; and so did the same share of the view's own members. Who is proven dead is what
-/// the decider counted as such, as far as it is true: a proof that it did not hold cannot have helped it.
+/// R2, R3: of those who were in the last view and not proven dead, a majority really voted for this view in
+/// one ballot, or half of them with the most senior; and so did the same share of the view's own members. Who
+/// is proven dead is what the decider counted as such, as far as it is true: a proof that it did not hold
+/// cannot have helped it.
 fn quorum(history: &History<'_>, at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
     let ballots = history.ballots.get(&(next.lineage, next.primary_id()));
     let ballots = ballots.map_or(&[][..], Vec::as_slice);
@@ -122,8 +123,9 @@ fn is_provably_dead(history: &History<'_>, who: Incarnation, at: Micros) -> bool
     )
 }
 
-/// Whether these votes are enough. A proof of death may be used and need not be: of the dead, whose vote counts is in the count, since it came before
-/// the proof, and the others are out of it, which leaves the fewest votes to be had.
+/// Whether these votes are enough. A proof of death may be used and need not be: of the dead, whose vote
+/// counts is in the count, since it came before the proof, and the others are out of it, which leaves the
+/// fewest votes to be had.
 pub(crate) fn decides(view: &NodeView, voted: &BTreeSet<Incarnation>, dead: &BTreeSet<Incarnation>) -> bool {
     let is_counted =
         |member: &&Member| voted.contains(&member.incarnation) || !dead.contains(&member.incarnation);

@@ -1,5 +1,6 @@
-//! G41 under the policy `any`: every component goes on, by the word of all its members; two that meet become one, of which somebody had
-//! stayed; and what is said of who comes from where is so. Under `majority`, G5: those of a component who wait for a majority agree on who waits.
+//! G41 under the policy `any`: every component goes on, by the word of all its members; two that meet become
+//! one, of which somebody had stayed; and what is said of who comes from where is so. Under `majority`, G5:
+//! those of a component who wait for a majority agree on who waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +32,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     Ground::default().check(history, report);
 }
 
-/// Who goes to another lineage in one incarnation is in a part of the view that it left, all of whose members had said yes to just that.
+/// Who goes to another lineage in one incarnation is in a part of the view that it left, all of whose members
+/// had said yes to just that.
 fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
     let mut last: Option<&NodeView> = None;
     for (at, view) in life.primaries() {
@@ -161,7 +163,8 @@ fn merges(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// Each joiner that was in another lineage before is named with the last view that it had there, and nobody else is.
+/// Each joiner that was in another lineage before is named with the last view that it had there, and nobody
+/// else is.
 fn origins(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Report) {
     // Who founds anew meets nobody.
     if view.primary_id().counter == 1 {
@@ -316,8 +319,9 @@ impl Ground {
         }
     }
 
-    /// Members of one primary view, one of whom is in no primary view any more, are in one and the same view: those who still are in the primary one hear a
-    /// quorum and decide the next, or they hear none, or are blocked.
+    /// Members of one primary view, one of whom is in no primary view any more, are in one and the same view:
+    /// those who still are in the primary one hear a quorum and decide the next, or they hear none, or are
+    /// blocked.
     fn look_without_a_majority(&self, component: &BTreeSet<Slot>, at: Micros, report: &mut Report) {
         let seen = component.iter().filter_map(|slot| {
             let process = self.running.get(slot)?;
@@ -349,7 +353,8 @@ impl Ground {
         }
     }
 
-    /// Those that reach each other, each in both directions and nobody else in any; where that is not so, nothing is said of anybody.
+    /// Those that reach each other, each in both directions and nobody else in any; where that is not so,
+    /// nothing is said of anybody.
     fn components(&self) -> Vec<BTreeSet<Slot>> {
         let reaches = |from: Slot, to: Slot| from == to || !self.cut.contains(&(from, to));
         let slots: Vec<Slot> = self.running.keys().copied().collect();
@@ -398,7 +403,8 @@ mod tests {
         view
     }
 
-    /// Two of five are cut off for so many heartbeats; the second one has gone on alone for a while, and follows the first one or not.
+    /// Two of five are cut off for so many heartbeats; the second one has gone on alone for a while, and
+    /// follows the first one or not.
     fn minority(heartbeats: u64, follows: bool) -> Vec<&'static str> {
         let mut story = Story::of(5, Order::Total);
         for (from, to) in [0, 1, 2].into_iter().flat_map(|one| [(one, 3), (one, 4)]) {

@@ -1,5 +1,5 @@
-//! G35. Where something is wrong with some hosts alone: these go, in as few views as they may, and nobody else does. And G5: those that
-//! are cut off find out, whoever tells the others.
+//! G35. Where something is wrong with some hosts alone: these go, in as few views as they may, and nobody
+//! else does. And G5: those that are cut off find out, whoever tells the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// R7: all others believe in their view by then, and whoever falls silent takes nobody's lease away, whatever it did for them.
+/// R7: all others believe in their view by then, and whoever falls silent takes nobody's lease away, whatever
+/// it did for them.
 fn leases_are_kept(history: &History<'_>, from: Micros, faulty: &[Slot], report: &mut Report) {
     let is_well = |process: &ProcessId| {
         let facts = history.processes.get(process);

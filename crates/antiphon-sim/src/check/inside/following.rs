@@ -1,7 +1,9 @@
-//! R18 a flush ends: where processes start and end and nothing else happens to anybody, groups follow node views promptly.
+//! R18 a flush ends: where processes start and end and nothing else happens to anybody, groups follow node
+//! views promptly.
 //!
-//! A group's members stand still while a flush runs. Each node view and each death begins the flush anew, so the time counts from the last of
-//! these on. What is waited for: the view without those that a node view removed, and the first view of those that asked to be let in.
+//! A group's members stand still while a flush runs. Each node view and each death begins the flush anew, so
+//! the time counts from the last of these on. What is waited for: the view without those that a node view
+//! removed, and the first view of those that asked to be let in.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +113,8 @@ mod tests {
     use crate::agenda::MILLIS;
     use crate::check::testing::Story;
 
-    /// One of three is killed, and the others have a view of the group without it so long after their node view.
+    /// One of three is killed, and the others have a view of the group without it so long after their node
+    /// view.
     fn follows_after(rest: Micros, disturbed: bool) -> Story {
         let mut story = Story::of(3, Order::Fifo);
         story.trace.follows_within = Some(500 * MILLIS);

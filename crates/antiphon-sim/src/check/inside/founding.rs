@@ -1,11 +1,14 @@
 //! R4: who may found, and that nobody founds beside a cluster that he could know of.
 //!
-//! A second lineage is no fault by itself: whoever has voted may have been started again and forgotten it. It is one
+//! A second lineage is no fault by itself: whoever has voted may have been started again and forgotten it. It
+//! is one
 //! - with seeds, if the same start of a process founded both;
-//! - with `expect` N, if fewer than 2N processes had been started until then: of any two times N of them one voted twice;
-//! - with `expect` N, if fewer than N of its founders could not have known of the first: a member was there, and either they were told of it, or
-//!   would have been a moment after they had started, and the paths between them worked, or a locator was there for both, or none had been there yet and might have
-//!   come up in time.
+//! - with `expect` N, if fewer than 2N processes had been started until then: of any two times N of them one
+//!   voted twice;
+//! - with `expect` N, if fewer than N of its founders could not have known of the first: a member was there,
+//!   and either they were told of it, or would have been a moment after they had started, and the paths
+//!   between them worked, or a locator was there for both, or none had been there yet and might have come up
+//!   in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +24,8 @@ use crate::trace::{ProcessId, Seen, Slot, Trace};
 
 /// A path that has worked for so long is used: a dial that met silence is repeated within it.
 const DIALLED_WITHIN: Micros = 5 * SECONDS;
-/// Whom a node is told of so soon after it has started, it is given time to ask before it founds: half of that time.
+/// Whom a node is told of so soon after it has started, it is given time to ask before it founds: half of
+/// that time.
 const NAMED_WITHIN: Micros = 300 * MILLIS;
 
 pub(super) fn check(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &mut Report) {
@@ -31,7 +35,8 @@ pub(super) fn check(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, re
     }
 }
 
-/// R4: a founding view holds a majority of the seeds, or the number expected, and a second lineage has an excuse: those seeds forgot.
+/// R4: a founding view holds a majority of the seeds, or the number expected, and a second lineage has an
+/// excuse: those seeds forgot.
 fn founders(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &mut Report) {
     let seeds = &history.trace.seeds;
     let mut foundings: Vec<(Micros, Arc<NodeView>)> = Vec::new();
@@ -72,8 +77,9 @@ fn founders(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &m
             if later.primary_id().epoch > 1 {
                 continue;
             }
-            // The same start of the same process in both, without having been removed in between, voted twice. Where a number is expected, some
-            // founders need not have voted; how many may have is told by `beside`.
+            // The same start of the same process in both, without having been removed in between, voted
+            // twice. Where a number is expected, some founders need not have voted; how many may have is told
+            // by `beside`.
             let twice = later.members.iter().find(|member| {
                 history.life(member.incarnation).is_some_and(|new| {
                     earlier
@@ -255,7 +261,8 @@ impl Ground {
                     && self.is_open(home, *locator, since)
                     && self.is_open(*there, *locator, since)
             });
-            // Who has heard of no locator that it was given waits for as long as one that has just started would have to be there.
+            // Who has heard of no locator that it was given waits for as long as one that has just started
+            // would have to be there.
             let awaited = self.locators.is_empty()
                 && self.without_locators.is_some_and(|ended| ended <= started)
                 && at - started < 15 * self.heartbeat;

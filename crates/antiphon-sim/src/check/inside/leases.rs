@@ -1,8 +1,10 @@
-//! G42 nobody believes for longer than it may: while a member believes in its view, or delivers, no later view without it exists, unless it leaves.
+//! G42 nobody believes for longer than it may: while a member believes in its view, or delivers, no later
+//! view without it exists, unless it leaves.
 //!
-//! Judged at the moments when the first process installs a view that removes somebody, when a member is told that it has the lease, and when something
-//! is handed to its application that only a member may have: messages, and views of groups. A process that was stopped, or serves its inputs late, reports when
-//! it runs again; what it says and delivers then is judged.
+//! Judged at the moments when the first process installs a view that removes somebody, when a member is told
+//! that it has the lease, and when something is handed to its application that only a member may have:
+//! messages, and views of groups. A process that was stopped, or serves its inputs late, reports when it runs
+//! again; what it says and delivers then is judged.
 
 use std::collections::BTreeMap;
 

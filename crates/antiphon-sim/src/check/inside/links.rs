@@ -12,7 +12,8 @@ use crate::trace::{GroupIndex, Heard, ProcessId, Seen};
 
 /// A link that failed is not used again sooner, in heartbeats; clocks drift a little.
 const RETURN_BEATS: Micros = 8;
-/// A message may take this long while some link works: until its link is known to have failed, and is repaired over another.
+/// A message may take this long while some link works: until its link is known to have failed, and is
+/// repaired over another.
 const REPAIRED_WITHIN: Micros = 4 * SECONDS;
 /// Nodes that start form their cluster and groups first.
 const FORMED: Micros = 4 * SECONDS;

@@ -1,5 +1,5 @@
-//! G36, G37 and R20. Bad pairs: nobody is removed because of a path that is dead if somebody else hears both ends, or because those who
-//! should have heard it were stopped; and what goes through another goes one hop.
+//! G36, G37 and R20. Bad pairs: nobody is removed because of a path that is dead if somebody else hears both
+//! ends, or because those who should have heard it were stopped; and what goes through another goes one hop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use crate::check::Report;
 use crate::check::history::History;
 use crate::trace::{Inside, Pass, ProcessId, Seen, Slot, Trace};
 
-/// A message may take this long while there is some way: until its path is known to be dead, and it is repaired over another.
+/// A message may take this long while there is some way: until its path is known to be dead, and it is
+/// repaired over another.
 const REPAIRED_WITHIN: Micros = 4 * SECONDS;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -158,8 +159,8 @@ impl Ground {
     }
 }
 
-/// Who accuses somebody of silence, if that is all there is against it. Observers say only that they do not hear it well enough; where some
-/// hosts lose what they send, that need not be silence.
+/// Who accuses somebody of silence, if that is all there is against it. Observers say only that they do not
+/// hear it well enough; where some hosts lose what they send, that need not be silence.
 fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
     let deaf = |accusation: &&Accusation| match accusation.evidence {
         Evidence::Silent { .. } | Evidence::ConnectionLost => true,
@@ -183,7 +184,8 @@ struct Removal {
     bridges: Option<Vec<Incarnation>>,
 }
 
-/// Looked at when the first member votes for it, since what happens later was not known; and judged if a view comes of it: others may know better.
+/// Looked at when the first member votes for it, since what happens later was not known; and judged if a view
+/// comes of it: others may know better.
 fn removals(trace: &Trace, report: &mut Report) {
     let mut ground = Ground::default();
     type Key = (Lineage, ViewId, Incarnation);
@@ -276,7 +278,8 @@ fn judge(at: Micros, view: &NodeView, departure: &Departure, removal: &Removal, 
     });
 }
 
-/// Whoever counts only while it runs finds a silence out when it is as long as it has patience for: a longer one has its own pause in it.
+/// Whoever counts only while it runs finds a silence out when it is as long as it has patience for: a longer
+/// one has its own pause in it.
 fn own_pauses(
     trace: &Trace,
     ground: &Ground,
@@ -308,7 +311,8 @@ fn own_pauses(
     }
 }
 
-/// One hop: each frame is asked to be passed on by one process, passed on once to each, and never back or in another one.
+/// One hop: each frame is asked to be passed on by one process, passed on once to each, and never back or in
+/// another one.
 fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
     let mut processes: BTreeMap<Incarnation, ProcessId> = BTreeMap::new();
     let mut places: BTreeMap<ProcessId, Slot> = BTreeMap::new();
@@ -358,7 +362,8 @@ fn passes(passes: &[Pass], trace: &Trace, report: &mut Report) {
             });
         }
         if pass.targets.is_empty() {
-            // A fresh incarnation has seen no frame yet: a late copy of what another was asked to pass on reaches its target again.
+            // A fresh incarnation has seen no frame yet: a late copy of what another was asked to pass on
+            // reaches its target again.
             let first = passed.insert((pass.incarnation, pass.frame, pass.to));
             report.check("R20", pass.at, first, || {
                 format!("{} was passed on before", name())

@@ -1,7 +1,7 @@
 //! Who has which view, and who is left behind: R12, and G18 for those that are told to start over.
 //!
-//! Both are read from what the *nodes* have ([`Inside::Roll`]): an application whose node has no lease sees a view late, and of a removal whose
-//! leader dies nobody but the removed one may ever hear.
+//! Both are read from what the *nodes* have ([`Inside::Roll`]): an application whose node has no lease sees a
+//! view late, and of a removal whose leader dies nobody but the removed one may ever hear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ struct Rolls {
     ended: BTreeSet<Incarnation>,
     /// What each member's node has.
     views: BTreeMap<Place, (GroupViewId, Vec<Incarnation>)>,
-    /// Who was removed, or is not in a later view of somebody's, since it began or last ceased to be a member.
+    /// Who was removed, or is not in a later view of somebody's, since it began or last ceased to be a
+    /// member.
     removed: BTreeSet<Place>,
     /// Who was a member and ceased to be one.
     gone: BTreeSet<Place>,
@@ -109,8 +110,8 @@ impl Rolls {
         }
     }
 
-    /// G18: who starts over, and is no other incarnation than before, had been removed; or the one that it takes for its leader, who may
-    /// know no more than that of the group, is a member no more.
+    /// G18: who starts over, and is no other incarnation than before, had been removed; or the one that it
+    /// takes for its leader, who may know no more than that of the group, is a member no more.
     fn starts_over(&self, at: Micros, (group, me): Place, cause: &str, report: &mut Report) {
         let Some((view, members)) = self.views.get(&(group, me)) else {
             return;
@@ -139,7 +140,8 @@ mod tests {
 
     const ALL: [usize; 3] = [0, 1, 2];
 
-    /// Process 3 is in group view 2 with all others; these of the members of view 1 have it, and whoever leads has removed these.
+    /// Process 3 is in group view 2 with all others; these of the members of view 1 have it, and whoever
+    /// leads has removed these.
     fn story_of_a_joiner(have_it: &[ProcessId], removed: &[ProcessId]) -> Story {
         let mut story = Story::of(3, Order::Total);
         story.roll(&ALL, 1, &[], &ALL);

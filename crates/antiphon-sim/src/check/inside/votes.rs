@@ -1,4 +1,5 @@
-//! R2 a proof of death carries the last vote: whatever the dead accepted, the proof shows it, or something later.
+//! R2 a proof of death carries the last vote: whatever the dead accepted, the proof shows it, or something
+//! later.
 
 use antiphon_core::BallotStep;
 use antiphon_core::wire::membership::Ballot;
@@ -29,8 +30,8 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// What a voter accepted, but for the very instant of its end: a process killed between two outputs may have written a
-/// vote to none of its lifelines yet, and then has not sent it either.
+/// What a voter accepted, but for the very instant of its end: a process killed between two outputs may have
+/// written a vote to none of its lifelines yet, and then has not sent it either.
 fn accepted<'a>(
     history: &'a History<'_>,
     who: Incarnation,

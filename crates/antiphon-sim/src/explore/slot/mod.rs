@@ -1,39 +1,43 @@
 //! The view slot, explored exhaustively (R26): R1 one value, R2 certificates, R3 joint quorum.
 //!
-//! The acceptors and proposers are the shipping [`Slot`](antiphon_core::explore::slot::Slot)s. Around them stands the least that makes them a cluster:
+//! The acceptors and proposers are the shipping [`Slot`](antiphon_core::explore::slot::Slot)s. Around them
+//! stands the least that makes them a cluster:
 //!
-//! - **Messages are a set.** What was sent may arrive at any time, at some, several times or never. Loss, reordering,
-//!   duplication, partitions and cut-off members are all choices of what to deliver.
-//! - **A death leaves certificates.** The last vote reaches any of the others, at any time, or never. A member killed
-//!   between writing a vote to its lifelines and answering leaves two last votes, one with and one without it: each watcher
-//!   shows one of them, and the vote went nowhere else.
+//! - **Messages are a set.** What was sent may arrive at any time, at some, several times or never. Loss,
+//!   reordering, duplication, partitions and cut-off members are all choices of what to deliver.
+//! - **A death leaves certificates.** The last vote reaches any of the others, at any time, or never. A
+//!   member killed between writing a vote to its lifelines and answering leaves two last votes, one with and
+//!   one without it: each watcher shows one of them, and the vote went nowhere else.
 //! - **Proposers choose freely** among the views of the configuration when they may choose.
-//! - **In a leaderless slot each member casts** one vote for any of these views at any time, if it still may, and tells all. A
-//!   value counts as decided as soon as what was ever cast for it is a fast quorum: any learner might count so, and what is not
-//!   decided because its own members have not acknowledged it (R3) must not be contradicted either. In the sorted model all slots of
-//!   such a world are leaderless, in the free one the first.
-//! - With two slots, a member that learns the decision of the first goes on to the second as an acceptor of that view, or
-//!   knows that it is out.
+//! - **In a leaderless slot each member casts** one vote for any of these views at any time, if it still may,
+//!   and tells all. A value counts as decided as soon as what was ever cast for it is a fast quorum: any
+//!   learner might count so, and what is not decided because its own members have not acknowledged it (R3)
+//!   must not be contradicted either. In the sorted model all slots of such a world are leaderless, in the
+//!   free one the first.
+//! - With two slots, a member that learns the decision of the first goes on to the second as an acceptor of
+//!   that view, or knows that it is out.
 //!
-//! There are two models. [`Free`] delivers message by message, in any order; its ballots are bounded. [`Sorted`]
-//! explores only runs in which all that belongs to a lower ballot happens before all that belongs to a higher one, for
-//! **any number of ballots**, and goes ballot by ballot; that is what brings four members within reach. A test compares
-//! the two on worlds that both can finish: every combination of votes, deaths and decisions of a free run is in the sorted
-//! model as well. It has more besides, which makes it the stricter of the two.
+//! There are two models. [`Free`] delivers message by message, in any order; its ballots are bounded.
+//! [`Sorted`] explores only runs in which all that belongs to a lower ballot happens before all that belongs
+//! to a higher one, for **any number of ballots**, and goes ballot by ballot; that is what brings four
+//! members within reach. A test compares the two on worlds that both can finish: every combination of votes,
+//! deaths and decisions of a free run is in the sorted model as well. It has more besides, which makes it the
+//! stricter of the two.
 //!
 //! Both leave out only what is invisible to everyone:
 //!
 //! - a proposer promises its own ballot before it asks anyone;
-//! - a proposer takes the promises it counts at once, in every combination that lets it go on, right before the event that
-//!   lets it go on; waiting with some of them in hand looks the same from outside;
-//! - a decision is noted as soon as the proposer *could* conclude from what was sent to it, certificates included; the
-//!   run in which those acknowledgements did arrive differs in nothing else;
-//! - a member dies when the first certificate of it arrives: until then a dead member and one that does nothing look the
-//!   same;
+//! - a proposer takes the promises it counts at once, in every combination that lets it go on, right before
+//!   the event that lets it go on; waiting with some of them in hand looks the same from outside;
+//! - a decision is noted as soon as the proposer *could* conclude from what was sent to it, certificates
+//!   included; the run in which those acknowledgements did arrive differs in nothing else;
+//! - a member dies when the first certificate of it arrives: until then a dead member and one that does
+//!   nothing look the same;
 //! - messages that can change nothing any more are forgotten.
 //!
-//! The invariants: a slot decides one value at most (R1, and with it R2: two primaries would be two decisions of one
-//! slot); a decided view has the acknowledgement of a quorum of its own members and a member of the view before (R3).
+//! The invariants: a slot decides one value at most (R1, and with it R2: two primaries would be two decisions
+//! of one slot); a decided view has the acknowledgement of a quorum of its own members and a member of the
+//! view before (R3).
 
 mod free;
 mod sorted;
@@ -75,7 +79,8 @@ pub struct SlotModel {
     pub values: Values,
     /// How many slots in a row: 1 or 2.
     pub slots: u8,
-    /// Whether proposers try a second value in a ballot. Shipping code refuses; only a planted mistake lets them.
+    /// Whether proposers try a second value in a ballot. Shipping code refuses; only a planted mistake lets
+    /// them.
     pub second_values: bool,
     /// Whether round 0 is the fast ballot, in which each member casts a vote of its own.
     pub leaderless: bool,
@@ -86,9 +91,11 @@ pub struct SlotModel {
 pub enum Values {
     /// Every one that keeps the proposer.
     All,
-    /// Itself alone, which any quorum of the slot may decide, and everyone, which needs the most to be decided.
+    /// Itself alone, which any quorum of the slot may decide, and everyone, which needs the most to be
+    /// decided.
     Extremes,
-    /// Everyone, and everyone but the most junior, whoever proposes: what members disagree on after one of them was doubted.
+    /// Everyone, and everyone but the most junior, whoever proposes: what members disagree on after one of
+    /// them was doubted.
     Two,
 }
 
@@ -185,8 +192,8 @@ impl SlotModel {
             .collect()
     }
 
-    /// R3, computed apart from the shipping code: half the weight of the living members acknowledged, and the view has a
-    /// member of the one before.
+    /// R3, computed apart from the shipping code: half the weight of the living members acknowledged, and the
+    /// view has a member of the one before.
     fn is_joint(&self, value: View, before: View, acknowledged: u8, dead: u8) -> bool {
         let weight = |set: u8| -> u32 {
             value
@@ -251,7 +258,8 @@ mod tests {
     use super::super::search::visit;
     use super::*;
 
-    /// What the sorted model says of the free one: nothing that any order of messages leads to is missing in it.
+    /// What the sorted model says of the free one: nothing that any order of messages leads to is missing in
+    /// it.
     fn sorting_loses_nothing(model: &SlotModel) -> usize {
         let mut sorted: HashMap<Vec<Standing>, HashSet<Vec<u8>>> = HashMap::new();
         let complete = visit(&Sorted::new(model.clone()), 2_000_000, |state| {

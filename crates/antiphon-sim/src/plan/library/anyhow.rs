@@ -8,7 +8,8 @@ use super::*;
 const LONG: (u64, u64) = (33_000, 36_000);
 
 impl Story<'_> {
-    /// A cluster of the policy, formed. Some of those that the others were told of may be gone by the time that it falls apart.
+    /// A cluster of the policy, formed. Some of those that the others were told of may be gone by the time
+    /// that it falls apart.
     fn anyhow(&mut self) -> Micros {
         self.plan.policy = Policy::Any;
         self.plan.liveness = Liveness::Within(60 * SECONDS);
@@ -86,7 +87,8 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
-    /// Sides that change all the time: components that have just gone on are cut again, and meet others meanwhile.
+    /// Sides that change all the time: components that have just gone on are cut again, and meet others
+    /// meanwhile.
     pub(super) fn any_flap(&mut self) {
         let mut at = self.anyhow();
         for _ in 0..self.random.range(4, 12) {

@@ -58,7 +58,8 @@ impl Story<'_> {
     }
 }
 
-/// Whether there are objects, and of what size; drawn apart from all else. They begin where a window ends: small ones do.
+/// Whether there are objects, and of what size; drawn apart from all else. They begin where a window ends:
+/// small ones do.
 pub(super) fn draw_objects(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"objects", 0));
     let bytes = random.range(70_000, 300_000);

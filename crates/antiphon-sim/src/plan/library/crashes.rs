@@ -1,4 +1,5 @@
-//! Plans about kills and pauses at a delicate moment: right after a heal, over a view change, between two installs, at any step.
+//! Plans about kills and pauses at a delicate moment: right after a heal, over a view change, between two
+//! installs, at any step.
 
 use super::*;
 
@@ -109,9 +110,10 @@ impl Story<'_> {
         self.plan.duration = 12 * SECONDS;
     }
 
-    /// R1: one of three hears nothing while another one is removed and a fourth admitted; then the host of the elder loses power, who alone
-    /// installed both views. Kills and streams would not do: what was written comes after the heal, and on lifelines it tells what was voted for.
-    /// The one that is behind and the one that is new are most of the last view.
+    /// R1: one of three hears nothing while another one is removed and a fourth admitted; then the host of
+    /// the elder loses power, who alone installed both views. Kills and streams would not do: what was
+    /// written comes after the heal, and on lifelines it tells what was voted for. The one that is behind and
+    /// the one that is new are most of the last view.
     pub(super) fn only_a_joiner_is_left(&mut self) {
         self.plan.transport = Transport::Datagram;
         for slot in 0..3 {
@@ -133,8 +135,9 @@ impl Story<'_> {
         self.plan.duration = dead + 4 * SECONDS;
     }
 
-    /// R1, R3: the elder of three is cut off, and the next one loses power when the third has accepted the view of these two, and before that hears what
-    /// came of it. The two that are left hear a majority, and can decide nothing.
+    /// R1, R3: the elder of three is cut off, and the next one loses power when the third has accepted the
+    /// view of these two, and before that hears what came of it. The two that are left hear a majority, and
+    /// can decide nothing.
     pub(super) fn a_slot_stands_still(&mut self) {
         // Between the two lie two ways of a message.
         self.plan.network.latency = 40 * MILLIS;
@@ -151,8 +154,9 @@ impl Story<'_> {
         self.plan.duration = gone + 4 * SECONDS;
     }
 
-    /// R12: a group lets two in by one view, the senior of whom does not hear of it, and all who were there before die. It is to lead a group, and asks those
-    /// that are no more to be let in; the other one was told.
+    /// R12: a group lets two in by one view, the senior of whom does not hear of it, and all who were there
+    /// before die. It is to lead a group, and asks those that are no more to be let in; the other one was
+    /// told.
     pub(super) fn only_joiners_are_left(&mut self) {
         self.plan.transport = Transport::Datagram;
         self.plan.network.latency = 10 * MILLIS;

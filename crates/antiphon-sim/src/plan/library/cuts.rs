@@ -12,7 +12,8 @@ use crate::trace::Slot;
 /// When a cluster of some size has formed.
 pub(super) const FORMED: u64 = 6 * SECONDS;
 
-/// Whether a plan is run on this engine. What plans called `cut-` demand, such as one view for all that fail at once, only that engine gives.
+/// Whether a plan is run on this engine. What plans called `cut-` demand, such as one view for all that fail
+/// at once, only that engine gives.
 pub fn runs_on(plan: &str, engine: EngineKind) -> bool {
     engine == EngineKind::Cut || !plan.starts_with("cut-")
 }
@@ -25,7 +26,8 @@ pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
     } else {
         EngineKind::Coordinator
     };
-    // With three, five members are not all neighbours: rumours, and observers that are not everyone. Nothing is passed on there.
+    // With three, five members are not all neighbours: rumours, and observers that are not everyone. Nothing
+    // is passed on there.
     let narrow = plan.name.starts_with("cut-") || plan.name.starts_with("r7-") || plan.bridged;
     if !narrow && random.percent(40) {
         plan.rings = 3;
@@ -79,8 +81,9 @@ impl Story<'_> {
         self.plan.duration = FORMED + 5 * SECONDS;
     }
 
-    /// Some hosts are cut off from all others, together or each alone: they are to find out by themselves. Before that, some paths to one of
-    /// them may lose most of what they carry: what it said of these must not stand for what it hears when it is cut off.
+    /// Some hosts are cut off from all others, together or each alone: they are to find out by themselves.
+    /// Before that, some paths to one of them may lose most of what they carry: what it said of these must
+    /// not stand for what it hears when it is cut off.
     pub(super) fn cut_off(&mut self) {
         let count = self.random.range(1, self.nodes as u64 / 4) as usize;
         let (faulty, others) = self.bare(count);
@@ -104,8 +107,9 @@ impl Story<'_> {
         self.plan.duration = cut + 10 * SECONDS;
     }
 
-    /// R20: not all are neighbours, and the path between two members of a group is dead for a while. Others of the group pass on between them, or,
-    /// where it has these two alone, neighbours that are in no group of theirs.
+    /// R20: not all are neighbours, and the path between two members of a group is dead for a while. Others
+    /// of the group pass on between them, or, where it has these two alone, neighbours that are in no group
+    /// of theirs.
     pub(super) fn dead_path(&mut self) {
         self.plan.rings = 3;
         self.plan.bridged = true;
@@ -138,8 +142,9 @@ impl Story<'_> {
         self.plan.duration = at + SECONDS;
     }
 
-    /// Each is alone for a while, and meanwhile nearly half of them lose their power. On so few rings some of the others have no neighbour that is
-    /// left: together again, they are a quorum that no ring holds together.
+    /// Each is alone for a while, and meanwhile nearly half of them lose their power. On so few rings some of
+    /// the others have no neighbour that is left: together again, they are a quorum that no ring holds
+    /// together.
     pub(super) fn islands(&mut self) {
         self.plan.rings = 3;
         self.begin();
@@ -166,7 +171,8 @@ impl Story<'_> {
         if self.random.percent(50) {
             self.plan.transport = Transport::Datagram;
         }
-        // Where one of them goes first, the others are seen to stay behind after three times the time for silence.
+        // Where one of them goes first, the others are seen to stay behind after three times the time for
+        // silence.
         let turn = self.ms(10_000, 20_000);
         for round in 0..2 {
             let at = FORMED + 2 * turn * round;
@@ -179,7 +185,8 @@ impl Story<'_> {
         self.plan.duration = FORMED + 4 * turn;
     }
 
-    /// Some hosts hear each other and nobody else, for twice as long as silence is waited for: some of them observe two or three of the others.
+    /// Some hosts hear each other and nobody else, for twice as long as silence is waited for: some of them
+    /// observe two or three of the others.
     pub(super) fn deaf_together(&mut self) {
         let count = self.random.range(4, 6) as usize;
         let (faulty, others) = self.bare(count.min(self.nodes / 5).max(1));
@@ -208,8 +215,9 @@ impl Story<'_> {
         self.plan.duration = FORMED + 40 * SECONDS;
     }
 
-    /// Three hosts lose about half of what they are sent, which is more or less of it at times: so each reports some of those whom it observes, which
-    /// are nearly all, and never most of them at once. The others stay, whether they go or not.
+    /// Three hosts lose about half of what they are sent, which is more or less of it at times: so each
+    /// reports some of those whom it observes, which are nearly all, and never most of them at once. The
+    /// others stay, whether they go or not.
     pub(super) fn half_lost(&mut self) {
         let (faulty, others) = self.bare(3);
         if let Some(faulty) = &mut self.plan.faulty {

@@ -1,4 +1,5 @@
-//! What is drawn from the seed apart from a plan's story, so that a seed means the same faults whatever is drawn here.
+//! What is drawn from the seed apart from a plan's story, so that a seed means the same faults whatever is
+//! drawn here.
 
 use antiphon_core::{Order, TotalEngine};
 
@@ -19,7 +20,8 @@ pub(super) fn draw_orders(seed: u64, plan: &mut Plan) {
     }
 }
 
-/// What makes a total order is drawn apart from all else: a seed means the same faults whatever engines there are.
+/// What makes a total order is drawn apart from all else: a seed means the same faults whatever engines there
+/// are.
 pub(super) fn draw_engines(seed: u64, plan: &mut Plan) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"engines", 0));
     for group in &mut plan.groups {
@@ -33,7 +35,8 @@ pub(super) fn draw_engines(seed: u64, plan: &mut Plan) {
     }
 }
 
-/// Whether probes pass, and how well: on some paths they do not, and on some they do where nothing else does; drawn apart from all else.
+/// Whether probes pass, and how well: on some paths they do not, and on some they do where nothing else does;
+/// drawn apart from all else.
 pub(super) fn draw_probes(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"probes", 0));
     if plan.transport == Transport::Stream && random.percent(50) {
@@ -59,7 +62,8 @@ pub(super) fn draw_probes(plan: &mut Plan, seed: u64) {
     plan.steps.sort_by_key(|step| step.at);
 }
 
-/// How many votes each node has; drawn apart from all else. Some of the seeds have some, or nobody could ever found.
+/// How many votes each node has; drawn apart from all else. Some of the seeds have some, or nobody could ever
+/// found.
 pub(super) fn draw_weights(plan: &mut Plan, seed: u64, percent: u32) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"weights", 0));
     if !random.percent(percent) {

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Story<'_> {
-    /// R15: of what a sender sent last, one member lacks this, another that, and nobody has all; then it dies, and perhaps the
-    /// leader of the flush after it.
+    /// R15: of what a sender sent last, one member lacks this, another that, and nobody has all; then it
+    /// dies, and perhaps the leader of the flush after it.
     pub(super) fn senders_die_behind_gaps(&mut self) {
         self.one_group(Order::Unordered);
         self.begin();

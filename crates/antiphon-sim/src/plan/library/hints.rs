@@ -28,8 +28,8 @@ impl Story<'_> {
         });
     }
 
-    /// The nodes of two or three sides are told of their own side; the sides are cut from each other, or not; then all hear of
-    /// each other.
+    /// The nodes of two or three sides are told of their own side; the sides are cut from each other, or not;
+    /// then all hear of each other.
     pub(super) fn hints_differ(&mut self) {
         let sides = self.random.range(2, 3) as usize;
         let sides = split(self.random, self.plan.slots, sides);
@@ -58,8 +58,9 @@ impl Story<'_> {
         self.plan.duration = 14 * SECONDS;
     }
 
-    /// Nodes find each other by locators, and both are started, killed and started again in any order: members together with their locators
-    /// while others start for the first time, with a number that is too small for that to be harmless.
+    /// Nodes find each other by locators, and both are started, killed and started again in any order:
+    /// members together with their locators while others start for the first time, with a number that is too
+    /// small for that to be harmless.
     pub(super) fn locators_and_nodes_restart(&mut self) {
         let everybody: Vec<Slot> = (0..self.plan.slots).collect();
         let by_name = self.random.percent(35);
@@ -108,8 +109,8 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
-    /// The only locator's host loses power, and comes back before its members notice. As many nodes as may found start then: all that they hear of is
-    /// each other, until the members have registered again.
+    /// The only locator's host loses power, and comes back before its members notice. As many nodes as may
+    /// found start then: all that they hear of is each other, until the members have registered again.
     pub(super) fn locator_loses_power(&mut self) {
         self.plan.hinted = Some(Hinted {
             expect: 2,
@@ -134,8 +135,8 @@ impl Story<'_> {
         self.plan.duration = back + 10 * SECONDS;
     }
 
-    /// All locators are started again and know nobody, and right behind them, or before, as many nodes as may found, while the other members
-    /// go on.
+    /// All locators are started again and know nobody, and right behind them, or before, as many nodes as may
+    /// found, while the other members go on.
     fn just_enough_restart(&mut self, at: Micros, expect: usize, locators: usize, waiting: &mut Vec<Slot>) {
         // Members have looked for it in vain once, and not yet again.
         let back = at + self.ms(120, 250);
@@ -206,8 +207,8 @@ impl Story<'_> {
         }
     }
 
-    /// Members are killed and started again, as many as may found or more, while at least one stays. Those that start are told of each other at once,
-    /// and of the others a moment later, as by multicast.
+    /// Members are killed and started again, as many as may found or more, while at least one stays. Those
+    /// that start are told of each other at once, and of the others a moment later, as by multicast.
     pub(super) fn members_named_late(&mut self) {
         let everybody: Vec<Slot> = (0..self.plan.slots).collect();
         let slots = self.plan.slots as u64;

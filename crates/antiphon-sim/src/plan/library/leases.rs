@@ -20,7 +20,8 @@ impl Story<'_> {
         }
     }
 
-    /// Somebody is cut off, in one direction or both, from all or from some, or is stopped, or its paths hold back what it sends; or two are.
+    /// Somebody is cut off, in one direction or both, from all or from some, or is stopped, or its paths hold
+    /// back what it sends; or two are.
     pub(super) fn cut_off_from_the_primary(&mut self) {
         self.drifting();
         for round in 0..4 {
@@ -49,7 +50,8 @@ impl Story<'_> {
         }
     }
 
-    /// Who was the only one to answer a member that is cut off dies a moment later, and proves it to the others.
+    /// Who was the only one to answer a member that is cut off dies a moment later, and proves it to the
+    /// others.
     pub(super) fn counted_on_die(&mut self) {
         self.drifting();
         for round in 0..4 {
@@ -71,9 +73,10 @@ impl Story<'_> {
         }
     }
 
-    /// Two of five leave, and one of them has just voted for the view without them when the paths to the other side break: nobody on this side learns
-    /// that it was decided, and all three go on answering each other. Or the third is cut off from the other side, and had its answers from these two
-    /// until they were gone.
+    /// Two of five leave, and one of them has just voted for the view without them when the paths to the
+    /// other side break: nobody on this side learns that it was decided, and all three go on answering each
+    /// other. Or the third is cut off from the other side, and had its answers from these two until they were
+    /// gone.
     fn voters_are_cut_off(&mut self) {
         self.plan.network.latency = 5 * MILLIS;
         self.plan.network.jitter = 500;
@@ -103,7 +106,8 @@ impl Story<'_> {
         self.plan.duration = 28 * SECONDS;
     }
 
-    /// A member does not hear of the next view while some still answer it, and is removed by the one after that.
+    /// A member does not hear of the next view while some still answer it, and is removed by the one after
+    /// that.
     pub(super) fn behind(&mut self) {
         self.drifting();
         if self.nodes == 5 {
@@ -140,7 +144,8 @@ impl Story<'_> {
         }
     }
 
-    /// One of three is silent. Another votes for its removal and does not hear that it was decided, but now hears the silent one again.
+    /// One of three is silent. Another votes for its removal and does not hear that it was decided, but now
+    /// hears the silent one again.
     pub(super) fn a_voter_is_asked(&mut self) {
         self.led_by_the_first();
         let patience = self.plan.profile.suspect_after.as_micros() as u64;
@@ -160,8 +165,8 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
-    /// The senior of three hears nobody, and one of the two that answer each other dies. All that the senior gets is the proof of that, and it could
-    /// decide without the other.
+    /// The senior of three hears nobody, and one of the two that answer each other dies. All that the senior
+    /// gets is the proof of that, and it could decide without the other.
     pub(super) fn an_answer_outlives_its_giver(&mut self) {
         self.led_by_the_first();
         let patience = self.plan.profile.suspect_after.as_micros() as u64;
@@ -179,7 +184,8 @@ impl Story<'_> {
         self.plan.duration = at;
     }
 
-    /// The same as in small views where not all members are neighbours; or some of them are apart, or stopped, for a while.
+    /// The same as in small views where not all members are neighbours; or some of them are apart, or
+    /// stopped, for a while.
     pub(super) fn cut_off_from_a_large_primary(&mut self) {
         self.plan.rings = 3;
         match self.random.below(4) {
@@ -209,7 +215,8 @@ impl Story<'_> {
         }
     }
 
-    /// Not all are neighbours. One that makes ticks or passes them on falls silent or dies, and nobody else stops believing for that.
+    /// Not all are neighbours. One that makes ticks or passes them on falls silent or dies, and nobody else
+    /// stops believing for that.
     pub(super) fn the_pulse_goes_on(&mut self) {
         let (mut faulty, _) = self.bare(1);
         self.plan.rings = 3;
@@ -235,8 +242,9 @@ impl Story<'_> {
         self.plan.duration = at + 8 * SECONDS;
     }
 
-    /// Not all are neighbours, and the most senior ones are so far from the others that no answer of these comes in time to count for them: somebody else
-    /// renews the leases of those that are near each other, all the time.
+    /// Not all are neighbours, and the most senior ones are so far from the others that no answer of these
+    /// comes in time to count for them: somebody else renews the leases of those that are near each other,
+    /// all the time.
     pub(super) fn far_seniors(&mut self) {
         self.bare(1);
         self.plan.rings = 3;
@@ -252,7 +260,8 @@ impl Story<'_> {
         self.plan.duration = begins + 8 * SECONDS;
     }
 
-    /// Somebody is cut off, and gets all that the others answer each other, as whoever caught their frames would have it: none of that is for it.
+    /// Somebody is cut off, and gets all that the others answer each other, as whoever caught their frames
+    /// would have it: none of that is for it.
     pub(super) fn answers_go_astray(&mut self) {
         // With three rings five members are not all neighbours.
         self.plan.rings = if self.random.percent(40) { 3 } else { 10 };

@@ -1,9 +1,11 @@
-//! Plans about safe messages: held by few, ordered and not known to be, completed by flushes whose members die.
+//! Plans about safe messages: held by few, ordered and not known to be, completed by flushes whose members
+//! die.
 
 use super::*;
 
 impl Story<'_> {
-    /// R17: safe messages, while senders, receivers and those that complete a flush die between any two steps.
+    /// R17: safe messages, while senders, receivers and those that complete a flush die between any two
+    /// steps.
     pub(super) fn safe_messages(&mut self) {
         self.plan.load.safe_percent = *self.random.pick(&[20, 60, 100]);
         let order = if self.random.percent(60) {
@@ -65,8 +67,8 @@ impl Story<'_> {
         }
     }
 
-    /// G25: the last safe messages of a sender that dies have reached one member, which dies right after it might have delivered
-    /// them.
+    /// G25: the last safe messages of a sender that dies have reached one member, which dies right after it
+    /// might have delivered them.
     pub(super) fn only_holder_dies(&mut self) {
         self.plan.load.safe_percent = 100;
         let order = if self.random.percent(50) {

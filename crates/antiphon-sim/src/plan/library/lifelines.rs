@@ -33,8 +33,8 @@ impl Story<'_> {
         self.plan.duration = 16 * SECONDS;
     }
 
-    /// R2: the elder of three is cut off; of the other two, who remove it, the junior is killed while its acceptance
-    /// is on the way. The elder gets its FIN after the heal, and with it the vote.
+    /// R2: the elder of three is cut off; of the other two, who remove it, the junior is killed while its
+    /// acceptance is on the way. The elder gets its FIN after the heal, and with it the vote.
     pub(super) fn killed_while_voting(&mut self) {
         self.plan.profile = antiphon_core::Profile::lan();
         // One founds, the others join: ranks are as slots.
@@ -57,8 +57,9 @@ impl Story<'_> {
         self.plan.duration = 12 * SECONDS;
     }
 
-    /// R2: six are cut into parts of which none is a quorum. In one the elder is killed, which the only other one there can prove; two more lose power.
-    /// After the heal three are left, who are a quorum by that proof if they are told of it: keepalive has ended all other lifelines.
+    /// R2: six are cut into parts of which none is a quorum. In one the elder is killed, which the only other
+    /// one there can prove; two more lose power. After the heal three are left, who are a quorum by that
+    /// proof if they are told of it: keepalive has ended all other lifelines.
     pub(super) fn proven_while_apart(&mut self) {
         self.plan.profile = antiphon_core::Profile::lan();
         self.plan.network.proxy_percent = 0;

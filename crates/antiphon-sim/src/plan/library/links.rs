@@ -9,8 +9,8 @@ use crate::agenda::{MILLIS, Micros, SECONDS};
 use crate::random::Random;
 use crate::trace::Slot;
 
-/// Some seeds of a plan about all kinds of faults have nodes with two links, and faults of these too. Drawn apart from all
-/// else, so that a seed's other faults stay what they are.
+/// Some seeds of a plan about all kinds of faults have nodes with two links, and faults of these too. Drawn
+/// apart from all else, so that a seed's other faults stay what they are.
 pub(super) fn draw_links(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ crate::trace::hash(b"links", 0));
     if !random.percent(30) {
@@ -84,7 +84,8 @@ impl Story<'_> {
         self.plan.duration = at + SECONDS;
     }
 
-    /// The first link is down for all while nodes are killed until one is left: lifelines must have gone to another link.
+    /// The first link is down for all while nodes are killed until one is left: lifelines must have gone to
+    /// another link.
     pub(super) fn killed_on_the_second_link(&mut self) {
         self.plan.profile = Profile::lan();
         self.plan.links = 2;

@@ -1,4 +1,5 @@
-//! Plans about what operators and hosts do: restarts, storms of joins and leaves, power cuts, strange traffic.
+//! Plans about what operators and hosts do: restarts, storms of joins and leaves, power cuts, strange
+//! traffic.
 
 use std::time::Duration;
 
@@ -40,8 +41,9 @@ impl Story<'_> {
         self.plan.duration = 12 * SECONDS;
     }
 
-    /// R18: a quarter of many nodes are killed while others join. Node views follow one another closely, and each member
-    /// installs them at its own time: a member that is behind gets messages of a view that it does not have yet.
+    /// R18: a quarter of many nodes are killed while others join. Node views follow one another closely, and
+    /// each member installs them at its own time: a member that is behind gets messages of a view that it
+    /// does not have yet.
     pub(super) fn joiners_beside_crashes(&mut self) {
         self.one_group(Order::Total);
         self.plan.groups[0].members = (0..self.plan.slots).collect();
@@ -240,7 +242,8 @@ impl Story<'_> {
             at += pause + self.ms(10, 400);
         }
         if self.random.percent(40) {
-            // Whole processes stand still again and again, each time for less than makes them suspect: they read.
+            // Whole processes stand still again and again, each time for less than makes them suspect: they
+            // read.
             let slot = self.slot();
             let mut at = self.ms(3_000, 5_000);
             while at < 22 * SECONDS {

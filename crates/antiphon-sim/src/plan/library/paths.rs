@@ -9,7 +9,8 @@ use crate::agenda::{MILLIS, SECONDS};
 use crate::trace::Slot;
 
 impl Story<'_> {
-    /// R20: black holes, one-way cuts, firewalls and flip-flop links, of one pair or of all that do not include the hub of the day.
+    /// R20: black holes, one-way cuts, firewalls and flip-flop links, of one pair or of all that do not
+    /// include the hub of the day.
     pub(super) fn black_holes(&mut self) {
         self.plan.bridged = true;
         self.plan.seeds = self.nodes;
@@ -77,7 +78,8 @@ impl Story<'_> {
         }
     }
 
-    /// R20: a pair is cut that all others hear; of these one after the other dies, stops, or loses a path itself.
+    /// R20: a pair is cut that all others hear; of these one after the other dies, stops, or loses a path
+    /// itself.
     pub(super) fn relays_die(&mut self) {
         self.plan.seeds = self.nodes;
         self.plan.load.every = 25 * MILLIS;
@@ -118,7 +120,8 @@ impl Story<'_> {
         self.plan.duration = 34 * SECONDS;
     }
 
-    /// R21: TCP of one host loses three of ten packets, both ways, and is silent for seconds. It lives, and stays.
+    /// R21: TCP of one host loses three of ten packets, both ways, and is silent for seconds. It lives, and
+    /// stays.
     pub(super) fn lossy_host(&mut self) {
         self.plan.transport = Transport::Stream;
         self.plan.profile = Profile::lan();
@@ -147,7 +150,8 @@ impl Story<'_> {
         self.plan.duration = at + 20 * SECONDS;
     }
 
-    /// R20: a firewall drops TCP and passes UDP. Between two, others pass their frames on; around one host, it must go although all hear its probes.
+    /// R20: a firewall drops TCP and passes UDP. Between two, others pass their frames on; around one host,
+    /// it must go although all hear its probes.
     pub(super) fn only_udp_passes(&mut self) {
         self.plan.transport = Transport::Stream;
         self.plan.profile = Profile::lan();
@@ -177,7 +181,8 @@ impl Story<'_> {
         });
     }
 
-    /// A host that gives a process little of its time: so that its timers are late, or also so that it hears nothing for several heartbeats.
+    /// A host that gives a process little of its time: so that its timers are late, or also so that it hears
+    /// nothing for several heartbeats.
     fn duty_cycle(&mut self, at: u64, length: u64, slot: Slot) {
         let heartbeat = self.plan.profile.heartbeat.as_micros() as u64;
         let most = if self.random.percent(50) { 19 } else { 40 };
@@ -190,8 +195,9 @@ impl Story<'_> {
         }
     }
 
-    /// Many are stopped at the same time, a majority at times, and go on at the same time, or run for a little of the time only: who ran all
-    /// the while is not to blame. And who lost power meanwhile is missed, but not for longer than anybody ran.
+    /// Many are stopped at the same time, a majority at times, and go on at the same time, or run for a
+    /// little of the time only: who ran all the while is not to blame. And who lost power meanwhile is
+    /// missed, but not for longer than anybody ran.
     pub(super) fn starved_observers(&mut self) {
         self.plan.seeds = self.nodes;
         self.plan.load.every = 100 * MILLIS;

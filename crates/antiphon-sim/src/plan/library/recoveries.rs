@@ -31,8 +31,8 @@ impl Story<'_> {
         self.plan.duration = at + 3 * SECONDS;
     }
 
-    /// R11: most are lost for good, those who are left wait, and an operator has one of them go on. Whoever is left, or is started anew,
-    /// ends up with it.
+    /// R11: most are lost for good, those who are left wait, and an operator has one of them go on. Whoever
+    /// is left, or is started anew, ends up with it.
     pub(super) fn recover(&mut self) {
         self.begin();
         // Whoever is started again must be found by the one that goes on, wherever that is.
@@ -85,8 +85,8 @@ impl Story<'_> {
         self.plan.liveness = Liveness::SurvivorsWithin(30 * SECONDS);
     }
 
-    /// R11: an operator has a node go on that was only cut off. The majority goes on as well, and falls apart; when paths heal, its members hear
-    /// that node before they hear each other.
+    /// R11: an operator has a node go on that was only cut off. The majority goes on as well, and falls
+    /// apart; when paths heal, its members hear that node before they hear each other.
     pub(super) fn recover_beside_majority(&mut self) {
         self.begin();
         self.plan.seeds = self.nodes;
@@ -130,7 +130,8 @@ impl Story<'_> {
         self.plan.duration = at + 6 * SECONDS;
     }
 
-    /// R6: members of a minority are stopped, or do not hear each other for a while. When that is over they agree on who is there.
+    /// R6: members of a minority are stopped, or do not hear each other for a while. When that is over they
+    /// agree on who is there.
     pub(super) fn minority_settles(&mut self) {
         self.begin();
         let mut majority: Vec<Slot> = (0..self.nodes).collect();

@@ -70,8 +70,9 @@ impl Story<'_> {
         self.plan.duration = 20 * SECONDS;
     }
 
-    /// G7: a member sleeps through a flush and is removed; the leader that removed it dies before, while or after the
-    /// others learn of it. Groups wait for less long than the detector does, so nobody is called dead for sleeping.
+    /// G7: a member sleeps through a flush and is removed; the leader that removed it dies before, while or
+    /// after the others learn of it. Groups wait for less long than the detector does, so nobody is called
+    /// dead for sleeping.
     pub(super) fn remover_dies(&mut self) {
         self.begin();
         self.plan.profile = Profile::lan();

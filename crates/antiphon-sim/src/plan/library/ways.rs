@@ -21,7 +21,8 @@ pub(super) fn draw_ways(plan: &mut Plan, seed: u64) {
     imperfect(&mut random, plan);
 }
 
-/// Multicast as networks have it: some pass none, some from some hosts only, and most lose more of it than of all else.
+/// Multicast as networks have it: some pass none, some from some hosts only, and most lose more of it than of
+/// all else.
 fn imperfect(random: &mut Random, plan: &mut Plan) {
     if random.percent(60) {
         plan.network.cast_loss_ppm = random.range(1_000, 200_000) as u32;

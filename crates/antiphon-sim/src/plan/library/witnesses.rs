@@ -23,8 +23,8 @@ impl Story<'_> {
         self.plan.witness = Some(Witnessing { fails_percent });
     }
 
-    /// R10: one after another is cut off and killed behind the cut, which lasts until keepalive has given up the lifelines: after the
-    /// heal only the witness can tell.
+    /// R10: one after another is cut off and killed behind the cut, which lasts until keepalive has given up
+    /// the lifelines: after the heal only the witness can tell.
     pub(super) fn killed_behind_a_cut(&mut self) {
         self.begin();
         self.witnessed(0);
@@ -54,8 +54,8 @@ impl Story<'_> {
         self.plan.liveness = Liveness::SurvivorsWithin(20 * SECONDS);
     }
 
-    /// R2, R10: who voted is killed, started again at the same address, and its witness tells of the former incarnation late. No
-    /// lifeline says it first.
+    /// R2, R10: who voted is killed, started again at the same address, and its witness tells of the former
+    /// incarnation late. No lifeline says it first.
     pub(super) fn stale_witness(&mut self) {
         if self.random.percent(50) {
             self.killed_while_voting();

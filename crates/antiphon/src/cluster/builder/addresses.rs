@@ -39,7 +39,8 @@ pub(crate) fn check_addresses_of(bind: &[SocketAddr], advertise: &[SocketAddr]) 
     check_addresses(bind, advertise).map_err(conflict)
 }
 
-/// Whether a node may listen at and be reached at these addresses; the text says what is wrong and what to do.
+/// Whether a node may listen at and be reached at these addresses; the text says what is wrong and what to
+/// do.
 fn check_addresses(bind: &[SocketAddr], advertise: &[SocketAddr]) -> Result<(), String> {
     let most = MAX_ADDRESSES;
     for (field, addrs) in [("bind", bind), ("advertise", advertise)] {
@@ -102,7 +103,8 @@ pub(super) fn advertised(
     Ok(advertise.iter().zip(bound).map(with_port).collect())
 }
 
-/// All seeds have to be known: nodes that found a cluster together compare their lists. Each has at least one address.
+/// All seeds have to be known: nodes that found a cluster together compare their lists. Each has at least one
+/// address.
 pub(super) async fn resolve_all(seeds: &[String]) -> Result<Vec<Vec<SocketAddr>>, Error> {
     let mut resolved = Vec::with_capacity(seeds.len());
     let deadline = Instant::now() + RESOLVE_WITHIN;

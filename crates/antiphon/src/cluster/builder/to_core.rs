@@ -10,8 +10,9 @@ use super::addresses::firsts;
 use crate::discovery::Source;
 
 impl Builder {
-    /// The core's configuration of a node with these settings that goes by this name, is reached at these addresses (at least one), and has
-    /// these seeds, each with its addresses. Of use to ask others in the name of a node that does not run.
+    /// The core's configuration of a node with these settings that goes by this name, is reached at these
+    /// addresses (at least one), and has these seeds, each with its addresses. Of use to ask others in the
+    /// name of a node that does not run.
     #[doc(hidden)]
     pub fn core_config(&self, name: &str, addrs: &[SocketAddr], seeds: &[Vec<SocketAddr>]) -> Config {
         let mut config = Config::new(&self.cluster, name, addrs[0]);

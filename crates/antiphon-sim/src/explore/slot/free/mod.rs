@@ -313,7 +313,8 @@ impl Free {
                                 from: id,
                             },
                         );
-                        // R1: once it is in the view before, it votes only as a member that has installed that.
+                        // R1: once it is in the view before, it votes only as a member that has installed
+                        // that.
                         let member = state.before(&self.0, *at).contains(id);
                         if member || !value.contains(id) || state.sent.contains(&answer) {
                             continue;
@@ -370,7 +371,8 @@ impl Free {
             }
         }
         if id < self.0.proposers && state.prepares_left > 0 {
-            // A refusal tells of a higher promise: the next round may start above any that a living member promised.
+            // A refusal tells of a higher promise: the next round may start above any that a living member
+            // promised.
             let mut from: BTreeSet<Option<Ballot>> = BTreeSet::from([None]);
             for other in 0..MAX_IDS as u8 {
                 if let Some(Node::Alive { at: its, slot }) = state.node(other)
@@ -422,8 +424,8 @@ impl Free {
             else {
                 continue;
             };
-            // One that died before it installed this slot's predecessor has no vote in it. One that had gone on tells of
-            // a decision, which `learn` covers.
+            // One that died before it installed this slot's predecessor has no vote in it. One that had gone
+            // on tells of a decision, which `learn` covers.
             let none = [LastVote::default()];
             let last_votes: &[LastVote<View>] = match died_at.cmp(&at) {
                 std::cmp::Ordering::Less => &none,
@@ -516,8 +518,8 @@ impl Free {
     }
 }
 
-/// Ways for the proposer of `ballot` to go on: each combination of promises that lets it, taken at once, and then
-/// perhaps the certificate that lets it.
+/// Ways for the proposer of `ballot` to go on: each combination of promises that lets it, taken at once, and
+/// then perhaps the certificate that lets it.
 fn go_on(
     slot: &Slot<Id, View>,
     ballot: Ballot,

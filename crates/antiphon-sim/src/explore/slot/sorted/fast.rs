@@ -67,7 +67,8 @@ impl Sorted {
 
     /// What anyone could conclude of the votes in the fast ballot, as long as there is no other.
     ///
-    /// R1 is held to more than is offered: a value with a fast quorum counts as decided, acknowledged by its own members or not.
+    /// R1 is held to more than is offered: a value with a fast quorum counts as decided, acknowledged by its
+    /// own members or not.
     pub(super) fn count_casts(&self, state: &mut State) {
         if !self.model.leaderless || self.highest(state) > FAST_RANK {
             return;
@@ -136,7 +137,8 @@ impl Sorted {
         conclusion
     }
 
-    /// Phase 1 of a ballot that hears of none above the fast one: every set of answers that lets the proposer go on.
+    /// Phase 1 of a ballot that hears of none above the fast one: every set of answers that lets the proposer
+    /// go on.
     pub(super) fn ask_after_fast(&self, state: &State, proposer: Id) -> Vec<Way> {
         let Some(vote) = state.vote(proposer) else {
             return Vec::new();

@@ -1,11 +1,12 @@
-//! Ballot by ballot: only runs in which everything that belongs to a lower ballot comes before everything that belongs to
-//! a higher one, for any number of ballots.
+//! Ballot by ballot: only runs in which everything that belongs to a lower ballot comes before everything
+//! that belongs to a higher one, for any number of ballots.
 //!
-//! Every run can be sorted so without anyone noticing. What happens in a ballot depends on lower ones alone: an
-//! acceptor's votes only rise, a promise tells of lower acceptances, and a certificate serves no ballot below its last
-//! promise (R2). So two events of which the one in the higher ballot came first can change places; what an acceptor would
-//! have refused for a higher promise is, in the sorted run, a message lost. For the same reason all of slot 0 comes before
-//! all of slot 1: whoever is in slot 1 depends on nothing of slot 0 but its decision.
+//! Every run can be sorted so without anyone noticing. What happens in a ballot depends on lower ones alone:
+//! an acceptor's votes only rise, a promise tells of lower acceptances, and a certificate serves no ballot
+//! below its last promise (R2). So two events of which the one in the higher ballot came first can change
+//! places; what an acceptor would have refused for a higher promise is, in the sorted run, a message lost.
+//! For the same reason all of slot 0 comes before all of slot 1: whoever is in slot 1 depends on nothing of
+//! slot 0 but its decision.
 //!
 //! # What a state is
 //! In a sorted run nothing lower than the present ballot will ever come. That leaves little to remember:
@@ -16,33 +17,36 @@
 //!   slot            who votes in it, what it has decided
 //! ```
 //! - **Promises** are not remembered: what they forbid is never asked again.
-//! - **Ballots** are remembered by their order alone. That makes the states finitely many however many ballots there are.
-//! - **Certificates** are remembered by nobody. Each ballot uses any choice of those that exist by then, in phase 1 and
-//!   again in phase 2. So a proposer may use one and later act as if it had never seen it, which the shipping code does
-//!   not: the model has all its runs and some more, and is the stricter for it. As for acceptors, a certificate could only
-//!   make them refuse what is never asked.
-//! - **A whole ballot is one step**: who proposes, what, who accepts. All orders of these messages lead to the same state.
+//! - **Ballots** are remembered by their order alone. That makes the states finitely many however many
+//!   ballots there are.
+//! - **Certificates** are remembered by nobody. Each ballot uses any choice of those that exist by then, in
+//!   phase 1 and again in phase 2. So a proposer may use one and later act as if it had never seen it, which
+//!   the shipping code does not: the model has all its runs and some more, and is the stricter for it. As for
+//!   acceptors, a certificate could only make them refuse what is never asked.
+//! - **A whole ballot is one step**: who proposes, what, who accepts. All orders of these messages lead to
+//!   the same state.
 //!
 //! # What one step does, and who does it
-//! The answers come from shipping [`Slot`]s that are set up as the state says, asked, and thrown away. The same question is
-//! asked once: answers are kept by all that the slot was told. In phase 1 the values themselves are left out of
-//! that: slots compare the ballots of acceptances and hand the value on unseen.
+//! The answers come from shipping [`Slot`]s that are set up as the state says, asked, and thrown away. The
+//! same question is asked once: answers are kept by all that the slot was told. In phase 1 the values
+//! themselves are left out of that: slots compare the ballots of acceptances and hand the value on unseen.
 //!
-//! *The fast ballot* of a leaderless slot is the lowest. So all votes in it come first, one by one and in any order, and whoever has none
-//! once there is a vote in a higher one casts none any more. It has a rank even if nobody cast.
+//! *The fast ballot* of a leaderless slot is the lowest. So all votes in it come first, one by one and in any
+//! order, and whoever has none once there is a vote in a higher one casts none any more. It has a rank even
+//! if nobody cast.
 //!
-//! *Phase 1.* Which value is forced depends on the highest acceptance among the answers alone. For each acceptance that
-//! exists, and for none, all are heard that accepted nothing higher, the highest first, until the slot goes on. More
-//! answers and more certificates never undo a quorum, so if these do not suffice, no choice among them does. If nothing above the fast
-//! ballot is heard, it depends on all answers who else has cast what: every set of answers and certificates is heard that lets the
-//! slot go on with the last of them.
+//! *Phase 1.* Which value is forced depends on the highest acceptance among the answers alone. For each
+//! acceptance that exists, and for none, all are heard that accepted nothing higher, the highest first, until
+//! the slot goes on. More answers and more certificates never undo a quorum, so if these do not suffice, no
+//! choice among them does. If nothing above the fast ballot is heard, it depends on all answers who else has
+//! cast what: every set of answers and certificates is heard that lets the slot go on with the last of them.
 //!
-//! *Phase 2.* Any set of those that would accept does, the dying among them: one whose vote reached some of its lifelines
-//! and nobody else. Then the slot is decided if the proposer could conclude so from these acknowledgements, with any
-//! choice of certificates, also of members that die only now.
+//! *Phase 2.* Any set of those that would accept does, the dying among them: one whose vote reached some of
+//! its lifelines and nobody else. Then the slot is decided if the proposer could conclude so from these
+//! acknowledgements, with any choice of certificates, also of members that die only now.
 //!
-//! *Death.* A member dies right after its last part in any ballot: nothing later concerns it, and its certificate serves
-//! from there on. That includes its own ballots, since a proposer is the first to promise.
+//! *Death.* A member dies right after its last part in any ballot: nothing later concerns it, and its
+//! certificate serves from there on. That includes its own ballots, since a proposer is the first to promise.
 
 mod fast;
 mod show;
@@ -116,8 +120,8 @@ pub enum Move {
         /// Whether it was killed while it did, so that only some of its lifelines show it.
         killed: bool,
     },
-    /// A ballot: who could have proposed it, what, who accepts, who dies while it accepts, who dies right after, and whether
-    /// that decides the slot.
+    /// A ballot: who could have proposed it, what, who accepts, who dies while it accepts, who dies right
+    /// after, and whether that decides the slot.
     Ballot {
         /// Any of these.
         proposers: Set,
@@ -436,8 +440,8 @@ impl Sorted {
         }
     }
 
-    /// How a ballot can end: who dies right after it, and what the proposer concludes then. Deaths that lead to no
-    /// conclusion are steps of their own.
+    /// How a ballot can end: who dies right after it, and what the proposer concludes then. Deaths that lead
+    /// to no conclusion are steps of their own.
     fn endings(
         &self,
         state: &State,
@@ -489,7 +493,8 @@ impl Sorted {
             *node = match (*node, next.before & 1 << id != 0) {
                 (Node::Alive(_) | Node::Outside, true) => Node::Alive(NOTHING),
                 (Node::Outside, false) => Node::Outside,
-                // It may have been killed at its first vote in this slot, while some of its lifelines showed the last one.
+                // It may have been killed at its first vote in this slot, while some of its lifelines showed
+                // the last one.
                 (Node::Dead { open, .. }, true) => Node::Dead {
                     shown: NOTHING,
                     hidden: None,

@@ -24,8 +24,8 @@ pub(super) enum Node {
     Absent,
     /// Wants to join; acknowledges every view that has it.
     Outside,
-    /// A member that has not installed the view before. It is silent, and so need not be told apart from a member that
-    /// is; only a planted mistake makes it answer.
+    /// A member that has not installed the view before. It is silent, and so need not be told apart from a
+    /// member that is; only a planted mistake makes it answer.
     Behind,
     Alive(Vote),
     Dead {
@@ -38,7 +38,8 @@ pub(super) enum Node {
     },
 }
 
-/// What was accepted last: the rank of the ballot among all that matter, from 1, and the view. Rank 0 is nothing.
+/// What was accepted last: the rank of the ballot among all that matter, from 1, and the view. Rank 0 is
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Vote {
     pub(super) rank: u8,
@@ -80,8 +81,8 @@ impl State {
         }
     }
 
-    /// The last vote of a dead member that some lifeline shows and that has no acceptance above this rank; the later one
-    /// if both are such.
+    /// The last vote of a dead member that some lifeline shows and that has no acceptance above this rank;
+    /// the later one if both are such.
     pub(super) fn shown(&self, id: Id, highest: u8) -> Option<Vote> {
         let Node::Dead { shown, hidden, .. } = self.nodes[usize::from(id)] else {
             return None;
