@@ -17,7 +17,7 @@
 //! - *the reader of stdout has gone*: [`Printer::closed`] returns, and the program lets the node leave in
 //!   order;
 //! - *the reader of stdout is slow*: the queue fills, then the groups' credit, then their senders wait; views
-//!   and votes go on.
+//!   and votes go on. After `slow_after` the groups remove this member (`resync`).
 
 mod roster;
 mod session;

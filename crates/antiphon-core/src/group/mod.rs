@@ -5,7 +5,7 @@
 //! [flush](crate::flush) carries everyone from one view to the next. Between flushes each member has a
 //! [log](log) per sender; a [stream](stream) keeps them complete, acknowledged and bounded, and an
 //! [order engine](crate::order) says what is delivered next. [`credit`] counts bytes from a sender to the
-//! applications of all others.
+//! applications of all members, its own included; `slow.rs` says what becomes of one that does not read.
 //!
 //! ```text
 //!             join                    view k                        view k+1

@@ -19,8 +19,8 @@
 //!
 //! # The interface
 //! The stream of a group view (`group/stream.rs`) has one [`Engine`] and asks it by methods. Nothing outside
-//! this folder looks at which engine it is. The engine of a total order implements two traits: [`Walk`] says
-//! where in the order this member is, and [`TotalOrder`] makes that order known to all.
+//! this folder looks at which engine it is. The engine of a total order implements [`TotalOrder`], which
+//! makes its order known to all, and names its [`Walk`], which says where in the order this member is.
 //!
 //! | when | the stream asks | the engine answers |
 //! |---|---|---|
@@ -54,12 +54,12 @@
 //! survivor (R16). By what it hears, an engine neither panics nor grows without bound. It allocates nothing
 //! per message.
 //!
-//! **A fourth engine** is a file here that implements both traits, a variant of [`Engine`] with its arm in
-//! `total!` and in [`Engine::new`], and the option: [`TotalEngine`] with its name and its number. If it says
-//! something new, it has a [`Word`] with its record in `antiphon_wire::group` and an arm in `group/data.rs`.
-//! If its order travels as runs, it keeps them in [`Records`], which have a walk and all that a flush needs.
-//! The simulator draws it from [`TotalEngine::ALL`]; in the lists of `group/tests/world.rs`, every story runs
-//! with it.
+//! **A fourth engine** is a file here that implements [`TotalOrder`] and names its [`Walk`], a variant of
+//! [`Engine`] with its arm in `total!` and in [`Engine::new`], and the option: [`TotalEngine`] with its name
+//! and its number. If it says something new, it has a [`Word`] with its record in `antiphon_wire::group` and
+//! an arm in `group/data.rs`. If its order travels as runs, it keeps them in [`Records`], which have a walk
+//! and all that a flush needs. The simulator draws it from [`TotalEngine::ALL`]; in the lists of
+//! `group/tests/world.rs`, every story runs with it.
 //!
 //! # At the cut
 //! A flush ends the view with a cut: a prefix per sender and, where the order is something that travels, a

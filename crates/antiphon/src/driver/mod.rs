@@ -9,7 +9,7 @@
 //!      └── credit for what the application took ◄──────────────────────────┘
 //! ```
 //! A turn takes everything that is ready (bounded), hands it to the core, and performs what the core wants,
-//! once. It never waits for an application: what a slow one has not read stays in its stream, and what may be
+//! once. It never waits for an application: what a slow one has not read stays in its inbox, and what may be
 //! there is bounded by credit.
 //!
 //! # Invariants

@@ -14,7 +14,11 @@
 //!
 //! Bounds: the outbox takes 256 KiB and an object, then `send` waits; unread messages are bounded by the
 //! group's credit, since the driver returns credit only for what was taken from the stream; other unread
-//! events are bounded by [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group.
+//! events are bounded by [`MAX_UNREAD_NOTICES`], beyond which this member leaves the group. A member that
+//! takes no message for `slow_after` (30 s) while others wait for it is removed, and told [`Event::Resync`];
+//! it joins again when it has read all.
+//!
+//! Read and send in different tasks: a task that waits for room while it does not read may wait for itself.
 
 mod inbox;
 mod outbox;
