@@ -1,19 +1,15 @@
 //! The `antiphon` program.
 //!
 //! ```text
-//!  args ──► settings ──► node ──► the library          one node: events to stdout, commands from stdin
-//!                         ▲ │
-//!            stdin, lines │ ▼ lines, stdout
+//!  args ──► settings ──► node ──► antiphon_agent       one node: events to stdout, commands from stdin, a console
 //!           demo, bench: fleet ──► antiphon_lab        many nodes as child processes, and what they promised
 //!           bench, swarm: hands                        children that are told what to do, not what nodes print
 //! ```
 //! - [`args`]: the command line; [`settings`]: flags, environment and file put together and checked.
-//! - [`lines`]: the JSON lines, both directions; a promise to programs in other languages.
 //! - [`console`]: questions to a running node, and an operator's word; [`doctor`]: why a node cannot form or
 //!   join a cluster.
 //! - [`locator`]: the server that tells newcomers where the nodes are.
 //! - [`files`]: how many files a process may have open, and whether that is enough.
-//! - [`stdout`]: what writes lines while signals and the network go on.
 //! - `antiphon_lab`, a crate: processes, and a judge that counts broken promises from what nodes printed.
 //!
 //! Nothing here knows a protocol: whatever the program can do, an application of the library can do, too.

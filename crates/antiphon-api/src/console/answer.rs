@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(doc)]
+use super::Question;
 use crate::Told;
 
 /// What a node answers: one line.

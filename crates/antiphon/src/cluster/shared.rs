@@ -95,7 +95,7 @@ impl Settings {
 
 /// How long a node that has left waits for its guests. They need microseconds.
 const SEE_OFF_WITHIN: std::time::Duration = std::time::Duration::from_millis(500);
-/// How many [`Guest`]s a node has at a time.
+/// How many [`Guest`](crate::Guest)s a node has at a time.
 pub const MAX_GUESTS: usize = 16;
 /// Commands that may wait for the driver.
 pub(crate) const MAX_COMMANDS: usize = 64;
