@@ -255,6 +255,7 @@ impl Session {
         };
         let (shown, view_shown) = watch::channel(0);
         session.events.spawn(print_node_events(
+            session.cluster.clone(),
             events,
             shown,
             session.names.clone(),
@@ -333,6 +334,7 @@ impl Session {
 
 /// Prints what happens to the node, and notes the number of the latest primary view that was printed.
 async fn print_node_events(
+    cluster: Cluster,
     mut events: ClusterEvents,
     shown: watch::Sender<u32>,
     names: Arc<Mutex<Names>>,
@@ -341,6 +343,11 @@ async fn print_node_events(
 ) -> Option<Ended> {
     let mut left = false;
     while let Some(event) = events.next().await {
+        // The reader of stdout was behind by thousands of events: what follows begins with the present state.
+        if matches!(event, ClusterEvent::Overrun) {
+            events = cluster.events();
+            continue;
+        }
         left |= matches!(event, ClusterEvent::Left);
         let view = match &event {
             ClusterEvent::View(view) if view.is_primary() => Some(view.number),
