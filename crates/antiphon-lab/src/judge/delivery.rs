@@ -33,7 +33,7 @@ fn each_message_by_itself(
     let mut suspended = BTreeSet::new();
     let mut delivered = BTreeSet::new();
     let mut last: BTreeMap<(&str, &str, Option<u32>), u64> = BTreeMap::new();
-    for (_, event) in &life.events {
+    for (index, (_, event)) in life.events.iter().enumerate() {
         let message = match event {
             Event::View(view) => {
                 // A sender that is new in this view counts from its beginning.
@@ -60,6 +60,13 @@ fn each_message_by_itself(
                 suspended.insert(group.as_str());
                 continue;
             }
+            // The majority may come back without a change of the group.
+            Event::NodeView(view) => {
+                if view.primary {
+                    suspended.clear();
+                }
+                continue;
+            }
             Event::Transitional { group, .. } => {
                 suspended.remove(group.as_str());
                 continue;
@@ -81,8 +88,16 @@ fn each_message_by_itself(
             }
             Some(_) => {}
         }
-        // G6: nothing is delivered without a majority.
-        if suspended.contains(group) {
+        // G6: nothing is delivered without a majority. That it is back may be printed behind the message.
+        let is_back = || {
+            let mut later = life.events[index..].iter();
+            let next = later.find_map(|(_, event)| match event {
+                Event::NodeView(view) => Some(view.primary),
+                _ => None,
+            });
+            next == Some(true)
+        };
+        if suspended.contains(group) && !is_back() {
             found.view("G6", format!("{label}: {what} while {group} was suspended"));
         }
         // G8: it was sent.
