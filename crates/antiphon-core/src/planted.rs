@@ -309,8 +309,6 @@ bugs! {
     /// Who hears a quorum and can decide nothing, since it has accepted a view whose members are gone, waits
     /// for ever (R1, R3).
     StandStill,
-    /// Who is admitted by somebody that it never met is not told, and does not ask again (R1).
-    MissAdmission,
     /// A node forgets what a member said in a view before the node installed that view, if the two are no
     /// neighbours there (R13).
     ForgetWhoWasAhead,

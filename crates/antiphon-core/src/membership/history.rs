@@ -264,7 +264,7 @@ impl Seat {
         // In a wide view a member knows what few others say, and views are large.
         let behind = behind.filter(|_| self.wide.is_none() && !planted!(AdmitWithoutThePast));
         // It asked somebody else to be admitted, who may be gone: it and this node may never have met.
-        if let Some(member) = first.member(joiner).filter(|_| !planted!(MissAdmission))
+        if let Some(member) = first.member(joiner)
             && !cx.peers.contains_key(&joiner)
         {
             cx.know_peer(joiner, member.addr);

@@ -56,17 +56,14 @@ impl Seeking {
             cx.fate = Some(Fate::Seated(view));
         } else {
             // The view that admitted this node is missing: views are never skipped.
-            if let Some(member) = view.member(sender).filter(|_| !planted!(MissAdmission)) {
+            if let Some(member) = view.member(sender) {
                 cx.know_peer(sender, member.addr);
             }
             let after = ViewId {
                 epoch: id.epoch,
                 counter: id.counter.saturating_sub(2),
             };
-            let before = self
-                .missed
-                .as_ref()
-                .filter(|missed| missed.lineage == lineage && !planted!(MissAdmission));
+            let before = self.missed.as_ref().filter(|missed| missed.lineage == lineage);
             let after = before.map_or(after, |missed| missed.after.min(after));
             self.missed = Some(Missed {
                 lineage,
@@ -84,7 +81,7 @@ impl Seeking {
         let Some(missed) = self.missed.as_mut().filter(|missed| missed.pulls > 0) else {
             return;
         };
-        missed.pulls -= if planted!(MissAdmission) { MOST_PULLS } else { 1 };
+        missed.pulls -= 1;
         let (lineage, after) = (missed.lineage, missed.after);
         cx.send(missed.at, MembershipMessage::Pull { lineage, after });
     }
