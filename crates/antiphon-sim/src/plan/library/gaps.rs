@@ -18,7 +18,9 @@ impl Story<'_> {
         if self.random.percent(80) {
             // Some fit no block.
             self.plan.load.large_percent = self.random.range(20, 70) as u32;
-            self.plan.load.large_bytes = self.random.range(60_001, 130_000) as usize;
+            // Half of the time the last piece is small, and may come where the first one is lost.
+            let most = if self.random.percent(50) { 61_000 } else { 130_000 };
+            self.plan.load.large_bytes = self.random.range(60_001, most) as usize;
         }
         if self.random.percent(30) {
             let group = &mut self.plan.groups[0];
