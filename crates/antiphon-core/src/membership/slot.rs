@@ -465,7 +465,9 @@ impl<A: Ord + Clone + Debug, V: Value<A>> Slot<A, V> {
                 self.accept_with(ballot, value)
             }
             // R1: the same ballot once more with what the proposer would rather have now.
-            Proposal::Accepting { ballot, .. } if planted!(TwoValuesPerBallot) => {
+            Proposal::Accepting {
+                ballot, value: first, ..
+            } if *first != value && planted!(TwoValuesPerBallot) => {
                 let ballot = *ballot;
                 self.accept_with(ballot, value)
             }
