@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::{
-    Accusation, Block, Cause, GroupId, GroupViewId, Incarnation, Level, NodeView, Subview, ViewId,
+    Accusation, Block, Cause, GroupId, GroupViewId, Incarnation, Level, Member, NodeView, Subview, ViewId,
 };
 use bytes::Bytes;
 
@@ -356,6 +356,9 @@ pub struct GroupView {
     pub causes: Vec<(Incarnation, String)>,
     /// The members that came with this one from its previous view: they delivered the same messages there.
     pub transitional: Vec<Incarnation>,
+    /// In this node's first view of the group: members among those that left or crashed which this node may
+    /// have seen in no node view.
+    pub gone: Vec<Member>,
 }
 
 /// Why a message was not taken. Nothing was sent.

@@ -326,4 +326,6 @@ bugs! {
     LineageWithoutTime,
     /// The first view of a lineage has the number 1, whenever it was founded (G2).
     NumberWithoutClock,
+    /// A joiner is not told the names of members that departed before it knew them.
+    NamelessDeparted,
 }

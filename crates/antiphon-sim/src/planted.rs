@@ -320,6 +320,7 @@ fn tries(bug: Bug, engine: EngineKind) -> Box<dyn Iterator<Item = (&'static str,
 /// Words in the names of mistakes, and the plans made for what they mean.
 const LIKELY: &[(&str, &str)] = &[
     ("WhoWasAhead", "joiners-beside-crashes"),
+    ("NamelessDeparted", "joiners-beside-crashes"),
     ("CutOn", "cut-flip-flop"),
     ("CutHears", "cut-deaf-together"),
     ("Behind", "cut-flip-flop"),

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use crate::object::{ChunkSpan, Digest};
-use crate::{Block, GroupId, GroupViewId, Incarnation, ViewId, wire_enum, wire_struct};
+use crate::{Block, GroupId, GroupViewId, Incarnation, Member, ViewId, wire_enum, wire_struct};
 
 wire_struct! {
     /// A reliable control message between members of a group (or about to be), with the sender's node view.
@@ -328,6 +328,9 @@ wire_enum! {
             decision: Box<Decision>,
             /// How far the messages of departed members were delivered.
             departed: Vec<DepartedSender>,
+            /// The members that left or crashed with this view and are in the sender's node view no more, as
+            /// the sender last knew them: a joiner may have seen no view with them.
+            gone: Vec<Member>,
         },
         /// To the new view's leader: the sender has installed it (or has left with it).
         Installed = 19 {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+use antiphon_wire::group::{Decision, GroupMessage, GroupTerms};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member};
 
 use super::{Flow, Lead, Retained, cut_of, id_is_possible};
 use crate::GroupEvent;
 use crate::group::context::Floor;
+use crate::group::entry::Past;
 use crate::group::large::Assembly;
 use crate::group::member::{Group, Membership, Phase};
 use crate::group::reached::Reached;
@@ -203,7 +204,7 @@ impl Group {
             .retain(|member, _| stays(member) && !joined(*member));
         let adopted = matches!(membership.lead, Lead::Deciding { adopted: true, .. });
         let group = membership.id;
-        let view = self.view_event(group, &decision, transitional);
+        let view = self.view_event(group, &decision, transitional, Vec::new());
         let current_ballot = decision.id.node == ctx.node.id;
         let Phase::Member(membership) = &mut self.phase else {
             return;
@@ -330,7 +331,7 @@ impl Group {
         group: GroupId,
         terms: GroupTerms,
         decision: Decision,
-        departed: Vec<DepartedSender>,
+        past: Past,
     ) {
         let view = decision.id;
         match &self.phase {
@@ -340,12 +341,17 @@ impl Group {
                 let me = |joiner: &antiphon_wire::group::Joiner| {
                     joiner.incarnation == ctx.me && joiner.nonce == nonce
                 };
+                let is_gone = |member: &Member| {
+                    let mut departed = decision.left.iter().chain(&decision.crashed);
+                    departed.any(|departed| *departed == member.incarnation)
+                };
                 let floor = ctx.floors.get(&group);
                 let acceptable = terms == self.terms()
                     && decision.joined.iter().any(me)
                     && decision.members.contains(&ctx.me)
                     && decision.start.len() == decision.members.len()
                     && decision.members.len() <= MAX_GROUP_MEMBERS
+                    && past.gone.iter().all(is_gone)
                     && id_is_possible(ctx, view)
                     && decision
                         .start
@@ -357,7 +363,7 @@ impl Group {
                     return;
                 }
                 let late = decision.members.iter().any(|member| !ctx.present(*member));
-                self.enter(ctx, group, decision, departed, false);
+                self.enter(ctx, group, decision, past, false);
                 if late {
                     // The node view that they are missing from was installed here before this one.
                     self.restart_lead(ctx, false);

@@ -399,18 +399,27 @@ impl Group {
             if confirmed {
                 continue;
             }
-            ctx.send(joiner.incarnation, self.first_view(membership, decision));
+            ctx.send(joiner.incarnation, self.first_view(ctx, membership, decision));
         }
     }
 
     /// What a joiner of this decision is told.
-    pub(super) fn first_view(&self, membership: &Membership, decision: &Decision) -> GroupMessage {
+    pub(super) fn first_view(
+        &self,
+        ctx: &Context<'_>,
+        membership: &Membership,
+        decision: &Decision,
+    ) -> GroupMessage {
+        let gone = decision.left.iter().chain(&decision.crashed);
+        let gone = gone.filter(|member| !ctx.present(**member) && !planted!(NamelessDeparted));
+        let former = |gone: &Incarnation| ctx.former.iter().rev().find(|member| member.incarnation == *gone);
         GroupMessage::FirstView {
             group: membership.id,
             name: self.name.clone(),
             terms: self.terms(),
             decision: Box::new(decision.clone()),
             departed: membership.departed.iter().cloned().collect(),
+            gone: gone.filter_map(former).cloned().collect(),
         }
     }
 

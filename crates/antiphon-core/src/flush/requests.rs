@@ -65,7 +65,7 @@ impl Group {
         let answer = match retained {
             // Nobody is left who was there before it came: it came with the present view, like this member,
             // and has not heard of that. All who were there had (R12).
-            Some(retained) => self.first_view(membership, &retained.decision),
+            Some(retained) => self.first_view(ctx, membership, &retained.decision),
             // What it asks may be late. If it is no member, it says so.
             None => GroupMessage::Check {
                 group: membership.id,

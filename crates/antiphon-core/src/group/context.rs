@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use antiphon_wire::group::{GroupMessage, Standing};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation, ViewId};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member, ViewId};
 
 use super::Effect;
 use super::credit::Credit;
@@ -20,6 +20,9 @@ pub(crate) struct Nodes {
     /// Their names.
     pub(crate) names: Vec<String>,
 }
+
+/// So many members that departed are remembered, the last ones.
+pub(super) const MAX_FORMER: usize = 512;
 
 /// A cause of a removal that is longer is nobody's of this program.
 pub(crate) const MAX_CAUSE_BYTES: usize = 256;
@@ -57,6 +60,8 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Time,
     pub(crate) me: Incarnation,
     pub(crate) node: &'a Nodes,
+    /// The members that departed from node views, the last one at the end.
+    pub(crate) former: &'a VecDeque<Member>,
     pub(crate) suspended: bool,
     pub(crate) profile: &'a Profile,
     pub(crate) random: &'a mut Random,

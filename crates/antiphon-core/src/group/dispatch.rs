@@ -6,6 +6,7 @@
 use antiphon_wire::Incarnation;
 use antiphon_wire::group::GroupMessage;
 
+use super::entry::Past;
 use super::member::{Group, Phase};
 use super::{Context, Groups};
 use crate::GroupEvent;
@@ -121,9 +122,10 @@ impl Groups {
                 terms,
                 decision,
                 departed,
+                gone,
                 ..
             } => {
-                group.handle_first_view(&mut ctx, from, id, terms, *decision, departed);
+                group.handle_first_view(&mut ctx, from, id, terms, *decision, Past { departed, gone });
                 self.replay_strays();
             }
             _ => {}

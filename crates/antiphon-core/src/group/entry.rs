@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_wire::group::{Decision, DepartedSender, GroupMessage, GroupTerms, Joiner};
-use antiphon_wire::{GroupId, GroupViewId, Incarnation};
+use antiphon_wire::{GroupId, GroupViewId, Incarnation, Member};
 
 use super::Context;
 use super::context::Floor;
@@ -22,6 +22,15 @@ use crate::{GroupEvent, GroupView};
 
 /// Joins that wait for this node to found the group it was asked for.
 const MAX_EARLY_JOINS: usize = 256;
+
+/// What a joiner is told of those that were members before it.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// How far the messages of those that departed lately were delivered.
+    pub(crate) departed: Vec<DepartedSender>,
+    /// Who those are that departed with its first view, if it may have seen them in no node view.
+    pub(crate) gone: Vec<Member>,
+}
 
 impl Group {
     pub(crate) fn locate(&mut self, ctx: &mut Context<'_>) {
@@ -124,7 +133,7 @@ impl Group {
             causes: Vec::new(),
             safe: false,
         };
-        self.enter(ctx, group, decision, Vec::new(), true);
+        self.enter(ctx, group, decision, Past::default(), true);
         for (from, terms, nonce, first) in std::mem::take(&mut self.early_joins) {
             self.handle_join(ctx, from, terms, nonce, first);
         }
@@ -137,7 +146,7 @@ impl Group {
         ctx: &mut Context<'_>,
         group: GroupId,
         decision: Decision,
-        departed: Vec<DepartedSender>,
+        past: Past,
         founded: bool,
     ) {
         let Some(me) = decision.members.iter().position(|member| *member == ctx.me) else {
@@ -164,7 +173,7 @@ impl Group {
         let mut objects = Objects::default();
         objects.install(ctx.me, &decision);
         let largest = self.largest();
-        let view = self.view_event(group, &decision, vec![ctx.me]);
+        let view = self.view_event(group, &decision, vec![ctx.me], past.gone);
         ctx.floors.insert(group, Floor::installed(decision.id));
         let retained = (!founded).then(|| Retained {
             decision,
@@ -187,7 +196,7 @@ impl Group {
             dropped: BTreeMap::new(),
             resume: false,
             confirmations: BTreeMap::new(),
-            departed: departed.into(),
+            departed: past.departed.into(),
             suspended: false,
             assembly: Assembly::new(largest),
             objects,
@@ -219,6 +228,7 @@ impl Group {
         group: GroupId,
         decision: &Decision,
         transitional: Vec<Incarnation>,
+        gone: Vec<Member>,
     ) -> GroupEvent {
         let id = if planted!(ReuseGroupViewId) && decision.from.k > 0 {
             decision.from
@@ -242,6 +252,7 @@ impl Group {
                 .map(|cause| (cause.incarnation, cause.cause.clone()))
                 .collect(),
             transitional,
+            gone,
         }))
     }
 

@@ -29,7 +29,7 @@ pub(crate) mod context;
 pub(crate) mod credit;
 mod data;
 pub(crate) mod directory;
-mod entry;
+pub(crate) mod entry;
 mod exit;
 pub(crate) mod large;
 pub(crate) mod log;
@@ -50,10 +50,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_wire::group::{GroupData, GroupMessage};
-use antiphon_wire::{Block, Evidence, GroupId, Incarnation, NodeView, ViewId};
+use antiphon_wire::{Block, Evidence, GroupId, Incarnation, Member, NodeView, ViewId};
 
-use self::context::Floor;
 pub(crate) use self::context::{Context, Nodes};
+use self::context::{Floor, MAX_FORMER};
 use self::credit::Credit;
 use self::directory::Directory;
 use self::member::{Group, Phase};
@@ -126,6 +126,7 @@ pub struct Groups {
     now: Time,
     me: Incarnation,
     nodes: Nodes,
+    former: VecDeque<Member>,
     suspended: bool,
     directory: Directory,
     groups: BTreeMap<GroupHandle, Group>,
@@ -150,6 +151,7 @@ macro_rules! context {
             now: $groups.now,
             me: $groups.me,
             node: &$groups.nodes,
+            former: &$groups.former,
             suspended: $groups.suspended,
             profile: &$groups.profile,
             random: &mut $groups.random,
@@ -181,6 +183,7 @@ impl Groups {
             now: Time::ZERO,
             me: Incarnation(0),
             nodes,
+            former: VecDeque::new(),
             suspended: true,
             directory: Directory::default(),
             groups: BTreeMap::new(),
@@ -251,6 +254,10 @@ impl Groups {
             members,
             names: view.members.iter().map(|member| member.name.clone()).collect(),
         };
+        self.former
+            .extend(view.departed.iter().map(|departure| departure.member.clone()));
+        let surplus = self.former.len().saturating_sub(MAX_FORMER);
+        self.former.drain(..surplus);
         let was_suspended = std::mem::replace(&mut self.suspended, false);
         self.loopback.clear();
         if !self.groups.is_empty() || self.nodes.members.len() <= directory::ALL_REPORT {

@@ -133,6 +133,7 @@ pub const ALWAYS_EVALUATED: &[&str] = &[
     "founding",
     "memory",
     "metadata",
+    "names",
     "quorum",
     "resync",
     "seniority",

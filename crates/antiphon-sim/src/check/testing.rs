@@ -260,6 +260,7 @@ impl Story {
                 crashed: list(crashed),
                 causes: Vec::new(),
                 transitional,
+                gone: Vec::new(),
             };
             self.add(*process, Seen::Group(0, Heard::View(Arc::new(view))));
         }

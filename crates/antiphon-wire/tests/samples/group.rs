@@ -9,7 +9,7 @@ use antiphon_wire::object::{ChunkSpan, Digest, ObjectRecord};
 use antiphon_wire::record::{Control, Record};
 use antiphon_wire::{Block, BlockBuilder, GroupId, GroupViewId, Level};
 
-use super::{incarnation, view_id};
+use super::{incarnation, member, view_id};
 
 const GROUP: GroupId = GroupId(0x0123_4567_89ab_cdef);
 
@@ -209,6 +209,7 @@ pub(crate) fn controls() -> Vec<(&'static str, Control)> {
                     beyond: vec![(9, 300)],
                     k: 4,
                 }],
+                gone: vec![member(3)],
             },
         ),
         ("installed", GroupMessage::Installed { group, view }),

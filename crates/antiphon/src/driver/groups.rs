@@ -96,6 +96,7 @@ impl Driver {
                 return;
             }
             GroupEvent::View(view) => {
+                view.gone.iter().for_each(|member| self.people.meet(member));
                 let view = Arc::new(named(&self.people, &view, me));
                 tracing::info!(target: "antiphon::group", node = %self.shared.settings.name, %view, "group view");
                 group.view = Some(view.clone());

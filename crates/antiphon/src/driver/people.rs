@@ -26,8 +26,7 @@ impl People {
         self.views += 1;
         let departed = view.departed.iter().map(|departure| &departure.member);
         for member in departed.chain(&view.members) {
-            let known = self.members.entry(member.incarnation);
-            known.or_insert_with(|| (0, Arc::new(member.clone()))).0 = self.views;
+            self.meet(member);
             if self.addresses.len() < MAX_NAMES || self.addresses.contains_key(&member.name) {
                 let addrs = std::iter::once(member.addr).chain(member.further.iter().copied());
                 self.addresses.insert(member.name.clone(), addrs.collect());
@@ -44,7 +43,13 @@ impl People {
         }
     }
 
-    /// The member with this incarnation. One that no view named here (a group cannot have it) gets its digits
+    /// Somebody else says who that is.
+    pub(super) fn meet(&mut self, member: &Member) {
+        let known = self.members.entry(member.incarnation);
+        known.or_insert_with(|| (0, Arc::new(member.clone()))).0 = self.views;
+    }
+
+    /// The member with this incarnation. One of which nobody said who it is gets its digits
     /// as name.
     pub(super) fn member(&self, incarnation: Incarnation) -> Arc<Member> {
         match self.members.get(&incarnation) {

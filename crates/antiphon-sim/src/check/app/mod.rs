@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `lifecycle` | what comes before what around an incarnation: R6, R8, R17, resync |
 //! | `membership` | node views: G1, G2, G4, G7, G18, seniority, metadata, causes |
+//! | `named` | nobody in a group view is a stranger |
 //! | `stamps` | G2 over foundings: views are ordered by their stamps |
 //! | `overrides` | G38: an operator's word |
 //! | `groups` | group views beside node views: G2, G4, G7, G18, causes |
@@ -26,6 +27,7 @@ mod delivery;
 mod groups;
 mod lifecycle;
 mod membership;
+mod named;
 mod order;
 mod overrides;
 mod receipts;
@@ -39,6 +41,7 @@ pub use account::{Account, Delivered, Id, InView, Membership, Notice, judge};
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     lifecycle::check(history, report);
     membership::check(history, report);
+    named::check(history, report);
     stamps::check(history, report);
     overrides::check(history, report);
     groups::check(history, report);
