@@ -26,6 +26,7 @@
 //! - [`Receipt`]: what became of a message.
 //! - [`Run`]: many small messages at a time, where they arrived: see [`Group::next_run`].
 //! - [`Scope`] and [`Scopes`]: messages that need an order among themselves only, handled in parallel.
+//! - [`owners`]: which members own a key, for sharding.
 //! - [`Observer`]: what is to be known of a node, without keeping it alive; the crate `antiphon-agent` serves
 //!   it to consoles.
 //! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells
@@ -52,6 +53,7 @@ mod files;
 mod group;
 mod lacks;
 mod locator;
+mod owners;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod witness;
@@ -80,3 +82,4 @@ pub use group::{
     Group, GroupBuilder, GroupSender, Progress, Receipt, Run, SafeReceipt, ScopeRun, Scopes, Turn,
 };
 pub use locator::{Located, Locator, LocatorBuilder, LocatorEvent};
+pub use owners::{Moved, owners};

@@ -43,13 +43,13 @@ impl People {
         }
     }
 
-    /// Somebody else says who that is.
+    /// Another member tells of this one.
     pub(super) fn meet(&mut self, member: &Member) {
         let known = self.members.entry(member.incarnation);
         known.or_insert_with(|| (0, Arc::new(member.clone()))).0 = self.views;
     }
 
-    /// The member with this incarnation. One of which nobody said who it is gets its digits
+    /// The member with this incarnation. A stranger gets its digits
     /// as name.
     pub(super) fn member(&self, incarnation: Incarnation) -> Arc<Member> {
         match self.members.get(&incarnation) {

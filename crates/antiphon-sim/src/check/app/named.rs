@@ -1,5 +1,5 @@
 //! Every member that a group view names is in a node view that its reader had seen, or the view itself says
-//! who that is: a reader never has to print the digits of an incarnation.
+//! introduces it: a reader never has to print the digits of an incarnation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
