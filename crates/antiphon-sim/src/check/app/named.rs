@@ -1,4 +1,4 @@
-//! Every member that a group view names is in a node view that its reader had seen, or the view itself says
+//! Every member that a group view names is in a node view that its reader had seen, or the view itself
 //! introduces it: a reader never has to print the digits of an incarnation.
 
 use std::collections::{BTreeMap, BTreeSet};
