@@ -265,6 +265,8 @@ bugs! {
     CutIgnoresOwnWord,
     /// Who hears nobody but others that hear nobody is not in the cut by its own word (G35).
     CutHearsTheDeaf,
+    /// A member that hears nobody and is heard is waited for as one of a pair that do not hear each other.
+    KeepTheDeaf,
     /// A node that was stopped takes what it missed for the silence of the others (G37).
     AccuseWhenStarved,
     /// Timers that are served late show nothing: only a node that was stopped for long missed anything (G37).

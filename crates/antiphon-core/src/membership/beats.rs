@@ -78,11 +78,16 @@ impl Seat {
         }
         if cx.config.engine == EngineKind::Cut {
             let deaf = match &self.wide {
-                None => does_not_hear(cx.me, &suspicions),
-                // Who does not hear enough shows it by its own opinion, as long as it is in this view.
+                None => {
+                    does_not_hear(cx.me, &suspicions, is_no_path)
+                        || !self.knows(cx, sender, cx.me) && self.hears_few(sender, &suspicions)
+                }
+                // Who does not hear enough shows it by its own opinion, as long as it is in this view and
+                // that comes through.
                 Some(wide) => {
                     let late = view < self.view.primary_id();
                     late && wide.should_be_known(now, cx.config.profile.suspect_after)
+                        || cx.detector.lives_by_probes(now, sender) && self.hears_few(sender, &suspicions)
                 }
             };
             if cx.detector.says_deaf(now, sender, deaf) {
@@ -92,7 +97,8 @@ impl Seat {
         }
         self.leaving.confirmed(sender, view);
         if let Some(lease) = lease {
-            self.hear_lease(cx, now, sender, (round, view), &lease);
+            let hears_this = !does_not_hear(cx.me, &suspicions, is_silence);
+            self.hear_lease(cx, now, sender, (round, view), (&lease, hears_this));
         }
         if view > self.view.primary_id() {
             self.pull_soon(cx, now, sender);
@@ -171,6 +177,15 @@ impl Seat {
         }
     }
 
+    /// Whether a member says that it does not hear more than half of those it observes.
+    fn hears_few(&self, member: Incarnation, suspicions: &[Suspicion]) -> bool {
+        let subjects = self.subjects(member);
+        let unheard = subjects
+            .iter()
+            .filter(|of| does_not_hear(**of, suspicions, is_silence));
+        unheard.count() * 2 > subjects.len()
+    }
+
     /// What this node says of itself to everybody.
     fn heartbeat(&self, cx: &Context, now: Time) -> Heartbeat {
         let length = self.lease.length().as_millis();
@@ -203,13 +218,17 @@ impl Seat {
     }
 }
 
-/// Whether a member that is heard says that it does not hear this node.
-fn does_not_hear(me: Incarnation, suspicions: &[Suspicion]) -> bool {
-    suspicions.iter().any(|suspicion| {
-        suspicion.member == me
-            && matches!(
-                suspicion.evidence,
-                Evidence::Silent { .. } | Evidence::ConnectionLost | Evidence::Lossy { .. }
-            )
-    })
+/// Whether a member that is heard says that it does not hear this node, in one of these ways.
+fn does_not_hear(me: Incarnation, suspicions: &[Suspicion], how: impl Fn(&Evidence) -> bool) -> bool {
+    suspicions
+        .iter()
+        .any(|suspicion| suspicion.member == me && how(&suspicion.evidence))
+}
+
+fn is_silence(evidence: &Evidence) -> bool {
+    matches!(evidence, Evidence::Silent { .. } | Evidence::ConnectionLost)
+}
+
+fn is_no_path(evidence: &Evidence) -> bool {
+    is_silence(evidence) || matches!(evidence, Evidence::Lossy { .. })
 }

@@ -29,7 +29,7 @@
 //!   if the view it accepted is one without it.)
 //! - **An answer holds back the vote.** Who noted a heartbeat of m votes for no view without m until that has
 //!   no effect any more; unless m is proven dead, or leaves.
-//! - **Only heartbeats of one's own view are answered.**
+//! - **Only heartbeats of one's own view are answered**, and of members that say that they hear this node.
 //! - **Of the dead, those count out of the quorum of the lease that never accepted anything in the slot.**
 //!   Those who did may have decided a view without m.
 //! - **A proof of death may be younger than an answer of the dead.** So a leader that counts without them
@@ -562,21 +562,24 @@ impl Seat {
         Some(early.max(self.lease.count_again).min(until))
     }
 
-    /// What a member's heartbeat says of leases.
+    /// What a member's heartbeat says of leases, and whether it hears this node. One that does not could not
+    /// hear an answer either, so nothing is held back for it.
     pub(crate) fn hear_lease(
         &mut self,
         cx: &mut Context,
         now: Time,
         sender: Incarnation,
         (round, view): (u64, ViewId),
-        said: &antiphon_wire::membership::LeaseNote,
+        (said, hears_this): (&antiphon_wire::membership::LeaseNote, bool),
     ) {
         // What one member was answered another must not count, however it came there.
         if self.wide.is_some() || said.to != cx.me && !planted!(AnswersAreAnybodys) {
             return;
         }
         let length = Duration::from_millis(u64::from(said.length_ms));
-        self.lease.note(now, sender, round, view, length);
+        if hears_this {
+            self.lease.note(now, sender, round, view, length);
+        }
         if view == self.view.primary_id() {
             self.lease.hear_answer(sender, said.answers);
             if said.voted {

@@ -13,6 +13,7 @@
 //!   and [`leaving`]; [`withdrawing`]: leaving before the first view;
 //! - [`wide`]: views in which not all are neighbours, with the rumours of [`cut`];
 //! - [`engine`], [`coordinator`] or [`cut`], [`slot`]: how the next primary view is decided;
+//! - [`deaf`]: members that hear nobody and are heard;
 //! - [`lease`]: for how long a member believes in its view, and [`pulse`]: by what it does in a large one;
 //! - [`nonprimary`]: views of a component without a quorum; [`lineage`]: expulsion, merge, other lineages;
 //! - [`separation`], [`merging`], [`apart`]: the policy `any`, by which every component goes on;
@@ -82,6 +83,7 @@ mod check;
 mod context;
 mod coordinator;
 mod cut;
+mod deaf;
 mod engine;
 mod founding;
 pub(crate) mod hints;

@@ -95,6 +95,8 @@ pub(crate) struct Seat {
     pub(super) waiting_since: Option<Time>,
     /// Of whom there was word then; `None` if nobody doubted anybody.
     pub(super) heard_of: Option<Word>,
+    /// Who hears nobody, as of the last time that everything was weighed.
+    pub(super) deaf: BTreeSet<Incarnation>,
 }
 
 impl Seat {
@@ -123,6 +125,7 @@ impl Seat {
             weigh: None,
             waiting_since: None,
             heard_of: None,
+            deaf: BTreeSet::new(),
             view: view.clone(),
             nonprimary: Nonprimary::default(),
             merging: Merging::default(),
@@ -347,11 +350,12 @@ impl Seat {
         outvoted
     }
 
-    /// Members that their observers have lost beyond doubt, if this node is primary and those who are left
+    /// Members that their observers have lost beyond doubt, or that are deaf, if this node is primary and those who are left
     /// could decide without them: a half does not throw out the other because paths between them are bad, and
     /// what was said during a partition is old.
     fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         let mut lost: BTreeSet<Incarnation> = self.engine.certain().into_iter().collect();
+        lost.extend(&self.deaf);
         if !lost.is_empty() {
             let left: BTreeSet<Incarnation> = reachable.difference(&lost).copied().collect();
             if !self.is_primary() || !self.engine.could_decide(&left) {
@@ -415,6 +419,7 @@ impl Seat {
             reachable = self.reachable(cx);
             self.with_engine_hearing(cx, now, &reachable, |engine, around| engine.look(around));
         }
+        self.deaf = self.deaf_by_their_word(cx, now, &reachable);
         let coordinator = self.coordinator(cx, &reachable);
         self.leader = Some(coordinator);
         let quorum = self.has_quorum(cx, now, &reachable);

@@ -192,11 +192,14 @@ impl Seat {
         join.truncate(admitted);
     }
 
-    /// A reachable member is in a non-primary view although it hears everyone again.
+    /// A reachable member is in a non-primary view although it hears everyone again. Not one in the cut, which
+    /// is about to go: in a wide view what it thinks may be unknown, and a view for its sake would keep it in.
     fn somebody_lost_the_primary(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> bool {
+        let lost = self.engine.lost();
         self.reports.iter().any(|(member, report)| {
             reachable.contains(member)
                 && !report.primary
+                && !lost.contains(member)
                 && report.view == self.view.primary_id()
                 && reachable
                     .iter()
@@ -296,6 +299,9 @@ impl Seat {
         };
         if accusers.is_empty() {
             accusers = cx.detector.accusers(now, member.incarnation);
+        }
+        if accusers.is_empty() {
+            accusers = self.unheard_by(cx, now, member.incarnation);
         }
         // A view must stay small: eight witnesses are enough to answer why.
         accusers.truncate(8);

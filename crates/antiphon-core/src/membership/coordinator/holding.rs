@@ -3,7 +3,8 @@
 //!
 //! Only deaths and members that leave, which end by themselves, go before one that has to go and may not yet:
 //! what each new view puts off for all its members again must not be a node that comes, or cluster growth
-//! would keep it in for ever.
+//! would keep it in for ever. Nor does another one that had to wait go a moment before it: of members that go
+//! deaf together, or fall silent, the heartbeats noted last are up to a heartbeat apart.
 //!
 //! Whom others may object to is asked about first, held back or not. If nobody does, it is answered no more
 //! until it may go, and asked about once more then.
@@ -137,12 +138,13 @@ impl Coordinator {
         let (_, wish) = self.wish.as_ref()?;
         let mut remove = Vec::new();
         let mut announced = BTreeSet::new();
-        let mut waits = false;
+        let mut waits = None;
         for departure in &wish.remove {
             let member = departure.member.incarnation;
             let objectionable = wish.objectionable.contains(&member);
-            if self.is_settled(wish, member) && self.goes_from(around, departure).is_some() {
-                waits = true;
+            let held = self.goes_from(around, departure);
+            if let Some(from) = held.filter(|_| self.is_settled(wish, member)) {
+                waits = Some(waits.map_or(from, |first: Time| first.min(from)));
             } else if !objectionable {
                 remove.push(departure.clone());
             } else if !self.objections.contains_key(&member) && only.is_none_or(|only| only.contains(&member))
@@ -151,8 +153,14 @@ impl Coordinator {
                 remove.push(departure.clone());
             }
         }
+        // What has waited for a lease itself waits for a heartbeat more, and goes with the next.
+        let soon = waits.is_some_and(|from| from <= around.now + self.patience);
+        if soon && !wish.unfinished {
+            remove.retain(|departure| !self.is_unproven(departure, &[]));
+            announced.clear();
+        }
         let calm;
-        let wish = if waits {
+        let wish = if waits.is_some() {
             calm = Wish {
                 join: Vec::new(),
                 renew: false,

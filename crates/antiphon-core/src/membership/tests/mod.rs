@@ -19,6 +19,7 @@ mod coordinator;
 #[path = "stories.rs"]
 mod cut;
 mod cuts;
+mod deaf;
 mod founding;
 #[path = "hints.rs"]
 mod hints_coordinator;

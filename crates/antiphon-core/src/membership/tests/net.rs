@@ -5,6 +5,7 @@
 
 mod liar;
 mod lifelines;
+mod probes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -34,6 +35,8 @@ enum Parcel {
     Discovery(Discovery),
     Heartbeat(Heartbeat),
     Pulse(Pulse),
+    /// Whether it asks for others.
+    Probe(bool, Heartbeat),
     Message {
         link: (Incarnation, Incarnation),
     },
@@ -107,6 +110,8 @@ pub(super) struct Net {
     cut: BTreeSet<(usize, usize)>,
     /// Of heartbeats and discovery from one to another, one of so many arrives; and how many were sent.
     thinned: BTreeMap<(usize, usize), (u32, u32)>,
+    /// Whose probes arrive, whatever is cut.
+    probing: BTreeSet<usize>,
     paused: BTreeSet<usize>,
     /// Who said anything to whom, and whether it sought it.
     pub(super) spoken: BTreeSet<(usize, usize, bool)>,
@@ -147,6 +152,7 @@ impl Net {
             connections: BTreeMap::new(),
             cut: BTreeSet::new(),
             thinned: BTreeMap::new(),
+            probing: BTreeSet::new(),
             paused: BTreeSet::new(),
             spoken: BTreeSet::new(),
             weighed: None,
@@ -302,6 +308,7 @@ impl Net {
     pub(super) fn heal(&mut self) {
         self.cut.clear();
         self.thinned.clear();
+        self.probing.clear();
     }
 
     pub(super) fn pause(&mut self, node: usize) {
@@ -612,7 +619,7 @@ impl Net {
             parcel,
             Parcel::Discovery(_) | Parcel::Heartbeat(_) | Parcel::Pulse(_)
         );
-        let blocked = self.cut.contains(&(from, to));
+        let blocked = self.cut.contains(&(from, to)) && !matches!(parcel, Parcel::Probe(..));
         if (blocked && !lossy) || self.paused.contains(&to) {
             self.next += 1;
             self.queue.insert((now + RETRANSMIT, self.next), delivery);
@@ -643,6 +650,7 @@ impl Net {
                 host.membership.heard(now, sender, Came::Directly);
                 host.membership.handle_pulse(now, sender, pulse);
             }
+            Parcel::Probe(asks, heartbeat) => probes::come(host, now, sender, asks, heartbeat),
             Parcel::Message { link } => {
                 if host.me != link.1 {
                     return;
@@ -778,8 +786,7 @@ impl Net {
                 self.spoken.insert((node, index(addr), false));
                 self.post(self.latency, node, me, index(addr), None, Parcel::Pulse(pulse));
             }
-            // None passes here: all is as without.
-            Effect::Probe { .. } => {}
+            Effect::Probe { to, asks, heartbeat } => self.probe(node, to, asks, heartbeat),
             Effect::Lifeline(command) => self.lifeline(node, me, process, command),
             Effect::Installed(view) => {
                 self.check_view(node, &view);
