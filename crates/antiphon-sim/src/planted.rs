@@ -426,6 +426,7 @@ const LIKELY: &[(&str, &str)] = &[
     ("Token", "r16-the-token-is-lost"),
     ("Multicast", "multicast-fails"),
     ("Hears", "multicast-is-not-heard"),
+    ("KeepTheDeaf", "deaf-hosts"),
     ("Starved", "starved-observers"),
     ("LateTimers", "starved-observers"),
     ("PassOn", "r20-relays-die"),

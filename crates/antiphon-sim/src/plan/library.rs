@@ -88,6 +88,7 @@ pub const NAMES: &[&str] = &[
     "r20-black-holes",
     "r20-relays-die",
     "starved-observers",
+    "deaf-hosts",
     "r21-stalled-applications",
     "r21-lossy-host",
     "r21-only-udp-passes",
@@ -208,6 +209,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         // In a pair nobody else hears the host that loses packets.
         "r21-lossy-host" => random.range(2, 7) as usize,
         "r21-only-udp-passes" => random.range(3, 7) as usize,
+        "deaf-hosts" => random.range(5, 12) as usize,
         "any-islands" => random.range(2, 6) as usize,
         "any-partition" | "any-three-ways" | "any-flap" => random.range(3, 7) as usize,
         "r3-the-vote-comes-late" => random.range(3, 5) as usize,
@@ -372,6 +374,7 @@ impl Story<'_> {
             "r20-black-holes" => self.black_holes(),
             "r20-relays-die" => self.relays_die(),
             "starved-observers" => self.starved_observers(),
+            "deaf-hosts" => self.deaf_hosts(),
             "r21-stalled-applications" => self.stalled_applications(),
             "r21-lossy-host" => self.lossy_host(),
             "r21-only-udp-passes" => self.only_udp_passes(),

@@ -159,11 +159,11 @@ impl Ground {
     }
 }
 
-/// Who accuses somebody of silence, if that is all there is against it. Observers say only that they do not
-/// hear it well enough; where some hosts lose what they send, that need not be silence.
+/// Who accuses somebody of silence, or of hearing nothing, if that is all there is against it. Observers say
+/// only that they do not hear it well enough; where some hosts lose what they send, that need not be silence.
 fn deaf_accusers(departure: &Departure, some_lose: bool) -> Vec<Incarnation> {
     let deaf = |accusation: &&Accusation| match accusation.evidence {
-        Evidence::Silent { .. } | Evidence::ConnectionLost => true,
+        Evidence::Silent { .. } | Evidence::ConnectionLost | Evidence::Deaf => true,
         Evidence::Observed => !some_lose,
         _ => false,
     };

@@ -28,7 +28,10 @@ pub(super) fn draw_membership(seed: u64, plan: &mut Plan) {
     };
     // With three, five members are not all neighbours: rumours, and observers that are not everyone. Nothing
     // is passed on there.
-    let narrow = plan.name.starts_with("cut-") || plan.name.starts_with("r7-") || plan.bridged;
+    let narrow = ["cut-", "r7-", "deaf-"]
+        .iter()
+        .any(|word| plan.name.starts_with(word))
+        || plan.bridged;
     if !narrow && random.percent(40) {
         plan.rings = 3;
     }

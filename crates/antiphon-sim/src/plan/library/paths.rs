@@ -5,6 +5,7 @@ use antiphon_core::Profile;
 use super::super::swarm::pair;
 use super::super::{Action, Faulty, Liveness, Probes, Transport, Who};
 use super::Story;
+use super::cuts::FORMED;
 use crate::agenda::{MILLIS, SECONDS};
 use crate::trace::Slot;
 
@@ -179,6 +180,27 @@ impl Story<'_> {
             cut_off: true,
             leased_from: None,
         });
+    }
+
+    /// One host of at least five, or two of at least eight, hear nobody or each other alone, and are heard: by
+    /// all that they send, or by their probes alone, since their kernels wait for acknowledgements. They are
+    /// gone three seconds later.
+    pub(super) fn deaf_hosts(&mut self) {
+        self.plan.profile = Profile::lan();
+        let most = if self.nodes < 8 { 1 } else { 2 };
+        let count = self.random.range(1, most) as usize;
+        let (deaf, mut others) = self.bare(count);
+        let at = FORMED + self.ms(0, 1_000);
+        if self.random.percent(50) {
+            others.extend(&deaf);
+        }
+        if self.random.percent(60) {
+            self.plan.transport = Transport::Stream;
+            self.at(at, Action::Lossy(others, deaf, 1_000_000));
+        } else {
+            self.at(at, Action::OneWay(others, deaf));
+        }
+        self.plan.duration = at + 3 * SECONDS;
     }
 
     /// A host that gives a process little of its time: so that its timers are late, or also so that it hears
