@@ -1,8 +1,8 @@
 //! Members that hear nobody and are heard, where all hear all.
 //!
-//! Nobody misses such a member, so nobody doubts it; and it can do nothing with what the others do. It knows
-//! best: its heartbeats say whom it does not hear. (Where its kernel waits for acknowledgements that do not
-//! come, they say so as probes.)
+//! Nobody misses such a member, so nobody doubts it; and it can do nothing with what the others do. But its
+//! heartbeats name the members that it does not hear. (Where its kernel waits for acknowledgements that do
+//! not come, they do so as probes.)
 //!
 //! ```text
 //!   d   goes deaf ── 1.5 s of silence ──► "I hear none of you" in each heartbeat
@@ -10,27 +10,28 @@
 //!       ├─────────────────────────────────┼──────────────────┼───────────────────┼──► a view without d
 //!       0                                1.5 s              1.9 s               2.84 s      (`lan`)
 //! ```
-//! - **Whoever says that it hears nobody is deaf**: no member but those proven dead, those that are deaf with
-//!   it, and those that joined since and of which it was not told. One that hears a single member more is
-//!   none: that one may pass on what the others say (R20, G36), whether it is heard here or not.
+//! - **A member that says that it hears nobody is deaf**: no member but those proven dead, those that are
+//!   deaf with it, and those that joined since and of which it was not told. A member that hears a single
+//!   other one is not: that one may pass on what the rest say (R20, G36), whether it is heard here or not.
 //! - **After two heartbeats.** What a member says first after a path was cut is older than what it hears at
 //!   that moment.
-//! - **Only if the others could decide without the deaf**, and by whoever is primary: of two halves that hear
-//!   nothing of each other none is deaf.
-//! - **A deaf member leads nothing**, is nobody's business to object to, and goes by the view of the most
-//!   senior of the others.
-//! - **Whoever says that it does not hear this node is not noted for its lease** ([`super::lease`]): the answer
-//!   could not come. So the time that a vote against it is held back for begins with its own silence, and not
-//!   when the others have agreed that it goes.
+//! - **Only if the others could decide without the deaf**, and in a primary view: of two halves that hear
+//!   nothing of each other none throws out the other for this.
+//! - **A deaf member leads nothing.** The most senior of the others proposes the view without it, and nobody
+//!   objects.
+//! - **A node does not note heartbeats, for the lease, of a member that says that it does not hear the node**
+//!   ([`super::lease`]): that member would not hear the answer. So the time for which votes against it are
+//!   held back begins with what it says, and not when the others have agreed that it goes.
 //!
 //! Without this a junior went as one of a broken pair: 1.5 s until it says so, 4 s as a pair, and then the
-//! lease. The elder led on in the eyes of all others, who hear it well, and nobody removed it: for ever, or
-//! where only its probes pass until these do not count as a life any more, after 10.5 s.
+//! lease. The elder led on in the eyes of the others, which heard it well, and nobody removed it: for ever,
+//! or, where only its probes pass, until these do not count as a sign of life any more, after 10.5 s.
 //!
 //! # What it does not remove
-//! A link that comes and goes: who hears anybody again before what was noted is over stays, as the wish to
-//! remove it is gone, and nobody has been asked for a vote. One that loses most of what it is sent, but hears
-//! somebody now and then. One side of a cut that goes one way, if the other could not decide without it.
+//! A member behind a link that comes and goes: if it hears anybody again before what was noted of it is over,
+//! the wish to remove it is gone, and nobody was asked for a vote. A member that loses most of what it is
+//! sent, but hears somebody now and then. One side of a cut that goes one way, if the other side could not
+//! decide without it.
 //!
 //! # When others join, or die
 //! Once somebody is known to be deaf nobody is admitted before it is gone. But each view that comes meanwhile
@@ -48,7 +49,7 @@ use super::context::Context;
 use super::seat::Seat;
 use crate::{EngineKind, Time};
 
-/// Whoever says for so many heartbeats that it hears nobody is deaf.
+/// A member that says for so many heartbeats that it hears nobody is deaf.
 const SAYS_BEATS: u32 = 2;
 
 impl Seat {
@@ -102,7 +103,7 @@ impl Seat {
         view.map_or(other != cx.me, |view| view.contains(other))
     }
 
-    /// Whom a deaf member says that it does not hear.
+    /// The members that a deaf one says that it does not hear.
     pub(super) fn unheard_by(&self, cx: &Context, now: Time, deaf: Incarnation) -> Vec<Accusation> {
         let pairs = cx.detector.deaf_pairs().into_iter();
         let unheard = pairs.filter(|(by, ..)| *by == deaf && self.deaf.contains(by));

@@ -95,7 +95,7 @@ pub(crate) struct Seat {
     pub(super) waiting_since: Option<Time>,
     /// Of whom there was word then; `None` if nobody doubted anybody.
     pub(super) heard_of: Option<Word>,
-    /// Who hears nobody, as of the last time that everything was weighed.
+    /// Members that hear nobody, as of the last time that everything was weighed.
     pub(super) deaf: BTreeSet<Incarnation>,
 }
 
@@ -350,9 +350,9 @@ impl Seat {
         outvoted
     }
 
-    /// Members that their observers have lost beyond doubt, or that are deaf, if this node is primary and those who are left
-    /// could decide without them: a half does not throw out the other because paths between them are bad, and
-    /// what was said during a partition is old.
+    /// Members that their observers have lost beyond doubt, or that are deaf, if this node is primary and
+    /// those who are left could decide without them: a half does not throw out the other because paths
+    /// between them are bad, and what was said during a partition is old.
     fn lost(&self, reachable: &BTreeSet<Incarnation>) -> BTreeSet<Incarnation> {
         let mut lost: BTreeSet<Incarnation> = self.engine.certain().into_iter().collect();
         lost.extend(&self.deaf);

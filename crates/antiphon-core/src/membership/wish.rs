@@ -192,8 +192,9 @@ impl Seat {
         join.truncate(admitted);
     }
 
-    /// A reachable member is in a non-primary view although it hears everyone again. Not one in the cut, which
-    /// is about to go: in a wide view what it thinks may be unknown, and a view for its sake would keep it in.
+    /// A reachable member is in a non-primary view although it hears everyone again. Not one in the cut,
+    /// which is about to go: in a wide view what it thinks may be unknown, and a view for its sake would keep
+    /// it in.
     fn somebody_lost_the_primary(&self, cx: &Context, reachable: &BTreeSet<Incarnation>) -> bool {
         let lost = self.engine.lost();
         self.reports.iter().any(|(member, report)| {

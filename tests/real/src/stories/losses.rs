@@ -112,6 +112,33 @@ fn a_host_that_hears_nobody_and_is_heard_goes_once_and_alone() {
 }
 
 #[test]
+fn two_of_twelve_hosts_that_hear_nobody_and_are_heard_go_and_nobody_else() {
+    let Some(_turn) = Turn::take_on_one_engine("cut", module_path!()) else {
+        return;
+    };
+    let Some(mut cluster) = Cluster::on_hosts(12, told_in(module_path!())) else {
+        return;
+    };
+    let names = names(12);
+    let names = all(&names);
+    let deaf = ["n2", "n8"];
+    let is_deaf = |name: &&str| deaf.contains(name);
+    let others: Vec<&str> = names.iter().copied().filter(|name| !is_deaf(name)).collect();
+    cluster.start(&names);
+    cluster.until_together(&names, DETECTED);
+    for (from, to) in others.iter().flat_map(|from| deaf.map(|to| (*from, to))) {
+        cluster.deafen(from, to);
+    }
+    cluster.until_together(&others, GONE_DEAF);
+    cluster.throughout("n2 and n8 are gone, and nobody else", GONE, |trace| {
+        trace.together(&others)
+    });
+    cluster.heal();
+    cluster.until_together(&names, RECOVERED);
+    cluster.finish();
+}
+
+#[test]
 fn a_host_that_hears_all_and_is_heard_by_nobody_goes_once_and_alone() {
     goes_once_and_alone("coordinator", DETECTED, |cluster, others| {
         others.iter().for_each(|other| cluster.deafen("n2", other));

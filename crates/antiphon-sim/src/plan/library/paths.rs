@@ -182,9 +182,9 @@ impl Story<'_> {
         });
     }
 
-    /// One host of at least five, or two of at least eight, hear nobody or each other alone, and are heard: by
-    /// all that they send, or by their probes alone, since their kernels wait for acknowledgements. They are
-    /// gone three seconds later.
+    /// One host of at least five, or two of at least eight, hear nobody or each other alone, and are heard:
+    /// by all that they send, or by their probes alone, since their kernels wait for acknowledgements. They
+    /// are gone three seconds later.
     pub(super) fn deaf_hosts(&mut self) {
         self.plan.profile = Profile::lan();
         let most = if self.nodes < 8 { 1 } else { 2 };
