@@ -314,6 +314,10 @@ bugs! {
     /// A node forgets what a member said in a view before the node installed that view, if the two are no
     /// neighbours there (R13).
     ForgetWhoWasAhead,
+    /// A member that was late is taken for one whose path failed, and so are many at once (R20).
+    RelayWhenStarved,
+    /// A heartbeat that comes early moves all later ones by as much: busy nodes make twice as many (R20).
+    BeatsMakeBeats,
     /// A block for which the core has no room is offered behind the others.
     FullLosesOrder,
     /// Of a block for which the core has no room, the last message is sent a second time.

@@ -321,6 +321,8 @@ fn tries(bug: Bug, engine: EngineKind) -> Box<dyn Iterator<Item = (&'static str,
 const LIKELY: &[(&str, &str)] = &[
     ("WhoWasAhead", "joiners-beside-crashes"),
     ("NamelessDeparted", "joiners-beside-crashes"),
+    ("RelayWhen", "r20-too-many-for-their-processors"),
+    ("BeatsMake", "r20-too-many-for-their-processors"),
     ("CutOn", "cut-flip-flop"),
     ("CutHears", "cut-deaf-together"),
     ("Behind", "cut-flip-flop"),

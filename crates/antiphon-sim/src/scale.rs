@@ -501,6 +501,7 @@ fn plan(scale: &Scale) -> Plan {
         silent: Vec::new(),
         prompt: None,
         follows_within: None,
+        nothing_passes_from: None,
         leaves_within: None,
         membership: scale.engine,
         rings: RINGS,

@@ -62,6 +62,9 @@ pub struct Trace {
     /// If processes start and end and nothing else happens: how long a group may take for the view that
     /// follows a node view.
     pub follows_within: Option<Micros>,
+    /// If all paths work: from then on no frame may go through another node, whatever happened to processors
+    /// before.
+    pub nothing_passes_from: Option<Micros>,
     /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still
     /// be in a view.
     pub leaves_within: Option<Micros>,

@@ -89,8 +89,12 @@ use crate::{Config, Event, Policy, Profile, Time};
 pub(crate) const MARGIN: u32 = 32;
 /// So many of this node's own heartbeats are remembered: those of a lease, and many more.
 const REMEMBERED: usize = 128;
-/// Whoever asks is answered at once, but no more often than so many times in a heartbeat.
+/// Whoever asks is answered at once, but no more often than so many times in a heartbeat; and if it asks on,
+/// after a pause that is twice as long each time, and never longer than so many heartbeats. A member that is
+/// so late that all answers are too old when it reads them asks with each heartbeat, and to read more of them
+/// makes it later still.
 const ANSWERS_PER_BEAT: u32 = 4;
+const LONGEST_PAUSE_BEATS: u32 = 16;
 
 /// Without news, answers are counted again when so much of the lease is left: this part of it.
 const RENEWS_BEFORE: u32 = 4;
@@ -144,7 +148,7 @@ pub(crate) struct Lease {
     lengths: BTreeMap<Incarnation, Duration>,
     /// Whose heartbeats are not noted until then, since it is to be removed.
     withheld: BTreeMap<Incarnation, Time>,
-    answered_at_once: BTreeMap<Incarnation, Time>,
+    answered_at_once: BTreeMap<Incarnation, (Time, Duration)>,
     installed: Time,
     /// When the last proof of death came.
     proven: Option<Time>,
@@ -598,11 +602,17 @@ impl Seat {
                     .collect();
                 self.lease.withhold(now, &members);
             }
-            if said.asks && self.lease.answer_to(sender, view) == round {
-                let pause = cx.config.profile.heartbeat / ANSWERS_PER_BEAT;
-                let due = self.lease.answered_at_once.get(&sender);
-                if due.is_none_or(|last| now.since(*last) >= pause) {
-                    self.lease.answered_at_once.insert(sender, now);
+            if !said.asks {
+                self.lease.answered_at_once.remove(&sender);
+            } else if self.lease.answer_to(sender, view) == round {
+                let heartbeat = cx.config.profile.heartbeat;
+                let first = heartbeat / ANSWERS_PER_BEAT;
+                let before = self.lease.answered_at_once.get(&sender);
+                let due = before.is_none_or(|(last, pause)| now.since(*last) >= *pause);
+                if due {
+                    let pause = before.map_or(first, |(_, pause)| *pause * 2);
+                    let pause = pause.min(heartbeat * LONGEST_PAUSE_BEATS);
+                    self.lease.answered_at_once.insert(sender, (now, pause));
                     self.beat_to(cx, now, sender);
                 }
             }

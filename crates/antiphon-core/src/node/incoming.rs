@@ -170,6 +170,9 @@ impl Node {
                     Some(_) => Came::Through,
                     None => Came::Directly,
                 };
+                if came == Came::Directly {
+                    self.relay.beat_came(sender, heartbeat.round);
+                }
                 self.membership.handle_heartbeat(now, sender, heartbeat, came);
             }
             Record::Pulse(pulse) => self.membership.handle_pulse(now, sender, pulse),

@@ -60,6 +60,31 @@
 //! - *a proof of death is due*: lifelines are never relayed. A proof that the relay, or anyone, has is shared
 //!   by certificate.
 //!
+//! # Why load does not keep relays up
+//! A frame that waits for a processor looks like one that a path lost, and a frame passed on is two more to
+//! handle. Relays that load begins must therefore end by themselves, although they are load. Four rules
+//! bring that about:
+//! 1. *Who was late is known from its heartbeats.* They are numbered. If a member is heard again after a
+//!    silence and a heartbeat later has made less than half of the heartbeats that were due since, it was
+//!    late and its path lost nothing. The path is used at once and not after ten to eighty heartbeats.
+//! 2. *If many are silent at once, this node is the late one*, or the whole machine: it waits twice as long
+//!    before it calls their paths dead. That is still less than `suspect_after`.
+//! 3. *Lateness makes no heartbeats.* A node makes at most 8 in the time of 7, however those of the others
+//!    come in (`membership/beats.rs`).
+//! 4. *Lateness makes no answers.* A member that always asks, because each answer is too old when it is read,
+//!    is answered at once ever more seldom (`membership/lease.rs`).
+//!
+//! By 3 and 4 the frames that go directly are bounded, by 8/7 of those of a cluster at rest and a
+//! logarithm of answers, so a node that can handle these works off what has gathered. Relays add to them as
+//! follows. A late member a makes no heartbeats meanwhile. Those that call its path dead have what it sends
+//! passed on until two of its heartbeats have come, and what they send to it for as long as it is silent and
+//! a relay hears it. What is passed on of a's frames is at most two frames for each member and each of these
+//! two heartbeats: four, where the three or more that a did not make are missing. So relays add no more than
+//! a constant to what lateness saved, each only while its silence lasts and two heartbeats after. Nothing
+//! counts up from one silence to the next, so with the last silence the last relay ends: within two
+//! heartbeats of the sender and one report. A path that does lose frames shows it by the numbers, and rules
+//! 1 and 2 leave it dead.
+//!
 //! # Invariants
 //! - One hop: a relay sends what it passes on to its target's address, never to another relay; and a frame
 //!   inside of a passed-on frame is not passed on. So no frame can circle, and none is passed on twice by
@@ -116,6 +141,10 @@ const NEW_BEATS: u32 = 3;
 const PATIENCE_BEATS: u32 = 6;
 /// And for so many it is not chosen for the same target.
 const AVOID_BEATS: u32 = 20;
+/// If so many paths are silent at once, of all that there are, and so many at least, it is rather this node
+/// that is late.
+const MANY_OF: usize = 8;
+const MANY_AT_LEAST: usize = 3;
 /// Which paths are bad is said anew in so many reports after it changed, and in each of so many. What is the
 /// same goes without saying.
 const SAID_AGAIN: u64 = 3;
@@ -301,6 +330,13 @@ impl Relay {
         }
     }
 
+    /// A member's heartbeat with this number came directly.
+    pub(crate) fn beat_came(&mut self, peer: Incarnation, number: u64) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.inbound.beat_came(number);
+        }
+    }
+
     /// A frame of this member was passed on by that one.
     pub(crate) fn heard_through(&mut self, now: Time, peer: Incarnation, via: Incarnation) {
         let silence = self.silence;
@@ -390,8 +426,9 @@ impl Relay {
     pub(crate) fn report(&mut self, now: Time) -> Paths {
         if self.told_at != Some(now) {
             self.told_at = Some(now);
+            let silence = self.silence_of_many(now);
             for peer in self.peers.values_mut() {
-                peer.inbound.judge(now, self.silence, self.heartbeat);
+                peer.inbound.judge(now, silence, self.heartbeat);
             }
             self.judge(now);
             // It is told by what follows.
@@ -416,6 +453,16 @@ impl Relay {
     /// What was reported last, in full: for those that may have missed it.
     pub(crate) fn last_report(&self) -> Option<Paths> {
         self.told_at.map(|_| self.told.clone())
+    }
+
+    /// After how long a path is dead. What many sent that are silent at the same time may be waiting here.
+    fn silence_of_many(&self, now: Time) -> Duration {
+        let silent = |peer: &&Peer| peer.inbound.fell_silent(now, self.silence);
+        let many = (self.peers.len() / MANY_OF).max(MANY_AT_LEAST);
+        match self.peers.values().filter(silent).count() >= many && !planted!(RelayWhenStarved) {
+            true => self.silence * 2,
+            false => self.silence,
+        }
     }
 
     fn bad_paths(&self, now: Time) -> Vec<Path> {

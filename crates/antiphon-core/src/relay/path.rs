@@ -13,13 +13,23 @@ const MAX_RETURN_BEATS: u32 = 80;
 /// Heartbeats that it must have been steady for before a failure of it is its first again.
 const STEADY_BEATS: u32 = 300;
 
+/// A silence that has ended: when it began, and after which heartbeat of the member.
+#[derive(Debug, Clone, Copy)]
+struct Silence {
+    from: Time,
+    beat: u64,
+}
+
 /// The direct path from one member to here.
 #[derive(Debug)]
 pub(super) struct Inbound {
     last: Time,
+    /// The number of the member's last heartbeat that came this way; 0 before the first.
+    beat: u64,
     state: State,
-    /// Heartbeats that it must be heard on for after it fails.
+    /// Heartbeats that it must be heard on for after it fails, and before the last time that it failed.
     needed: u32,
+    needed_before: u32,
 }
 
 #[derive(Debug)]
@@ -30,6 +40,7 @@ enum State {
     /// Heard again, without a gap since then.
     Returning {
         since: Time,
+        silence: Silence,
     },
     Dead,
 }
@@ -39,8 +50,10 @@ impl Inbound {
     pub(super) fn new(now: Time) -> Self {
         Self {
             last: now,
+            beat: 0,
             state: State::Steady { since: now },
             needed: RETURN_BEATS / 2,
+            needed_before: RETURN_BEATS / 2,
         }
     }
 
@@ -54,29 +67,53 @@ impl Inbound {
 
     /// A frame came this way. True if it is the first after a while.
     pub(super) fn heard(&mut self, now: Time, silence: Duration) -> bool {
-        let gap = now.since(self.last) > silence;
-        self.last = now;
-        match &mut self.state {
-            State::Steady { .. } => false,
-            State::Returning { since } => {
-                if gap {
-                    *since = now;
-                }
+        let gap = self.is_silent(now, silence);
+        let silence = Silence {
+            from: std::mem::replace(&mut self.last, now),
+            beat: self.beat,
+        };
+        match self.state {
+            State::Returning { .. } if gap => {
+                self.state = State::Returning { since: now, silence };
                 false
             }
+            State::Steady { .. } | State::Returning { .. } => false,
             State::Dead => {
-                self.state = State::Returning { since: now };
+                self.state = State::Returning { since: now, silence };
                 true
             }
         }
     }
 
+    /// A heartbeat of the member came this way.
+    pub(super) fn beat_came(&mut self, number: u64) {
+        self.beat = self.beat.max(number);
+    }
+
+    /// Whether the member itself was silent, and not the path: a heartbeat after it is heard again, it has
+    /// made less than half of the heartbeats that it should have made since.
+    fn was_late(&self, now: Time, since: Time, silence: Silence, heartbeat: Duration) -> bool {
+        let made = u32::try_from(self.beat - silence.beat).unwrap_or(u32::MAX);
+        let known = !planted!(RelayWhenStarved) && silence.beat > 0 && made > 0 && now.since(since) >= heartbeat;
+        known && heartbeat.saturating_mul(made) * 2 <= now.since(silence.from)
+    }
+
+    /// Whether the path was good, and nothing came this way for so long.
+    pub(super) fn fell_silent(&self, now: Time, silence: Duration) -> bool {
+        self.is_silent(now, silence) && !matches!(self.state, State::Dead)
+    }
+
+    fn is_silent(&self, now: Time, silence: Duration) -> bool {
+        now.since(self.last) > silence
+    }
+
     /// Looks at the clock.
     pub(super) fn judge(&mut self, now: Time, silence: Duration, heartbeat: Duration) {
-        let silent = now.since(self.last) > silence;
+        let silent = self.is_silent(now, silence);
         match self.state {
             State::Steady { since } if silent => {
                 let steady = now.since(since) >= heartbeat * STEADY_BEATS;
+                self.needed_before = self.needed;
                 self.needed = if steady {
                     RETURN_BEATS
                 } else {
@@ -85,7 +122,11 @@ impl Inbound {
                 self.state = State::Dead;
             }
             State::Returning { .. } if silent => self.state = State::Dead,
-            State::Returning { since } if now.since(since) >= heartbeat * self.needed => {
+            State::Returning { since, silence } if self.was_late(now, since, silence, heartbeat) => {
+                self.needed = self.needed_before;
+                self.state = State::Steady { since: now };
+            }
+            State::Returning { since, .. } if now.since(since) >= heartbeat * self.needed => {
                 self.state = State::Steady { since: now };
             }
             State::Steady { .. } | State::Returning { .. } | State::Dead => {}
@@ -95,7 +136,7 @@ impl Inbound {
     /// This node was not running for so long.
     pub(super) fn forgive(&mut self, now: Time, missed: Duration) {
         self.last = (self.last + missed).min(now);
-        if let State::Returning { since } = &mut self.state {
+        if let State::Returning { since, .. } = &mut self.state {
             *since = (*since + missed).min(now);
         }
     }

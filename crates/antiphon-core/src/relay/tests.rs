@@ -21,8 +21,9 @@ struct Story {
     relay: Relay,
     now: u64,
     rounds: u64,
-    /// Whom this node hears directly.
+    /// Whom this node hears directly, and how many heartbeats these have not made.
     heard: Vec<Incarnation>,
+    unmade: u64,
     /// Reports that reach it, by whatever way.
     says: BTreeMap<Incarnation, Vec<Path>>,
 }
@@ -37,6 +38,7 @@ impl Story {
             now: 0,
             rounds: 0,
             heard: others.to_vec(),
+            unmade: 0,
             says: others.iter().map(|other| (*other, Vec::new())).collect(),
         }
     }
@@ -51,6 +53,7 @@ impl Story {
             self.rounds += 1;
             for peer in &self.heard {
                 self.relay.heard(at(self.now), *peer);
+                self.relay.beat_came(*peer, self.rounds - self.unmade);
             }
             for (peer, paths) in &self.says {
                 let paths = Paths {
@@ -458,4 +461,68 @@ fn pairs_spread_over_the_relays() {
         "{used:?}"
     );
     assert_eq!(spread(ME, FAR, NEAR), spread(FAR, ME, NEAR));
+}
+
+#[test]
+fn the_path_of_a_member_that_was_late_is_used_at_once_and_one_that_lost_heartbeats_is_not() {
+    let steady_after = |silent_ms: u64, unmade: u64| {
+        let mut story = Story::of(&[FAR, NEAR]);
+        story.run_ms(1_000);
+        story.heard = vec![NEAR];
+        story.run_ms(silent_ms);
+        assert_eq!(story.relay.peers[&FAR].inbound.directly(), Directly::Never);
+        story.heard = vec![NEAR, FAR];
+        story.unmade = unmade;
+        let since = story.now;
+        while story.relay.peers[&FAR].inbound.directly() != Directly::Steadily {
+            story.run_ms(200);
+        }
+        story.now - since
+    };
+    assert_eq!(steady_after(2_000, 10), 400, "it made none");
+    assert_eq!(steady_after(2_000, 6), 400, "it made four of ten");
+    assert_eq!(steady_after(2_000, 4), 2_200, "it made six");
+    assert_eq!(steady_after(2_000, 0), 2_200, "all were lost");
+}
+
+#[test]
+fn a_member_that_is_late_again_and_again_is_heard_steadily_as_soon_each_time() {
+    let mut story = Story::of(&[FAR, NEAR]);
+    story.run_ms(1_000);
+    for _ in 0..10 {
+        story.heard = vec![NEAR];
+        story.run_ms(1_000);
+        story.unmade += 5;
+        story.heard = vec![NEAR, FAR];
+        story.run_ms(400);
+        assert_eq!(story.relay.peers[&FAR].inbound.directly(), Directly::Steadily);
+    }
+}
+
+#[test]
+fn of_many_that_are_silent_at_once_paths_are_dead_after_twice_the_time() {
+    let dead_after = |many: usize| {
+        let others: Vec<Incarnation> = (2..10).map(Incarnation).collect();
+        let mut story = Story::of(&others);
+        story.run_ms(1_000);
+        story.heard = others[many..].to_vec();
+        let since = story.now;
+        while story.relay.peers[&FAR].inbound.directly() == Directly::Steadily {
+            story.run_ms(200);
+        }
+        story.now - since
+    };
+    assert_eq!(dead_after(1), 800);
+    assert_eq!(dead_after(2), 800);
+    assert_eq!(dead_after(3), 1_400);
+    assert_eq!(dead_after(8), 1_400);
+    // What is dead already makes nothing slower.
+    let others: Vec<Incarnation> = (2..10).map(Incarnation).collect();
+    let mut story = Story::of(&others);
+    story.run_ms(1_000);
+    story.heard = others[4..].to_vec();
+    story.run_ms(1_600);
+    story.heard = others[5..].to_vec();
+    story.run_ms(800);
+    assert_eq!(story.relay.peers[&others[4]].inbound.directly(), Directly::Never);
 }

@@ -51,6 +51,9 @@ pub struct Plan {
     /// If processes start and end and nothing else happens to anybody: how long a group may take for the view
     /// that follows a node view.
     pub follows_within: Option<Micros>,
+    /// If all paths work: from then on no frame may go through another node, whatever happened to processors
+    /// before.
+    pub nothing_passes_from: Option<Micros>,
     /// If nodes come and leave in order, and nothing else happens: how long after it was asked one may still
     /// be in a view.
     pub leaves_within: Option<Micros>,
@@ -106,6 +109,7 @@ impl Default for Plan {
             prompt: None,
             follows_within: None,
             leaves_within: None,
+            nothing_passes_from: None,
             membership: EngineKind::Coordinator,
             policy: Policy::Majority,
             trail: true,

@@ -234,6 +234,7 @@ impl World {
         trace.longest_silence = (profile.suspect_after * 3 + profile.heartbeat * 3).as_micros() as Micros;
         trace.prompt = plan.prompt;
         trace.follows_within = plan.follows_within;
+        trace.nothing_passes_from = plan.nothing_passes_from;
         trace.leaves_within = plan.leaves_within;
         trace.leave_patience = plan.profile.leave_within.as_micros() as Micros;
         trace.any = plan.policy == Policy::Any;

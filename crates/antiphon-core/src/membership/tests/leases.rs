@@ -278,3 +278,50 @@ fn of_two_the_one_that_holds_up_a_flush_is_removed_when_it_believes_no_more() {
         assert!(believes(&net, 0));
     }
 }
+
+/// The last of three says a heartbeat to the first each 10 ms, and how many the first made meanwhile for it
+/// and for the other.
+fn crowded(asks: bool) -> (u64, u64) {
+    let mut net = formed(3, EngineKind::Coordinator);
+    let view = net.view(0).unwrap();
+    net.beats.clear();
+    for round in 0..2_000 {
+        net.run_ms(10);
+        let heartbeat = Heartbeat {
+            round: 100_000 + round,
+            lineage: view.lineage.mark(),
+            view: view.primary_id(),
+            primary: true,
+            leaving: false,
+            wire_level: WIRE_LEVEL,
+            suspicions: Vec::new(),
+            rumours: 0,
+            lease: Some(LeaseNote {
+                to: net.host(0).me,
+                length_ms: 1300,
+                answers: 0,
+                asks,
+                voted: false,
+                withheld: Vec::new(),
+            }),
+        };
+        net.beat(2, 0, heartbeat);
+    }
+    (net.beats[&(0, 2)], net.beats[&(0, 1)])
+}
+
+/// A node that is busy reads the heartbeats of one moment at many: it must not make more of its own by that.
+#[test]
+fn whoever_hears_heartbeats_all_the_time_makes_hardly_more_of_its_own() {
+    let (to_it, to_the_other) = crowded(false);
+    assert_eq!(to_it, to_the_other);
+    assert!((100..=116).contains(&to_it), "{to_it} in 100 heartbeats");
+}
+
+/// For a member that is so late that each answer is too old when it reads it, more of them are no help.
+#[test]
+fn whoever_asks_all_the_time_is_answered_at_once_ever_more_seldom() {
+    let (to_it, to_the_other) = crowded(true);
+    let at_once = to_it - to_the_other;
+    assert!((5..=20).contains(&at_once), "{at_once} answers in 20 s");
+}

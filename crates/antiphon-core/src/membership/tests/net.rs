@@ -115,6 +115,8 @@ pub(super) struct Net {
     paused: BTreeSet<usize>,
     /// Who said anything to whom, and whether it sought it.
     pub(super) spoken: BTreeSet<(usize, usize, bool)>,
+    /// How many heartbeats went from one to another.
+    pub(super) beats: BTreeMap<(usize, usize), u64>,
     /// One node, and the bytes of all that it sent by its links from when it was set, but for rumours.
     pub(super) weighed: Option<(usize, usize)>,
     /// Every primary view that anyone installed.
@@ -155,6 +157,7 @@ impl Net {
             probing: BTreeSet::new(),
             paused: BTreeSet::new(),
             spoken: BTreeSet::new(),
+            beats: BTreeMap::new(),
             weighed: None,
             primaries: BTreeMap::new(),
             seed,
@@ -771,6 +774,7 @@ impl Net {
             }
             Effect::Heartbeat { to, heartbeat } => {
                 let addr = host.peers[&to];
+                *self.beats.entry((node, index(addr))).or_default() += 1;
                 self.spoken.insert((node, index(addr), false));
                 self.post(
                     self.latency,

@@ -20,6 +20,26 @@ const REPAIRED_WITHIN: Micros = 4 * SECONDS;
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     removals(history.trace, report);
     passes(&history.trace.passes, history.trace, report);
+    if let Some(from) = history.trace.nothing_passes_from {
+        let late: Vec<Micros> = history
+            .trace
+            .passes
+            .iter()
+            .map(|pass| pass.at)
+            .filter(|at| *at >= from)
+            .collect();
+        report.check(
+            "R20",
+            late.first().copied().unwrap_or(from),
+            late.is_empty(),
+            || {
+                format!(
+                    "{} frames went through another although all paths worked and it was long calm",
+                    late.len()
+                )
+            },
+        );
+    }
     if history.trace.bridged {
         stays(history, report, "G36");
         delays(history, report, "G36", REPAIRED_WITHIN);

@@ -253,4 +253,41 @@ impl Story<'_> {
         }
         self.plan.duration = at + SECONDS;
     }
+
+    /// R20: heartbeats alone keep all processors busy for most of the time, and some hosts get less of theirs
+    /// for a moment. All paths work.
+    pub(super) fn too_many_for_their_processors(&mut self) {
+        self.plan.groups.clear();
+        self.plan.load.every = 0;
+        self.plan.seeds = self.nodes;
+        self.plan.liveness = Liveness::None;
+        self.plan.profile = Profile::lan();
+        self.plan.transport = Transport::Datagram;
+        // On both engines all watch all.
+        self.plan.rings = self.nodes;
+        for slot in 0..self.nodes {
+            self.at(0, Action::Start(slot));
+        }
+        let heartbeat = self.plan.profile.heartbeat.as_micros() as u64;
+        let frames = (self.nodes as u64 - 1) * SECONDS / heartbeat;
+        let cost = SECONDS * self.random.range(60, 78) / 100 / frames;
+        let (busy, moment) = (6 * SECONDS, 10 * SECONDS);
+        let calm = moment + 16 * SECONDS;
+        self.plan.duration = calm + 6 * SECONDS;
+        for slot in 0..self.nodes {
+            self.at(busy, Action::Slow(Who::Slot(slot), cost, self.plan.duration));
+        }
+        let mut slots: Vec<Slot> = (0..self.nodes).collect();
+        self.random.shuffle(&mut slots);
+        slots.truncate(self.nodes / 4);
+        for slot in slots {
+            let (at, length) = (moment + self.ms(0, 500), self.ms(700, 1_500));
+            self.at(at, Action::Slow(Who::Slot(slot), 3 * cost, length));
+            self.at(
+                at + length + 1,
+                Action::Slow(Who::Slot(slot), cost, self.plan.duration),
+            );
+        }
+        self.plan.nothing_passes_from = Some(calm);
+    }
 }
