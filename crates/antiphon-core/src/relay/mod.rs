@@ -74,16 +74,17 @@
 //! 4. *Lateness makes no answers.* A member that always asks, because each answer is too old when it is read,
 //!    is answered at once ever more seldom (`membership/lease.rs`).
 //!
-//! By 3 and 4 the frames that go directly are bounded, by 8/7 of those of a cluster at rest and a
-//! logarithm of answers, so a node that can handle these works off what has gathered. Relays add to them as
-//! follows. A late member a makes no heartbeats meanwhile. Those that call its path dead have what it sends
-//! passed on until two of its heartbeats have come, and what they send to it for as long as it is silent and
-//! a relay hears it. What is passed on of a's frames is at most two frames for each member and each of these
-//! two heartbeats: four, where the three or more that a did not make are missing. So relays add no more than
-//! a constant to what lateness saved, each only while its silence lasts and two heartbeats after. Nothing
-//! counts up from one silence to the next, so with the last silence the last relay ends: within two
-//! heartbeats of the sender and one report. A path that does lose frames shows it by the numbers, and rules
-//! 1 and 2 leave it dead.
+//! By 3 and 4 the heartbeats are bounded, by 8/7 of those of a cluster at rest and a few answers, so a node
+//! that can handle these works off what has gathered. Relays add to them as follows. A late member a makes no
+//! heartbeats meanwhile. Those that call its path dead have what it sends passed on until two of its
+//! heartbeats have come, and pass on what they send to it only while it is silent and a relay hears it. Of
+//! a's own heartbeats, two are passed on to each member: at most four frames, where three or more are missing
+//! that a did not make. So a relay begun by lateness lasts for as long as that silence, and two heartbeats
+//! and a report longer. Nothing counts up from one silence to the next: after the last one no relay is left.
+//! A path that does lose frames shows it by the numbers; rule 1 leaves it dead, and rule 2 only delays that.
+//!
+//! Probes come on top ([`crate::detector::probing`]), two each heartbeat to each member that is late by more
+//! than one and a half. Where processors cannot take these either, nodes stay late; relays end all the same.
 //!
 //! # Invariants
 //! - One hop: a relay sends what it passes on to its target's address, never to another relay; and a frame

@@ -94,7 +94,8 @@ impl Inbound {
     /// made less than half of the heartbeats that it should have made since.
     fn was_late(&self, now: Time, since: Time, silence: Silence, heartbeat: Duration) -> bool {
         let made = u32::try_from(self.beat - silence.beat).unwrap_or(u32::MAX);
-        let known = !planted!(RelayWhenStarved) && silence.beat > 0 && made > 0 && now.since(since) >= heartbeat;
+        let known =
+            !planted!(RelayWhenStarved) && silence.beat > 0 && made > 0 && now.since(since) >= heartbeat;
         known && heartbeat.saturating_mul(made) * 2 <= now.since(silence.from)
     }
 
