@@ -64,7 +64,7 @@
 //! A frame that waits for a processor looks like one that a path lost, and a frame passed on is two more to
 //! handle. Relays that load begins must therefore end by themselves, although they are load. Four rules
 //! bring that about:
-//! 1. *Who was late is known from its heartbeats.* They are numbered. If a member is heard again after a
+//! 1. *Heartbeats tell which member was late.* They are numbered. If a member is heard again after a
 //!    silence and a heartbeat later has made less than half of the heartbeats that were due since, it was
 //!    late and its path lost nothing. The path is used at once and not after ten to eighty heartbeats.
 //! 2. *If many are silent at once, this node is the late one*, or the whole machine: it waits twice as long
