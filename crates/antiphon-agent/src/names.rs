@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use antiphon::{Accusation, Cause, Evidence, Incarnation, NodeView, ViewChange};
+use antiphon::{Accusation, Cause, Incarnation, NodeView, ViewChange};
 
 /// Incarnations that are remembered beyond those of the present view: those in the last hundred views, as the
 /// history that answers `why`.
@@ -69,11 +69,7 @@ impl Names {
 
     /// An accusation in a sentence.
     pub fn accusation(&self, accusation: &Accusation) -> String {
-        format!(
-            "{}: {}",
-            self.name(accusation.accuser),
-            evidence(&accusation.evidence)
-        )
+        accusation.with_names(&|incarnation| self.name(incarnation))
     }
 
     /// Several, in one line.
@@ -87,27 +83,7 @@ impl Names {
 
     /// Why a member is gone, in few words.
     pub fn cause(&self, cause: &Cause) -> String {
-        match cause {
-            Cause::Left => "left".to_owned(),
-            Cause::Crashed => "crashed".to_owned(),
-            Cause::Unreachable { from } => format!("unreachable from {}", self.name(*from)),
-            Cause::Superseded { .. } => "superseded by a new start".to_owned(),
-            Cause::Overridden { .. } => "overridden by an operator (recover)".to_owned(),
-            Cause::Separated { .. } => "separated: not heard, and without a majority (policy any)".to_owned(),
-        }
-    }
-}
-
-/// What was seen, in a sentence without its beginning.
-pub(crate) fn evidence(evidence: &Evidence) -> String {
-    match evidence {
-        Evidence::ProofOfDeath => "its process has ended (proven by its lifeline or its witness)".to_owned(),
-        Evidence::Silent { for_ms } => format!("silent for {for_ms} ms"),
-        Evidence::ConnectionLost => "connection lost, and silent since".to_owned(),
-        Evidence::FlushStalled => "did not take part in a flush in time".to_owned(),
-        Evidence::Observed => "observed it, and enough of its observers had lost it".to_owned(),
-        Evidence::Lossy { lost_percent } => format!("lost {lost_percent} % of what it sent"),
-        Evidence::Deaf => "was told that it does not hear it".to_owned(),
+        cause.with_names(&|incarnation| self.name(incarnation))
     }
 }
 

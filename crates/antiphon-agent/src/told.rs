@@ -1,12 +1,11 @@
 //! From the library's events to those of the API: the one place that knows both.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use antiphon::{
-    Accusation, Alone, Awaits, Cause, ClusterEvent, LinkCause, LinkStatus, Member, NodeView, NodeViewId,
-    Noted, Outcome, PathTrouble, View, ViewChange, WhyReport,
+    Accusation, Awaits, Cause, ClusterEvent, LinkStatus, Member, NodeView, NodeViewId, Noted, View,
+    ViewChange, WhyReport, rejection,
 };
 use antiphon_api::{Departed, Event, Part, PeerLink, Removed, Told, ViewMember, ViewName};
 
@@ -44,13 +43,7 @@ pub(crate) fn cluster_event(event: &ClusterEvent, names: &Names) -> Option<Event
             }
         }
         ClusterEvent::Alone { reason } => Event::FoundedAlone {
-            reason: match reason {
-                Alone::Told => "--found or --expect 1 is given".to_owned(),
-                Alone::NobodyLeft => {
-                    "it was a member, hears of nobody who is, and the policy is any".to_owned()
-                }
-                _ => "no seeds but itself, no other source of addresses and no --expect are given".to_owned(),
-            },
+            reason: reason.to_string(),
         },
         ClusterEvent::Discovery {
             source,
@@ -101,7 +94,7 @@ pub(crate) fn cluster_event(event: &ClusterEvent, names: &Names) -> Option<Event
         } => Event::Link {
             peer: peer.name.clone(),
             number: *number,
-            cause: link_cause(*cause).to_owned(),
+            cause: cause.to_string(),
             links: links.links.iter().map(link).collect(),
             in_use: links.in_use,
         },
@@ -220,13 +213,10 @@ fn part(part: &antiphon::Part) -> Part {
 
 /// What is known about a name, one sentence each.
 pub(crate) fn why(report: &WhyReport, names: &Names) -> Event {
-    let mut facts: Vec<String> = report.entries.iter().map(|entry| names.why(entry)).collect();
-    if facts.is_empty() {
-        facts.push(format!(
-            "no node called {} was in a view while this node was in the cluster",
-            report.name
-        ));
-    }
+    let facts = match report.entries.as_slice() {
+        [] => vec![report.to_string()],
+        entries => entries.iter().map(|entry| names.why(entry)).collect(),
+    };
     Event::Why {
         node: report.name.clone(),
         facts,
@@ -282,15 +272,6 @@ fn group_view(group: String, view: &View) -> Event {
     })
 }
 
-/// How an outcome is written.
-pub(crate) fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Delivered => "delivered",
-        Outcome::NotDelivered => "not_delivered",
-        Outcome::Unknown => "unknown",
-    }
-}
-
 fn names(members: &[Arc<Member>]) -> Vec<String> {
     members.iter().map(|member| member.name.clone()).collect()
 }
@@ -305,34 +286,10 @@ fn view_name(id: NodeViewId, number: u32) -> ViewName {
     }
 }
 
-/// What to tell whoever started a node whose frames are not accepted.
-fn rejection(by: &[SocketAddr]) -> Option<String> {
-    let by: Vec<String> = by.iter().map(ToString::to_string).collect();
-    (!by.is_empty()).then(|| {
-        format!(
-            "{} closed each connection after this node's first frame: check that --key-file and --cluster are the \
-             same here and there (the log there says which differs)",
-            by.join(", ")
-        )
-    })
-}
-
 fn link(link: &LinkStatus) -> PeerLink {
     PeerLink {
         addr: link.addr.to_string(),
         up: link.up,
-    }
-}
-
-fn link_cause(cause: LinkCause) -> &'static str {
-    match cause {
-        LinkCause::Works => "works",
-        LinkCause::Silent => "silent",
-        LinkCause::Trouble(PathTrouble::Lost) => "lost",
-        LinkCause::Trouble(PathTrouble::Refused) => "refused",
-        LinkCause::Trouble(PathTrouble::TimedOut) => "timed out",
-        LinkCause::LastHeard => "last heard",
-        _ => "failed",
     }
 }
 

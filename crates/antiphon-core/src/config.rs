@@ -229,18 +229,9 @@ pub enum Policy {
     Any,
 }
 
+crate::named!(Policy, "policy": Majority = "majority", Any = "any");
+
 impl Policy {
-    /// Both.
-    pub const ALL: [Policy; 2] = [Policy::Majority, Policy::Any];
-
-    /// Its name in configuration, flags and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Policy::Majority => "majority",
-            Policy::Any => "any",
-        }
-    }
-
     /// What stands for it on the wire.
     pub(crate) const fn code(self) -> u8 {
         match self {
@@ -268,18 +259,9 @@ pub enum EngineKind {
     Cut,
 }
 
+crate::named!(EngineKind, "membership engine": Coordinator = "coordinator", Cut = "cut");
+
 impl EngineKind {
-    /// Both.
-    pub const ALL: [EngineKind; 2] = [EngineKind::Coordinator, EngineKind::Cut];
-
-    /// Its name in configuration, flags and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            EngineKind::Coordinator => "coordinator",
-            EngineKind::Cut => "cut",
-        }
-    }
-
     /// The most members that a cluster can have. Their records may be too large before.
     pub const fn max_members(self) -> usize {
         match self {
@@ -315,32 +297,84 @@ impl EngineKind {
 /// Timing as one choice. All others follow from these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Profile {
     /// The profile's name: `local`, `lan` or `wan`.
     pub name: &'static str,
     /// An idle member says that it lives this often.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "heartbeat_ms", with = "antiphon_wire::json::millis")
+    )]
     pub heartbeat: Duration,
     /// A member not heard for this long is suspected. At least 4 × `heartbeat`.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "suspect_after_ms", with = "antiphon_wire::json::millis")
+    )]
     pub suspect_after: Duration,
     /// A member whose connection was lost or refused, and that is not heard for this long since, is
     /// suspected.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "suspect_after_loss_ms", with = "antiphon_wire::json::millis")
+    )]
     pub suspect_after_loss: Duration,
     /// A pair of members that cannot hear each other, while others hear both, loses its junior after this
     /// long.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "unreachable_after_ms", with = "antiphon_wire::json::millis")
+    )]
     pub unreachable_after: Duration,
     /// Unacknowledged control messages are sent again after this long at first, doubling to 8 ×.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "retransmit_ms", with = "antiphon_wire::json::millis")
+    )]
     pub retransmit: Duration,
     /// The coordinator gathers changes for this long before it proposes a view.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "batch_ms", with = "antiphon_wire::json::millis")
+    )]
     pub batch: Duration,
     /// With a majority of the seeds but not all of them present, founding waits this long for the rest.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "founding_wait_ms", with = "antiphon_wire::json::millis")
+    )]
     pub founding_wait: Duration,
     /// Without report or progress for this long a flush's laggard is removed from the group (R18).
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "flush_stall_ms", with = "antiphon_wire::json::millis")
+    )]
     pub flush_stall: Duration,
     /// A graceful leave is bounded by this.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "leave_within_ms", with = "antiphon_wire::json::millis")
+    )]
     pub leave_within: Duration,
 }
 
+/// Its name, and how long a silent member has.
+impl std::fmt::Display for Profile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (heartbeat, suspect) = (self.heartbeat, self.suspect_after);
+        write!(
+            f,
+            "{} (heartbeats every {heartbeat:?}, suspected after {suspect:?})",
+            self.name
+        )
+    }
+}
+
 impl Profile {
+    /// The names of the presets.
+    pub const NAMES: &[&str] = &["local", "lan", "wan"];
+
     /// Processes of one host. Detects a silent process in 0.6 s.
     pub fn local() -> Self {
         Self {
@@ -391,9 +425,62 @@ impl Profile {
     }
 }
 
+/// A preset by its name.
+impl std::str::FromStr for Profile {
+    type Err = crate::NameError;
+
+    fn from_str(text: &str) -> Result<Self, crate::NameError> {
+        let presets = [Self::local(), Self::lan(), Self::wan()];
+        let named = presets.into_iter().find(|preset| preset.name == text);
+        named.ok_or_else(|| crate::NameError::new("profile", text, Self::NAMES))
+    }
+}
+
+/// A preset by its name, with whatever else is written in the place of what it has.
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Profile {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Written {
+            name: String,
+            heartbeat_ms: Option<u64>,
+            suspect_after_ms: Option<u64>,
+            suspect_after_loss_ms: Option<u64>,
+            unreachable_after_ms: Option<u64>,
+            retransmit_ms: Option<u64>,
+            batch_ms: Option<u64>,
+            founding_wait_ms: Option<u64>,
+            flush_stall_ms: Option<u64>,
+            leave_within_ms: Option<u64>,
+        }
+        let written = Written::deserialize(deserializer)?;
+        let mut profile: Self = written.name.parse().map_err(serde::de::Error::custom)?;
+        for (field, ms) in [
+            (&mut profile.heartbeat, written.heartbeat_ms),
+            (&mut profile.suspect_after, written.suspect_after_ms),
+            (&mut profile.suspect_after_loss, written.suspect_after_loss_ms),
+            (&mut profile.unreachable_after, written.unreachable_after_ms),
+            (&mut profile.retransmit, written.retransmit_ms),
+            (&mut profile.batch, written.batch_ms),
+            (&mut profile.founding_wait, written.founding_wait_ms),
+            (&mut profile.flush_stall, written.flush_stall_ms),
+            (&mut profile.leave_within, written.leave_within_ms),
+        ] {
+            *field = ms.map_or(*field, Duration::from_millis);
+        }
+        Ok(profile)
+    }
+}
+
 /// What a group promises. All members must ask for the same; a difference is refused with both sides shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default)
+)]
 pub struct GroupOptions {
     /// The delivery order.
     pub order: Order,
@@ -404,6 +491,10 @@ pub struct GroupOptions {
     pub dissemination: Dissemination,
     /// A member whose application takes nothing for this long while others wait for it is removed, with the
     /// cause `slow`. 1 s to 1 h in whole milliseconds; `None` is never.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "slow_after_ms", with = "antiphon_wire::json::millis_if_any")
+    )]
     pub slow_after: Option<Duration>,
     /// What makes the order of a total group; of no meaning in any other.
     pub engine: TotalEngine,
@@ -434,6 +525,25 @@ impl Default for GroupOptions {
             engine: TotalEngine::Sequencer,
             max_object_bytes: 256 << 20,
             object_memory_bytes: 512 << 20,
+        }
+    }
+}
+
+/// `total by sequencer, direct, a window of 1048576 bytes, …`.
+impl std::fmt::Display for GroupOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.order)?;
+        if self.order == Order::Total {
+            write!(f, " by {}", self.engine)?;
+        }
+        write!(
+            f,
+            ", {}, a window of {} bytes, payloads of up to {} bytes and {} bytes of them in memory, ",
+            self.dissemination, self.window_bytes, self.max_object_bytes, self.object_memory_bytes
+        )?;
+        match self.slow_after {
+            Some(after) => write!(f, "members that read nothing removed after {after:?}"),
+            None => f.write_str("members that read nothing never removed"),
         }
     }
 }
@@ -537,6 +647,8 @@ pub enum Order {
     Total,
 }
 
+crate::named!(Order, "order": Unordered = "unordered", Scoped = "scoped", Fifo = "fifo", Total = "total");
+
 /// What makes the one sequence of a group of [`Order::Total`]. All promise the same; they differ in what they
 /// cost where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -551,19 +663,9 @@ pub enum TotalEngine {
     Token,
 }
 
+crate::named!(TotalEngine, "engine": Sequencer = "sequencer", Rotation = "rotation", Token = "token");
+
 impl TotalEngine {
-    /// All of them.
-    pub const ALL: [TotalEngine; 3] = [TotalEngine::Sequencer, TotalEngine::Rotation, TotalEngine::Token];
-
-    /// Its name in configuration, flags and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            TotalEngine::Sequencer => "sequencer",
-            TotalEngine::Rotation => "rotation",
-            TotalEngine::Token => "token",
-        }
-    }
-
     /// What stands for it on the wire.
     pub(crate) const fn code(self) -> u8 {
         match self {
@@ -588,6 +690,8 @@ pub enum Dissemination {
     /// do not hear it there. For switched networks that pass IP multicast, and many members.
     Multicast,
 }
+
+crate::named!(Dissemination, "dissemination": Direct = "direct", Chain = "chain", Multicast = "multicast");
 
 /// A configuration that cannot work. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -627,3 +731,5 @@ impl std::fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+antiphon_wire::written_as_text!(ConfigError);

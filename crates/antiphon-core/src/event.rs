@@ -1,5 +1,6 @@
 //! What the core tells the application.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +107,7 @@ pub enum Event {
 
 /// The paths between this node and another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PeerPath {
     /// The member.
     pub peer: Incarnation,
@@ -122,6 +124,11 @@ pub struct PeerPath {
 /// What a node without a view waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Awaits {
     /// A cluster to join; or, if there is none, this many nodes that may found one.
     Founders {
@@ -147,8 +154,75 @@ pub enum Alone {
     NobodyLeft,
 }
 
+impl fmt::Display for Awaits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaits::Founders { present, needed } if present < needed => {
+                write!(
+                    f,
+                    "{present} of {needed} nodes are here that it takes to found a cluster"
+                )
+            }
+            Awaits::Founders { .. } => f.write_str("enough nodes are here to found a cluster"),
+            Awaits::Cluster => f.write_str("looking for a cluster to join; this node founds none"),
+        }
+    }
+}
+
+/// By which setting.
+impl fmt::Display for Alone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Alone::Told => "--found or --expect 1 is given",
+            Alone::NobodyElse => {
+                "no seeds but itself, no other source of addresses and no --expect are given"
+            }
+            Alone::NobodyLeft => "it was a member, hears of nobody who is, and the policy is any",
+        })
+    }
+}
+
+impl fmt::Display for LinkStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.addr, if self.up { "" } else { " (down)" })
+    }
+}
+
+/// `10.0.0.2:7400 (down), [fd00::2]:7400, in use: 1`.
+impl fmt::Display for PeerLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.links.iter().try_for_each(|link| write!(f, "{link}, "))?;
+        write!(f, "in use: {}", self.in_use)
+    }
+}
+
+impl fmt::Display for LinkCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkCause::Works => f.write_str("works"),
+            LinkCause::Silent => f.write_str("silent"),
+            LinkCause::Trouble(trouble) => trouble.fmt(f),
+            LinkCause::LastHeard => f.write_str("last heard"),
+        }
+    }
+}
+
+antiphon_wire::written_as_text!(Alone, LinkCause);
+
+/// `1f3a9c20, sent to through 5b6c7d8e`.
+impl fmt::Display for PeerPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.peer.short())?;
+        match self.sends_through {
+            Some(through) => write!(f, ", sent to through {}", through.short()),
+            None => f.write_str(", sent to directly"),
+        }
+    }
+}
+
 /// The links to one peer, by number: link j is the peer's j-th address.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PeerLinks {
     /// The peer.
     pub peer: Incarnation,
@@ -161,6 +235,7 @@ pub struct PeerLinks {
 
 /// One link to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LinkStatus {
     /// The peer's address.
     pub addr: SocketAddr,
@@ -331,6 +406,8 @@ pub enum Outcome {
     Unknown,
 }
 
+crate::named!(Outcome, "outcome": Delivered = "delivered", NotDelivered = "not_delivered", Unknown = "unknown");
+
 /// An agreed list of a group's members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {
@@ -417,6 +494,7 @@ impl std::error::Error for SendError {}
 
 /// What is known about why a member is or is not in the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct WhyReport {
     /// The name asked for.
     pub name: String,
@@ -428,6 +506,11 @@ pub struct WhyReport {
 /// One fact about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "kind", rename_all = "snake_case")
+)]
 pub enum WhyEntry {
     /// It joined in this view.
     Joined {
@@ -508,6 +591,7 @@ pub enum WhyEntry {
 /// Who hears a member. In a view so large that not all hear all, its observers do, and no others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Heard {
     /// It is this node itself.
     Itself,
@@ -518,4 +602,69 @@ pub enum Heard {
     },
     /// This node does not observe it: these do.
     By(Vec<Incarnation>),
+}
+
+/// A line for each fact.
+impl fmt::Display for WhyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.entries.is_empty() {
+            let name = &self.name;
+            return write!(
+                f,
+                "no node called {name} was in a view while this node was in the cluster"
+            );
+        }
+        write!(f, "{}:", self.name)?;
+        self.entries.iter().try_for_each(|entry| write!(f, "\n- {entry}"))
+    }
+}
+
+impl fmt::Display for WhyEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WhyEntry::Joined { number, ago_ms, .. } => {
+                write!(f, "joined with view {number}, {ago_ms} ms ago")
+            }
+            WhyEntry::Departed {
+                number,
+                cause,
+                accusers,
+                ago_ms,
+                ..
+            } => {
+                write!(f, "gone with view {number}, {ago_ms} ms ago: {cause}")?;
+                accusers.iter().try_for_each(|said| write!(f, " ({said})"))
+            }
+            WhyEntry::Refused {
+                addr, reason, ago_ms, ..
+            } => write!(f, "refused, at {addr}, {ago_ms} ms ago: {reason}"),
+            WhyEntry::Joining { addr, ready_ms, .. } => match ready_ms {
+                Some(_) => write!(f, "waits at {addr} to be admitted, and is ready"),
+                None => write!(f, "waits at {addr} to be admitted, and does not answer"),
+            },
+            WhyEntry::Said { view, primary, .. } => {
+                let majority = if *primary { "in" } else { "without" };
+                write!(f, "said last that it has view {view}, {majority} the majority")
+            }
+            WhyEntry::Member { heard, accusers, .. } => {
+                write!(f, "member, {heard}")?;
+                accusers
+                    .iter()
+                    .try_for_each(|said| write!(f, "; suspected by {said}"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Heard::Itself => f.write_str("this node itself"),
+            Heard::Here { ago_ms } => write!(f, "heard {ago_ms} ms ago"),
+            Heard::By(observers) => {
+                let observers: Vec<String> = observers.iter().map(|by| by.short()).collect();
+                write!(f, "observed by {}", observers.join(", "))
+            }
+        }
+    }
 }

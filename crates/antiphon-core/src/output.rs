@@ -144,3 +144,15 @@ pub enum PathTrouble {
     /// A connection attempt or write timed out.
     TimedOut,
 }
+
+impl std::fmt::Display for PathTrouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            PathTrouble::Lost => "lost",
+            PathTrouble::Refused => "refused",
+            PathTrouble::TimedOut => "timed out",
+        })
+    }
+}
+
+antiphon_wire::written_as_text!(PathTrouble);

@@ -11,6 +11,7 @@ use antiphon_wire::{Lineage, Member, ViewId};
 /// as the node has installed no other primary view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Recovery {
     /// The lineage of views that would end here.
     pub lineage: Lineage,
@@ -20,6 +21,10 @@ pub struct Recovery {
     /// That view's number.
     pub number: u32,
     /// Since when this node knows that it has lost the majority.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "lost_ms", with = "antiphon_wire::json::millis")
+    )]
     pub lost: Duration,
     /// Whether the members that this node hears could decide by themselves: then the cluster most likely
     /// comes back without any recovery, within seconds.
@@ -36,10 +41,16 @@ pub struct Recovery {
 /// A member that a recovery leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Abandoned {
     /// Who.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub member: Member,
     /// How long ago it was last heard.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "heard_ms", with = "antiphon_wire::json::millis")
+    )]
     pub heard: Duration,
     /// Whether this node hears it now: then it gives up its own state and joins as a new incarnation.
     pub here: bool,
@@ -112,6 +123,36 @@ impl fmt::Display for RecoveryError {
 }
 
 impl std::error::Error for RecoveryError {}
+
+antiphon_wire::written_as_text!(RecoveryError);
+
+/// What would be given up, a line for each member.
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, view, lost) = (self.number, self.view, self.lost);
+        write!(
+            f,
+            "goes on alone from view {number} ({view}), without a majority for {lost:?}"
+        )?;
+        if self.may_fork() {
+            f.write_str("; the others MAY GO ON as another cluster")?;
+        }
+        self.others
+            .iter()
+            .try_for_each(|other| write!(f, "\n- leaves {other} behind"))
+    }
+}
+
+impl fmt::Display for Abandoned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match (self.dead, self.here) {
+            (true, _) => "has ended",
+            (_, true) => "is heard",
+            _ => "is not heard",
+        };
+        write!(f, "{} ({state}, last heard {:?} ago)", self.member, self.heard)
+    }
+}
 
 #[cfg(test)]
 mod tests {

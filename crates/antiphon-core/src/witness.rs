@@ -234,5 +234,7 @@ impl fmt::Display for Unproven {
 
 impl std::error::Error for Unproven {}
 
+antiphon_wire::written_as_text!(Unproven);
+
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@
 //! says nothing about where its sender is reached.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +18,31 @@ use tokio::sync::watch;
 
 /// What is wrong on the path to one peer, both directions unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default)
+)]
 pub struct Fault {
     /// Nothing passes, as if the cable were cut.
     pub block: bool,
     /// Frames to the peer leave this much later.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "delay_ms", with = "antiphon_core::wire::json::millis")
+    )]
     pub delay: Duration,
     /// This part of the frames to the peer is lost, from 0.0 to 1.0.
     pub drop: f64,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.block {
+            true => f.write_str("blocked"),
+            false => write!(f, "{:?} later, {} % lost", self.delay, self.drop * 100.0),
+        }
+    }
 }
 
 /// What is wrong, peer by peer. Peers not listed are untouched.

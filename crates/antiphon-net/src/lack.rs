@@ -85,6 +85,8 @@ impl fmt::Display for Lack {
     }
 }
 
+antiphon_core::wire::written_as_text!(Lack);
+
 /// Tells the driver of each lack, at most once a second: what is lacking is usually tried many times a
 /// second.
 #[derive(Debug, Default)]

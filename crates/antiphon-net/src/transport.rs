@@ -66,17 +66,37 @@ pub trait Transport: Send + fmt::Debug {
 /// What is known of the way to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PathStatus {
     /// The address.
     pub to: SocketAddr,
     /// The round trip as the system measured it within the last seconds; none without a connection, or where
     /// the system does not say.
+    #[cfg_attr(feature = "serde", serde(rename = "rtt_us", serialize_with = "micros"))]
     pub rtt: Option<Duration>,
+}
+
+/// `10.0.0.2:7400, round trip 150µs`.
+impl fmt::Display for PathStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to)?;
+        match self.rtt {
+            Some(rtt) => write!(f, ", round trip {rtt:?}"),
+            None => f.write_str(", round trip not known"),
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+fn micros<S: serde::Serializer>(rtt: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    let us = rtt.map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX));
+    serde::Serialize::serialize(&us, serializer)
 }
 
 /// What a transport counted since it was bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct TransportCounters {
     /// Frames handed over to be sent.
     pub frames_sent: u64,
@@ -110,6 +130,23 @@ pub struct TransportCounters {
     pub datagrams_refused: u64,
     /// UDP: frames that began to arrive, or whose successors did, and were given up.
     pub frames_incomplete: u64,
+}
+
+/// What was sent, received and lost.
+impl fmt::Display for TransportCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} frames sent ({} bytes), {} received ({} bytes), {} lost here; {} connections, {} refused",
+            self.frames_sent,
+            self.bytes_sent,
+            self.frames_received,
+            self.bytes_received,
+            self.frames_dropped,
+            self.connections,
+            self.connections_refused
+        )
+    }
 }
 
 /// One thing that happened on the network.

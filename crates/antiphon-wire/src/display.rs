@@ -95,12 +95,7 @@ impl Display for NodeView {
             )?,
         }
         write!(f, " [{}]", members.join(" "))?;
-        let name = |incarnation: Incarnation| {
-            let departed = self.departed.iter().map(|departure| &departure.member);
-            let mut known = self.members.iter().chain(departed);
-            let member = known.find(|member| member.incarnation == incarnation);
-            member.map_or_else(|| incarnation.short(), |member| member.name.clone())
-        };
+        let name = |incarnation| self.name_of(incarnation);
         let joined: Vec<String> = self.joined.iter().map(|joined| name(*joined)).collect();
         let (left, removed): (Vec<&Departure>, Vec<_>) =
             (self.departed.iter()).partition(|departure| departure.cause == Cause::Left);
@@ -122,19 +117,29 @@ impl Display for NodeView {
 }
 
 fn gone(f: &mut Formatter<'_>, gone: &Departure, name: &dyn Fn(Incarnation) -> String) -> fmt::Result {
-    write!(f, "{}: ", gone.member.name)?;
-    match gone.cause {
-        Cause::Unreachable { from } => write!(f, "unreachable from {}", name(from))?,
-        ref cause => write!(f, "{cause}")?,
-    }
+    write!(f, "{}: {}", gone.member.name, gone.cause.with_names(name))?;
     if gone.accusers.is_empty() {
         return Ok(());
     }
-    let accusers = gone.accusers.iter();
-    let said: Vec<String> = accusers
-        .map(|accusation| format!("{}: {}", name(accusation.accuser), accusation.evidence))
-        .collect();
+    let said: Vec<String> = gone.accusers.iter().map(|said| said.with_names(name)).collect();
     write!(f, " ({})", said.join("; "))
+}
+
+impl Cause {
+    /// As shown, with the names of those that are known.
+    pub fn with_names(&self, name: &dyn Fn(Incarnation) -> String) -> String {
+        match self {
+            Cause::Unreachable { from } => format!("unreachable from {}", name(*from)),
+            cause => cause.to_string(),
+        }
+    }
+}
+
+impl Accusation {
+    /// As shown, with the names of those that are known.
+    pub fn with_names(&self, name: &dyn Fn(Incarnation) -> String) -> String {
+        format!("{}: {}", name(self.accuser), self.evidence)
+    }
 }
 
 #[cfg(test)]

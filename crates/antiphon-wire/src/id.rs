@@ -124,6 +124,25 @@ impl fmt::Display for ViewStamp {
     }
 }
 
+impl FromStr for ViewStamp {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let number = |digits: &str| {
+            let hex = digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            hex.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+        };
+        let read = || {
+            let mut parts = text.splitn(3, '-');
+            let lineage = parts.next()?.parse().ok()?;
+            let (epoch, counter) = (number(parts.next()?)?, number(parts.next()?)?);
+            let view = ViewId { epoch, counter };
+            Some(Self { lineage, view })
+        };
+        read().ok_or_else(|| IdError::new("LINEAGE-EPOCH-COUNTER of 32, 8 and 8 hex digits", text))
+    }
+}
+
 impl Lineage {
     /// The lowest bits, which are random.
     const RANDOM_BITS: u32 = 80;
@@ -231,6 +250,10 @@ mod stamps {
             stamp(u64::MAX, 7, 1),
         ];
         assert!(stamps.is_sorted() && stamps.map(|stamp| stamp.to_string()).is_sorted());
+        for stamp in stamps {
+            assert_eq!(stamp.to_string().parse(), Ok(stamp));
+        }
+        assert!("1-2-3".parse::<ViewStamp>().is_err());
         assert_eq!(stamps[0].lineage.founded_ms(), 1_700_000_000_000);
         assert_ne!(stamps[0].lineage.mark(), stamps[1].lineage.mark());
     }

@@ -15,6 +15,7 @@
 //! implementation reads.
 #![forbid(unsafe_code)]
 
+mod as_text;
 pub mod block;
 pub mod codec;
 pub mod datagram;
@@ -23,6 +24,9 @@ pub mod enquiry;
 pub mod frame;
 pub mod group;
 mod id;
+#[cfg(feature = "serde")]
+#[doc(hidden)]
+pub mod json;
 pub mod level;
 pub mod membership;
 pub mod object;

@@ -20,6 +20,7 @@ pub const MAX_ADDRESSES: usize = 8;
 wire_struct! {
     /// One member of the cluster: a name for people, an incarnation for the protocol.
     #[derive(Debug, Clone, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
     pub struct Member {
         /// Fresh at each start; the identity the protocol uses.
         pub incarnation: Incarnation,
@@ -28,6 +29,7 @@ wire_struct! {
         /// Where the others reach it, and what it is known by in seeds.
         pub addr: SocketAddr,
         /// Where else they do, best first. At most seven.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
         pub further: Vec<SocketAddr>,
         /// Free for the application: role, rack, address for other traffic. Immutable per incarnation.
         pub metadata: BTreeMap<String, String>,
@@ -67,6 +69,7 @@ wire_enum! {
 wire_struct! {
     /// Who suspected a member, when and why.
     #[derive(Debug, Clone, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct Accusation {
         /// The member that accused.
         pub accuser: Incarnation,
@@ -117,6 +120,7 @@ wire_enum! {
 wire_struct! {
     /// A member of the previous view that this view no longer has, with its whole record.
     #[derive(Debug, Clone, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct Departure {
         /// The member as the previous view listed it.
         pub member: Member,
@@ -151,6 +155,7 @@ wire_enum! {
 wire_struct! {
     /// Members that come from another lineage, where they were together until it gave way to this one.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
     pub struct Subview {
         /// The lineage that they come from.
         pub lineage: Lineage,
@@ -268,6 +273,14 @@ impl NodeView {
         self.members
             .iter()
             .find(|member| member.incarnation == incarnation)
+    }
+
+    /// The name of a member, also of one that this view no longer has; the first digits of any other.
+    pub(crate) fn name_of(&self, incarnation: Incarnation) -> String {
+        let departed = self.departed.iter().map(|departure| &departure.member);
+        let mut known = self.members.iter().chain(departed);
+        let member = known.find(|member| member.incarnation == incarnation);
+        member.map_or_else(|| incarnation.short(), |member| member.name.clone())
     }
 
     /// The seniority rank of this incarnation.

@@ -157,6 +157,56 @@ impl std::error::Error for Error {
     }
 }
 
+/// An error of the system has no copy: one with the same number, or kind and text, takes its place.
+impl Clone for Error {
+    fn clone(&self) -> Self {
+        let again = |source: &io::Error| match source.raw_os_error() {
+            Some(number) => io::Error::from_raw_os_error(number),
+            None => io::Error::new(source.kind(), source.to_string()),
+        };
+        match self {
+            Error::Config(error) => Error::Config(error.clone()),
+            Error::Address { given, source } => Error::Address {
+                given: given.clone(),
+                source: again(source),
+            },
+            Error::Bind { addr, source } => Error::Bind {
+                addr: *addr,
+                source: again(source),
+            },
+            Error::Multicast { group, source } => Error::Multicast {
+                group: *group,
+                source: again(source),
+            },
+            Error::Testament { path, source } => Error::Testament {
+                path: path.clone(),
+                source: again(source),
+            },
+            Error::State { path, source } => Error::State {
+                path: path.clone(),
+                source: again(source),
+            },
+            Error::Refused { reason } => Error::Refused {
+                reason: reason.clone(),
+            },
+            Error::GroupRefused { reason } => Error::GroupRefused {
+                reason: reason.clone(),
+            },
+            Error::AlreadyJoined { group } => Error::AlreadyJoined { group: group.clone() },
+            Error::UnknownPeer { name } => Error::UnknownPeer { name: name.clone() },
+            Error::NotRecovered(reason) => Error::NotRecovered(reason.clone()),
+            Error::FaultsNotAllowed => Error::FaultsNotAllowed,
+            Error::Timer { source } => Error::Timer {
+                source: again(source),
+            },
+            Error::Entropy => Error::Entropy,
+            Error::Closed => Error::Closed,
+        }
+    }
+}
+
+antiphon_core::wire::written_as_text!(Error, SendError);
+
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Self {
         Error::Config(error)

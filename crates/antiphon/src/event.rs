@@ -1,5 +1,9 @@
 //! What the application is told.
 
+#[cfg(feature = "serde")]
+mod json;
+mod text;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,6 +12,9 @@ use std::time::Duration;
 use antiphon_core::wire::{GroupViewId, Incarnation, Level, Lineage, Member, NodeView, ViewId};
 use antiphon_core::{Alone, Awaits, LinkCause, Order, PeerLinks, ViewChange};
 use bytes::Bytes;
+
+#[doc(hidden)]
+pub use text::rejection;
 
 /// What happened to this node in its cluster. From [`Cluster::events`](crate::Cluster::events).
 #[derive(Debug, Clone)]
@@ -246,6 +253,7 @@ impl ExactSizeIterator for Messages {}
 /// message carries it: of a thousand names, two share a scope in one case of ten thousand. Then their
 /// messages share an order, and nothing breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Scope(pub u32);
 
 impl Scope {

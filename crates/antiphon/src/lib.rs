@@ -38,6 +38,21 @@
 //! together have delivered the same messages between them. A component without a majority of the last primary
 //! view says so and does nothing that the primary could contradict.
 //!
+//! # Values as text and as JSON
+//! What a person would print has `Display`. With the feature `serde` it can also be written by serde, and read
+//! where nothing is lost on the way:
+//! - An identity is its text; what has a name ([`Order`], [`Policy`], …) is the name. Both are read.
+//! - A time is a number of milliseconds, in a field that ends in `_ms`.
+//! - [`ClusterEvent`], [`Event`] and views are the objects that `antiphon node --json` prints, and are read by
+//!   the types of the crate `antiphon-api`. An event does not know its group: `Event::of_group` writes that,
+//!   too. A node that no view here speaks of is called by the first digits of its incarnation, where the
+//!   program remembers names.
+//! - A [`NodeView`] has beside that what the program leaves out: `lineage`, `merged`, `wire_level`.
+//! - An [`Inspection`], a [`Status`] and a [`WhyReport`] are what a console's answers are put together from.
+//!   They name nodes by incarnation, and have fields of the same names as those answers, where they say the
+//!   same.
+//! - Errors, causes and evidence are sentences: written, and not read.
+//!
 //! # Processes
 //! A node holds connections whose end proves that the process is gone. They are closed on exec and must not
 //! survive the process in another way: do not fork without exec, and do not close foreign file descriptors,
@@ -60,13 +75,14 @@ pub mod witness;
 
 pub use antiphon_core::inspection;
 pub use antiphon_core::wire::{
-    Accusation, Cause, Departure, Evidence, GroupViewId, Incarnation, Lineage, Member, NodeView, NodeViewId,
-    ViewId, ViewStamp,
+    Accusation, Cause, Departure, Evidence, GroupViewId, IdError, Incarnation, Lineage, Member, NodeView,
+    NodeViewId, Subview, ViewId, ViewStamp,
 };
 pub use antiphon_core::{
     Abandoned, Alone, Awaits, ClusterKey, ConfigError, Departed, Dissemination, EngineKind, GroupOptions,
-    Heard, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, Order, Outcome, PathTrouble, PeerLinks,
-    PeerPath, Policy, Profile, Recovery, RecoveryError, TotalEngine, ViewChange, WhyEntry, WhyReport,
+    Heard, Inspection, LinkCause, LinkStatus, MAX_PAYLOAD_BYTES, NameError, Order, Outcome, PathTrouble,
+    PeerLinks, PeerPath, Policy, Profile, Recovery, RecoveryError, TotalEngine, ViewChange, WhyEntry,
+    WhyReport,
 };
 pub use antiphon_net::memory;
 pub use antiphon_net::{Fault, Lack, PathStatus, TransportCounters};
@@ -76,6 +92,8 @@ pub use cluster::{
     Multicast, Noted, Observer, Phase, Settings, Status, Transport,
 };
 pub use error::{Error, SendError};
+#[doc(hidden)]
+pub use event::rejection;
 pub use event::{ClusterEvent, Event, Message, Messages, Part, Scope, View};
 pub use files::{FILES_OF_A_PROCESS, files_of_a_node};
 pub use group::{

@@ -424,7 +424,7 @@ async fn print_group_events(
             Some(fate) = resolved.recv() => {
                 let told = fate.outcome == Outcome::Delivered && fate.breaks == breaks.load(Ordering::Relaxed);
                 if !told {
-                    let outcome = told::outcome(fate.outcome).to_owned();
+                    let outcome = fate.outcome.to_string();
                     printer.print(&Event::Receipt { group: name.clone(), ticket: fate.ticket, outcome }).await;
                 }
             }

@@ -74,6 +74,7 @@ const ENOUGH_MEMBERS: usize = 3;
 
 /// A node as a locator knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Located {
     /// Its name.
     pub name: String,
@@ -82,7 +83,21 @@ pub struct Located {
     /// The lineage of the primary view it was in when it was heard; `None` if it was in none.
     pub member_of: Option<Lineage>,
     /// How long ago it was heard.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "age_ms", with = "antiphon_wire::json::millis")
+    )]
     pub age: Duration,
+}
+
+impl std::fmt::Display for Located {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match self.member_of {
+            Some(_) => "is a member",
+            None => "looks for its cluster",
+        };
+        write!(f, "{} at {} {what}", self.name, self.addr)
+    }
 }
 
 /// What a locator has done since it began.

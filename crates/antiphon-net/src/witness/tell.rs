@@ -6,6 +6,7 @@
 //! who can forge it can as well keep the frame from arriving. It only decides whether the frame is sent
 //! again.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ const REST: Duration = Duration::from_secs(2);
 /// What came of telling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Handed {
     /// So many members took it.
     pub taken: usize,
@@ -39,6 +41,16 @@ pub struct Handed {
     /// So many could not be reached in all that time, or were in no view in which they could have made
     /// anything of it.
     pub unreached: usize,
+}
+
+impl fmt::Display for Handed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (taken, absent, unreached) = (self.taken, self.absent, self.unreached);
+        write!(
+            f,
+            "{taken} members took it, {absent} are not there, {unreached} were not reached"
+        )
+    }
 }
 
 /// One member to be told.

@@ -43,9 +43,12 @@ pub enum Transport {
     Udp,
 }
 
+antiphon_core::named!(Transport, "transport": Tcp = "tcp", Udp = "udp");
+
 /// Where a node sends and listens by IP multicast. Made with [`Multicast::at`], then changed field by field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Multicast {
     /// The multicast address and port, the same at all nodes of the cluster, IPv4 or IPv6.
     pub group: SocketAddr,
@@ -61,6 +64,7 @@ pub struct Multicast {
 /// A network interface of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Interface {
     /// The one with this address.
     Address(IpAddr),
@@ -73,6 +77,20 @@ impl fmt::Display for Interface {
         match self {
             Interface::Address(ip) => write!(f, "the one with address {ip}"),
             Interface::Index(index) => write!(f, "number {index}"),
+        }
+    }
+}
+
+/// `239.255.74.0:7401, 1 hop far`.
+impl fmt::Display for Multicast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.group)?;
+        if let Some(interface) = self.interface {
+            write!(f, " on interface {interface}")?;
+        }
+        match self.hops {
+            1 => f.write_str(", 1 hop far"),
+            hops => write!(f, ", {hops} hops far"),
         }
     }
 }

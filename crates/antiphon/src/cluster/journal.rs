@@ -5,8 +5,9 @@
 //! that keeps them, so that in a small cluster it costs little more than its entries.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{ClusterEvent, NodeView, ViewChange};
 
@@ -23,11 +24,28 @@ const KEPT_EVENTS: usize = 200;
 /// An event and when it happened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Noted {
     /// By the host's clock.
+    #[cfg_attr(feature = "serde", serde(rename = "at_ms", serialize_with = "since_1970"))]
     pub at: SystemTime,
     /// What happened.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub event: ClusterEvent,
+}
+
+/// The milliseconds since 1970, and the event.
+impl fmt::Display for Noted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        write!(f, "{}  {}", since.as_millis(), self.event)
+    }
+}
+
+#[cfg(feature = "serde")]
+fn since_1970<S: serde::Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    antiphon_core::wire::json::millis::serialize(&since, serializer)
 }
 
 #[derive(Debug, Default)]

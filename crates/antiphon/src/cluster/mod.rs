@@ -16,14 +16,14 @@ mod journal;
 mod observer;
 mod quorum;
 mod shared;
+mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use antiphon_core::wire::{Incarnation, NodeView};
 use antiphon_core::{Inspection, Recovery, WhyReport};
-use antiphon_net::{Fault, TransportCounters};
+use antiphon_net::Fault;
 use tokio::sync::oneshot;
 
 pub(crate) use builder::{Bound, check_addresses_of, parse_all};
@@ -34,6 +34,7 @@ pub use journal::Noted;
 pub use observer::{Guest, Observer};
 pub(crate) use shared::{ClusterShared, Command, Handle, Wake};
 pub use shared::{Examined, MAX_GUESTS, Settings};
+pub use status::{GroupStatus, Phase, Status};
 
 use crate::{Error, GroupBuilder};
 
@@ -226,60 +227,4 @@ impl Cluster {
             .map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)
     }
-}
-
-/// What a node is doing.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Status {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The node's name.
-    pub name: String,
-    /// Where the others reach it.
-    pub addr: SocketAddr,
-    /// Its present incarnation.
-    pub incarnation: Incarnation,
-    /// Where it stands.
-    pub phase: Phase,
-    /// The installed node view.
-    pub view: Option<Arc<NodeView>>,
-    /// Its groups.
-    pub groups: Vec<GroupStatus>,
-    /// The links to each peer that has several addresses.
-    pub links: Vec<crate::PeerLinks>,
-    /// The members with which this node has no steady direct path, and through whom it speaks with them.
-    pub paths: Vec<crate::PeerPath>,
-    /// What its transport counted.
-    pub transport: TransportCounters,
-    /// Since its start.
-    pub uptime: Duration,
-}
-
-/// Where a node stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Phase {
-    /// No cluster yet.
-    Forming,
-    /// Member of a primary view.
-    Primary,
-    /// Member of a component without a majority.
-    NonPrimary,
-    /// On its way out.
-    Leaving,
-}
-
-/// A group as this node sees it.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct GroupStatus {
-    /// Its name.
-    pub name: String,
-    /// Its last view.
-    pub view: Option<Arc<crate::View>>,
-    /// Events that wait for the application.
-    pub unread_events: usize,
-    /// Messages accepted and not yet delivered here.
-    pub pending_sends: usize,
 }

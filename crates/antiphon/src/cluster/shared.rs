@@ -1,5 +1,6 @@
 //! What handles and driver share.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,8 +50,9 @@ pub(crate) enum Command {
 }
 
 /// All that a node can say of itself, at one moment. From [`Observer::examine`](crate::Observer::examine).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Examined {
     /// What it is doing.
     pub status: Status,
@@ -65,10 +67,12 @@ pub struct Examined {
 /// What a node was told at its start, as far as others may ask for it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Settings {
     /// The cluster's name.
     pub cluster: String,
     /// The node's name.
+    #[cfg_attr(feature = "serde", serde(rename = "node"))]
     pub name: String,
     /// The seeds, after their names were resolved.
     pub seeds: Vec<SocketAddr>,
@@ -78,6 +82,23 @@ pub struct Settings {
     pub profile: String,
     /// Which component goes on after a partition.
     pub policy: Policy,
+}
+
+/// `a of shop, keyed, profile lan, policy majority, 3 seeds`.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = if self.keyed { "keyed" } else { "without a key" };
+        let (node, cluster, profile, seeds) = (&self.name, &self.cluster, &self.profile, self.seeds.len());
+        write!(f, "{node} of {cluster}, {key}, profile {profile}, policy {}, {seeds} seeds", self.policy)
+    }
+}
+
+/// What it is doing, what it knows, and what its host refuses it, a line each.
+impl fmt::Display for Examined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", self.status, self.inspection)?;
+        self.lacks.iter().try_for_each(|lack| write!(f, "\n- {lack}"))
+    }
 }
 
 impl Settings {

@@ -1,5 +1,6 @@
 //! One look at a source, for whoever wants to know what a node would find there.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use super::board::admit;
@@ -9,11 +10,27 @@ use super::{Resolver, dns, file};
 /// What one look found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Looked {
     /// The addresses.
     pub found: Vec<SocketAddr>,
     /// What is wrong, if something is: with all of it, if nothing was found.
     pub problem: Option<String>,
+}
+
+/// `10.0.0.1:7400, 10.0.0.2:7400`, and what is wrong.
+impl fmt::Display for Looked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found: Vec<String> = self.found.iter().map(ToString::to_string).collect();
+        match found.as_slice() {
+            [] => f.write_str("nobody")?,
+            found => f.write_str(&found.join(", "))?,
+        }
+        match &self.problem {
+            Some(problem) => write!(f, "; {problem}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Source {

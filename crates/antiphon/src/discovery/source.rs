@@ -305,6 +305,9 @@ fn interface_of(text: &str) -> Option<Interface> {
     index.trim().parse().ok().map(Interface::Index)
 }
 
+antiphon_core::wire::as_text!(Source);
+antiphon_core::wire::written_as_text!(SourceError);
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

@@ -25,6 +25,7 @@ mod outbox;
 mod scopes;
 mod shared;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -435,11 +436,19 @@ pub struct Receipt {
 /// How far an object is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Progress {
     /// Bytes that every other member of the view had when this was last told.
     pub bytes: u64,
     /// The object's bytes.
     pub length: u64,
+}
+
+/// `1048576 of 4194304 bytes`.
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.bytes, self.length)
+    }
 }
 
 impl Receipt {

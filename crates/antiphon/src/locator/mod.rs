@@ -13,6 +13,7 @@
 
 mod state;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -149,15 +150,27 @@ impl LocatorBuilder {
 /// Something a locator noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(tag = "event"))]
 pub enum LocatorEvent {
     /// A node was heard that is new here, was not heard for long, became a member of a cluster, or is none
     /// any more.
+    #[cfg_attr(feature = "serde", serde(rename = "node"))]
     Heard(Located),
     /// The file cannot be used or written. The locator works on without.
+    #[cfg_attr(feature = "serde", serde(rename = "trouble"))]
     State {
         /// What is wrong, and what became of it.
         problem: String,
     },
+}
+
+impl fmt::Display for LocatorEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LocatorEvent::Heard(located) => located.fmt(f),
+            LocatorEvent::State { problem } => f.write_str(problem),
+        }
+    }
 }
 
 enum Command {

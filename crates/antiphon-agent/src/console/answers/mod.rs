@@ -13,7 +13,7 @@ use antiphon_core::inspection::{Inspection, Looking, Seated, State};
 use antiphon::{Accusation, ClusterEvent, Noted};
 use antiphon_api::console::{Accuser, Suspicion};
 
-use crate::names::{Names, evidence};
+use crate::names::Names;
 use crate::told::millis;
 
 pub(super) use doubts::Doubts;
@@ -36,7 +36,7 @@ pub(super) fn names(history: &[Noted]) -> Names {
 fn accused_by(names: &Names, accusations: &[Accusation]) -> Vec<Accuser> {
     let accuser = |accusation: &Accusation| Accuser {
         name: names.name(accusation.accuser),
-        evidence: evidence(&accusation.evidence),
+        evidence: accusation.evidence.to_string(),
         before_ms: accusation.before_ms,
     };
     accusations.iter().map(accuser).collect()
@@ -46,7 +46,7 @@ fn suspicion(doubt: &antiphon_core::inspection::Doubt, names: &Names) -> Suspici
     Suspicion {
         accuser: names.name(doubt.accuser),
         accused: names.name(doubt.accused),
-        evidence: evidence(&doubt.evidence),
+        evidence: doubt.evidence.to_string(),
         for_ms: millis(doubt.since),
     }
 }

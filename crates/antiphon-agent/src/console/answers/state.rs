@@ -2,12 +2,12 @@
 
 use antiphon_core::inspection::{Inspection, Lifeline, Looking, MemberSeen};
 
-use antiphon::{Examined, Incarnation, NodeView, Phase, Policy, Settings};
+use antiphon::{Examined, Incarnation, NodeView, Policy, Settings};
 use antiphon_api::console::{
     Edge, Forming, Link, Member, Members, Refusal, RefusedNode, Said, Status, Suspicion, Waiting,
 };
 
-use super::{Names, evidence, looking, millis, seated, suspicion};
+use super::{Names, looking, millis, seated, suspicion};
 
 pub(crate) fn status(examined: &Examined, settings: &Settings) -> Status {
     let Examined {
@@ -31,7 +31,7 @@ pub(crate) fn status(examined: &Examined, settings: &Settings) -> Status {
     Status {
         node: status.name.clone(),
         cluster: status.cluster.clone(),
-        state: state(status.phase).to_owned(),
+        state: status.phase.to_string(),
         incarnation: status.incarnation.to_string(),
         uptime_ms: millis(status.uptime),
         seeds: settings.seeds.iter().map(ToString::to_string).collect(),
@@ -65,7 +65,7 @@ pub(crate) fn members(examined: &Examined, settings: &Settings, names: &Names) -
     Members {
         node: status.name.clone(),
         cluster: status.cluster.clone(),
-        state: state(status.phase).to_owned(),
+        state: status.phase.to_string(),
         view: view.map(|view| view.number),
         id: view.map(|view| view.id.to_string()),
         recoveries: recoveries(view, settings.policy),
@@ -219,7 +219,7 @@ fn edges(inspection: &Inspection, names: &Names) -> Vec<Edge> {
     let told = edges.iter().map(|edge| Edge {
         observer: names.name(edge.observer),
         subject: names.name(edge.subject),
-        evidence: evidence(&edge.evidence),
+        evidence: edge.evidence.to_string(),
         for_ms: millis(edge.since),
     });
     told.collect()
@@ -259,14 +259,4 @@ fn refusal(looking: &Looking) -> Option<Refusal> {
         reason: reason.clone(),
         ago_ms: millis(*ago),
     })
-}
-
-fn state(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Forming => "forming",
-        Phase::Primary => "primary",
-        Phase::NonPrimary => "non-primary",
-        Phase::Leaving => "leaving",
-        _ => "unknown",
-    }
 }
