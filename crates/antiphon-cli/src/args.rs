@@ -2,20 +2,22 @@
 //! configuration file, then to the default (see `settings`). clap reads the environment, below flags and
 //! above the file.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use antiphon::config::{Given, Patience, Size, pairs};
+use antiphon::{Dissemination, EngineKind, Order, Policy, Profile, TotalEngine, Transport};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use super::bench::BenchArgs;
 use super::console::args::{self as console, MembersArgs, RecoverArgs, ViewArgs, WhyArgs};
 use super::doctor::args::{self as doctor, DoctorArgs};
-use super::exit;
+use super::exit::{self, Failed};
 use super::locator::LocatorArgs;
-use super::patience::Patience;
-use super::size::Size;
 use super::swarm::{self, SwarmArgs};
 
 /// Nodes that find each other, agree on who is there, and deliver messages in one order.
@@ -146,20 +148,20 @@ pub(crate) struct NodeArgs {
     /// Order of delivery in the groups, the same at each member: `unordered` each message as soon as it is
     /// here, `scoped` per sender and scope of the message, `fifo` per sender, `total` one sequence for all
     /// [default: total]
-    #[arg(long, env = "ANTIPHON_ORDER", value_enum, value_name = "ORDER")]
-    pub(crate) order: Option<OrderName>,
+    #[arg(long, env = "ANTIPHON_ORDER", value_parser = named::<Order>(ORDERS), value_name = "ORDER")]
+    pub(crate) order: Option<Order>,
 
     /// What makes the order of `total` groups, the same at each member: `sequencer` the first member numbers
     /// the messages, `rotation` members take turns by rule, `token` each numbers its own when it has the
     /// token [default: sequencer]
     #[arg(long, env = "ANTIPHON_ENGINE", value_parser = EngineParser, value_name = "ENGINE")]
-    pub(crate) engine: Option<EngineName>,
+    pub(crate) engine: Option<TotalEngine>,
 
     /// The way of the groups' messages, the same at each member: `direct` from the sender to each, `chain`
     /// from member to member, for links slower than their hosts, `multicast` once to all by IP multicast, and
     /// directly to those that do not hear it there [default: direct]
-    #[arg(long, env = "ANTIPHON_DISSEMINATION", value_enum, value_name = "WAY")]
-    pub(crate) dissemination: Option<DisseminationName>,
+    #[arg(long, env = "ANTIPHON_DISSEMINATION", value_parser = named::<Dissemination>(DISSEMINATIONS), value_name = "WAY")]
+    pub(crate) dissemination: Option<Dissemination>,
 
     /// With `multicast`: the multicast address and port of the cluster, IPv4 or IPv6; the port is
     /// 7401 if left out [default: 239.255.X.Y:7401, X and Y from the cluster's name]
@@ -179,17 +181,17 @@ pub(crate) struct NodeArgs {
     /// Remove a member of the groups whose application takes no message for this long while others wait for
     /// it (on this node: whoever reads stdout); 1s to 1h, units ms, s, m, h, or `never`; the same at each
     /// member [default: 30s]
-    #[arg(long, env = "ANTIPHON_SLOW_AFTER", value_name = "DURATION", value_parser = Patience::parse)]
+    #[arg(long, env = "ANTIPHON_SLOW_AFTER", value_name = "DURATION", value_parser = str::parse::<Patience>)]
     pub(crate) slow_after: Option<Patience>,
 
     /// Largest payload, if above 1 MiB; units KiB, MiB, GiB, 64KiB to 1GiB; the same at each member. Each
     /// holds at most as much of the large payloads of every other, and of its own [default: 256MiB]
-    #[arg(long, env = "ANTIPHON_MAX_OBJECT", value_name = "SIZE", value_parser = Size::parse)]
+    #[arg(long, env = "ANTIPHON_MAX_OBJECT", value_name = "SIZE", value_parser = str::parse::<Size>)]
     pub(crate) max_object: Option<Size>,
 
     /// The most memory, in each group, for the large payloads of all others together, at least --max-object;
     /// their senders wait [default: twice --max-object]
-    #[arg(long, env = "ANTIPHON_OBJECT_MEMORY", value_name = "SIZE", value_parser = Size::parse)]
+    #[arg(long, env = "ANTIPHON_OBJECT_MEMORY", value_name = "SIZE", value_parser = str::parse::<Size>)]
     pub(crate) object_memory: Option<Size>,
 
     /// Directory for the files of delivered payloads above 1 MiB; whoever reads the lines removes them
@@ -199,8 +201,8 @@ pub(crate) struct NodeArgs {
 
     /// How this node sends messages: `tcp`, or `udp` on the same port number (TCP where that does not pass).
     /// Nodes that differ in this understand each other [default: tcp]
-    #[arg(long, env = "ANTIPHON_TRANSPORT", value_enum, value_name = "NAME")]
-    pub(crate) transport: Option<TransportName>,
+    #[arg(long, env = "ANTIPHON_TRANSPORT", value_parser = named::<Transport>(TRANSPORTS), value_name = "NAME")]
+    pub(crate) transport: Option<Transport>,
 
     /// Largest UDP datagram to send, also by multicast, without the headers of IP and UDP, at least 1232
     /// [default: what the route takes]
@@ -224,18 +226,18 @@ pub(crate) struct NodeArgs {
 
     /// Timing: `local` one host (a silent process is out in 0.6 s), `lan` one site (1.5 s), `wan` sites apart
     /// (8 s) [default: lan]
-    #[arg(long, env = "ANTIPHON_PROFILE", value_enum, value_name = "NAME")]
-    pub(crate) profile: Option<ProfileName>,
+    #[arg(long, env = "ANTIPHON_PROFILE", value_parser = named::<Profile>(PROFILES), value_name = "NAME")]
+    pub(crate) profile: Option<Profile>,
 
     /// How node views are agreed on, the same at all nodes: `coordinator`, or `cut` where several fail at
     /// once or paths lose much [default: coordinator]
-    #[arg(long, env = "ANTIPHON_MEMBERSHIP", value_enum, value_name = "NAME")]
-    pub(crate) membership: Option<MembershipName>,
+    #[arg(long, env = "ANTIPHON_MEMBERSHIP", value_parser = named::<EngineKind>(MEMBERSHIPS), value_name = "NAME")]
+    pub(crate) membership: Option<EngineKind>,
 
     /// Who goes on after a partition, the same at all nodes: `majority`, or `any`: every component, for
     /// caches and the like, merging later [default: majority]
-    #[arg(long, env = "ANTIPHON_POLICY", value_enum, value_name = "NAME")]
-    pub(crate) policy: Option<PolicyName>,
+    #[arg(long, env = "ANTIPHON_POLICY", value_parser = named::<Policy>(POLICIES), value_name = "NAME")]
+    pub(crate) policy: Option<Policy>,
 
     /// Deliver only while a majority answers this node, so that it stops before the others may go on without
     /// it; without effect with `--policy any` [default: true]
@@ -298,69 +300,55 @@ pub(crate) struct NodeArgs {
     pub(crate) testament: Option<PathBuf>,
 }
 
-/// `--order`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum OrderName {
-    /// None.
-    Unordered,
-    /// Per sender and scope.
-    Scoped,
-    /// Per sender.
-    Fifo,
-    /// One sequence for all, views included.
-    Total,
+/// Names of values, and what each stands for.
+type Values = &'static [(&'static str, &'static str)];
+
+pub(crate) const ORDERS: Values = &[
+    ("unordered", "None"),
+    ("scoped", "Per sender and scope"),
+    ("fifo", "Per sender"),
+    ("total", "One sequence for all, views included"),
+];
+pub(crate) const ENGINES: Values = &[
+    ("sequencer", "The group's first member numbers the messages"),
+    ("rotation", "Members take turns by rule"),
+    ("token", "Each numbers its own when it has the token"),
+];
+pub(crate) const DISSEMINATIONS: Values = &[
+    ("direct", "From the sender to each member"),
+    ("chain", "From member to member"),
+    ("multicast", "Once to all, by IP multicast"),
+];
+pub(crate) const TRANSPORTS: Values = &[("tcp", "Everything by TCP"), ("udp", "Messages by UDP")];
+pub(crate) const PROFILES: Values = &[
+    ("local", "Processes of one host"),
+    ("lan", "Hosts of one site"),
+    ("wan", "Sites apart"),
+];
+pub(crate) const MEMBERSHIPS: Values = &[
+    ("coordinator", "The most senior node proposes"),
+    ("cut", "Ten observers for each node, and mostly no leader"),
+];
+const POLICIES: Values = &[
+    (
+        "majority",
+        "The majority of the last view, or half of it with the elder",
+    ),
+    ("any", "Every component, as a lineage of its own"),
+];
+
+/// Reads a value by its name, and lists all names.
+pub(crate) fn named<T>(values: Values) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr + Clone + Send + Sync + 'static,
+    T::Err: Error + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(possible(values)).try_map(|name| T::from_str(&name))
 }
 
-impl OrderName {
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            OrderName::Unordered => "unordered",
-            OrderName::Scoped => "scoped",
-            OrderName::Fifo => "fifo",
-            OrderName::Total => "total",
-        }
-    }
-
-    /// What it stands for.
-    pub(crate) fn order(self) -> antiphon::Order {
-        match self {
-            OrderName::Unordered => antiphon::Order::Unordered,
-            OrderName::Scoped => antiphon::Order::Scoped,
-            OrderName::Fifo => antiphon::Order::Fifo,
-            OrderName::Total => antiphon::Order::Total,
-        }
-    }
-}
-
-/// `--engine`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum EngineName {
-    /// The group's first member numbers the messages.
-    #[default]
-    Sequencer,
-    /// Members take turns by rule.
-    Rotation,
-    /// Each numbers its own when it has the token.
-    Token,
-}
-
-impl EngineName {
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        self.engine().name()
-    }
-
-    /// What it stands for.
-    pub(crate) fn engine(self) -> antiphon::TotalEngine {
-        match self {
-            EngineName::Sequencer => antiphon::TotalEngine::Sequencer,
-            EngineName::Rotation => antiphon::TotalEngine::Rotation,
-            EngineName::Token => antiphon::TotalEngine::Token,
-        }
-    }
+fn possible(values: Values) -> impl Iterator<Item = PossibleValue> {
+    let values = values.iter();
+    values.map(|(name, what)| PossibleValue::new(*name).help(*what))
 }
 
 /// Reads `--engine`. Who means an engine of the other kind is told where that goes.
@@ -368,19 +356,19 @@ impl EngineName {
 struct EngineParser;
 
 impl TypedValueParser for EngineParser {
-    type Value = EngineName;
+    type Value = TotalEngine;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         arg: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<EngineName, clap::Error> {
-        let read = EnumValueParser::<EngineName>::new().parse_ref(command, arg, value);
+    ) -> Result<TotalEngine, clap::Error> {
+        let read = named::<TotalEngine>(ENGINES).parse_ref(command, arg, value);
         read.map_err(|mut error| {
             if value
                 .to_str()
-                .is_some_and(|name| MembershipName::from_str(name, false).is_ok())
+                .is_some_and(|name| EngineKind::from_str(name).is_ok())
             {
                 let tip = "membership engines are chosen with `--membership`".into();
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
@@ -390,152 +378,53 @@ impl TypedValueParser for EngineParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let names = EngineName::value_variants().iter();
-        Some(Box::new(names.filter_map(ValueEnum::to_possible_value)))
+        Some(Box::new(possible(ENGINES)))
     }
 }
 
-/// `--membership`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum MembershipName {
-    /// The most senior node proposes.
-    #[default]
-    Coordinator,
-    /// Ten observers for each node, and mostly no leader.
-    Cut,
-}
-
-impl MembershipName {
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        self.engine().name()
-    }
-
-    /// What it stands for.
-    pub(crate) fn engine(self) -> antiphon::EngineKind {
-        match self {
-            MembershipName::Coordinator => antiphon::EngineKind::Coordinator,
-            MembershipName::Cut => antiphon::EngineKind::Cut,
+impl NodeArgs {
+    /// What is given of the node.
+    pub(crate) fn given(&self) -> Result<Given, Failed> {
+        let mut given = Given::default();
+        macro_rules! take {
+            ($($field:ident),*) => {$( given.$field.clone_from(&self.$field); )*};
         }
-    }
-}
-
-/// `--policy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum PolicyName {
-    /// The majority of the last view, or half of it with the elder.
-    #[default]
-    Majority,
-    /// Every component, as a lineage of its own.
-    Any,
-}
-
-impl PolicyName {
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        self.policy().name()
-    }
-
-    /// What it stands for.
-    pub(crate) fn policy(self) -> antiphon::Policy {
-        match self {
-            PolicyName::Majority => antiphon::Policy::Majority,
-            PolicyName::Any => antiphon::Policy::Any,
-        }
-    }
-}
-
-/// `--dissemination`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum DisseminationName {
-    /// From the sender to each member.
-    Direct,
-    /// From member to member.
-    Chain,
-    /// Once to all, by IP multicast.
-    Multicast,
-}
-
-impl DisseminationName {
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            DisseminationName::Direct => "direct",
-            DisseminationName::Chain => "chain",
-            DisseminationName::Multicast => "multicast",
-        }
-    }
-
-    /// What it stands for.
-    pub(crate) fn dissemination(self) -> antiphon::Dissemination {
-        match self {
-            DisseminationName::Direct => antiphon::Dissemination::Direct,
-            DisseminationName::Chain => antiphon::Dissemination::Chain,
-            DisseminationName::Multicast => antiphon::Dissemination::Multicast,
-        }
-    }
-}
-
-/// `--transport`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum TransportName {
-    /// Everything by TCP.
-    Tcp,
-    /// Messages by UDP.
-    Udp,
-}
-
-impl TransportName {
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            TransportName::Tcp => "tcp",
-            TransportName::Udp => "udp",
-        }
-    }
-
-    /// What it stands for.
-    pub(crate) fn transport(self) -> antiphon::Transport {
-        match self {
-            TransportName::Tcp => antiphon::Transport::Tcp,
-            TransportName::Udp => antiphon::Transport::Udp,
-        }
-    }
-}
-
-/// `--profile`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ProfileName {
-    /// Processes of one host.
-    Local,
-    /// Hosts of one site.
-    Lan,
-    /// Sites apart.
-    Wan,
-}
-
-impl ProfileName {
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            ProfileName::Local => "local",
-            ProfileName::Lan => "lan",
-            ProfileName::Wan => "wan",
-        }
-    }
-
-    /// What it stands for.
-    pub(crate) fn profile(self) -> antiphon::Profile {
-        match self {
-            ProfileName::Local => antiphon::Profile::local(),
-            ProfileName::Lan => antiphon::Profile::lan(),
-            ProfileName::Wan => antiphon::Profile::wan(),
-        }
+        take!(
+            cluster,
+            name,
+            bind,
+            advertise,
+            seeds,
+            locators,
+            dns_server,
+            group,
+            no_group,
+            order,
+            engine,
+            dissemination,
+            multicast_group,
+            multicast_interface,
+            multicast_hops,
+            slow_after,
+            max_object,
+            object_memory,
+            transport,
+            max_datagram,
+            expect,
+            found,
+            profile,
+            membership,
+            policy,
+            primary_lease,
+            udp_probes,
+            weight,
+            key_file,
+            insecure,
+            allow_faults
+        );
+        let metadata = self.metadata.as_deref().map(pairs).transpose();
+        given.metadata = metadata.map_err(Failed::usage)?;
+        Ok(given)
     }
 }
 
@@ -591,6 +480,22 @@ Examples:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_values_of_a_flag_are_those_of_the_library() {
+        for (values, names) in [
+            (ORDERS, Order::NAMES),
+            (ENGINES, TotalEngine::NAMES),
+            (DISSEMINATIONS, Dissemination::NAMES),
+            (TRANSPORTS, Transport::NAMES),
+            (PROFILES, Profile::NAMES),
+            (MEMBERSHIPS, EngineKind::NAMES),
+            (POLICIES, Policy::NAMES),
+        ] {
+            let listed: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+            assert_eq!(listed, names);
+        }
+    }
 
     #[test]
     fn the_help_names_every_event_that_a_node_prints() {

@@ -40,7 +40,7 @@ pub(crate) fn needed(settings: &Settings) -> (usize, u64) {
         true => 0,
         false => (members - 1).min(MAX_GROUP_MEMBERS),
     };
-    let node = files_of_a_node(members, companions, settings.membership.engine());
+    let node = files_of_a_node(members, companions, settings.membership);
     (members, FILES_OF_A_PROCESS + node)
 }
 

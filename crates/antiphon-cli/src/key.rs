@@ -1,54 +1,11 @@
-//! Key files: 64 hex digits, for the eyes of their owner only.
+//! `antiphon key`: key files, 64 hex digits, for the eyes of their owner only.
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use antiphon::ClusterKey;
-
 use super::exit::Failed;
-
-/// More than any key file with spaces and a comment-free end has; guards against `--key-file /dev/zero`.
-const MAX_KEY_FILE_BYTES: u64 = 4096;
-
-/// A key as read, and what its owner should hear about the file.
-#[derive(Debug)]
-pub(crate) struct KeyFile {
-    /// The cluster's secret.
-    pub(crate) key: ClusterKey,
-    /// Set if others can read the file.
-    pub(crate) warning: Option<String>,
-}
-
-/// Reads a key file.
-pub(crate) fn read(path: &Path) -> Result<KeyFile, Failed> {
-    let shown = path.display();
-    let make_one = format!("make one with `antiphon key {shown}` and copy it to every node");
-    let read = || -> std::io::Result<(Vec<u8>, u32)> {
-        use std::io::Read as _;
-        let file = fs::File::open(path)?;
-        let mode = file.metadata()?.permissions().mode();
-        let mut text = Vec::new();
-        file.take(MAX_KEY_FILE_BYTES).read_to_end(&mut text)?;
-        Ok((text, mode))
-    };
-    let (text, mode) = read()
-        .map_err(|error| Failed::usage(format!("cannot read key file {shown}: {error}; {make_one}")))?;
-    let text = String::from_utf8_lossy(&text);
-    let key = ClusterKey::parse(&text).map_err(|error| {
-        Failed::usage(format!(
-            "key file {shown}: {error}; if there is no key in it, remove it and {make_one}"
-        ))
-    })?;
-    let warning = (mode & 0o077 != 0).then(|| {
-        format!(
-            "key file {shown} can be read by others (mode {:03o}); `chmod 600 {shown}` keeps it yours",
-            mode & 0o777
-        )
-    });
-    Ok(KeyFile { key, warning })
-}
 
 /// Makes a fresh key in a new file with mode 0600.
 pub(crate) fn generate(path: &Path) -> Result<(), Failed> {
@@ -76,6 +33,10 @@ pub(crate) fn generate(path: &Path) -> Result<(), Failed> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use antiphon::config::read_key as read;
+
     use super::*;
 
     fn scratch(name: &str) -> std::path::PathBuf {
@@ -109,7 +70,7 @@ mod tests {
         let path = scratch("wrong");
         for text in ["", "secret", "0123", &"s".repeat(64)] {
             fs::write(&path, text).unwrap();
-            let error = read(&path).unwrap_err().message;
+            let error = read(&path).unwrap_err().to_string();
             assert!(
                 error.contains("antiphon key") && !error.contains("secret") && !error.contains("sss"),
                 "{error}"

@@ -8,14 +8,15 @@
 use std::io;
 use std::path::PathBuf;
 
+use antiphon::config;
 use antiphon::discovery::LOCATOR_PORT;
 use antiphon::{Error, Located, Locator, LocatorEvent};
 use clap::Args;
 use serde::Serialize;
 
 use super::exit::{Exit, Failed};
+use super::node;
 use super::signals::Signals;
-use super::{key, node, settings};
 use antiphon_agent::stdio::stdout::{self, LAST_LINES_WITHIN, Stdout};
 
 /// Settings of a locator. Flags win over the environment.
@@ -190,13 +191,13 @@ async fn tell(locator: &mut Locator, json: bool, stdout: &Stdout) {
 async fn start(args: &LocatorArgs) -> Result<Locator, Failed> {
     let mut builder = Locator::builder(&args.cluster);
     for bind in &args.bind {
-        builder = builder.bind(settings::address_with("bind", bind, LOCATOR_PORT)?);
+        builder = builder.bind(config::address("bind", bind, LOCATOR_PORT)?);
     }
     for advertise in &args.advertise {
-        builder = builder.advertise(settings::address_with("advertise", advertise, LOCATOR_PORT)?);
+        builder = builder.advertise(config::address("advertise", advertise, LOCATOR_PORT)?);
     }
     if let Some(path) = &args.key_file {
-        let file = key::read(path)?;
+        let file = config::read_key(path)?;
         if let Some(warning) = file.warning {
             eprintln!("antiphon: warning: {warning}");
         }

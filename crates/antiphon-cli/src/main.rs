@@ -27,12 +27,10 @@ mod hands;
 mod key;
 mod locator;
 mod node;
-mod patience;
 mod progress;
 mod say;
 mod settings;
 mod signals;
-mod size;
 mod swarm;
 mod usage;
 

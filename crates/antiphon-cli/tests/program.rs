@@ -7,6 +7,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use antiphon::config::Given;
 use common::{Bench, Node};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -55,6 +56,76 @@ fn the_file_yields_to_the_environment_and_the_environment_to_the_flag() {
             "{line} is not in\n{printed}"
         );
     }
+}
+
+/// What is in force, by the program and by the library, without what the program has for itself.
+fn in_force(printed: &str) -> toml::Table {
+    let mut table: toml::Table = printed.parse().unwrap();
+    for own in ["spool", "socket", "json", "witness"] {
+        table.remove(own);
+    }
+    table
+}
+
+#[test]
+fn a_file_and_an_environment_mean_the_same_to_the_program_and_to_the_library() {
+    let bench = Bench::new();
+    let file = bench.directory.join("node.toml");
+    let key = bench.directory.join("key");
+    assert!(bench.run(&format!("key {}", key.display())).status.success());
+    let texts = [
+        "cluster = \"c\"\nname = \"n\"\n".to_owned(),
+        format!(
+            "cluster = \"c\"\nname = \"n\"\nbind = [\"10.0.0.1\", \"[fd00::1]:7\"]\nkey-file = \"{}\"\n\
+             seeds = \"10.0.0.1/10.1.0.1, dns:db\"\nlocators = \"10.0.0.9\"\nexpect = 3\nweight = 2\n\
+             group = \"a,b\"\norder = \"fifo\"\nslow-after = \"90s\"\nmax-object = \"1MiB\"\n\
+             profile = \"wan\"\nmembership = \"cut\"\npolicy = \"any\"\ntransport = \"udp\"\nmax-datagram = 1400\n\
+             json = true\nsocket = \"none\"\nspool = \"/\"\nmetadata = {{ role = \"db\" }}\n",
+            key.display()
+        ),
+        "cluster = \"c\"\nname = \"n\"\nno-group = true\nfound = true\nprimary-lease = false\nudp-probes = false\n\
+         insecure = true\ndissemination = \"multicast\"\nmulticast-group = \"239.1.2.3\"\nmulticast-hops = 3\n"
+            .to_owned(),
+    ];
+    let variables = [
+        ("ANTIPHON_WEIGHT", "5"),
+        ("ANTIPHON_METADATA", "zone=1"),
+        ("ANTIPHON_GROUP", "z"),
+    ];
+    for text in texts {
+        std::fs::write(&file, text).unwrap();
+        for variables in [&[][..], &variables] {
+            let program = bench
+                .program()
+                .args(["node", "--print-config", "--config"])
+                .arg(&file)
+                .envs(variables.iter().copied())
+                .output()
+                .unwrap();
+            let printed = String::from_utf8(program.stdout).unwrap();
+            let find = |name: &str| variables.iter().find(|(key, _)| *key == name);
+            let environment =
+                Given::from_variables("ANTIPHON_", |name| find(name).map(|(_, value)| (*value).into()));
+            let given = environment.unwrap().over(Given::from_toml_file(&file).unwrap());
+            let effective = given.effective().unwrap();
+            assert_eq!(in_force(&printed), in_force(&effective.to_toml()));
+        }
+    }
+}
+
+#[test]
+fn a_key_that_neither_the_program_nor_the_library_has_is_refused_by_both() {
+    let bench = Bench::new();
+    let file = bench.directory.join("node.toml");
+    std::fs::write(&file, "cluster = \"c\"\nname = \"n\"\nspools = \"/\"\n").unwrap();
+    let output = bench.run(&format!("node --config {}", file.display()));
+    let by_program = String::from_utf8(output.stderr).unwrap();
+    let by_library = Given::from_toml_file(&file).unwrap_err().to_string();
+    assert!(by_program.contains(&by_library), "{by_program}");
+    assert!(
+        by_library.contains("line 3") && by_library.contains("`spool`"),
+        "{by_library}"
+    );
 }
 
 #[test]

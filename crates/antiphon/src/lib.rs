@@ -31,6 +31,7 @@
 //!   it to consoles.
 //! - [`discovery`]: how nodes find each other, while that may change; [`Locator`]: a small server that tells
 //!   newcomers where the others are.
+//! - `config`, with the feature of that name: a node's settings from a TOML file and the environment.
 //! - [`memory`]: a network inside the process, for tests and examples.
 //!
 //! # What to rely on
@@ -60,6 +61,8 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+#[cfg(feature = "config")]
+pub mod config;
 pub mod discovery;
 mod driver;
 mod error;

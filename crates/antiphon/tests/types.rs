@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon::config::{self, Effective, Given, KeyFile, Patience, Size};
 use antiphon::discovery::{Finder, Looked, Source, SourceError};
 use antiphon::inspection::{
     self, Doubt, Edge, Joining, Lifeline, Looking, MemberSeen, Refused, Said, Seated,
@@ -37,7 +38,9 @@ fn each_public_type_is_what_its_kind_promises() {
     given::<Order>();
     given::<Outcome>();
     given::<Phase>();
+    given::<Patience>();
     given::<Policy>();
+    given::<Size>();
     given::<Source>();
     given::<TotalEngine>();
     given::<Transport>();
@@ -63,6 +66,7 @@ fn each_public_type_is_what_its_kind_promises() {
     told::<Alone>();
     told::<Cause>();
     told::<ClusterEvent>();
+    told::<config::Error>();
     told::<ConfigError>();
     told::<Departed>();
     told::<Departure>();
@@ -110,13 +114,17 @@ fn each_public_type_is_what_its_kind_promises() {
     told::<WhyEntry>();
     told::<WhyReport>();
 
+    error::<config::Error>();
     error::<Error>();
     error::<IdError>();
     error::<NameError>();
 
     handle::<Builder>();
     handle::<Cluster>();
+    handle::<Effective>();
     handle::<Finder>();
+    handle::<Given>();
+    handle::<KeyFile>();
     handle::<GroupBuilder>();
     handle::<GroupSender>();
     handle::<LocatorBuilder>();

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use antiphon::config::{Patience, Size};
+use antiphon::{Dissemination, Order, Profile, TotalEngine, Transport};
 use clap::{Args, Subcommand};
 
 use super::worker::words::Stop;
-use crate::args::{DisseminationName, EngineName, OrderName, ProfileName, TransportName};
-use crate::patience::Patience;
-use crate::size::Size;
+use crate::args::{DISSEMINATIONS, ENGINES, ORDERS, PROFILES, TRANSPORTS, named};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -59,8 +59,8 @@ pub(crate) struct ViewsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=50))]
     pub(crate) nodes: Option<u16>,
     /// Timing of the nodes
-    #[arg(long, value_enum, value_name = "NAME", default_value = "lan")]
-    pub(crate) profile: ProfileName,
+    #[arg(long, value_parser = named::<Profile>(PROFILES), value_name = "NAME", default_value = "lan")]
+    pub(crate) profile: Profile,
     /// One JSON object per run; the last line is the summary
     #[arg(long)]
     pub(crate) json: bool,
@@ -110,7 +110,7 @@ pub(crate) struct LatencyArgs {
     pub(crate) safe: bool,
     /// The first member also sends payloads of this size, above 1MiB, one after the other all the time: what
     /// they cost the messages
-    #[arg(long, value_name = "SIZE", value_parser = Size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = str::parse::<Size>)]
     pub(crate) bulk: Option<Size>,
     /// How long latencies are taken, each way
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
@@ -131,7 +131,7 @@ pub(crate) struct SlowArgs {
     #[arg(long, value_name = "RANK")]
     pub(crate) rank: Option<u16>,
     /// After how long the group goes on without a reader that has stopped: 1s to 1h, or `never`
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = Patience::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = str::parse::<Patience>)]
     pub(crate) slow_after: Patience,
     /// Bytes of a message
     #[arg(long, value_name = "BYTES", default_value_t = 1000,
@@ -166,21 +166,21 @@ pub(crate) struct CrewArgs {
     /// Order of delivery; several are measured one after the other
     #[arg(
         long,
-        value_enum,
+        value_parser = named::<Order>(ORDERS),
         value_name = "ORDER,…",
         value_delimiter = ',',
         default_value = "total"
     )]
-    pub(crate) order: Vec<OrderName>,
+    pub(crate) order: Vec<Order>,
     /// What makes a total order
-    #[arg(long, value_enum, value_name = "ENGINE", default_value = "sequencer")]
-    pub(crate) engine: EngineName,
+    #[arg(long, value_parser = named::<TotalEngine>(ENGINES), value_name = "ENGINE", default_value = "sequencer")]
+    pub(crate) engine: TotalEngine,
     /// The way of the messages
-    #[arg(long, value_enum, value_name = "WAY", default_value = "direct")]
-    pub(crate) dissemination: DisseminationName,
+    #[arg(long, value_parser = named::<Dissemination>(DISSEMINATIONS), value_name = "WAY", default_value = "direct")]
+    pub(crate) dissemination: Dissemination,
     /// How messages are sent
-    #[arg(long, value_enum, value_name = "NAME", default_value = "tcp")]
-    pub(crate) transport: TransportName,
+    #[arg(long, value_parser = named::<Transport>(TRANSPORTS), value_name = "NAME", default_value = "tcp")]
+    pub(crate) transport: Transport,
     /// Largest UDP datagram, without the headers of IP and UDP [default: what the route takes]
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_datagram: Option<u16>,
@@ -188,8 +188,8 @@ pub(crate) struct CrewArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) window_bytes: Option<u32>,
     /// Timing of the nodes
-    #[arg(long, value_enum, value_name = "NAME", default_value = "lan")]
-    pub(crate) profile: ProfileName,
+    #[arg(long, value_parser = named::<Profile>(PROFILES), value_name = "NAME", default_value = "lan")]
+    pub(crate) profile: Profile,
     /// File with the cluster key: measure with encryption
     #[arg(long, value_name = "F")]
     pub(crate) key_file: Option<PathBuf>,

@@ -14,18 +14,17 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use antiphon::Order;
+use antiphon::config::{DEFAULT_PORT, Patience, address, read_key};
 use serde::{Deserialize, Serialize};
 
 use super::args::CrewArgs;
 use super::worker::words::{Ask, Done, Say, Setup, Task};
-use crate::args::OrderName;
 use crate::exit::Failed;
 use crate::fleet::free_addrs;
 use crate::hands::Hand;
 use crate::key;
-use crate::patience::Patience;
 use crate::progress::Progress;
-use crate::settings::{DEFAULT_PORT, address};
 
 /// For the nodes of this host to form their group.
 const MUSTER_WITHIN: Duration = Duration::from_secs(60);
@@ -69,14 +68,14 @@ struct Worker {
 
 impl Crew {
     /// Starts the workers and waits until their group is complete.
-    pub(super) fn muster(args: &CrewArgs, order: OrderName) -> Result<Self, Failed> {
+    pub(super) fn muster(args: &CrewArgs, order: Order) -> Result<Self, Failed> {
         Self::muster_with(args, order, None)
     }
 
     /// The same, with another limit for members that do not read.
     pub(super) fn muster_with(
         args: &CrewArgs,
-        order: OrderName,
+        order: Order,
         slow_after: Option<Patience>,
     ) -> Result<Self, Failed> {
         let passing = args.keyed.then(PassingKey::make).transpose()?;
@@ -85,7 +84,7 @@ impl Crew {
             .map(|key| key.path.clone())
             .or_else(|| args.key_file.clone());
         if let Some(path) = &key_file {
-            key::read(path)?;
+            read_key(path)?;
         }
         let joined = !args.join.is_empty();
         let setups = if joined {
@@ -130,7 +129,7 @@ impl Crew {
     }
 
     /// All nodes on this host.
-    fn all_here(args: &CrewArgs, order: OrderName, key_file: Option<PathBuf>) -> Result<Vec<Setup>, Failed> {
+    fn all_here(args: &CrewArgs, order: Order, key_file: Option<PathBuf>) -> Result<Vec<Setup>, Failed> {
         let nodes = match (args.nodes.map(usize::from), args.netns.len()) {
             (Some(nodes), 0) => nodes,
             (None, 0) => 3,
@@ -168,7 +167,7 @@ impl Crew {
                 max_datagram: args.max_datagram,
                 window_bytes: args.window_bytes,
                 slow_after: None,
-                profile: args.profile,
+                profile: args.profile.clone(),
                 insecure: key_file.is_none() && !args.netns.is_empty(),
                 key_file: key_file.clone(),
                 threads: args.threads,
@@ -180,16 +179,12 @@ impl Crew {
     }
 
     /// The one node of this host among those of others.
-    fn one_of_many(
-        args: &CrewArgs,
-        order: OrderName,
-        key_file: Option<PathBuf>,
-    ) -> Result<Vec<Setup>, Failed> {
-        let bind = address("bind", args.bind.as_deref().unwrap_or_default())?;
+    fn one_of_many(args: &CrewArgs, order: Order, key_file: Option<PathBuf>) -> Result<Vec<Setup>, Failed> {
+        let bind = address("bind", args.bind.as_deref().unwrap_or_default(), DEFAULT_PORT)?;
         let seeds = args
             .join
             .iter()
-            .map(|seed| address("join", seed))
+            .map(|seed| address("join", seed, DEFAULT_PORT))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(vec![Setup {
             cluster: args.cluster.clone(),
@@ -205,7 +200,7 @@ impl Crew {
             max_datagram: args.max_datagram,
             window_bytes: args.window_bytes,
             slow_after: None,
-            profile: args.profile,
+            profile: args.profile.clone(),
             key_file,
             insecure: args.insecure,
             threads: args.threads,

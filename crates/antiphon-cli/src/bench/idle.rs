@@ -34,7 +34,7 @@ pub(super) fn run(args: &IdleArgs) -> Result<Exit, Failed> {
             let left = args.seconds.saturating_sub(from.elapsed());
             crew.show(&format!(
                 "{} order: watching for {:.0} s more",
-                order.as_str(),
+                order.name(),
                 left.as_secs_f64()
             ));
             std::thread::sleep(left.min(Duration::from_secs(1)));
@@ -51,10 +51,10 @@ pub(super) fn run(args: &IdleArgs) -> Result<Exit, Failed> {
         })?;
         if !args.crew.json {
             for ((name, _), percent) in processes.iter().zip(&shares) {
-                say!("{:<6} {name:<24} {percent:>8.4} % of a core", order.as_str())?;
+                say!("{:<6} {name:<24} {percent:>8.4} % of a core", order.name())?;
             }
         }
-        results.push(result(order.as_str(), crew.members(), &shares));
+        results.push(result(order.name(), crew.members(), &shares));
         crew.disband();
     }
     if args.crew.json {
@@ -62,8 +62,8 @@ pub(super) fn run(args: &IdleArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "idle", "seconds": args.seconds.as_secs_f64(),
-                "engine": args.crew.engine.as_str(),
-                "profile": args.crew.profile.as_str(), "results": results,
+                "engine": args.crew.engine.name(),
+                "profile": args.crew.profile.name, "results": results,
             })
         )?;
     }

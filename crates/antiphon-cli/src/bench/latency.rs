@@ -44,7 +44,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
                 warmup_ms: args.warmup.as_millis() as u64,
                 measured_ms: args.seconds.as_millis() as u64,
             };
-            let done = crew.measure(&task, &format!("{} order, {name}", order.as_str()))?;
+            let done = crew.measure(&task, &format!("{} order, {name}", order.name()))?;
             crew.show("");
             let figures = figures(&done)?;
             if !args.crew.json {
@@ -64,7 +64,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
                 }
                 let mut row = format!(
                     "{:<6} {name:<10} {:>10}",
-                    order.as_str(),
+                    order.name(),
                     figures["messages"].to_string()
                 );
                 for figure in QUANTILES.map(|(name, _)| name).into_iter().chain(["max_us"]) {
@@ -77,10 +77,10 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
                 say!(
                     "       besides, {:.0} MB/s in payloads of {}",
                     bulk / 1e6,
-                    args.bulk.map(String::from).unwrap_or_default()
+                    args.bulk.map(|size| size.to_string()).unwrap_or_default()
                 )?;
             }
-            let mut result = json!({"order": order.as_str(), "way": way, "senders": senders, "bulk_bytes_per_s": round(bulk)});
+            let mut result = json!({"order": order.name(), "way": way, "senders": senders, "bulk_bytes_per_s": round(bulk)});
             if let (Value::Object(result), Value::Object(figures)) = (&mut result, figures) {
                 result.extend(figures);
             }
@@ -93,8 +93,8 @@ pub(super) fn run(args: &LatencyArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "latency", "rate": args.rate, "size": args.size,
-                "engine": args.crew.engine.as_str(), "safe": args.safe, "bulk": args.bulk.map_or(0, |size| size.0),
-                "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.as_str(), "results": results,
+                "engine": args.crew.engine.name(), "safe": args.safe, "bulk": args.bulk.map_or(0, |size| size.0),
+                "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.name, "results": results,
             })
         )?;
     }

@@ -1,11 +1,11 @@
 //! `antiphon bench multicast`: messages per second at each member.
 
+use antiphon::Order;
 use serde_json::{Value, json};
 
 use super::args::MulticastArgs;
 use super::crew::Crew;
 use super::worker::words::{Datagrams, Done, Task};
-use crate::args::OrderName;
 use crate::exit::{Exit, Failed};
 use crate::figures::{round, statistics};
 use crate::say::say;
@@ -20,7 +20,7 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
         for size in &args.size {
             let mut runs = Vec::new();
             for run in 1..=args.runs {
-                let label = format!("{} order, {size} bytes, run {run}", order.as_str());
+                let label = format!("{} order, {size} bytes, run {run}", order.name());
                 let task = Task::Multicast {
                     senders,
                     size: *size as usize,
@@ -42,10 +42,10 @@ pub(super) fn run(args: &MulticastArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "multicast", "nodes": results.first().map(|result| result["nodes"].clone()),
-                "keyed": args.crew.keyed || args.crew.key_file.is_some(), "profile": args.crew.profile.as_str(),
-                "engine": args.crew.engine.as_str(),
-                "dissemination": args.crew.dissemination.as_str(),
-                "transport": args.crew.transport.as_str(), "safe": args.safe,
+                "keyed": args.crew.keyed || args.crew.key_file.is_some(), "profile": args.crew.profile.name,
+                "engine": args.crew.engine.name(),
+                "dissemination": args.crew.dissemination.name(),
+                "transport": args.crew.transport.name(), "safe": args.safe,
                 "window_bytes": args.crew.window_bytes, "threads": args.crew.threads,
                 "seconds": args.seconds.as_secs_f64(), "runs": args.runs, "results": results,
             })
@@ -91,7 +91,7 @@ impl Run {
         mean(&self.rates)
     }
 
-    fn print(&self, order: OrderName, size: u32, run: u16, json: bool, first: bool) -> Result<(), Failed> {
+    fn print(&self, order: Order, size: u32, run: u16, json: bool, first: bool) -> Result<(), Failed> {
         if json {
             let nodes: Vec<Value> = self
                 .names
@@ -102,7 +102,7 @@ impl Run {
             say!(
                 "{}",
                 json!({
-                    "event": "run", "order": order.as_str(), "size": size, "run": run,
+                    "event": "run", "order": order.name(), "size": size, "run": run,
                     "msgs_per_s": self.rate().round(), "mb_per_s": round(mean(&self.megabytes)),
                     "cpu_us_per_msg": self.cpu_us.map(round), "members": nodes, "datagrams": self.datagrams,
                 })
@@ -127,7 +127,7 @@ impl Run {
             .map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
         say!(
             "{:<6} {size:>7} {run:>4} {:>14.0} {:>12.1} {:>14.0} {:>14.0} {cpu:>12}",
-            order.as_str(),
+            order.name(),
             self.rate(),
             mean(&self.megabytes),
             self.rates.iter().copied().fold(f64::INFINITY, f64::min),
@@ -146,12 +146,12 @@ impl Run {
     }
 }
 
-fn summary_of(order: OrderName, size: u32, senders: usize, runs: &[Run]) -> Value {
+fn summary_of(order: Order, size: u32, senders: usize, runs: &[Run]) -> Value {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate().round()).collect();
     let megabytes: Vec<f64> = runs.iter().map(|run| round(mean(&run.megabytes))).collect();
     let cpu: Vec<f64> = runs.iter().filter_map(|run| run.cpu_us.map(round)).collect();
     json!({
-        "order": order.as_str(), "size": size, "senders": senders,
+        "order": order.name(), "size": size, "senders": senders,
         "nodes": runs.first().map_or(0, |run| run.rates.len()),
         "msgs_per_s": statistics(&rates), "mb_per_s": statistics(&megabytes), "cpu_us_per_msg": statistics(&cpu),
     })

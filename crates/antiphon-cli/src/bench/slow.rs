@@ -56,7 +56,7 @@ pub(super) fn run(args: &SlowArgs) -> Result<Exit, Failed> {
         };
         let (mut pausing, whole) = (args.stop == Stop::Process, args.warmup + args.seconds);
         let mut paused = false;
-        let results_of = crew.watch(&task, &format!("{} order", order.as_str()), |since| {
+        let results_of = crew.watch(&task, &format!("{} order", order.name()), |since| {
             if pausing && since >= args.warmup {
                 (pausing, paused) = (false, true);
                 signal(stopped, Signal::STOP);
@@ -84,9 +84,9 @@ pub(super) fn run(args: &SlowArgs) -> Result<Exit, Failed> {
             .map(|(done, watched)| Member::of(done, watched.most, done.rank == stops))
             .collect();
         if !args.crew.json {
-            print(order.as_str(), &members, results.is_empty())?;
+            print(order.name(), &members, results.is_empty())?;
         }
-        results.push(result(order.as_str(), &members));
+        results.push(result(order.name(), &members));
         crew.disband();
     }
     if args.crew.json {
@@ -94,7 +94,7 @@ pub(super) fn run(args: &SlowArgs) -> Result<Exit, Failed> {
             "{}",
             json!({
                 "event": "summary", "bench": "slow", "stop": args.stop.as_str(), "slow_after": args.slow_after,
-                "size": args.size, "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.as_str(),
+                "size": args.size, "seconds": args.seconds.as_secs_f64(), "profile": args.crew.profile.name,
                 "window_bytes": args.crew.window_bytes, "results": results,
             })
         )?;

@@ -48,7 +48,7 @@ pub(super) fn run(change: Change, args: &ViewsArgs) -> Result<Exit, Failed> {
     let default_nodes = if change == Change::Join { 10 } else { 5 };
     let nodes = usize::from(args.nodes.unwrap_or(default_nodes));
     let mut bench = Bench {
-        profile: args.profile.as_str(),
+        profile: args.profile.name,
         json: args.json,
         stage: Stage::new(),
         samples: Samples::new(),

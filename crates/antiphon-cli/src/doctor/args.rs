@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use antiphon::config::limited;
 use clap::Args;
 
 use crate::args::NodeArgs;
-use crate::patience::limited;
 
 /// The table of `--help`.
 pub(crate) const HELP: &str = "\

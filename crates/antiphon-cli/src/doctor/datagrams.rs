@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use antiphon::Transport;
 use antiphon_net::udp::{Greeted, greet};
 use tokio::task::JoinSet;
 
 use super::report::{Report, Step};
 use super::seeds::Enquiries;
-use crate::args::TransportName;
 use crate::settings::Settings;
 
 /// What this node would send by UDP.
@@ -25,9 +25,9 @@ pub(super) enum Udp {
 impl Udp {
     pub(super) fn of(settings: &Settings) -> Self {
         match settings.transport {
-            TransportName::Udp => Udp::Messages,
-            TransportName::Tcp if settings.udp_probes => Udp::Probes,
-            TransportName::Tcp => Udp::Nothing,
+            Transport::Udp => Udp::Messages,
+            _ if settings.udp_probes => Udp::Probes,
+            _ => Udp::Nothing,
         }
     }
 

@@ -66,7 +66,7 @@ async fn examine(args: DoctorArgs) -> Result<Exit, Failed> {
     };
     if let Some(port) = port {
         let confined = settings.key.is_none() && !settings.insecure;
-        let found = sources::look(&mut report, &settings.discovery, confined).await;
+        let found = sources::look(&mut report, &settings, confined).await;
         match Enquiries::new(&settings, &found, port, within) {
             Ok(mut enquiries) => {
                 enquiries.run(&mut report).await;

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use antiphon::config::{DEFAULT_PORT, Written as WrittenAddress};
 use antiphon::discovery::Source;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::report::{Report, Step};
-use crate::settings::{DEFAULT_PORT, Written, WrittenAddress};
+use crate::settings::Written;
 
 /// What each name, with its port, stands for, and how long it took to find out.
 type Looked = BTreeMap<String, (Result<Vec<SocketAddr>, String>, Duration)>;

@@ -4,12 +4,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 #[cfg(target_os = "linux")]
+use antiphon::Transport;
 use antiphon_core::text::on_one_line;
 use antiphon_net::{Lack, tcp, udp};
 
 use super::report::{Report, Step};
 use super::running::Own;
-use crate::args::TransportName;
 use crate::settings::Settings;
 
 /// Where answers are waited for.
@@ -118,11 +118,11 @@ fn advertised(settings: &Settings, bound: &[SocketAddr]) -> Vec<SocketAddr> {
     }
 }
 
-fn listen(addr: SocketAddr, transport: TransportName) -> io::Result<TcpListener> {
+fn listen(addr: SocketAddr, transport: Transport) -> io::Result<TcpListener> {
     match transport {
-        TransportName::Tcp => tcp::listen(addr),
         // Whether UDP can be bound, too; the socket itself is not needed.
-        TransportName::Udp => udp::listen(addr).map(|(listener, _)| listener),
+        Transport::Udp => udp::listen(addr).map(|(listener, _)| listener),
+        _ => tcp::listen(addr),
     }
 }
 

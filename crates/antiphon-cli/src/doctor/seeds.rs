@@ -133,7 +133,7 @@ impl Enquiries {
     ) -> Result<Self, Failed> {
         let addrs_of_seeds: Vec<Vec<SocketAddr>> = settings.seeds.iter().map(|seed| seed.0.clone()).collect();
         let config = settings
-            .builder()?
+            .builder()
             .core_config(&settings.name, &port.advertised, &addrs_of_seeds);
         let entropy =
             || getrandom::u64().map_err(|error| Failed::run(format!("the system gave no entropy: {error}")));
@@ -141,7 +141,7 @@ impl Enquiries {
         let groups: Vec<(String, GroupOptions)> = settings
             .groups
             .iter()
-            .map(|group| (group.clone(), settings.group_options()))
+            .map(|group| (group.clone(), settings.options))
             .collect();
         let enquirer = Enquirer::new(&config, &groups, seed, port.reached_at.clone())
             .map_err(|error| Failed::usage(error.to_string()))?;

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
+use antiphon::config::Effective;
 use antiphon::discovery::{Looked, Source};
 use antiphon_core::text::on_one_line;
 
 use super::report::{Report, Step};
-use crate::settings::DiscoverySettings;
 
 /// Addresses of one source that are asked.
 const MAX_OF_ONE: usize = 64;
@@ -20,7 +20,7 @@ pub(super) struct Found {
 
 /// Looks at each source and each locator's name, and tells what was found, as far as the node would use it:
 /// without a key, `confined`, that is loopback addresses alone.
-pub(super) async fn look(report: &mut Report, settings: &DiscoverySettings, confined: bool) -> Found {
+pub(super) async fn look(report: &mut Report, settings: &Effective, confined: bool) -> Found {
     let mut found = Found::default();
     // Checked with the settings.
     let nodes = settings.sources.iter().filter_map(|text| {

@@ -131,7 +131,7 @@ fn founding(report: &mut Report, settings: &Settings, enquiries: &Enquiries) {
         );
     }
     let others = enquiries.others;
-    let finds_others = !settings.discovery.is_empty();
+    let finds_others = !settings.looks_for_nobody();
     if settings.found
         || settings.expect == Some(1)
         || (others == 0 && settings.expect.is_none() && !finds_others)

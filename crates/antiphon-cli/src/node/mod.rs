@@ -176,7 +176,7 @@ impl Drop for CleanUp {
 /// Starts the node: it listens and has its first incarnation.
 async fn start(settings: &Settings) -> Result<(Cluster, ClusterEvents, Incarnation), Failed> {
     let console = settings.console()?;
-    let cluster = settings.builder()?.start().await.map_err(|error| match error {
+    let cluster = settings.builder().start().await.map_err(|error| match error {
         Error::Bind { addr, source } if source.kind() == io::ErrorKind::AddrInUse => Failed::run(format!(
             "cannot listen at {addr}: it is in use, perhaps by a node that still runs; stop that or give another --bind"
         )),

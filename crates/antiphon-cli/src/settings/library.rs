@@ -1,14 +1,14 @@
 //! What the settings mean to the library: the only place where they are handed on, for a node that runs and
 //! for the doctor that asks in the name of one.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
-use antiphon::{Builder, Cluster, GroupOptions};
+use antiphon::Builder;
+use antiphon::config::Seed;
 use antiphon_agent::console::Console;
 use antiphon_agent::stdio::Groups;
 
-use super::{Seed, Settings};
+use super::Settings;
 use crate::exit::Failed;
 
 /// What to say of a node that founds nothing by its settings, which is seldom meant of all nodes.
@@ -16,53 +16,12 @@ const WAITS_FOR_A_CLUSTER: &str = "by sources and locators alone no node founds 
 
 impl Settings {
     /// A node with these settings.
-    pub(crate) fn builder(&self) -> Result<Builder, Failed> {
-        let mut builder = Cluster::builder(&self.cluster)
-            .name(&self.name)
-            .seeds(self.discovery.all_seeds(&self.seeds))
-            .locators(&self.discovery.locators)
-            .dns_servers(self.discovery.dns_servers.iter().copied())
-            .profile(self.profile.clone())
-            .transport(self.transport.transport())
-            .membership(self.membership.engine())
-            .policy(self.policy.policy())
-            .primary_lease(self.primary_lease)
-            .udp_probes(self.udp_probes)
-            .weight(self.weight);
-        if let Some(bytes) = self.max_datagram {
-            builder = builder.max_datagram(bytes);
+    pub(crate) fn builder(&self) -> Builder {
+        let builder = self.node.builder();
+        match &self.testament {
+            Some(path) => builder.testament(path),
+            None => builder,
         }
-        if let Some(multicast) = &self.multicast {
-            builder = builder.multicast(multicast.to_library()?);
-        }
-        for (key, value) in &self.metadata {
-            builder = builder.metadata(key, value);
-        }
-        for bind in &self.bind {
-            builder = builder.bind(bind);
-        }
-        for advertise in &self.advertise {
-            builder = builder.advertise(advertise);
-        }
-        if let Some(expect) = self.expect {
-            builder = builder.expect(expect);
-        }
-        if self.found {
-            builder = builder.found();
-        }
-        if let Some(key) = &self.key {
-            builder = builder.key(key.clone());
-        }
-        if let Some(path) = &self.testament {
-            builder = builder.testament(path);
-        }
-        if self.insecure {
-            builder = builder.insecure();
-        }
-        if self.allow_faults {
-            builder = builder.allow_faults();
-        }
-        Ok(builder)
     }
 
     /// The console of a node with these settings: opened before the node starts, so that a path that cannot
@@ -93,19 +52,9 @@ impl Settings {
     pub(crate) fn groups(&self) -> Groups {
         Groups {
             names: self.groups.clone(),
-            options: self.group_options(),
+            options: self.options,
             hint: self.waits_for_a_cluster().then_some(WAITS_FOR_A_CLUSTER),
         }
-    }
-
-    /// Whether a node with these settings can start and join its groups, as far as the settings alone tell:
-    /// what the library refuses only when the node is a member is found here.
-    pub(super) fn check_as_the_library_does(&self) -> Result<(), Failed> {
-        let seeds: Vec<Vec<SocketAddr>> = self.seeds.iter().map(|seed| seed.0.clone()).collect();
-        let options = self.group_options();
-        let groups: Vec<_> = self.groups.iter().map(|group| (group.clone(), options)).collect();
-        let checked = self.builder()?.check(&seeds, &groups);
-        checked.map_err(|error| Failed::usage(error.to_string()))
     }
 
     /// Whether it founds no cluster, since it has nobody to found one with but whom it finds at run time, and
@@ -115,17 +64,6 @@ impl Settings {
             let mut own = self.bind.iter().chain(&self.advertise);
             own.any(|own| seed.0.contains(own))
         };
-        !self.discovery.is_empty() && !self.found && self.expect.is_none() && self.seeds.iter().all(own)
-    }
-
-    /// Each of its groups.
-    pub(crate) fn group_options(&self) -> GroupOptions {
-        GroupOptions::default()
-            .order(self.order.order())
-            .engine(self.engine.engine())
-            .dissemination(self.dissemination.dissemination())
-            .slow_after(self.slow_after.0)
-            .max_object_bytes(self.max_object.0)
-            .object_memory_bytes(self.object_memory.0)
+        !self.looks_for_nobody() && !self.found && self.expect.is_none() && self.seeds.iter().all(own)
     }
 }

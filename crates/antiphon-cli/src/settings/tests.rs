@@ -1,6 +1,11 @@
 //! Settings from flags and files.
 
-use antiphon::{Interface, Multicast};
+use std::collections::BTreeMap;
+
+use antiphon::config::{Patience, Seed};
+use antiphon::{
+    Dissemination, EngineKind, GroupOptions, Interface, Multicast, Order, Policy, TotalEngine, Transport,
+};
 use clap::Parser as _;
 
 use super::*;
@@ -15,13 +20,14 @@ fn args(flags: &str) -> NodeArgs {
 }
 
 fn resolve(flags: &str, file: &str) -> Result<Settings, String> {
-    let file = toml::from_str::<File>(file).map_err(|error| error.to_string())?;
-    Settings::merge(args(flags), file).map_err(|failed| failed.message)
+    let given = Given::from_toml_str(file).map_err(|error| error.to_string())?;
+    let own = toml::from_str::<Own>(file).map_err(|error| error.to_string())?;
+    Settings::assemble(args(flags), (given, own), Given::effective).map_err(|failed| failed.message)
 }
 
 #[test]
 fn the_bounds_of_a_payload_are_those_of_the_library() {
-    for size in [SMALLEST_MAX_OBJECT, LARGEST_MAX_OBJECT] {
+    for size in ["64KiB", "1GiB"] {
         resolve(&format!("--cluster c --name n --max-object {size}"), "").unwrap();
     }
 }
@@ -62,21 +68,24 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
     assert_eq!(settings.bind[0].port(), 1);
     assert_eq!(settings.seeds, [Seed(vec!["127.0.0.1:9".parse().unwrap()])]);
     assert_eq!(settings.groups, ["g", "h"]);
-    assert_eq!(settings.order, OrderName::Fifo);
-    assert_eq!(settings.engine, EngineName::Rotation);
-    assert_eq!(settings.dissemination, DisseminationName::Chain);
-    assert_eq!(settings.slow_after.to_string(), "90s");
+    assert_eq!(settings.options.order, Order::Fifo);
+    assert_eq!(settings.options.engine, TotalEngine::Rotation);
+    assert_eq!(settings.options.dissemination, Dissemination::Chain);
+    assert_eq!(Patience(settings.options.slow_after).to_string(), "90s");
     assert_eq!(
-        (settings.max_object, settings.object_memory),
-        (Size(64 << 20), Size(100 << 20))
+        (
+            settings.options.max_object_bytes,
+            settings.options.object_memory_bytes
+        ),
+        (64 << 20, 100 << 20)
     );
     assert_eq!(
         (settings.transport, settings.max_datagram),
-        (TransportName::Udp, Some(1400))
+        (Transport::Udp, Some(1400))
     );
     assert_eq!(settings.profile.name, "wan");
-    assert_eq!((settings.weight, settings.membership), (3, MembershipName::Cut));
-    assert_eq!(settings.policy, PolicyName::Any);
+    assert_eq!((settings.weight, settings.membership), (3, EngineKind::Cut));
+    assert_eq!(settings.policy, Policy::Any);
     assert!(!settings.primary_lease && !settings.udp_probes);
     assert!(!settings.found);
     assert!(settings.allow_faults);
@@ -92,28 +101,27 @@ fn two_names_are_enough_for_a_first_node() {
     let settings = resolve("--cluster c --name n", "").unwrap();
     assert_eq!(settings.bind, ["127.0.0.1:7400".parse().unwrap()]);
     assert_eq!(settings.groups, ["main"]);
-    assert_eq!(settings.order, OrderName::Total);
-    assert_eq!(
-        settings.engine.engine(),
-        antiphon_core::GroupOptions::default().engine
-    );
-    assert_eq!(settings.dissemination, DisseminationName::Direct);
+    assert_eq!(settings.options.order, Order::Total);
+    assert_eq!(settings.options, GroupOptions::default());
     // As --help says.
-    assert_eq!(settings.slow_after.to_string(), "30s");
+    assert_eq!(Patience(settings.options.slow_after).to_string(), "30s");
     assert_eq!(
-        (settings.max_object, settings.object_memory),
-        (Size(256 << 20), Size(512 << 20))
+        (
+            settings.options.max_object_bytes,
+            settings.options.object_memory_bytes
+        ),
+        (256 << 20, 512 << 20)
     );
     assert_eq!(
         (settings.transport, settings.max_datagram),
-        (TransportName::Tcp, None)
+        (Transport::Tcp, None)
     );
     assert_eq!(settings.profile.name, "lan");
     assert_eq!(
         (settings.weight, settings.membership),
-        (1, MembershipName::Coordinator)
+        (1, EngineKind::Coordinator)
     );
-    assert_eq!(settings.policy.policy(), antiphon::Policy::Majority);
+    assert_eq!(settings.policy, Policy::Majority);
     assert!(settings.primary_lease && settings.udp_probes);
     assert!(settings.seeds.is_empty() && settings.warnings.is_empty());
 }
@@ -136,13 +144,13 @@ fn where_multicast_goes_is_said_only_with_it_and_printed() {
     let flags = "--cluster c --name n --dissemination multicast";
     let default = resolve(flags, "").unwrap();
     let own = Multicast::of_cluster("c");
-    assert_eq!(default.multicast.unwrap().to_library().unwrap(), own);
+    assert_eq!(default.multicast, Some(own));
     let flags = "--cluster c --name n --dissemination multicast --multicast-group [ff12::1]:9 --multicast-interface 3 \
                  --multicast-hops 2 --insecure";
     let printed = resolve(flags, "").unwrap().to_toml();
     let again = resolve("", &printed).unwrap();
     assert_eq!(again.to_toml(), printed);
-    let multicast = again.multicast.unwrap().to_library().unwrap();
+    let multicast = again.multicast.as_ref().unwrap();
     assert_eq!(
         (multicast.interface, multicast.hops),
         (Some(Interface::Index(3)), 2)

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use antiphon::{EngineKind, Profile, Transport};
 use clap::Args;
 
-use crate::args::{MembershipName, ProfileName, TransportName};
+use crate::args::{MEMBERSHIPS, PROFILES, TRANSPORTS, named};
 
 /// Many nodes on this machine.
 #[derive(Debug, Args)]
@@ -23,14 +24,14 @@ pub(crate) struct SwarmArgs {
     pub(crate) seeds: u8,
     /// How node views are agreed on: `coordinator`, or `cut` for more than 50 nodes, failures of several at
     /// once, or lossy paths
-    #[arg(long, value_enum, value_name = "NAME", default_value = "coordinator")]
-    pub(crate) membership: MembershipName,
+    #[arg(long, value_parser = named::<EngineKind>(MEMBERSHIPS), value_name = "NAME", default_value = "coordinator")]
+    pub(crate) membership: EngineKind,
     /// Timing of the nodes
-    #[arg(long, value_enum, value_name = "NAME", default_value = "lan")]
-    pub(crate) profile: ProfileName,
+    #[arg(long, value_parser = named::<Profile>(PROFILES), value_name = "NAME", default_value = "lan")]
+    pub(crate) profile: Profile,
     /// How messages are sent
-    #[arg(long, value_enum, value_name = "NAME", default_value = "tcp")]
-    pub(crate) transport: TransportName,
+    #[arg(long, value_parser = named::<Transport>(TRANSPORTS), value_name = "NAME", default_value = "tcp")]
+    pub(crate) transport: Transport,
     /// Encrypt, under a key made for this run
     #[arg(long)]
     pub(crate) keyed: bool,

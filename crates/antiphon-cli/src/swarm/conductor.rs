@@ -94,7 +94,7 @@ impl<'a> Conductor<'a> {
             )));
         }
         let at_once = all + usize::from(args.joins > 0);
-        let engine = args.membership.engine();
+        let engine = args.membership;
         let most = engine.max_members();
         if at_once > most {
             let joiner = if args.joins > 0 {
@@ -137,7 +137,7 @@ impl<'a> Conductor<'a> {
                 first,
                 all,
                 membership: args.membership,
-                profile: args.profile,
+                profile: args.profile.clone(),
                 transport: args.transport,
                 key,
                 group: args.group,

@@ -140,9 +140,9 @@ impl Crowd {
             .name(format!("n{number}"))
             .bind(bind.unwrap_or(&any))
             .seeds(&self.setup.seeds)
-            .membership(self.setup.membership.engine())
-            .transport(self.setup.transport.transport())
-            .profile(self.setup.profile.profile());
+            .membership(self.setup.membership)
+            .transport(self.setup.transport)
+            .profile(self.setup.profile.clone());
         match self.setup.key {
             Some(key) => builder.key(ClusterKey::from_bytes(key)),
             None => builder,

@@ -142,9 +142,9 @@ fn setting(args: &SwarmArgs) -> String {
     format!(
         "{} nodes in {processes}; membership {}, profile {}, {}, {}{}",
         args.nodes,
-        args.membership.as_str(),
-        args.profile.as_str(),
-        args.transport.as_str(),
+        args.membership.name(),
+        args.profile.name,
+        args.transport.name(),
         if args.keyed { "keyed" } else { "no key" },
         if args.group { ", one group of all" } else { "" },
     )
@@ -212,8 +212,8 @@ pub(super) fn summary(summary: &Summary, args: &SwarmArgs) -> Result<(), Failed>
         let mut whole = summary.formed_json();
         let more = json!({
             "nodes": args.nodes, "processes": args.processes, "seeds": args.seeds,
-            "membership": args.membership.as_str(), "profile": args.profile.as_str(),
-            "transport": args.transport.as_str(), "keyed": args.keyed, "group": args.group,
+            "membership": args.membership.name(), "profile": args.profile.name,
+            "transport": args.transport.name(), "keyed": args.keyed, "group": args.group,
             "rest": summary.rest, "join_own_ms": own, "join_everywhere_ms": everywhere, "removed": summary.removed,
             "left_ms": summary.left_ms, "interrupted": summary.interrupted,
         });

@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 
+use antiphon::{EngineKind, Profile, Transport};
 use serde::{Deserialize, Serialize};
-
-use crate::args::{MembershipName, ProfileName, TransportName};
 
 /// The first line to a crowd: the nodes it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,9 +17,9 @@ pub(super) struct Setup {
     pub(super) first: usize,
     /// Nodes of the whole swarm.
     pub(super) all: usize,
-    pub(super) membership: MembershipName,
-    pub(super) profile: ProfileName,
-    pub(super) transport: TransportName,
+    pub(super) membership: EngineKind,
+    pub(super) profile: Profile,
+    pub(super) transport: Transport,
     pub(super) key: Option<[u8; 32]>,
     pub(super) group: bool,
     pub(super) threads: usize,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_core::wire::frame::cluster_tag;
-use antiphon_core::{ClusterKey, EngineKind, Policy, Profile};
+use antiphon_core::{ClusterKey, EngineKind, GroupOptions, Policy, Profile};
 use antiphon_net::Inputs;
 use antiphon_net::memory::MemoryNetwork;
 use antiphon_net::tcp::{self, TcpConfig, TcpTransport};
@@ -64,7 +64,11 @@ pub struct Multicast {
 /// A network interface of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Interface {
     /// The one with this address.
     Address(IpAddr),
@@ -147,6 +151,7 @@ pub struct Builder {
     multicast: Option<Multicast>,
     memory: Option<MemoryNetwork>,
     testament: Option<PathBuf>,
+    group_options: GroupOptions,
 }
 
 /// A transport that listens, what comes in by it, and where the others reach it: at least one address.
@@ -181,6 +186,7 @@ impl Builder {
             multicast: None,
             memory: None,
             testament: None,
+            group_options: GroupOptions::default(),
         }
     }
 
@@ -342,6 +348,13 @@ impl Builder {
         self
     }
 
+    /// What the groups of this node promise, as far as their own
+    /// [builders](crate::GroupBuilder) are not told otherwise.
+    pub fn group_options(mut self, options: GroupOptions) -> Self {
+        self.group_options = options;
+        self
+    }
+
     /// Starts the node and waits until it is a member of a primary view.
     ///
     /// # Errors
@@ -400,7 +413,11 @@ impl Builder {
         seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
 
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
-        let shared = Arc::new(ClusterShared::new(addrs, Settings::of(&config), commands));
+        let shared = Arc::new(ClusterShared::new(
+            addrs,
+            Settings::of(&config, self.group_options),
+            commands,
+        ));
         let testament = self.testament.as_ref().map(|path| {
             Testament::open(path).map_err(|source| Error::Testament {
                 path: path.clone(),

@@ -82,6 +82,8 @@ pub struct Settings {
     pub profile: String,
     /// Which component goes on after a partition.
     pub policy: Policy,
+    /// What its groups promise unless they are told otherwise.
+    pub group_options: GroupOptions,
 }
 
 /// `a of shop, keyed, profile lan, policy majority, 3 seeds`.
@@ -89,7 +91,11 @@ impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = if self.keyed { "keyed" } else { "without a key" };
         let (node, cluster, profile, seeds) = (&self.name, &self.cluster, &self.profile, self.seeds.len());
-        write!(f, "{node} of {cluster}, {key}, profile {profile}, policy {}, {seeds} seeds", self.policy)
+        write!(
+            f,
+            "{node} of {cluster}, {key}, profile {profile}, policy {}, {seeds} seeds",
+            self.policy
+        )
     }
 }
 
@@ -102,7 +108,7 @@ impl fmt::Display for Examined {
 }
 
 impl Settings {
-    pub(crate) fn of(config: &Config) -> Self {
+    pub(crate) fn of(config: &Config, group_options: GroupOptions) -> Self {
         Self {
             cluster: config.cluster.clone(),
             name: config.name.clone(),
@@ -110,6 +116,7 @@ impl Settings {
             keyed: config.key.is_some(),
             profile: config.profile.name.to_string(),
             policy: config.policy,
+            group_options,
         }
     }
 }

@@ -240,7 +240,8 @@ mod tests {
 
     fn board(confined: bool) -> Arc<Board> {
         let (commands, _) = mpsc::channel(1);
-        let settings = crate::Settings::of(&antiphon_core::Config::new("c", "n", addr("127.0.0.1:1")));
+        let config = antiphon_core::Config::new("c", "n", addr("127.0.0.1:1"));
+        let settings = crate::Settings::of(&config, Default::default());
         let shared = ClusterShared::new(vec![addr("127.0.0.1:1")], settings, commands);
         Board::new(Arc::new(shared), confined)
     }

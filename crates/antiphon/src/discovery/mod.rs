@@ -54,6 +54,8 @@ pub use look::Looked;
 pub(crate) use multicast::{config as multicast_config, open as open_multicast};
 pub(crate) use resolver::Resolver;
 pub(crate) use source::Kind;
+#[cfg(feature = "config")]
+pub(crate) use source::interface_of;
 pub use source::{DISCOVERY_PORT, LOCATOR_PORT, Source, SourceError};
 pub(crate) use tasks::{Sources, Tasks};
 

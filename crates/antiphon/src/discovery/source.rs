@@ -290,7 +290,7 @@ fn multicast(text: &str) -> Result<Kind, SourceError> {
 }
 
 /// An address, a number, or the name of an interface of this host.
-fn interface_of(text: &str) -> Option<Interface> {
+pub(crate) fn interface_of(text: &str) -> Option<Interface> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(Interface::Address(ip));
     }

@@ -55,10 +55,11 @@ pub struct GroupBuilder {
 
 impl GroupBuilder {
     pub(crate) fn new(cluster: Cluster, name: String) -> Self {
+        let options = cluster.handle.shared.settings.group_options;
         Self {
             cluster,
             name,
-            options: GroupOptions::default(),
+            options,
         }
     }
 

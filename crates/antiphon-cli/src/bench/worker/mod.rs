@@ -16,13 +16,13 @@ pub(super) mod words;
 
 use std::time::Duration;
 
+use antiphon::Dissemination;
 use antiphon::{Cluster, Event, Group};
 use tokio::sync::mpsc;
 
-use crate::args::DisseminationName;
 use crate::exit::{Exit, Failed};
 use crate::hands::{self, say};
-use crate::{key, node};
+use crate::node;
 use words::{Ask, Datagrams, Say, Setup, Stop, Task};
 
 /// Threads of a node unless told otherwise: it runs with its load on one, as two cores and several nodes want
@@ -98,9 +98,9 @@ async fn live(setup: Setup, mut asked: mpsc::Receiver<Ask>) -> Result<Exit, Fail
     let failed = |error: antiphon::Error| Failed::run(error.to_string());
     let mut builder = cluster
         .group(GROUP)
-        .order(setup.order.order())
-        .engine(setup.engine.engine())
-        .dissemination(setup.dissemination.dissemination());
+        .order(setup.order)
+        .engine(setup.engine)
+        .dissemination(setup.dissemination);
     if let Some(window_bytes) = setup.window_bytes {
         builder = builder.window_bytes(window_bytes);
     }
@@ -162,16 +162,16 @@ async fn join(setup: &Setup) -> Result<Cluster, Failed> {
         .name(&setup.name)
         .bind(setup.bind)
         .seeds(&setup.seeds)
-        .transport(setup.transport.transport())
-        .profile(setup.profile.profile());
+        .transport(setup.transport)
+        .profile(setup.profile.clone());
     if let Some(bytes) = setup.max_datagram {
         builder = builder.max_datagram(bytes);
     }
-    if setup.dissemination == DisseminationName::Multicast {
+    if setup.dissemination == Dissemination::Multicast {
         builder = builder.multicast(antiphon::Multicast::of_cluster(&setup.cluster));
     }
     if let Some(path) = &setup.key_file {
-        builder = builder.key(key::read(path)?.key);
+        builder = builder.key(antiphon::config::read_key(path)?.key);
     }
     if setup.insecure {
         builder = builder.insecure();

@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use antiphon::TransportCounters;
+use antiphon::config::Patience;
+use antiphon::{Dissemination, Order, Profile, TotalEngine, Transport};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-
-use crate::args::{DisseminationName, EngineName, OrderName, ProfileName, TransportName};
-use crate::patience::Patience;
 
 /// The first line to a worker: the node it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,15 +18,15 @@ pub(in crate::bench) struct Setup {
     pub(in crate::bench) seeds: Vec<SocketAddr>,
     /// How many members the group has when it is complete.
     pub(in crate::bench) members: usize,
-    pub(in crate::bench) order: OrderName,
-    pub(in crate::bench) engine: EngineName,
-    pub(in crate::bench) dissemination: DisseminationName,
-    pub(in crate::bench) transport: TransportName,
+    pub(in crate::bench) order: Order,
+    pub(in crate::bench) engine: TotalEngine,
+    pub(in crate::bench) dissemination: Dissemination,
+    pub(in crate::bench) transport: Transport,
     pub(in crate::bench) max_datagram: Option<u16>,
     pub(in crate::bench) window_bytes: Option<u32>,
     /// Other than the library's.
     pub(in crate::bench) slow_after: Option<Patience>,
-    pub(in crate::bench) profile: ProfileName,
+    pub(in crate::bench) profile: Profile,
     pub(in crate::bench) key_file: Option<PathBuf>,
     pub(in crate::bench) insecure: bool,
     pub(in crate::bench) threads: u8,

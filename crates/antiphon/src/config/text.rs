@@ -8,7 +8,7 @@ use std::path::Path;
 use antiphon_core::text::shortened;
 use serde::de::DeserializeOwned;
 
-use crate::exit::Failed;
+use super::Error;
 
 /// A configuration file larger than this is a mistake.
 const MAX_BYTES: u64 = 1 << 20;
@@ -18,23 +18,38 @@ const FROM: usize = 60;
 /// Characters of what is said of it: it may name what is written there.
 const MOST: usize = 1000;
 
-/// Reads a file, and what it says.
-pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failed> {
-    let shown = path.display();
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<String, Error> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
-        .map_err(|error| Failed::usage(format!("cannot read configuration file {shown}: {error}")))?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(Failed::usage(format!(
-            "configuration file {shown} is larger than 1 MiB: is it one?"
-        )));
+        .map_err(|error| Error::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+    match text.len() as u64 <= MAX_BYTES {
+        true => Ok(text),
+        false => Err(Error::File {
+            path: Some(path.to_owned()),
+            reason: "it is larger than 1 MiB: is it one?".to_owned(),
+        }),
     }
-    parse(&text).map_err(|error| Failed::usage(format!("configuration file {shown}: {error}")))
+}
+
+/// In which line a key is given, from 1.
+pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+    let gives = |line: &str| {
+        let line = line.trim_start_matches(['\u{feff}', ' ', '\t', '"', '\'']);
+        let rest = line
+            .strip_prefix(key)
+            .map(|rest| rest.trim_start_matches([' ', '\t', '"', '\'']));
+        rest.is_some_and(|rest| rest.starts_with(['=', '.']))
+    };
+    text.lines().position(gives).map(|before| before + 1)
 }
 
 /// What a text says. An error names the line, the unknown key and the keys there are.
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // Some editors begin each text with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     toml::from_str(text).map_err(|error| {
@@ -112,5 +127,17 @@ mod tests {
     fn a_byte_order_mark_is_none_of_the_first_key() {
         let table = parse::<Table>("\u{feff}a = 1").unwrap();
         assert_eq!(table["a"], 1);
+    }
+    #[test]
+    fn a_key_is_found_in_its_line() {
+        let text = "# bind = 1\nbinder = 1\n  bind = \"x\"\n\"weight\"=1\nmetadata.role = \"db\"";
+        for (key, line) in [
+            ("bind", Some(3)),
+            ("weight", Some(4)),
+            ("metadata", Some(5)),
+            ("name", None),
+        ] {
+            assert_eq!(line_of(text, key), line, "{key}");
+        }
     }
 }

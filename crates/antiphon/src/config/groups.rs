@@ -1,36 +1,41 @@
 //! Which groups a node joins.
 
-use super::checked_name;
-use crate::exit::Failed;
+use super::{Error, Given, list};
 
 /// The group where none is given.
 const DEFAULT_GROUP: &str = "main";
 
-/// Groups, and whether there are to be none, as both are written in one place.
-type Written = (Option<Vec<String>>, Option<bool>);
-
-/// What is given beside the file counts, be it groups or that there are none.
-pub(super) fn merge(given: Written, in_file: Written) -> Result<Vec<String>, Failed> {
-    let (mut groups, mut none) = (given.0.unwrap_or_default(), given.1);
-    if groups.is_empty() && none != Some(true) {
-        groups = in_file.0.unwrap_or_default();
-        none = none.or(in_file.1);
+impl Given {
+    /// The groups, and whether there are none, of these settings over others: what is given of either here
+    /// undoes what the others say of both.
+    pub(super) fn groups_over(&self, below: &Self) -> (Option<Vec<String>>, Option<bool>) {
+        let given = self.group.as_ref().is_some_and(|groups| !groups.is_empty());
+        match given || self.no_group == Some(true) {
+            true => (self.group.clone(), self.no_group),
+            false => (below.group.clone(), self.no_group.or(below.no_group)),
+        }
     }
+}
+
+/// The groups that are joined.
+pub(super) fn joined(groups: Option<Vec<String>>, none: Option<bool>) -> Result<Vec<String>, Error> {
+    let mut groups = list("group", groups)?.unwrap_or_default();
     match (groups.is_empty(), none.unwrap_or(false)) {
         (true, true) => return Ok(groups),
         (false, true) => {
-            return Err(Failed::usage(format!(
+            let reason = format!(
                 "no-group and group {} are given: the node joins groups or none; leave one of both out",
                 groups.join(", ")
-            )));
+            );
+            return Err(Error::value("no-group", reason));
         }
         (true, false) => groups.push(DEFAULT_GROUP.to_owned()),
         (false, false) => {}
     }
     for (index, group) in groups.iter().enumerate() {
-        checked_name("group", group)?;
+        super::effective::check_name("group", group)?;
         if groups[..index].contains(group) {
-            return Err(Failed::usage(format!("group {group:?} is given twice")));
+            return Err(Error::value("group", format!("group {group:?} is given twice")));
         }
     }
     Ok(groups)
@@ -43,7 +48,15 @@ mod tests {
     #[test]
     fn a_node_may_be_in_no_group_and_what_is_given_undoes_what_the_file_says_of_groups() {
         let g = || Some(vec!["g".to_owned()]);
-        let merged = |given, in_file| merge(given, in_file).map_err(|failed| failed.message);
+        let of = |(group, no_group)| Given {
+            group,
+            no_group,
+            ..Given::default()
+        };
+        let merged = |given, in_file| {
+            let merged = of(given).over(of(in_file));
+            joined(merged.group, merged.no_group).map_err(|error| error.to_string())
+        };
         for (given, in_file, expected) in [
             ((None, None), (None, None), vec!["main"]),
             ((None, Some(true)), (None, None), vec![]),

@@ -1,10 +1,11 @@
-//! Times on the command line: `--slow-after`, how long a group waits for a member whose application does not
-//! read, and others.
+//! Times: `slow-after`, how long a group waits for a member whose application does not read, and others of
+//! the program.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use antiphon_core::GroupOptions;
 
 const EXPECTED: &str = "expected a time with its unit, such as 30s, 1500ms, 5m or 1h (1 s to 1 h), or never";
 const MILLISECOND: u64 = 1;
@@ -14,21 +15,23 @@ const HOUR: u64 = 60 * MINUTE;
 /// Longest first: `5m` is what people write, not `300s`.
 const UNITS: [(&str, u64); 4] = [("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND)];
 
-/// A time, or for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
-pub(crate) struct Patience(pub(crate) Option<Duration>);
+/// A time, written with its unit: `30s`, `5m`; or `never`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience(pub Option<Duration>);
+
+antiphon_core::wire::as_text!(Patience);
 
 impl Default for Patience {
-    /// The library's.
+    /// That of groups.
     fn default() -> Self {
-        Self(Some(Duration::from_secs(30)))
+        Self(GroupOptions::default().slow_after)
     }
 }
 
-impl Patience {
-    /// Reads what a person wrote.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+impl FromStr for Patience {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         if text == "never" {
             return Ok(Self(None));
         }
@@ -44,23 +47,10 @@ impl Patience {
 }
 
 /// Reads a time that comes to an end.
-pub(crate) fn limited(text: &str) -> Result<Duration, String> {
-    let parsed = Patience::parse(text).ok().and_then(|patience| patience.0);
+#[doc(hidden)]
+pub fn limited(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<Patience>().ok().and_then(|patience| patience.0);
     parsed.ok_or_else(|| "expected a time with its unit, such as 3s, 1500ms or 5m (1 s to 1 h)".to_owned())
-}
-
-impl TryFrom<String> for Patience {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).map_err(|error| format!("slow-after {text:?}: {error}"))
-    }
-}
-
-impl From<Patience> for String {
-    fn from(patience: Patience) -> Self {
-        patience.to_string()
-    }
 }
 
 impl fmt::Display for Patience {
@@ -90,14 +80,14 @@ mod tests {
             ("5m", 300_000),
             ("1h", 3_600_000),
         ] {
-            let patience = Patience::parse(text).unwrap();
+            let patience = text.parse::<Patience>().unwrap();
             assert_eq!(patience.0, Some(Duration::from_millis(ms)), "{text}");
             assert_eq!(patience.to_string(), text);
         }
         assert_eq!(limited("1500ms"), Ok(Duration::from_millis(1500)));
         assert!(limited("never").unwrap_err().contains("1 s to 1 h"));
-        assert_eq!(Patience::parse("60s").unwrap().to_string(), "1m");
-        assert_eq!(Patience::parse("never").unwrap(), Patience(None));
+        assert_eq!("60s".parse::<Patience>().unwrap().to_string(), "1m");
+        assert_eq!("never".parse::<Patience>().unwrap(), Patience(None));
         assert_eq!(Patience(None).to_string(), "never");
     }
 
@@ -116,7 +106,7 @@ mod tests {
             "99999999999999999999h",
             "always",
         ] {
-            assert_eq!(Patience::parse(wrong), Err(EXPECTED.to_owned()), "{wrong}");
+            assert_eq!(wrong.parse::<Patience>(), Err(EXPECTED.to_owned()), "{wrong}");
         }
     }
 }

@@ -1,17 +1,30 @@
 //! Addresses as people write them.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use antiphon_core::{is_link_local, link_local};
 
-use crate::exit::Failed;
+use super::Error;
 
 /// The port where none is given.
-pub(crate) const DEFAULT_PORT: u16 = 7400;
+pub const DEFAULT_PORT: u16 = 7400;
+
+/// A seed: its first address, and where else it is reached. Written with slashes in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seed(pub Vec<SocketAddr>);
+
+impl fmt::Display for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&addresses.join("/"))
+    }
+}
 
 /// What a text stands for, before any name is looked up.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Written<'a> {
+pub enum Written<'a> {
     /// An address.
     Address(SocketAddr),
     /// The name of a host, and a port.
@@ -25,7 +38,7 @@ impl<'a> Written<'a> {
     /// # Errors
     /// What is wrong with it. Resolvers take `7400` for the address 0.0.0.28.232, and say of a port beyond
     /// the range that the name is not known: neither is left to them.
-    pub(crate) fn parse(text: &'a str, port: u16) -> Result<Self, String> {
+    pub fn parse(text: &'a str, port: u16) -> Result<Self, String> {
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let ip = bare.unwrap_or(text).parse::<IpAddr>();
         if let Ok(ip) = ip
@@ -59,14 +72,11 @@ impl<'a> Written<'a> {
     }
 }
 
-/// One address; a host is looked up once, now.
-pub(crate) fn address(field: &str, text: &str) -> Result<SocketAddr, Failed> {
-    address_with(field, text, DEFAULT_PORT)
-}
-
-pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketAddr, Failed> {
+/// One address of this setting, with this port unless the text has one; a host is looked up once, now.
+#[doc(hidden)]
+pub fn address(field: &'static str, text: &str, port: u16) -> Result<SocketAddr, Error> {
     let text = text.trim();
-    let refused = |reason: &str| Err(Failed::usage(format!("{field} {text:?}: {reason}")));
+    let refused = |reason: &str| Err(Error::value(field, format!("{field} {text:?}: {reason}")));
     let expected = "expected such as 10.0.0.1:7400 or [::1]:7400";
     let address = match Written::parse(text, port) {
         Ok(Written::Address(address)) => address,
@@ -82,16 +92,17 @@ pub(crate) fn address_with(field: &str, text: &str, port: u16) -> Result<SocketA
     Ok(address)
 }
 
-fn look_up(field: &str, text: &str, name: (&str, u16)) -> Result<SocketAddr, Failed> {
+fn look_up(field: &'static str, text: &str, name: (&str, u16)) -> Result<SocketAddr, Error> {
     // A name may stand for an address of a link beside others.
     let best = name
         .to_socket_addrs()
         .map(|addresses| addresses.min_by_key(|address| is_link_local(address.ip())));
     match best {
         Ok(Some(address)) => Ok(address),
-        Ok(None) => Err(Failed::usage(format!(
-            "{field} {text:?}: the name has no address"
-        ))),
+        Ok(None) => Err(Error::value(
+            field,
+            format!("{field} {text:?}: the name has no address"),
+        )),
         Err(error) => {
             let later = match field {
                 "seeds" => {
@@ -99,27 +110,35 @@ fn look_up(field: &str, text: &str, name: (&str, u16)) -> Result<SocketAddr, Fai
                 }
                 _ => "",
             };
-            Err(Failed::usage(format!(
-                "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400{later}"
-            )))
+            Err(Error::value(
+                field,
+                format!(
+                    "{field} {text:?} is no address and no name that resolves ({error}); expected such as 10.0.0.1:7400 or [::1]:7400{later}"
+                ),
+            ))
         }
     }
 }
 
 /// A list in which each entry says something. An empty one is mostly a variable that is not set, and what was
 /// left of the list would mean something else: without its seeds a node founds a cluster of its own.
-pub(super) fn list(field: &str, given: Option<Vec<String>>) -> Result<Option<Vec<String>>, Failed> {
+#[doc(hidden)]
+pub fn list(field: &'static str, given: Option<Vec<String>>) -> Result<Option<Vec<String>>, Error> {
     let Some(texts) = given else { return Ok(None) };
     let texts: Vec<String> = texts.into_iter().map(|text| text.trim().to_owned()).collect();
     match texts.iter().any(String::is_empty) {
         false => Ok(Some(texts)),
-        true if texts.len() == 1 => Err(Failed::usage(format!(
-            "{field} is empty: give a value, or leave it out (is a variable not set?)"
-        ))),
-        true => Err(Failed::usage(format!(
-            "{field} has an empty entry, in {:?}: each entry needs a value (is a variable not set?)",
-            texts.join(",")
-        ))),
+        true if texts.len() == 1 => Err(Error::value(
+            field,
+            format!("{field} is empty: give a value, or leave it out (is a variable not set?)"),
+        )),
+        true => Err(Error::value(
+            field,
+            format!(
+                "{field} has an empty entry, in {:?}: each entry needs a value (is a variable not set?)",
+                texts.join(",")
+            ),
+        )),
     }
 }
 
@@ -159,13 +178,13 @@ mod tests {
             ("bind", "db.example:http", "\"http\" is no port"),
             ("seeds", "127.0.0.1:0", "nobody is reached at port 0"),
         ] {
-            let error = address(field, text).expect_err(text).message;
+            let error = address(field, text, DEFAULT_PORT).expect_err(text).to_string();
             assert!(
                 error.contains(expected) && error.contains(field),
                 "{text}: {error}"
             );
         }
-        assert_eq!(address("bind", "127.0.0.1:0").unwrap().port(), 0);
+        assert_eq!(address("bind", "127.0.0.1:0", 1).unwrap().port(), 0);
     }
 
     #[test]
@@ -176,7 +195,7 @@ mod tests {
             (texts(&["a", " "]), "in \"a,\""),
             (texts(&["", ""]), "in \",\""),
         ] {
-            let error = list("seeds", given).unwrap_err().message;
+            let error = list("seeds", given).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         assert_eq!(list("seeds", texts(&[" a"])).unwrap(), texts(&["a"]));

@@ -1,22 +1,23 @@
-//! Sizes on the command line: bytes, or with a unit.
+//! Sizes: bytes, or with a unit.
 
 use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 const EXPECTED: &str =
     "expected a number of bytes, or one with its unit, such as 64KiB, 256MiB or 1GiB, below 4GiB";
 /// Largest first: `256MiB` is what people write.
 const UNITS: [(&str, u32); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-/// A number of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
-pub(crate) struct Size(pub(crate) u32);
+/// A number of bytes, written as one, or with a unit: `256MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u32);
 
-impl Size {
-    /// Reads what a person wrote.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+antiphon_core::wire::as_text!(Size);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let factor = match unit {
@@ -28,20 +29,6 @@ impl Size {
         };
         let bytes = factor.and_then(|factor| number.parse::<u32>().ok()?.checked_mul(factor));
         bytes.map(Self).ok_or_else(|| EXPECTED.to_owned())
-    }
-}
-
-impl TryFrom<String> for Size {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).map_err(|error| format!("size {text:?}: {error}"))
-    }
-}
-
-impl From<Size> for String {
-    fn from(size: Size) -> Self {
-        size.to_string()
     }
 }
 
@@ -68,7 +55,7 @@ mod tests {
             ("256MiB", 256 << 20),
             ("1GiB", 1 << 30),
         ] {
-            assert_eq!(Size::parse(text), Ok(Size(bytes)), "{text}");
+            assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
             assert_eq!(Size(bytes).to_string(), text);
         }
         assert_eq!(Size(1536 << 10).to_string(), "1536KiB");
@@ -77,7 +64,7 @@ mod tests {
     #[test]
     fn anything_else_is_refused_with_what_was_expected() {
         for text in ["", "MiB", "1.5MiB", "-1", "64kb", "4GiB", "4294967296", "1 MiB"] {
-            let error = Size::parse(text).expect_err(text);
+            let error = text.parse::<Size>().expect_err(text);
             assert!(error.contains("256MiB"), "{text}: {error}");
         }
     }
