@@ -40,12 +40,12 @@
 //! view says so and does nothing that the primary could contradict.
 //!
 //! # Values as text and as JSON
-//! What a person would print has `Display`. With the feature `serde` it can also be written by serde, and read
-//! where nothing is lost on the way:
+//! What a person would print has `Display`. With the feature `serde` it can also be written by serde, and
+//! read where nothing is lost on the way:
 //! - An identity is its text; what has a name ([`Order`], [`Policy`], …) is the name. Both are read.
 //! - A time is a number of milliseconds, in a field that ends in `_ms`.
-//! - [`ClusterEvent`], [`Event`] and views are the objects that `antiphon node --json` prints, and are read by
-//!   the types of the crate `antiphon-api`. An event does not know its group: `Event::of_group` writes that,
+//! - [`ClusterEvent`], [`Event`] and views are the objects that `antiphon node --json` prints, and are read
+//!   by the types of the crate `antiphon-api`. An event does not know its group: `Event::of_group` writes that,
 //!   too. A node that no view here speaks of is called by the first digits of its incarnation, where the
 //!   program remembers names.
 //! - A [`NodeView`] has beside that what the program leaves out: `lineage`, `merged`, `wire_level`.
