@@ -10,20 +10,22 @@
 //! - [`Child`]: a process that speaks in lines; [`Process`]: one that speaks as a node does, on a [`Stage`].
 //! - [`Network`]: hosts as network namespaces, with cables to cut and firewalls that refuse.
 //! - [`Load`]: members send, so many or all they can.
-//! - [`judge()`]: reads a [`Trace`] and names every guarantee that was broken.
+//! - [`judge()`]: reads a [`Trace`] and names every guarantee that was broken, by the rules of
+//!   [`antiphon_judge`].
 //!
 //! The demo, the benchmarks and the stories with real processes use it. It knows nothing of the protocol: it
 //! reads `antiphon_api::Event` and writes `antiphon_api::Command`.
 #![forbid(unsafe_code)]
 
 mod child;
-pub mod judge;
+mod judge;
 mod load;
 mod network;
 mod ports;
 mod stage;
 mod trace;
 
+pub use antiphon_judge::Order;
 pub use child::{Child, Heard};
 pub use judge::{Finding, Rules, Wrong, judge};
 pub use load::Load;
@@ -31,4 +33,4 @@ pub use network::{Network, Refusal};
 pub use ports::free_addrs;
 pub use rustix::process::Signal;
 pub use stage::{Process, Stage};
-pub use trace::{Run, Trace, fingerprint, text_of};
+pub use trace::{Run, Said, Trace, fingerprint, text_of};

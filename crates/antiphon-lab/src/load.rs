@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use antiphon_api::{Command, Payload, command};
 
-use crate::{Run, Stage, Trace};
+use crate::{Run, Said, Stage, Trace};
 
 /// What a node that is pressed is told at once, and how often.
 const PRESS: usize = 10;
@@ -124,6 +124,8 @@ impl Run {
 
     /// Tells the node to send a payload, which will stand in the trace as `what`.
     pub fn send(&mut self, group: &str, payload: Payload, what: String, scope: Option<u32>) {
+        // Stories send no small file.
+        let object = matches!(payload, Payload::File { .. });
         let send = command::Send {
             group: Some(group.to_owned()),
             payload,
@@ -131,7 +133,13 @@ impl Run {
             scope: scope.map(command::ScopeName::Number),
         };
         if self.ask(&Command::Send(send)) {
-            self.sent.push((group.to_owned(), what));
+            self.sent.push(Said {
+                group: group.to_owned(),
+                what,
+                scope,
+                object,
+                heard: self.events.len(),
+            });
         }
     }
 }

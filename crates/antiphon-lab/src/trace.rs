@@ -33,9 +33,8 @@ pub struct Run {
     pub garbage: Vec<String>,
     /// Its standard error.
     pub log: Vec<String>,
-    /// The payloads it was told to send, with the group, in order. Those of one process are never the same
-    /// twice.
-    pub sent: Vec<(String, String)>,
+    /// What it was told to send, in order.
+    pub sent: Vec<Said>,
     /// When it was frozen and thawed.
     pub frozen: Vec<(Duration, Option<Duration>)>,
     /// When its end was noticed.
@@ -57,6 +56,21 @@ pub struct Run {
     pub(crate) delivered: BTreeMap<String, Vec<String>>,
     /// How many of its own messages it has delivered.
     pub(crate) own: usize,
+}
+
+/// A message that a process was told to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// To which group.
+    pub group: String,
+    /// What stands for its payload in the trace. That of one name is never the same twice.
+    pub what: String,
+    /// In which scope.
+    pub scope: Option<u32>,
+    /// Whether it is so large that messages may pass it.
+    pub object: bool,
+    /// How many events the process had told before.
+    pub heard: usize,
 }
 
 impl Trace {
@@ -223,13 +237,6 @@ impl Run {
             .iter()
             .find(|(at, event)| *at >= from && wanted(event))
             .map(|(at, _)| *at)
-    }
-
-    /// Whether it was frozen at some time between these two moments.
-    pub(crate) fn frozen_between(&self, from: Duration, to: Duration) -> bool {
-        self.frozen
-            .iter()
-            .any(|(start, end)| *start < to && end.is_none_or(|end| end > from))
     }
 
     /// One line about its state, for people.

@@ -118,7 +118,7 @@ pub fn conduct(campaign: &Campaign, tell: impl Fn(&Summary, Option<&Failure>) + 
                     *summary.engines.entry(plan.membership.name()).or_default() += 1;
                     summary.simulated += u128::from(outcome.simulated);
                     summary.liveness += u64::from(outcome.liveness);
-                    summary.forks += outcome.report.forks;
+                    summary.forks += outcome.report.excused;
                     summary.digest = summary
                         .digest
                         .wrapping_add(hash(&seed.to_le_bytes(), outcome.digest));

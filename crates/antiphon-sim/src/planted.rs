@@ -283,6 +283,7 @@ impl Hunt {
                 let violation = Violation {
                     guarantee: "exploration",
                     at: 0,
+                    missing: 0,
                     what: format!("{}: {}", study.name, found.what),
                 };
                 Some(Found {

@@ -460,7 +460,7 @@ impl Cluster {
         names.iter().for_each(|name| self.say(name, 1));
         let said: Vec<String> = self.look(|trace| {
             let last = names.iter().filter_map(|name| trace.last(name).sent.last());
-            last.map(|(_, payload)| payload.clone()).collect()
+            last.map(|said| said.what.clone()).collect()
         });
         self.until(
             &format!("{names:?} have delivered the last words of each other"),
@@ -487,7 +487,7 @@ impl Cluster {
             }
         }
         let rules = Rules {
-            order: self.options.order,
+            order: self.options.order.parse().expect("a story knows the orders"),
             ..self.options.rules.clone()
         };
         let violations: Vec<String> = self.stage.judge(&rules).iter().map(ToString::to_string).collect();

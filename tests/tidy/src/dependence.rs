@@ -1,14 +1,18 @@
-//! Who may depend on whom: `wire ← core ← {sim, antiphon}`, `net ← antiphon`.
+//! Who may depend on whom: `wire ← core ← {sim, antiphon}`, `net ← antiphon`, `judge ← {sim, lab}`.
 
 use crate::{File, Tree};
 
 /// For each crate, which of ours it may depend on outside its tests.
-const MAY_DEPEND: [(&str, &[&str]); 6] = [
+const MAY_DEPEND: [(&str, &[&str]); 7] = [
     ("antiphon-wire", &[]),
     ("antiphon-core", &["antiphon-wire"]),
-    ("antiphon-sim", &["antiphon-wire", "antiphon-core"]),
+    ("antiphon-judge", &[]),
+    (
+        "antiphon-sim",
+        &["antiphon-wire", "antiphon-core", "antiphon-judge"],
+    ),
     ("antiphon-net", &["antiphon-wire", "antiphon-core"]),
-    ("antiphon-lab", &["antiphon-api"]),
+    ("antiphon-lab", &["antiphon-api", "antiphon-judge"]),
     (
         "antiphon",
         &["antiphon-wire", "antiphon-core", "antiphon-net", "antiphon-sim"],
@@ -44,7 +48,7 @@ pub fn wrong_dependence(tree: &Tree) -> Vec<String> {
     for (name, may) in MAY_DEPEND {
         let path = format!("crates/{name}/Cargo.toml");
         let Some(manifest) = tree.get(&path) else { continue };
-        let pure = matches!(name, "antiphon-wire" | "antiphon-core");
+        let pure = matches!(name, "antiphon-wire" | "antiphon-core" | "antiphon-judge");
         for (at, dependency) in dependencies(manifest) {
             let ours = dependency == "antiphon" || dependency.starts_with("antiphon-");
             if ours && !may.contains(&dependency) {
@@ -64,9 +68,9 @@ pub fn wrong_dependence(tree: &Tree) -> Vec<String> {
 pub fn world_in_the_core(tree: &Tree) -> Vec<String> {
     let mut complaints = Vec::new();
     let pure = |path: &str| {
-        ["crates/antiphon-core/src/", "crates/antiphon-wire/src/"]
+        ["core", "wire", "judge"]
             .iter()
-            .any(|f| path.starts_with(f))
+            .any(|name| path.starts_with(&format!("crates/antiphon-{name}/src/")))
     };
     let test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
     for file in tree.rust().filter(|f| pure(&f.path) && !test(&f.path)) {

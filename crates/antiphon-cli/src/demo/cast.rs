@@ -109,10 +109,7 @@ impl Story<'_> {
     pub(super) fn say(&self, actor: &Process) -> String {
         let run = &mut self.stage.trace().runs[actor.run()];
         run.say(GROUP, 1);
-        run.sent
-            .last()
-            .map(|(_, payload)| payload.clone())
-            .unwrap_or_default()
+        run.sent.last().map(|said| said.what.clone()).unwrap_or_default()
     }
 
     pub(super) fn start(&mut self, name: &str, addr: &str) -> Result<(), Failed> {

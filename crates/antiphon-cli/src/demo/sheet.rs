@@ -67,7 +67,7 @@ impl Sheet {
             let refused = run
                 .sent
                 .iter()
-                .filter(|(_, what)| refused.contains(what.as_str()))
+                .filter(|said| refused.contains(said.what.as_str()))
                 .count() as u64;
             let node = sheet.nodes.entry(run.name.clone()).or_default();
             node.sent += run.sent.len() as u64 - refused;

@@ -1,14 +1,17 @@
 //! The judge: reads what the nodes of a story said and names every guarantee that was broken.
 //!
 //! ```text
-//!  node a  ── view 1.1 ─ m1 m2 m3 ── view 2.1 ─ m4 ── end          a *life*: what one incarnation said
-//!  node b  ── view 1.1 ─ m1 m2 m3 ── view 2.1 ─ m4 ── end          an *epoch*: a view of a group, and what was
-//!  node c  ── view 1.1 ─ m1 m2 ─ (killed)                          delivered in it; a `resync` begins a new sequence
+//!  Trace: lines of nodes ──► lives, one per incarnation ──► told: Membership, Accounts ──► antiphon_judge
+//!                               └──► lines: what a line says of itself            ──┐          │
+//!                                                                                   └► Finding ◄┘
 //! ```
+//! The rules between views and messages are those of [`antiphon_judge`], which the simulator uses, too; here
+//! its input is made of lines ([`told`]). Only [`lines`] has rules of its own: about texts, which the
+//! simulator has none of.
+//!
 //! A life reaches from `ready` or `incarnation` to the next or to its process's end. A node's own lines and
 //! those of its groups have no order between them, so a group that a life was in ends with it at the group's
-//! own `resync`, which may come after the line `incarnation`. Those that go from the same view to the same
-//! next one, or are in the same view when all is quiet, *move together*: a and b above.
+//! own `resync`, which may come after the line `incarnation`.
 //!
 //! The judge looks only at what an application could see, and knows what GUARANTEES.md excepts: a frozen
 //! process believes its last view; a process that was killed, and a member on its way out, owe nothing more
@@ -20,20 +23,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use antiphon_api::{Event, Message, NodeView, View};
+use antiphon_api::{Event, Message};
+use antiphon_judge::{Micros, Order, Report, Violation};
 
-use crate::trace::{Run, Trace, text_of};
+use crate::trace::{Run, Trace};
 
-mod delivery;
-mod membership;
+mod lines;
 #[cfg(test)]
 mod tests;
+mod told;
 
 /// What a story allows.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// The order of the groups: `unordered`, `scoped`, `fifo` or `total`.
-    pub order: &'static str,
+    /// The order of the groups.
+    pub order: Order,
     /// How long a running node may believe an old primary view after a newer one without it was decided.
     pub belief: Duration,
     /// Whether every component goes on (policy `any`): then nothing is promised of what two of them do, and
@@ -47,7 +51,7 @@ impl Default for Rules {
     /// Total order. For the profile `lan`: silence is noticed after 1.5 s; the rest is for a busy machine.
     fn default() -> Self {
         Self {
-            order: "total",
+            order: Order::Total,
             belief: Duration::from_secs(5),
             any: false,
             quiet: false,
@@ -87,37 +91,50 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}{}{}",
-            self.guarantee,
-            if self.guarantee.is_empty() { "" } else { " " },
-            self.text
-        )
+        let space = if self.guarantee.is_empty() { "" } else { " " };
+        write!(f, "{}{space}{}", self.guarantee, self.text)
     }
 }
 
-/// What was found so far, each once.
-#[derive(Debug, Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn add(&mut self, wrong: Wrong, guarantee: &'static str, text: String) {
-        self.add_many(wrong, guarantee, 1, text);
-    }
-
-    fn view(&mut self, guarantee: &'static str, text: String) {
-        self.add(Wrong::View, guarantee, text);
-    }
-
-    fn add_many(&mut self, wrong: Wrong, guarantee: &'static str, count: usize, text: String) {
-        self.0.push(Finding {
+impl From<Violation> for Finding {
+    fn from(violation: Violation) -> Self {
+        let Violation {
+            guarantee,
+            missing,
+            what,
+            ..
+        } = violation;
+        let wrong = match guarantee {
+            _ if missing > 0 => Wrong::Lost,
+            "G8" => Wrong::Invented,
+            "G9" => Wrong::Duplicated,
+            "G11" | "G12" | "G19" | "G20" | "G21" | "G22" | "G23" | "G26" | "G34" => Wrong::Order,
+            lines::PROCESS => Wrong::Process,
+            _ => Wrong::View,
+        };
+        Self {
             wrong,
             guarantee,
-            count: count as u64,
-            text,
-        });
+            count: missing.max(1) as u64,
+            text: what,
+        }
     }
+}
+
+/// Everything that is wrong with a story.
+pub fn judge(trace: &Trace, rules: &Rules) -> Vec<Finding> {
+    let lives = lives(trace);
+    let mut report = Report::default();
+    lines::check(trace, &lives, rules, &mut report);
+    antiphon_judge::nodes::judge(&told::membership(&lives, rules), &mut report);
+    for account in told::accounts(trace, &lives, rules, &mut report) {
+        antiphon_judge::group::judge(&account, &mut report);
+    }
+    let mut seen = BTreeSet::new();
+    let found = report.violations.into_iter().map(Finding::from);
+    found
+        .filter(|finding| seen.insert(finding.text.clone()))
+        .collect()
 }
 
 /// One incarnation's story.
@@ -125,7 +142,8 @@ impl Findings {
 struct Life<'a> {
     run: &'a Run,
     incarnation: &'a str,
-    events: Vec<&'a (Duration, Event)>,
+    /// Which of the process's events are its own.
+    events: Vec<usize>,
     /// When its last event's meaning ends: the next life, the process's end, or the end of all.
     end: Duration,
     /// Whether the process went on as another incarnation.
@@ -134,14 +152,14 @@ struct Life<'a> {
 
 impl<'a> Life<'a> {
     fn label(&self) -> String {
-        let short = self.incarnation.get(..6).unwrap_or(self.incarnation);
-        format!("{}#{}/{short}", self.run.name, self.run.start)
+        format!("{}#{}/{}", self.run.name, self.run.start, short(self.incarnation))
     }
 
-    fn node_views(&self) -> impl Iterator<Item = (Duration, &'a NodeView)> {
-        self.events.iter().filter_map(|(at, event)| match event {
-            Event::NodeView(view) => Some((*at, view)),
-            _ => None,
+    fn events(&self) -> impl Iterator<Item = (Micros, &'a Event)> + Clone {
+        let run = self.run;
+        self.events.iter().map(move |index| {
+            let (at, event) = &run.events[*index];
+            (micros(*at), event)
         })
     }
 
@@ -149,100 +167,14 @@ impl<'a> Life<'a> {
     fn rests(&self, rules: &Rules) -> bool {
         rules.quiet && self.run.stays() && !self.superseded
     }
-
-    /// The views of each group with the messages delivered in each, in order. A resync ends one sequence of
-    /// views and begins another.
-    fn sequences(&self) -> Vec<Sequence<'a>> {
-        let mut all: Vec<Sequence<'a>> = Vec::new();
-        let mut open: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, event) in &self.events {
-            match event {
-                Event::View(view) => {
-                    let at = *open.entry(&view.group).or_insert_with(|| {
-                        all.push(Sequence {
-                            group: &view.group,
-                            epochs: Vec::new(),
-                            open: true,
-                        });
-                        all.len() - 1
-                    });
-                    all[at].open = true;
-                    all[at].epochs.push(Epoch {
-                        view,
-                        messages: Vec::new(),
-                    });
-                }
-                Event::Message(message) => {
-                    let epochs = open.get(message.group.as_str()).map(|at| &mut all[*at].epochs);
-                    if let Some(epoch) = epochs.and_then(|epochs| epochs.last_mut()) {
-                        epoch.messages.push(message);
-                    }
-                }
-                Event::Suspended { group } => {
-                    if let Some(at) = open.get(group.as_str()) {
-                        all[*at].open = false;
-                    }
-                }
-                Event::Resync { group, .. } => {
-                    if let Some(at) = open.remove(group.as_str()) {
-                        all[at].open = false;
-                    }
-                }
-                _ => {}
-            }
-        }
-        all
-    }
 }
 
-/// A life's successive views of one group.
-#[derive(Debug)]
-struct Sequence<'a> {
-    group: &'a str,
-    epochs: Vec<Epoch<'a>>,
-    /// Whether its last view is in force.
-    open: bool,
+fn short(incarnation: &str) -> &str {
+    incarnation.get(..6).unwrap_or(incarnation)
 }
 
-/// A view of a group and what was delivered in it.
-#[derive(Debug)]
-struct Epoch<'a> {
-    view: &'a View,
-    messages: Vec<&'a Message>,
-}
-
-/// A message's identity: payloads of one sender are never the same twice.
-type Key<'a> = (&'a str, &'a str);
-
-impl<'a> Epoch<'a> {
-    fn keys(&self) -> Vec<Key<'a>> {
-        self.messages.iter().map(|message| key(message)).collect()
-    }
-}
-
-fn key(message: &Message) -> Key<'_> {
-    (&message.sender, text_of(&message.payload))
-}
-
-/// Everything that is wrong with a story.
-pub fn judge(trace: &Trace, rules: &Rules) -> Vec<Finding> {
-    let mut found = Findings::default();
-    for run in &trace.runs {
-        let label = format!("{}#{}", run.name, run.start);
-        for line in &run.garbage {
-            let text = format!("{label}: standard output is not an event: {line}");
-            found.add(Wrong::Process, "", text);
-        }
-        for line in run.log.iter().filter(|line| line.contains("panicked at")) {
-            found.add(Wrong::Process, "", format!("{label}: panicked: {line}"));
-        }
-    }
-    let lives = lives(trace);
-    membership::judge(&lives, rules, &mut found);
-    delivery::judge(trace, &lives, rules, &mut found);
-    let mut seen = BTreeSet::new();
-    found.0.retain(|finding| seen.insert(finding.text.clone()));
-    found.0
+fn micros(time: Duration) -> Micros {
+    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
 fn lives(trace: &Trace) -> Vec<Life<'_>> {
@@ -251,10 +183,8 @@ fn lives(trace: &Trace) -> Vec<Life<'_>> {
     let the_end = the_end.max().unwrap_or_default();
     let mut lives = Vec::new();
     for run in &trace.runs {
-        let starts: Vec<(usize, &str)> = run
-            .events
-            .iter()
-            .enumerate()
+        let events = run.events.iter().enumerate();
+        let starts: Vec<(usize, &str)> = events
             .filter_map(|(at, (_, event))| match event {
                 Event::Ready { incarnation, .. } | Event::Incarnation { incarnation } => {
                     Some((at, incarnation.as_str()))
@@ -265,16 +195,12 @@ fn lives(trace: &Trace) -> Vec<Life<'_>> {
         let of_whom = whose(run);
         for (index, (from, incarnation)) in starts.iter().enumerate() {
             let next = starts.get(index + 1).map(|(at, _)| *at);
-            let end = next.map_or(run.ended.unwrap_or(the_end), |at| run.events[at].0);
-            let own = run.events.iter().zip(&of_whom);
+            let own = (0..run.events.len()).filter(|event| of_whom[*event] == Some(*from));
             lives.push(Life {
                 run,
                 incarnation,
-                events: own
-                    .filter(|(_, life)| **life == Some(*from))
-                    .map(|(event, _)| event)
-                    .collect(),
-                end,
+                events: own.collect(),
+                end: next.map_or(run.ended.unwrap_or(the_end), |at| run.events[at].0),
                 superseded: next.is_some(),
             });
         }

@@ -363,18 +363,6 @@ impl<'a> History<'a> {
         life.sends.get(&group)?.get(index).cloned()
     }
 
-    /// The how-manieth it is of what a sender sent to a group, and whether it is an object.
-    pub(super) fn place(
-        &self,
-        sender: Incarnation,
-        group: GroupIndex,
-        payload: u64,
-    ) -> Option<(usize, bool)> {
-        let life = self.life(sender)?;
-        let place = *life.payloads.get(&(group, payload))?;
-        Some((place, life.sends.get(&group)?.get(place)?.object))
-    }
-
     /// The life of an incarnation.
     pub fn life(&self, incarnation: Incarnation) -> Option<&Life> {
         self.by_incarnation

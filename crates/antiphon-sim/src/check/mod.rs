@@ -6,12 +6,11 @@
 //!                 └─► inside   and what they did not see: votes, ways of frames, what nodes hold, the plan
 //!                                                                                             └──► Report
 //! ```
-//! A checker reads the [`Trace`] and nothing else. Those of [`app`] would find the same in what real nodes
-//! print; those of `inside` need the simulator. A checker of `app` uses nothing of `inside`.
-//!
-//! A check that was never evaluated proves nothing: each counts how often it compared something.
+//! A checker reads the [`Trace`] and nothing else. Most rules of `app` are those of [`antiphon_judge`], which
+//! the lab has look at the lines of real nodes, too; those of `inside` need the simulator. A checker of `app`
+//! uses nothing of `inside`.
 
-pub mod app;
+mod app;
 mod history;
 mod inside;
 #[cfg(test)]
@@ -19,75 +18,11 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use crate::agenda::Micros;
 use crate::trace::Trace;
 
+pub use antiphon_judge::{Report, Violation};
 pub use history::{End, Epoch, History, Life, Stay};
 pub(crate) use inside::decides;
-
-/// What the checkers found.
-#[derive(Debug, Clone, Default)]
-pub struct Report {
-    /// What did not hold.
-    pub violations: Vec<Violation>,
-    /// How often each check compared something.
-    pub counts: BTreeMap<&'static str, u64>,
-    /// Lineages beyond the first that the documented loss of votes explains (a majority of seeds started
-    /// afresh).
-    pub forks: u64,
-}
-
-/// A guarantee that did not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Which: `G14`, or a rule's or property's name.
-    pub guarantee: &'static str,
-    /// When, as far as it has a time.
-    pub at: Micros,
-    /// Who saw what.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} at {}.{:06}s: {}",
-            self.guarantee,
-            self.at / 1_000_000,
-            self.at % 1_000_000,
-            self.what
-        )
-    }
-}
-
-/// More than this many violations of one run are not written down.
-const MOST_VIOLATIONS: usize = 100;
-
-impl Report {
-    /// Whether everything held.
-    pub fn is_ok(&self) -> bool {
-        self.violations.is_empty()
-    }
-
-    /// One comparison: counts it, and notes a violation if it does not hold.
-    fn check(&mut self, guarantee: &'static str, at: Micros, holds: bool, what: impl FnOnce() -> String) {
-        *self.counts.entry(guarantee).or_default() += 1;
-        if !holds {
-            self.fail(guarantee, at, what());
-        }
-    }
-
-    /// Notes a violation.
-    pub fn fail(&mut self, guarantee: &'static str, at: Micros, what: String) {
-        if self.violations.len() < MOST_VIOLATIONS {
-            self.violations.push(Violation { guarantee, at, what });
-        }
-    }
-}
 
 /// The checks that every default run of some length must have evaluated.
 pub const ALWAYS_EVALUATED: &[&str] = &[

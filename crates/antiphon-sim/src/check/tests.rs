@@ -10,6 +10,7 @@ use super::testing::{Story, incarnation};
 use crate::trace::{Ending, Heard, Inside, ProcessId, Seen};
 
 mod leaving;
+mod order;
 
 const ALL: [usize; 3] = [0, 1, 2];
 

@@ -94,7 +94,7 @@ fn who_leaves_is_said_to_have_left_and_its_last_words_are_heard() {
     assert!(status.success(), "a graceful leave ends with {status}");
     cluster.until_together(&stay, SOON);
     let last_words = cluster
-        .look(|trace| trace.last(&elder).sent.last().map(|(_, payload)| payload.clone()))
+        .look(|trace| trace.last(&elder).sent.last().map(|said| said.what.clone()))
         .unwrap_or_default();
     cluster.look(|trace| {
         for name in &stay {

@@ -62,7 +62,7 @@ fn all_was_heard(cluster: &Cluster, names: &[&str]) {
     cluster.look(|trace| {
         for sender in names {
             let run = trace.last(sender);
-            let sent: Vec<&String> = run.sent.iter().map(|(_, payload)| payload).collect();
+            let sent: Vec<&String> = run.sent.iter().map(|said| &said.what).collect();
             let mark = format!("{sender}#{}:", run.start);
             for name in names {
                 let delivered = trace.last(name).delivered(GROUP).iter();

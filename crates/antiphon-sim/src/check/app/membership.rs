@@ -1,19 +1,18 @@
-//! Node views at each node: G1, G2, G4, G7, G18, seniority, metadata, causes, proofs of death.
+//! Node views beside what was done to the nodes: metadata, causes, proofs of death, G2 as one number, G7
+//! for who leaves in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_core::wire::{Cause, Evidence, Incarnation, Lineage, NodeView, NodeViewId};
 
 use crate::agenda::{MILLIS, Micros};
 use crate::check::Report;
-use crate::check::history::{End, History, Life, names};
+use crate::check::history::{End, History, Life};
 use crate::trace::{Ending, ProcessId, Slot};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     for life in &history.lives {
-        self_inclusion(history, life, report);
-        monotone(history, life, report);
         // Of such a view each member may have been told other accusers.
         for (at, view) in life.views.iter().filter(|(_, view)| !view.is_primary()) {
             departures(history, *at, view, report);
@@ -23,70 +22,9 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     if let Some(within) = history.trace.leaves_within {
         leaves_promptly(history, within, report);
     }
-    for (first_seen, view) in agreement(history, report) {
+    for (first_seen, view) in primaries(history) {
         records(history, first_seen, &view, report);
         departures(history, first_seen, &view, report);
-    }
-    if history.at_rest {
-        no_skip(history, report);
-    }
-}
-
-/// G1 self-inclusion.
-fn self_inclusion(history: &History<'_>, life: &Life, report: &mut Report) {
-    for (at, view) in &life.views {
-        report.check("G1", *at, view.contains(life.incarnation), || {
-            format!("{} saw node view {} without itself", history.name(life), view.id)
-        });
-    }
-}
-
-/// G2 views only go forward; a life has one lineage, or one after the other by an operator's word or as a
-/// component; R1: it skips no decided view.
-fn monotone(history: &History<'_>, life: &Life, report: &mut Report) {
-    let mut last: Option<&NodeView> = None;
-    let mut seen: BTreeSet<NodeViewId> = BTreeSet::new();
-    for (at, view) in &life.views {
-        report.check("G2", *at, seen.insert(view.id), || {
-            format!("{} saw node view {} twice", history.name(life), view.id)
-        });
-        if let Some(last) = last {
-            // Whether an operator had it do that is G38's to check, and whether all members of a component
-            // wanted it G41's.
-            let crosses = view.overrides().is_some() || view.separates().is_some();
-            let same = last.lineage == view.lineage || crosses;
-            report.check("G2", *at, same, || {
-                format!("{} changed its lineage with view {}", history.name(life), view.id)
-            });
-            let forward = if view.is_primary() {
-                view.primary_id() > last.primary_id()
-            } else {
-                view.primary_id() >= last.primary_id()
-            };
-            report.check("G2", *at, forward, || {
-                format!(
-                    "{} saw node view {} after {}",
-                    history.name(life),
-                    view.id,
-                    last.id
-                )
-            });
-            if view.is_primary() && last.lineage == view.lineage {
-                let next = view.primary_id().epoch != last.primary_id().epoch
-                    || view.primary_id().counter <= last.primary_id().counter + 1;
-                report.check("G16", *at, next, || {
-                    format!(
-                        "{} skipped from node view {} to {}",
-                        history.name(life),
-                        last.id,
-                        view.id
-                    )
-                });
-            }
-        }
-        if view.is_primary() {
-            last = Some(view);
-        }
     }
 }
 
@@ -119,41 +57,16 @@ fn numbers(history: &History<'_>, report: &mut Report) {
     }
 }
 
-/// G4 one id, one list. Returns each primary view once, with the time it was first seen.
-fn agreement(history: &History<'_>, report: &mut Report) -> Vec<(Micros, Arc<NodeView>)> {
-    let mut known: BTreeMap<(Lineage, NodeViewId), (Micros, String, Arc<NodeView>)> = BTreeMap::new();
-    for life in &history.lives {
-        for (at, view) in &life.views {
-            let key = (view.lineage, view.id);
-            match known.get_mut(&key) {
-                None => {
-                    known.insert(key, (*at, history.name(life), view.clone()));
-                }
-                Some((first_seen, other, same)) => {
-                    *first_seen = (*first_seen).min(*at);
-                    let equal = if view.is_primary() {
-                        **same == **view
-                    } else {
-                        same.members == view.members
-                    };
-                    report.check("G4", *at, equal, || {
-                        format!(
-                            "node view {} is {} at {} and {} at {other}",
-                            view.id,
-                            names(view),
-                            history.name(life),
-                            names(same)
-                        )
-                    });
-                }
-            }
-        }
+/// Each primary view once, with the time when it was first seen.
+fn primaries(history: &History<'_>) -> Vec<(Micros, Arc<NodeView>)> {
+    let mut known: BTreeMap<(Lineage, NodeViewId), (Micros, Arc<NodeView>)> = BTreeMap::new();
+    for (at, view) in history.lives.iter().flat_map(Life::primaries) {
+        let (first_seen, _) = known
+            .entry((view.lineage, view.id))
+            .or_insert((*at, view.clone()));
+        *first_seen = (*first_seen).min(*at);
     }
-    known
-        .into_values()
-        .filter(|(_, _, view)| view.is_primary())
-        .map(|(at, _, view)| (at, view))
-        .collect()
+    known.into_values().collect()
 }
 
 /// Names, addresses, metadata and weights are those that were configured, and nobody else appears.
@@ -175,13 +88,6 @@ fn records(history: &History<'_>, at: Micros, view: &NodeView, report: &mut Repo
             )
         });
     }
-    let distinct: BTreeSet<Incarnation> = view.members.iter().map(|member| member.incarnation).collect();
-    report.check(
-        "G4",
-        at,
-        distinct.len() == view.members.len() && !view.members.is_empty(),
-        || format!("node view {} lists a member twice, or none", view.id),
-    );
 }
 
 /// Every departure has a cause and accusers, and what they claim is so.
@@ -290,33 +196,6 @@ fn leaves_promptly(history: &History<'_>, within: Micros, report: &mut Report) {
                         history.name(life),
                         who.short(),
                         view.id
-                    )
-                });
-            }
-        }
-    }
-}
-
-/// G18 no view is skipped: who is in a view sees it, or is gone, or is removed by a later one.
-fn no_skip(history: &History<'_>, report: &mut Report) {
-    for life in history.lives.iter().filter(|life| life.is_open()) {
-        let primaries: Vec<&(Micros, Arc<NodeView>)> = life.primaries().collect();
-        for (index, (at, view)) in primaries.iter().enumerate() {
-            for member in &view.members {
-                let Some(other) = history.life(member.incarnation) else {
-                    continue;
-                };
-                let excused = !other.is_open()
-                    || primaries[index + 1..].iter().any(|(_, later)| !later.contains(member.incarnation))
-                    || other.primaries().any(|(_, seen)| seen.id == view.id)
-                    // It came later, as a joiner of this or a later view.
-                    || other.primaries().next().is_some_and(|(_, first)| first.primary_id() > view.primary_id());
-                report.check("G18", *at, excused, || {
-                    format!(
-                        "{} saw node view {} and member {} never did",
-                        history.name(life),
-                        view.id,
-                        history.name(other)
                     )
                 });
             }

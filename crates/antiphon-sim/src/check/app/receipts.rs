@@ -1,4 +1,5 @@
-//! R17: receipts tell the truth, once, and none is forgotten.
+//! R17: receipts tell the truth, once, and none is forgotten. G8: each node's own messages carry the tickets
+//! that it was given.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use antiphon_core::wire::{GroupViewId, Incarnation, Lineage};
 
 use crate::agenda::Micros;
 use crate::check::Report;
-use crate::check::history::{End, Epoch, GroupKey, History, Life, Send, StayEnd, ViewKey};
+use crate::check::history::{End, Epoch, GroupKey, History, Life, Send, Stay, StayEnd, ViewKey};
 use crate::trace::ProcessId;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -55,6 +56,27 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     }
     if history.at_rest {
         complete(history, &delivered, report);
+    }
+    for (life, stay) in history.stays() {
+        for epoch in &stay.epochs {
+            tickets(history, life, stay, epoch, report);
+        }
+    }
+}
+
+/// G8: a node's own messages have the ticket that it was given, those of others have none.
+fn tickets(history: &History<'_>, life: &Life, stay: &Stay, epoch: &Epoch, report: &mut Report) {
+    for (m, at) in epoch.log.iter().zip(&epoch.times) {
+        let own = (m.sender == life.incarnation).then(|| history.sent(life, stay.group, m.payload));
+        let ticket = own.flatten().map(|send| send.ticket);
+        report.check("G8", *at, ticket == m.ticket, || {
+            format!(
+                "{} delivered #{} with ticket {:?} instead of {ticket:?}",
+                history.name(life),
+                m.seq,
+                m.ticket
+            )
+        });
     }
 }
 

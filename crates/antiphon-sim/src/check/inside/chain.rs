@@ -1,4 +1,4 @@
-//! G6 one primary: the views of a lineage form one chain, and each link had the right to decide.
+//! G6 one primary: each view of a lineage was decided by those that had the right to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use antiphon_core::wire::{Incarnation, Lineage, Member, NodeView, ViewId};
 use super::founding;
 use crate::agenda::Micros;
 use crate::check::Report;
-use crate::check::history::names;
-use crate::check::history::{End, History};
+use crate::check::history::{End, History, names};
 use crate::trace::Ending;
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -20,10 +19,7 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
             if next_id.epoch != id.epoch || next_id.counter != id.counter + 1 {
                 continue;
             }
-            shares_a_member(history, *at, view, next, report);
             quorum(history, *at, view, next, report);
-            seniority(*at, view, next, report);
-            differences(*at, view, next, report);
         }
     }
     founding::check(history, &chains, report);
@@ -45,25 +41,6 @@ fn chains(history: &History<'_>) -> BTreeMap<Lineage, Chain> {
         }
     }
     chains
-}
-
-/// R3: every view keeps a member of its predecessor, one that had installed it.
-fn shares_a_member(history: &History<'_>, at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
-    let shared = next.members.iter().any(|member| {
-        view.contains(member.incarnation)
-            && history
-                .life(member.incarnation)
-                .is_some_and(|life| life.primaries().any(|(_, seen)| seen.id == view.id))
-    });
-    report.check("G6", at, shared, || {
-        format!(
-            "no member of node view {} {} had installed {} {}",
-            next.id,
-            names(next),
-            view.id,
-            names(view)
-        )
-    });
 }
 
 /// R2, R3: of those who were in the last view and not proven dead, a majority really voted for this view in
@@ -143,58 +120,4 @@ pub(crate) fn decides(view: &NodeView, voted: &BTreeSet<Incarnation>, dead: &BTr
         .next()
         .is_some_and(|member| voted.contains(&member.incarnation));
     2 * votes > total || (total > 0 && 2 * votes == total && senior)
-}
-
-/// Survivors keep their order, and joiners come after them.
-fn seniority(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
-    let kept: Vec<Incarnation> = view
-        .members
-        .iter()
-        .map(|member| member.incarnation)
-        .filter(|who| next.contains(*who))
-        .collect();
-    let first: Vec<Incarnation> = next
-        .members
-        .iter()
-        .take(kept.len())
-        .map(|member| member.incarnation)
-        .collect();
-    report.check("seniority", at, kept == first, || {
-        format!(
-            "node view {} {} does not keep the seniority of {}",
-            next.id,
-            names(next),
-            names(view)
-        )
-    });
-}
-
-/// G7 what changed is what is said; the departed come with their whole records.
-fn differences(at: Micros, view: &NodeView, next: &NodeView, report: &mut Report) {
-    let joined: BTreeSet<Incarnation> = next
-        .members
-        .iter()
-        .map(|member| member.incarnation)
-        .filter(|who| !view.contains(*who))
-        .collect();
-    let said: BTreeSet<Incarnation> = next.joined.iter().copied().collect();
-    report.check(
-        "G7",
-        at,
-        joined == said && said.len() == next.joined.len(),
-        || format!("node view {} says joined {said:?}, it was {joined:?}", next.id),
-    );
-    let departed: Vec<_> = view
-        .members
-        .iter()
-        .filter(|member| !next.contains(member.incarnation))
-        .collect();
-    let mut told: Vec<_> = next.departed.iter().map(|departure| &departure.member).collect();
-    told.sort_by_key(|member| view.rank(member.incarnation));
-    report.check("G7", at, departed == told, || {
-        format!(
-            "node view {} says departed {told:?}, it was {departed:?}",
-            next.id
-        )
-    });
 }

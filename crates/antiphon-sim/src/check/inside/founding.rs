@@ -99,7 +99,7 @@ fn founders(history: &History<'_>, chains: &BTreeMap<Lineage, Chain>, report: &m
                     earlier.lineage, later.lineage
                 )
             });
-            report.forks += 1;
+            report.excused += 1;
         }
     }
 }

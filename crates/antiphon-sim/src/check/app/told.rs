@@ -1,0 +1,203 @@
+//! What applications saw, as [`antiphon_judge`] reads it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use antiphon_core::Order;
+use antiphon_core::wire::{GroupViewId, Incarnation, NodeViewId, ViewId, Wire as _};
+use antiphon_judge::group::{self, Account, Delivered, InView, Notice, SeenBefore, Sent};
+use antiphon_judge::nodes::{self, Membership};
+use antiphon_judge::{Id, Micros};
+
+use crate::check::history::{Epoch, GroupKey, History, Life, Stay, StayEnd};
+use crate::trace::{ProcessId, hash};
+
+/// A member, by the beginning of its incarnation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Who(Incarnation);
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.short())
+    }
+}
+
+fn all(members: &[Incarnation]) -> Vec<Who> {
+    members.iter().copied().map(Who).collect()
+}
+
+/// What all nodes saw of the membership.
+pub(super) fn membership(history: &History<'_>) -> Membership<Who, NodeViewId> {
+    let lives = history.lives.iter().map(|life| nodes::Life {
+        name: history.name(life),
+        member: Who(life.incarnation),
+        views: life.views.iter().map(|(at, view)| node_view(*at, view)).collect(),
+        rests: history.at_rest && life.is_open(),
+        frozen: Vec::new(),
+    });
+    Membership {
+        lives: lives.collect(),
+        belief: Micros::MAX,
+    }
+}
+
+fn node_view(at: Micros, view: &antiphon_core::wire::NodeView) -> nodes::NodeView<Who, NodeViewId> {
+    let ViewId { epoch, counter } = view.primary_id();
+    let place = |counter: u32| Id([epoch.into(), counter.into(), 0]);
+    let mut bytes = Vec::new();
+    view.encode(&mut bytes);
+    nodes::NodeView {
+        id: view.id,
+        lineage: view.lineage.0,
+        place: place(counter),
+        follows: Some(place(counter.saturating_sub(1))),
+        primary: view.is_primary(),
+        // Whether an operator had it do that is G38's to check, and whether all members of a component wanted
+        // it G41's.
+        crosses: view.overrides().is_some() || view.separates().is_some(),
+        members: view
+            .members
+            .iter()
+            .map(|member| Who(member.incarnation))
+            .collect(),
+        joined: all(&view.joined),
+        departed: view
+            .departed
+            .iter()
+            .map(|departure| Who(departure.member.incarnation))
+            .collect(),
+        rest: hash(&bytes, 0),
+        at,
+        // Beliefs are bounded by leases: G42.
+        until: None,
+    }
+}
+
+/// What the members of each group saw and sent.
+pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
+    let mut accounts: BTreeMap<GroupKey, Account<Who, u64>> = BTreeMap::new();
+    let receipts = receipts(history);
+    for (number, life) in history.lives.iter().enumerate() {
+        // Where each stay stands in its account.
+        let mut places: Vec<usize> = Vec::new();
+        for stay in &life.stays {
+            let Some(first) = stay.epochs.first() else {
+                places.push(0);
+                continue;
+            };
+            let account = accounts.entry(stay.key).or_insert_with(|| Account {
+                group: first.view.name.clone(),
+                order: order(first.view.order),
+                any: history.trace.any,
+                stays: Vec::new(),
+                sent: Vec::new(),
+            });
+            places.push(account.stays.len());
+            account.stays.push(group::Stay {
+                name: history.name(life),
+                member: Who(life.incarnation),
+                life: number,
+                views: stay.epochs.iter().map(|epoch| in_view(life, epoch)).collect(),
+                rests: rests(history, life, stay),
+            });
+        }
+        for (group, sends) in &life.sends {
+            for send in sends {
+                let stay = &life.stays[send.stay];
+                let Some(account) = accounts.get_mut(&stay.key) else {
+                    continue;
+                };
+                let told = receipts.get(&(life.process, *group, send.ticket));
+                account.sent.push(Sent {
+                    sender: Who(life.incarnation),
+                    payload: send.payload,
+                    safe: send.safe,
+                    scope: send.scope,
+                    object: send.object,
+                    at: Some(send.at),
+                    seen: Some(SeenBefore {
+                        stay: places[send.stay],
+                        view: send.epoch,
+                        messages: send.after,
+                    }),
+                    // What waited for the core when the primary was lost is not sent.
+                    owed: rests(history, life, stay) && told.is_none_or(|told| *told < send.at),
+                });
+            }
+        }
+    }
+    accounts.into_values().collect()
+}
+
+/// When the last receipt for each ticket came: tickets may begin again.
+fn receipts(history: &History<'_>) -> BTreeMap<(ProcessId, usize, u64), Micros> {
+    let all = history.processes.iter().flat_map(|(process, facts)| {
+        let receipts = facts.receipts.iter();
+        receipts.map(|(at, group, ticket, _)| ((*process, *group, *ticket), *at))
+    });
+    all.collect()
+}
+
+fn in_view(life: &Life, epoch: &Epoch) -> InView<Who, u64> {
+    let view = &epoch.view;
+    let log = epoch.log.iter().zip(&epoch.times).map(|(m, at)| Delivered {
+        at: *at,
+        view: id_of(m.view),
+        sender: Who(m.sender),
+        seq: m.seq,
+        numbers: m.numbers,
+        payload: m.payload,
+        safe: m.safe,
+        scope: m.scope,
+    });
+    let notice = epoch.transitional.as_ref().map(|(after, members)| Notice {
+        after: *after,
+        members: all(members),
+    });
+    let suspended = epoch.suspended.map(|since| {
+        let back = super::lifecycle::returned_to_primary(life, since);
+        let until = back.map_or(epoch.times.len(), |back| {
+            epoch.times.partition_point(|at| *at < back)
+        });
+        epoch.times.partition_point(|at| *at <= since)..until
+    });
+    InView {
+        id: id_of(view.id),
+        lineage: epoch.lineage.0,
+        at: epoch.at,
+        members: all(&view.members),
+        joined: all(&view.joined),
+        departed: view.left.iter().chain(&view.crashed).copied().map(Who).collect(),
+        transitional: all(&view.transitional),
+        log: log.collect(),
+        notice,
+        suspended: suspended.into_iter().collect(),
+    }
+}
+
+fn id_of(id: GroupViewId) -> Id {
+    Id([id.node.epoch.into(), id.node.counter.into(), id.k.into()])
+}
+
+fn order(order: Order) -> antiphon_judge::Order {
+    match order {
+        Order::Unordered => antiphon_judge::Order::Unordered,
+        Order::Scoped => antiphon_judge::Order::Scoped,
+        Order::Fifo => antiphon_judge::Order::Fifo,
+        // `Order` may grow: nothing is promised beyond one sequence for all.
+        _ => antiphon_judge::Order::Total,
+    }
+}
+
+/// Whether it is a member at the end, with nothing under way, and was not asked to leave the cluster or the
+/// group.
+fn rests(history: &History<'_>, life: &Life, stay: &Stay) -> bool {
+    let Some(facts) = history.processes.get(&life.process) else {
+        return false;
+    };
+    let since = stay.epochs.first().map_or(0, |epoch| epoch.at);
+    let mut asked = facts.asked_to_leave_group.iter();
+    let leaves =
+        facts.asked_to_leave.is_some() || asked.any(|(at, group)| *group == stay.group && *at >= since);
+    history.at_rest && life.is_open() && stay.end == StayEnd::Open && !leaves
+}
