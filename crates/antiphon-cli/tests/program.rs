@@ -3,13 +3,12 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use antiphon::config::Given;
-use common::{Bench, Node};
-use rustix::process::Signal;
+use common::{Bench, Node, end_of};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// The node `a` of a cluster of its own.
@@ -231,7 +230,7 @@ fn a_fresh_key_is_for_its_owner_only_and_a_node_takes_it() {
         Some(1),
         "a key is never overwritten"
     );
-    let mut node = alone(&bench, &format!("--key-file {}", file.display()));
+    let node = alone(&bench, &format!("--key-file {}", file.display()));
     node.event(is("view"));
     node.say(json!({"leave": {}}));
     assert_eq!(node.exit().code(), Some(0));
@@ -240,7 +239,7 @@ fn a_fresh_key_is_for_its_owner_only_and_a_node_takes_it() {
 #[test]
 fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
     let bench = Bench::new();
-    let mut node = alone(&bench, "--group chat --group jobs --metadata role=db");
+    let node = alone(&bench, "--group chat --group jobs --metadata role=db");
     let ready = node.line();
     assert_eq!((&ready["event"], &ready["name"]), (&json!("ready"), &json!("a")));
     let incarnation = ready["incarnation"].as_str().unwrap().to_owned();
@@ -298,7 +297,7 @@ fn a_node_prints_json_objects_from_ready_to_left_and_nothing_else() {
 #[test]
 fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
     let bench = Bench::new();
-    let mut node = alone(&bench, "--group chat --max-object 1MiB");
+    let node = alone(&bench, "--group chat --max-object 1MiB");
     node.event(is("view"));
     for (line, expected) in [
         (&b"hello"[..], "not JSON"),
@@ -315,7 +314,7 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
         (&[b'['; 100_000], "not JSON"),
         (&[b'x'; (4 << 20) + 10], "4194304"),
     ] {
-        node.write(line);
+        assert!(node.child.say(line));
         let error = node.event(is("error"));
         assert!(
             error["reason"].as_str().unwrap().contains(expected),
@@ -340,12 +339,12 @@ fn whatever_stands_on_stdin_the_node_answers_with_an_error_and_lives() {
 fn the_end_of_stdin_changes_nothing_and_each_signal_leaves_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
         let bench = Bench::new();
-        let mut node = alone(&bench, "");
-        drop(std::mem::replace(&mut node.stdin, spare_stdin()));
+        let node = alone(&bench, "");
+        node.child.hush();
         node.event(is("view"));
         std::thread::sleep(Duration::from_millis(300));
         assert!(
-            node.child.try_wait().unwrap().is_none(),
+            node.child.exit(Duration::ZERO).is_none(),
             "the node ended with its stdin"
         );
         // As `timeout` and some service managers do: to the process, and to its group.
@@ -356,51 +355,29 @@ fn the_end_of_stdin_changes_nothing_and_each_signal_leaves_in_order() {
     }
 }
 
-/// A stdin of some other process, to put in the place of one that is to be closed.
-fn spare_stdin() -> ChildStdin {
-    let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
-    let stdin = child.stdin.take().unwrap();
-    child.wait().unwrap();
-    stdin
+/// A node alone, in the hands of the test.
+fn raw(bench: &Bench) -> Child {
+    let mut program = bench.program();
+    program.args(["node", "--json"]).args(ALONE.split_whitespace());
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    program.stderr(Stdio::null()).spawn().unwrap()
 }
 
 #[test]
 fn a_node_whose_lines_nobody_reads_any_more_leaves_and_says_so_with_four() {
     let bench = Bench::new();
-    let mut child = bench
-        .program()
-        .args(["node", "--json"])
-        .args(ALONE.split_whitespace())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
+    let mut child = raw(&bench);
     drop(child.stdout.take());
     // The pipe breaks with the first line after its end was closed.
+    let mut stdin = child.stdin.take().unwrap();
     let _ = stdin.write_all(b"{\"send\":{\"payload\":\"x\"}}\n");
-    let mut node = Node {
-        child,
-        stdin,
-        lines: mpsc::channel().1,
-    };
-    assert_eq!(node.exit().code(), Some(4));
+    assert_eq!(end_of(child).code(), Some(4));
 }
 
 #[test]
 fn a_node_with_nothing_to_say_notices_that_nobody_reads_any_more() {
     let bench = Bench::new();
-    let mut child = bench
-        .program()
-        .args(["node", "--json"])
-        .args(ALONE.split_whitespace())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let stdin = child.stdin.take().unwrap();
+    let mut child = raw(&bench);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // The view of its group is the last that a node tells that is alone.
     let last = lines.find(|line| {
@@ -409,26 +386,13 @@ fn a_node_with_nothing_to_say_notices_that_nobody_reads_any_more() {
     });
     assert!(last.is_some());
     drop(lines);
-    let mut node = Node {
-        child,
-        stdin,
-        lines: mpsc::channel().1,
-    };
-    assert_eq!(node.exit().code(), Some(4));
+    assert_eq!(end_of(child).code(), Some(4));
 }
 
 #[test]
 fn a_reader_that_stops_reading_does_not_keep_a_node_from_leaving() {
     let bench = Bench::new();
-    let mut child = bench
-        .program()
-        .args(["node", "--json"])
-        .args(ALONE.split_whitespace())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = raw(&bench);
     let mut stdin = child.stdin.take().unwrap();
     // Held and never read: the pipe fills, then the queue, then the group's window.
     let stdout = child.stdout.take();
@@ -437,12 +401,7 @@ fn a_reader_that_stops_reading_does_not_keep_a_node_from_leaving() {
         stdin.write_all(line.as_bytes()).unwrap();
     }
     std::thread::sleep(Duration::from_millis(500));
-    let mut node = Node {
-        child,
-        stdin,
-        lines: mpsc::channel().1,
-    };
-    node.signal(Signal::TERM);
-    node.exit();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    end_of(child);
     drop(stdout);
 }

@@ -32,11 +32,11 @@ fn alone(bench: &Bench, arguments: &str) -> Node {
 
 /// What a shell makes of this, spoken to as a node.
 fn shell(bench: &Bench, script: &str) -> Node {
-    spoken_to(
-        std::process::Command::new("sh")
-            .args(["-c", script])
-            .env("ANTIPHON_RUNTIME_DIR", &bench.directory),
-    )
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", script])
+        .env("ANTIPHON_RUNTIME_DIR", &bench.directory);
+    spoken_to(shell)
 }
 
 fn is_left(line: &Value) -> bool {
@@ -46,14 +46,14 @@ fn is_left(line: &Value) -> bool {
 #[test]
 fn a_node_with_a_witness_speaks_obeys_and_ends_as_one_without() {
     let bench = Bench::new();
-    let mut node = alone(&bench, "");
+    let node = alone(&bench, "");
     node.say(json!({"send": {"payload": "tea"}}));
     node.event(|line| line["event"] == "message" && line["payload"] == "tea");
     node.say(json!({"leave": {}}));
     node.event(is_left);
     assert_eq!(node.exit().code(), Some(0));
 
-    let mut node = alone(&Bench::new(), "");
+    let node = alone(&Bench::new(), "");
     node.signal(Signal::TERM);
     node.event(is_left);
     assert_eq!(node.exit().code(), Some(0));
@@ -62,7 +62,7 @@ fn a_node_with_a_witness_speaks_obeys_and_ends_as_one_without() {
 #[test]
 fn control_c_reaches_the_witness_and_the_node_and_means_one_signal() {
     let bench = Bench::new();
-    let mut node = alone(&bench, "");
+    let node = alone(&bench, "");
     let child = child_of(&node);
     kill_process(child, Signal::INT).unwrap();
     node.signal(Signal::INT);
@@ -94,7 +94,7 @@ fn what_ends_a_node_before_it_has_begun_ends_its_witness_with_the_same_code() {
 #[test]
 fn a_killed_node_ends_its_witness_as_a_shell_tells_it_and_its_output_ends_at_once() {
     let bench = Bench::new();
-    let mut node = alone(&bench, "");
+    let node = alone(&bench, "");
     kill_process(child_of(&node), Signal::KILL).unwrap();
     assert!(!node.rest().iter().any(is_left));
     assert_eq!(node.exit().code(), Some(128 + 9));
@@ -112,7 +112,7 @@ fn the_end_of_a_wrapper_proves_nothing_of_the_node_that_it_started() {
         keeper.path().display(),
         bench.directory.join("pid").display(),
     );
-    let mut wrapper = shell(&bench, &node);
+    let wrapper = shell(&bench, &node);
     wrapper.view_of(1);
     let pid = std::fs::read_to_string(bench.directory.join("pid")).unwrap();
     let orphan = Orphan(Pid::from_raw(pid.trim().parse().unwrap()).unwrap());
@@ -139,7 +139,7 @@ fn what_nohup_ignores_the_node_ignores_too() {
         "trap '' HUP; exec {program} node --json --cluster tea --name a --bind 127.0.0.1:0 --found --witness --key-file {}",
         key.display()
     );
-    let mut node = shell(&bench, &node);
+    let node = shell(&bench, &node);
     node.view_of(1);
     kill_process(child_of(&node), Signal::HUP).unwrap();
     node.signal(Signal::HUP);
@@ -152,12 +152,12 @@ fn what_nohup_ignores_the_node_ignores_too() {
 #[test]
 fn a_node_that_leaves_without_a_majority_does_not_keep_its_witness() {
     let bench = Bench::new();
-    let mut nodes = behind_proxies(&bench, "--witness");
+    let nodes = behind_proxies(&bench, "--witness");
     for node in &nodes[..2] {
         kill_process(child_of(node), Signal::STOP).unwrap();
     }
     nodes[2].event(|line| line["event"] == "node_view" && line["primary"] == false);
-    let last = &mut nodes[2];
+    let last = &nodes[2];
     last.signal(Signal::TERM);
     last.event(is_left);
     let left = Instant::now();
@@ -186,7 +186,7 @@ fn a_node_whose_witness_is_killed_goes_on_and_leaves_in_order() {
     let key = key(&bench, "key");
     let addrs = free_addrs(2);
     let settings = format!("--seeds {} --key-file {}", list(&addrs), key.display());
-    let mut a = bench.node("a", addrs[0], &format!("{settings} --witness"));
+    let a = bench.node("a", addrs[0], &format!("{settings} --witness"));
     let b = bench.node("b", addrs[1], &settings);
     a.view_of(2);
     b.view_of(2);
@@ -270,7 +270,7 @@ fn the_last_of_three_behind_proxies_is_primary_when_witnesses_prove_the_deaths_o
 
 fn is_primary_when_witnesses_prove_the_deaths(engine: &str) {
     let bench = Bench::new();
-    let mut nodes = behind_proxies(&bench, &format!("--witness --membership {engine}"));
+    let nodes = behind_proxies(&bench, &format!("--witness --membership {engine}"));
     for node in &nodes[..2] {
         kill_process(child_of(node), Signal::KILL).unwrap();
     }
@@ -279,7 +279,7 @@ fn is_primary_when_witnesses_prove_the_deaths(engine: &str) {
     // A proxy takes connections for the dead as well. Once the last one knows, that is tried for two seconds
     // more, and not for all 15.
     let known = Instant::now();
-    for node in &mut nodes[..2] {
+    for node in &nodes[..2] {
         assert_eq!(node.exit().code(), Some(128 + 9));
     }
     assert!(known.elapsed() < Duration::from_secs(9), "{:?}", known.elapsed());
@@ -294,8 +294,8 @@ fn the_last_of_three_behind_proxies_is_not_primary_when_the_others_die_unseen() 
 
 fn is_not_primary_when_the_others_die_unseen(engine: &str) {
     let bench = Bench::new();
-    let mut nodes = behind_proxies(&bench, &format!("--membership {engine}"));
-    for node in &mut nodes[..2] {
+    let nodes = behind_proxies(&bench, &format!("--membership {engine}"));
+    for node in &nodes[..2] {
         node.kill();
     }
     let last = &nodes[2];

@@ -31,7 +31,7 @@ pub enum Heard {
 pub struct Child {
     child: Mutex<process::Child>,
     pid: Pid,
-    mouth: Mutex<Option<Sender<String>>>,
+    mouth: Mutex<Option<Sender<Vec<u8>>>>,
     started: Instant,
 }
 
@@ -56,11 +56,11 @@ impl Child {
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both were asked to be pipes");
         };
-        let (mouth, words) = channel::<String>();
+        let (mouth, words) = channel::<Vec<u8>>();
         // In a thread of its own: a child that is stopped reads nothing.
         std::thread::spawn(move || {
             for line in words {
-                if stdin.write_all(line.as_bytes()).is_err() {
+                if stdin.write_all(&line).is_err() {
                     return;
                 }
             }
@@ -93,11 +93,11 @@ impl Child {
     }
 
     /// Writes a line to its standard input. False if it is known to read no more.
-    pub fn say(&self, line: &str) -> bool {
+    pub fn say(&self, line: impl Into<Vec<u8>>) -> bool {
+        let mut line = line.into();
+        line.push(b'\n');
         let mouth = self.mouth.lock().unwrap_or_else(PoisonError::into_inner);
-        mouth
-            .as_ref()
-            .is_some_and(|mouth| mouth.send(format!("{line}\n")).is_ok())
+        mouth.as_ref().is_some_and(|mouth| mouth.send(line).is_ok())
     }
 
     /// Ends its standard input, once it has read all.

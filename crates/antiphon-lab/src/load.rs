@@ -95,7 +95,7 @@ impl Run {
     pub fn ask(&self, command: &Command) -> bool {
         self.mouth
             .as_ref()
-            .is_some_and(|mouth| mouth.say(&command.to_json()))
+            .is_some_and(|mouth| mouth.say(command.to_json()))
     }
 
     /// Tells the node to send this many numbered messages, and writes them in its books.

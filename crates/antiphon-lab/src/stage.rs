@@ -186,7 +186,7 @@ impl Process {
 
     /// Hands it a command. False if it is known to be gone.
     pub fn ask(&self, command: &antiphon_api::Command) -> bool {
-        self.child.say(&command.to_json())
+        self.child.say(command.to_json())
     }
 
     /// Has it leave, after all that it was told to send.

@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::common::{Bench, PATIENCE, exists, free_addrs, lines_of, list, names};
+use super::common::{Bench, PATIENCE, exists, free_addrs, list, names, spoken_to};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ fn a_member_that_is_reached_through_another_is_shown_with_that_one() {
     let addrs = free_addrs(3);
     let arguments = format!("--seeds {} --allow-faults", list(&addrs));
     let start = |(name, addr): (&str, &_)| bench.node(name, *addr, &arguments);
-    let mut nodes: Vec<_> = ["a", "b", "c"].into_iter().zip(&addrs).map(start).collect();
+    let nodes: Vec<_> = ["a", "b", "c"].into_iter().zip(&addrs).map(start).collect();
     for node in &nodes {
         node.view_of(3);
     }
@@ -143,7 +143,7 @@ fn a_node_that_never_was_one_that_left_and_one_that_was_killed_are_told_apart() 
     let bench = Bench::new();
     let (mut nodes, addrs) = bench.cluster(3);
     nodes.pop().unwrap().leave();
-    let mut killed = nodes.pop().unwrap();
+    let killed = nodes.pop().unwrap();
     let survivor = nodes.pop().unwrap();
     killed.kill();
     survivor.event(|line| line["event"] == "node_view" && line["crashed"][0]["name"] == "b");
@@ -242,25 +242,17 @@ fn why_says_what_a_member_said_last_and_who_else_may_know_of_a_stranger() {
 fn views_are_shown_with_their_causes_and_followed_as_they_come_until_the_node_goes() {
     let bench = Bench::new();
     let (mut nodes, addrs) = bench.cluster(2);
-    let mut watching = bench
-        .program()
-        .args(["view", "--watch", "--json", "--node", "a"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = lines_of(watching.stdout.take().unwrap());
-    let next = |wanted: &dyn Fn(&Value) -> bool| loop {
-        let line = lines.recv_timeout(PATIENCE).expect("an event");
-        assert!(line["at_ms"].as_u64().unwrap() > 1_700_000_000_000, "{line}");
-        if wanted(&line) {
-            return line;
-        }
+    let watching = bench.spoken_to("view --watch --json --node a");
+    let next = |wanted: &dyn Fn(&Value) -> bool| {
+        watching.event(|line| {
+            assert!(line["at_ms"].as_u64().unwrap() > 1_700_000_000_000, "{line}");
+            wanted(line)
+        })
     };
     let both = next(&|line| line["event"] == "node_view" && line["members"].as_array().unwrap().len() == 2);
     assert_eq!(both["primary"], true);
     // A third comes, and is killed.
-    let mut third = bench.node("c", free_addrs(1)[0], &format!("--seeds {}", list(&addrs)));
+    let third = bench.node("c", free_addrs(1)[0], &format!("--seeds {}", list(&addrs)));
     next(&|line| line["event"] == "node_view" && line["joined"] == json!(["c"]));
     third.kill();
     let gone = next(&|line| line["event"] == "node_view" && line["crashed"][0]["name"] == "c");
@@ -279,28 +271,21 @@ fn views_are_shown_with_their_causes_and_followed_as_they_come_until_the_node_go
     let last = bench.text("view --node b --json --last 1");
     let last: Value = serde_json::from_str(last.trim()).expect("one line");
     assert_eq!(last["number"], gone["number"]);
-    let mut from_last = bench
-        .program()
-        .args(["view", "--watch", "--json", "--last", "1", "--node", "b"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let of_b = lines_of(from_last.stdout.take().unwrap());
-    let first = of_b.recv_timeout(PATIENCE).expect("the last view");
+    let from_last = bench.spoken_to("view --watch --json --last 1 --node b");
+    let first = from_last.line();
     assert_eq!(first["number"], gone["number"]);
 
     nodes.remove(0).leave();
     next(&|line| line["event"] == "left");
-    assert!(watching.wait().unwrap().success());
-    let mut error = String::new();
-    watching.stderr.unwrap().read_to_string(&mut error).unwrap();
+    assert!(watching.exit().success());
+    let error = watching.log();
     assert!(error.contains("the node a has ended"), "{error}");
 
     // One that is killed says nothing any more.
     let without_a = |line: &Value| line["event"] == "node_view" && line["left"][0]["name"] == "a";
-    while !without_a(&of_b.recv_timeout(PATIENCE).expect("a view without a")) {}
+    from_last.event(without_a);
     nodes.remove(0).kill();
-    assert_eq!(from_last.wait().unwrap().code(), Some(1));
+    assert_eq!(from_last.exit().code(), Some(1));
 }
 
 /// A node of a build that does not exist yet: it says this to whoever asks, and ends the connection.
@@ -445,26 +430,16 @@ fn a_node_alone_among_the_silent_says_whom_it_suspects_and_that_it_has_no_majori
     let view = bench.text("view --node a");
     assert!(view.contains("NO MAJORITY"), "{view}");
     // They are heard again: nobody is suspected any more, and whoever watched was told of both.
-    let mut watching = bench
-        .program()
-        .args(["view", "--watch", "--json", "--node", "a"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = lines_of(watching.stdout.take().unwrap());
-    let next = |wanted: &str| loop {
-        let line = lines.recv_timeout(PATIENCE).expect("an event");
-        if line["event"] == wanted && line["accuser"] == "a" && line["accused"] == "b" {
-            return;
-        }
+    let watching = bench.spoken_to("view --watch --json --node a");
+    let next = |wanted: &str| {
+        watching.event(|line| line["event"] == wanted && line["accuser"] == "a" && line["accused"] == "b");
     };
     next("suspected");
     for silent in &nodes[1..] {
         silent.signal(Signal::CONT);
     }
     next("cleared");
-    let _ = watching.kill();
-    let _ = watching.wait();
+    watching.kill();
     let answer = bench.until("members --node a", |answer| {
         answer["state"] == "primary" && answer["suspicions"] == json!([])
     });
@@ -589,7 +564,7 @@ impl Raw {
 #[test]
 fn whatever_a_client_sends_is_answered_or_ends_its_connection_and_the_node_goes_on() {
     let bench = Bench::new();
-    let mut node = bench.node("a", free_addrs(1)[0], "");
+    let node = bench.node("a", free_addrs(1)[0], "");
     node.view_of(1);
     let mut client = Raw::connect(&bench);
     let hello = client.line();
@@ -729,7 +704,7 @@ fn a_node_without_a_file_to_open_still_answers_and_says_what_it_lacks() {
         "--name b --cluster tea --bind {} --seeds {} --profile local",
         addrs[1], addrs[0]
     );
-    let mut poor = super::common::spoken_to(&mut super::limits::limited(
+    let poor = spoken_to(super::limits::limited(
         &bench,
         "-n 16",
         &format!("node --json {settings}"),

@@ -3,10 +3,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use super::common::{Bench, PATIENCE, free_addrs, key, lines_of, list};
+use super::common::{Bench, Node, PATIENCE, free_addrs, key, list};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -63,16 +62,6 @@ pub(super) fn doctor(bench: &Bench, arguments: &str) -> Told {
         steps,
         verdict,
         code: output.status.code(),
-    }
-}
-
-/// A process that ends with the test.
-pub(super) struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -269,21 +258,9 @@ fn seeds_that_are_ready_and_those_that_are_missing_make_the_verdict() {
 }
 
 /// A locator that is ready.
-pub(super) fn locator(bench: &Bench, addr: SocketAddr) -> Ended {
-    let mut locator = bench.program();
-    locator.args([
-        "locator",
-        "--cluster",
-        "tea",
-        "--json",
-        "--bind",
-        &addr.to_string(),
-    ]);
-    let mut locator = Ended(locator.stdout(Stdio::piped()).spawn().unwrap());
-    let lines = lines_of(locator.0.stdout.take().unwrap());
-    assert_eq!(lines.recv_timeout(PATIENCE).unwrap()["event"], "ready");
-    // What it prints later nobody reads.
-    std::thread::spawn(move || lines.into_iter().for_each(drop));
+pub(super) fn locator(bench: &Bench, addr: SocketAddr) -> Node {
+    let locator = bench.spoken_to(&format!("locator --cluster tea --json --bind {addr}"));
+    assert_eq!(locator.line()["event"], "ready");
     locator
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use super::common::{Bench, PATIENCE, free_addrs, key, spoken_to};
+use super::common::{Bench, PATIENCE, free_addrs, key};
 use rustix::process::Signal;
 
 /// The codes in the table.
@@ -129,14 +129,12 @@ fn a_locator_ends_with_what_help_says() {
     let state = bench.directory.join("state");
     let key = key(&bench, "key");
     let start = |arguments: &str| {
-        let mut program = bench.program();
-        let arguments = format!("locator --cluster tea --json --bind {addr} {arguments}");
-        let locator = spoken_to(program.args(arguments.split_whitespace()).stderr(Stdio::null()));
+        let locator = bench.spoken_to(&format!("locator --cluster tea --json --bind {addr} {arguments}"));
         locator.event(|line| line["event"] == "ready");
         locator
     };
     let mut codes = BTreeSet::new();
-    let mut first = start(&format!("--state {}", state.display()));
+    let first = start(&format!("--state {}", state.display()));
     for (arguments, expected) in [
         (String::new(), 1),
         (

@@ -1,6 +1,5 @@
 //! What this host refuses a node: it is found first, said once, and nobody else is blamed for it.
 
-use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 use super::common::{Bench, free_addrs, list, spoken_to};
@@ -26,17 +25,16 @@ fn a_node_without_a_file_to_open_blames_its_limit_once_and_none_of_its_seeds() {
     let healthy = [("a", addrs[0]), ("b", addrs[1])].map(|(name, addr)| bench.node(name, addr, &seeds));
     healthy.iter().for_each(|node| drop(node.view_of(2)));
     let settings = newcomer(addrs[2], &addrs);
-    let mut poor =
-        spoken_to(limited(&bench, "-n 16", &format!("node --json {settings}")).stderr(Stdio::piped()));
+    let mut command = limited(&bench, "-n 16", &format!("node --json {settings}"));
+    command.stderr(Stdio::piped());
+    let poor = spoken_to(command);
     // It is told again after five seconds: dozens of attempts have failed by then.
     for _ in 0..2 {
         let forming = poor.event(|line| line["event"] == "forming");
         assert_eq!(forming["reason"], serde_json::Value::Null, "{forming}");
     }
     poor.kill();
-    let mut told = String::new();
-    let mut stderr = poor.child.stderr.take().unwrap();
-    stderr.read_to_string(&mut told).unwrap();
+    let told = poor.log();
     let lines: Vec<&str> = told
         .lines()
         .filter(|line| line.contains("antiphon::net"))
@@ -75,15 +73,11 @@ fn a_low_soft_limit_is_raised_to_the_hard_one() {
     let bench = Bench::new();
     let addrs = free_addrs(1);
     let settings = format!("node --json {}", newcomer(addrs[0], &addrs));
-    let mut node = spoken_to(limited(&bench, "-Sn 16", &settings).stderr(Stdio::piped()));
+    let mut command = limited(&bench, "-Sn 16", &settings);
+    command.stderr(Stdio::piped());
+    let node = spoken_to(command);
     node.view_of(1);
     node.kill();
-    let mut told = String::new();
-    node.child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut told)
-        .unwrap();
+    let told = node.log();
     assert!(!told.contains("files"), "{told}");
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Three nodes, the last of which is cut off from the others and knows it.
 fn cut_off(bench: &Bench, engine: &str) -> Vec<Node> {
     let addrs = free_addrs(3);
-    let mut nodes: Vec<Node> = addrs
+    let nodes: Vec<Node> = addrs
         .iter()
         .zip(["a", "b", "c"])
         .map(|(addr, name)| {
@@ -100,7 +100,7 @@ fn a_survivor_goes_on_alone_and_says_so_and_gives_way_to_a_majority_that_lived_a
 
 fn a_survivor_goes_on_alone_and_gives_way(engine: &str) {
     let bench = Bench::new();
-    let mut nodes = cut_off(&bench, engine);
+    let nodes = cut_off(&bench, engine);
     let before = bench.json("members --node c");
     let text = bench.text("recover --from c --yes --json");
     let lines: Vec<Value> = text
@@ -162,7 +162,7 @@ fn components_that_go_on_apart_are_no_recoveries() {
     let bench = Bench::new();
     let addrs = free_addrs(2);
     let flags = format!("--seeds {} --policy any --allow-faults", list(&addrs));
-    let mut nodes: Vec<Node> = ["a", "b"]
+    let nodes: Vec<Node> = ["a", "b"]
         .iter()
         .zip(&addrs)
         .map(|(name, addr)| bench.node(name, *addr, &flags))

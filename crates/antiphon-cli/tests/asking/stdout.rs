@@ -3,28 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::common::{Bench, PATIENCE, free_addrs};
+use super::common::{Bench, PATIENCE, end_of, free_addrs};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
-
-/// Waits for the end of a process that must come; otherwise kills it.
-fn end_of(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            panic!("it did not end");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// A node of which more is told than anybody reads: the receiver hears when it is not taken any more.
 fn talkative_node(path: &std::path::Path) -> mpsc::Receiver<()> {
@@ -51,7 +36,7 @@ fn a_watcher_whose_output_is_not_read_ends_when_it_is_told_to() {
     let bench = Bench::new();
     let path = bench.directory.join("talkative.sock");
     let is_stalled = talkative_node(&path);
-    let mut watching = bench
+    let watching = bench
         .program()
         .args(["view", "--watch", "--json", "--socket", path.to_str().unwrap()])
         .stdout(Stdio::piped())
@@ -61,7 +46,7 @@ fn a_watcher_whose_output_is_not_read_ends_when_it_is_told_to() {
         .recv_timeout(PATIENCE)
         .expect("nobody reads, so it is not taken");
     kill_process(Pid::from_child(&watching), Signal::TERM).unwrap();
-    assert!(end_of(&mut watching).success());
+    assert!(end_of(watching).success());
 }
 
 #[test]
@@ -74,7 +59,7 @@ fn a_locator_whose_output_is_not_read_serves_and_ends_when_it_is_told_to() {
     while writer.write(&[b'x'; 4096]).is_ok() {}
     while writer.write(b"x").is_ok() {}
     fcntl_setfl(&writer, OFlags::empty()).unwrap();
-    let mut locator = bench
+    let locator = bench
         .program()
         .args(["locator", "--cluster", "tea", "--bind", &addr.to_string()])
         .stdout(Stdio::from(writer))
@@ -88,5 +73,5 @@ fn a_locator_whose_output_is_not_read_serves_and_ends_when_it_is_told_to() {
     // It listens before it would say so.
     std::thread::sleep(Duration::from_millis(200));
     kill_process(Pid::from_child(&locator), Signal::TERM).unwrap();
-    assert!(end_of(&mut locator).success());
+    assert!(end_of(locator).success());
 }

@@ -1,15 +1,15 @@
 //! Real processes of the program on loopback, each test with a directory of its own, where its consoles are.
 #![allow(dead_code)]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{self, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+pub(crate) use antiphon_lab::free_addrs;
+use antiphon_lab::{Child, Heard, Signal};
 use serde_json::{Value, json};
 
 /// Whatever is waited for takes less than a second; this long, and it does not come.
@@ -108,12 +108,18 @@ impl Bench {
     pub(crate) fn start(&self, arguments: &str) -> Node {
         let mut program = self.program();
         let arguments = arguments.split_whitespace();
-        spoken_to(
-            program
-                .args(["node", "--json"])
-                .args(arguments)
-                .stderr(Stdio::null()),
-        )
+        program
+            .args(["node", "--json"])
+            .args(arguments)
+            .stderr(Stdio::null());
+        spoken_to(program)
+    }
+
+    /// Any of its programs that tells JSON lines.
+    pub(crate) fn spoken_to(&self, arguments: &str) -> Node {
+        let mut program = self.program();
+        program.args(arguments.split_whitespace()).stderr(Stdio::piped());
+        spoken_to(program)
     }
 
     /// A cluster of these many nodes, `a`, `b`, … , all members of one view.
@@ -138,26 +144,30 @@ impl Drop for Bench {
     }
 }
 
-/// Starts a node, or what ends as one, to speak with it through its stdin and stdout.
-pub(crate) fn spoken_to(command: &mut Command) -> Node {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+/// Starts a node, or what else tells JSON lines, to speak with it through its stdin and stdout.
+pub(crate) fn spoken_to(command: Command) -> Node {
+    let ((to_lines, lines), (to_log, log)) = (mpsc::channel(), mpsc::channel());
+    let child = Child::start(command, move |heard| match heard {
+        Heard::Line(line) => {
+            let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert!(value.is_object(), "{line}");
+            let _ = to_lines.send(value);
+        }
+        Heard::Log(line) => drop(to_log.send(line)),
+        Heard::End => {}
+    });
     Node {
-        child,
-        stdin,
-        lines: lines_of(stdout),
+        child: child.unwrap(),
+        lines,
+        log,
     }
 }
 
-/// A running node; killed with the test.
+/// A running process; killed with the test.
 pub(crate) struct Node {
     pub(crate) child: Child,
-    pub(crate) stdin: ChildStdin,
     pub(crate) lines: mpsc::Receiver<Value>,
+    log: mpsc::Receiver<String>,
 }
 
 impl Node {
@@ -169,6 +179,11 @@ impl Node {
     /// All lines that are still to come, until the end of stdout.
     pub(crate) fn rest(&self) -> Vec<Value> {
         self.lines.iter().collect()
+    }
+
+    /// All that it said on stderr, until its end, if that is piped.
+    pub(crate) fn log(&self) -> String {
+        self.log.iter().map(|line| line + "\n").collect()
     }
 
     /// Reads on to the first such line.
@@ -197,85 +212,43 @@ impl Node {
         })
     }
 
-    pub(crate) fn say(&mut self, request: Value) {
-        self.write(request.to_string().as_bytes());
+    pub(crate) fn say(&self, request: Value) {
+        assert!(self.child.say(request.to_string()), "it reads");
     }
 
-    /// Any bytes, and the end of the line.
-    pub(crate) fn write(&mut self, bytes: &[u8]) {
-        self.stdin.write_all(bytes).unwrap();
-        self.stdin.write_all(b"\n").unwrap();
-    }
-
-    pub(crate) fn leave(mut self) {
+    pub(crate) fn leave(self) {
         self.say(json!({"leave": {}}));
         self.event(|line| line["event"] == "left");
-        self.wait();
+        self.exit();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.signal(signal);
     }
 
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.wait();
-    }
-
-    pub(crate) fn wait(&mut self) {
-        self.child.wait().unwrap();
+    pub(crate) fn kill(&self) {
+        self.child.kill();
     }
 
     /// How it ends, in bounded time.
-    pub(crate) fn exit(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        panic!("the node did not end");
+    pub(crate) fn exit(&self) -> ExitStatus {
+        self.child.exit(PATIENCE).expect("it ends")
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The lines of a program as they come; one that is no JSON object is the last.
-pub(crate) fn lines_of(stdout: ChildStdout) -> mpsc::Receiver<Value> {
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-            assert!(value.is_object(), "{line}");
-            if sender.send(value).is_err() {
-                return;
-            }
+/// Waits for the end of a process that must come; otherwise kills it.
+pub(crate) fn end_of(mut child: process::Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
         }
-    });
-    lines
-}
-
-/// Ports that nobody listens at, different from each other.
-pub(crate) fn free_addrs(count: usize) -> Vec<SocketAddr> {
-    // Below the range from which the kernel takes ports for connections.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let offset = std::process::id().wrapping_mul(131);
-    let mut addrs = Vec::new();
-    while addrs.len() < count {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + (offset.wrapping_add(step) % 10_000) as u16;
-        let addr = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(addr).is_ok() {
-            addrs.push(addr);
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("it did not end");
         }
+        std::thread::sleep(Duration::from_millis(10));
     }
-    addrs
 }
 
 /// Addresses as flags take them.
