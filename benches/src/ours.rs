@@ -28,34 +28,10 @@ pub(crate) struct Rate {
 impl Ours {
     /// Builds it, unless `ANTIPHON_BIN` names one.
     pub(crate) fn build() -> Result<Self, Failure> {
-        if let Some(program) = std::env::var_os("ANTIPHON_BIN") {
-            return Ok(Self {
-                program: program.into(),
-            });
-        }
         let target = tools::target()?;
         eprintln!("building antiphon");
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        let status = Command::new(cargo)
-            .args([
-                "build",
-                "--release",
-                "--locked",
-                "--quiet",
-                "-p",
-                "antiphon-cli",
-                "--target-dir",
-            ])
-            .arg(&target)
-            .current_dir(tools::root())
-            .status()
-            .map_err(|error| format!("cannot run cargo: {error}"))?;
-        if !status.success() {
-            return Err("antiphon cannot be built".to_owned());
-        }
-        Ok(Self {
-            program: target.join("release/antiphon"),
-        })
+        let program = antiphon_lab::program("release", Some(&target))?;
+        Ok(Self { program })
     }
 
     /// Where it is.

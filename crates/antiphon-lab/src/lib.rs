@@ -22,6 +22,7 @@ mod judge;
 mod load;
 mod network;
 mod ports;
+mod program;
 mod stage;
 mod trace;
 
@@ -31,6 +32,7 @@ pub use judge::{Finding, Rules, Wrong, judge};
 pub use load::Load;
 pub use network::{Network, Refusal};
 pub use ports::free_addrs;
+pub use program::program;
 pub use rustix::process::Signal;
 pub use stage::{Process, Stage};
 pub use trace::{Run, Said, Trace, fingerprint, text_of};

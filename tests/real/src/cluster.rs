@@ -11,8 +11,7 @@ use std::time::Duration;
 use antiphon_api::{Command as Request, Payload, command};
 use antiphon_lab::{Load, Network, Process, Refusal, Rules, Signal, Stage, Trace, fingerprint};
 
-use crate::membership_asked_for;
-use crate::program::program;
+use crate::{membership_asked_for, program};
 
 /// The group all nodes of a story join.
 pub const GROUP: &str = "g";

@@ -18,9 +18,11 @@
 mod cluster;
 pub mod dns;
 pub mod locator;
-mod program;
 #[cfg(test)]
 mod stories;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub use antiphon_api::{Event, NodeView, Removed, View, ViewName};
 pub use antiphon_lab::{Load, Process, Refusal, Rules, Run, Signal, Stage, Trace};
@@ -32,6 +34,15 @@ pub fn runs(default: usize) -> usize {
         .ok()
         .and_then(|runs| runs.parse().ok())
         .unwrap_or(default)
+}
+
+/// The path of the program under test, built once per test run if need be.
+///
+/// # Panics
+/// If it cannot be built.
+pub(crate) fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| antiphon_lab::program("test", None).unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// What `ANTIPHON_REAL_MEMBERSHIP` says, if it is set: `coordinator`, `cut` or `both`.

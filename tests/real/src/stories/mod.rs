@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::program;
+use crate::program;
 use crate::{Options, host, membership_asked_for};
 
 mod cutting;

@@ -348,7 +348,7 @@ fn still_open(stream: &mut TcpStream) -> bool {
 fn a_node_without_a_key_binds_only_loopback_unless_told_otherwise() {
     let _turn = Turn::take();
     let stage = Stage::new();
-    let mut command = std::process::Command::new(crate::program::program());
+    let mut command = std::process::Command::new(crate::program());
     command.args([
         "node",
         "--json",
