@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, ViewId};
+use antiphon_core::wire::{Cause, GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, ViewId};
 use antiphon_core::{BallotNote, GroupView, Outcome};
 
 use crate::agenda::Micros;
@@ -540,6 +540,20 @@ pub(super) fn names(view: &NodeView) -> String {
         .map(|member| format!("{}/{}", member.name, member.incarnation.short()))
         .collect();
     format!("[{}]", names.join(" "))
+}
+
+/// Whether a view says that it begins a lineage of its own with some members of another view, and gives up the
+/// others for this cause.
+pub(super) fn begins_anew(old: &NodeView, new: &NodeView, cause: &Cause) -> bool {
+    let (before, after) = (old.primary_id(), new.primary_id());
+    let old_ones = old.members.iter();
+    let left = old_ones.filter(|member| !new.contains(member.incarnation));
+    new.lineage != old.lineage
+        && (after.epoch, after.counter) == (before.epoch + 1, 1)
+        && new.number > old.number
+        && new.joined.is_empty()
+        && new.departed.iter().all(|departure| departure.cause == *cause)
+        && left.eq(new.departed.iter().map(|departure| &departure.member))
 }
 
 /// Where an application was told that its lineage gave way, to which.

@@ -9,8 +9,7 @@ use antiphon_core::wire::{Cause, Incarnation, Lineage, NodeView, ViewId};
 
 use crate::agenda::Micros;
 use crate::check::Report;
-use crate::check::history::names;
-use crate::check::history::{End, History, Life};
+use crate::check::history::{End, History, Life, begins_anew, names};
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
     let mut words: BTreeMap<Lineage, Incarnation> = BTreeMap::new();
@@ -91,23 +90,13 @@ fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
 
 /// Whether a view says that it overrides another, and leaves out nobody.
 fn tells(old: &NodeView, new: &NodeView) -> bool {
-    let (before, after) = (old.primary_id(), new.primary_id());
     let overridden = Cause::Overridden {
         lineage: old.lineage,
-        view: before,
+        view: old.primary_id(),
     };
-    let left = old
-        .members
-        .iter()
-        .filter(|member| !new.contains(member.incarnation));
-    new.lineage != old.lineage
-        && (after.epoch, after.counter) == (before.epoch + 1, 1)
-        && new.number > old.number
+    begins_anew(old, new, &overridden)
         && new.members.len() == 1
         && new.members.iter().all(|member| old.contains(member.incarnation))
-        && new.joined.is_empty()
-        && new.departed.iter().all(|departure| departure.cause == overridden)
-        && left.eq(new.departed.iter().map(|departure| &departure.member))
 }
 
 /// An operator's word is taken where no primary view is, and then at once.

@@ -9,8 +9,7 @@ use antiphon_core::wire::{Cause, Incarnation, NodeView, Subview};
 
 use crate::agenda::Micros;
 use crate::check::Report;
-use crate::check::history::names;
-use crate::check::history::{End, History, Life};
+use crate::check::history::{End, History, Life, begins_anew, names};
 use crate::trace::{ProcessId, Seen, Slot};
 
 /// A component that has stayed as it is for so many heartbeats has gone on.
@@ -68,27 +67,13 @@ fn crossings(history: &History<'_>, life: &Life, report: &mut Report) {
 }
 
 fn is_part_of(old: &NodeView, new: &NodeView) -> bool {
-    let (before, after) = (old.primary_id(), new.primary_id());
     let separated = Cause::Separated {
         lineage: old.lineage,
-        view: before,
+        view: old.primary_id(),
     };
-    let stays = old
-        .members
-        .iter()
-        .filter(|member| new.contains(member.incarnation));
-    let left = old
-        .members
-        .iter()
-        .filter(|member| !new.contains(member.incarnation));
-    new.lineage != old.lineage
-        && (after.epoch, after.counter) == (before.epoch + 1, 1)
-        && new.number > old.number
-        && new.joined.is_empty()
-        && new.merged.is_empty()
-        && stays.eq(&new.members)
-        && new.departed.iter().all(|departure| departure.cause == separated)
-        && left.eq(new.departed.iter().map(|departure| &departure.member))
+    let old_ones = old.members.iter();
+    let stays = old_ones.filter(|member| new.contains(member.incarnation));
+    begins_anew(old, new, &separated) && new.merged.is_empty() && stays.eq(&new.members)
 }
 
 /// A member that has not said yes to a view until then.
