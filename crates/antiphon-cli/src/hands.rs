@@ -60,7 +60,7 @@ impl Hand {
     pub(crate) fn ask(&self, ask: &impl Serialize) -> Result<(), Failed> {
         // Plain data always has a JSON form.
         let line = serde_json::to_string(ask).unwrap_or_default();
-        match self.child.say(&line) {
+        match self.child.say(line) {
             true => Ok(()),
             false => Err(Failed::run(format!("node {} has ended", self.name))),
         }

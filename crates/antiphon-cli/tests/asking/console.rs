@@ -1,7 +1,7 @@
 //! `antiphon members`, `why` and `view` against running nodes, and their socket against whoever else
 //! connects.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
