@@ -141,7 +141,7 @@ fn forward<M: Name, V: Name>(life: &Life<M, V>, report: &mut Report) {
 
 /// G4 one id, one list, in one order.
 fn agreement<M: Name, V: Name>(lives: &[Life<M, V>], report: &mut Report) {
-    let mut known: BTreeMap<(u128, V), (&Life<M, V>, &NodeView<M, V>)> = BTreeMap::new();
+    let mut known = BTreeMap::<(u128, V), (&Life<M, V>, _)>::new();
     for life in lives {
         for view in &life.views {
             let (other, same) = *known.entry((view.lineage, view.id)).or_insert((life, view));

@@ -17,8 +17,8 @@
 //! member.
 //!
 //! Two components of a partition compute different owners, and a member that is cut off goes by its last view
-//! until it learns it. Only a node with the lease ([`ClusterEvent::Lease`](crate::ClusterEvent::Lease)) may act
-//! as an owner.
+//! until it learns it. Only a node with the lease ([`ClusterEvent::Lease`](crate::ClusterEvent::Lease)) may
+//! act as an owner.
 //!
 //! Source: D. Thaler and C. Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM
 //! Transactions on Networking 6(1), 1998.
@@ -71,8 +71,8 @@ impl Moved {
 }
 
 impl View {
-    /// The owners of a key among the members, the one with the highest score first: `count` of them, or all if
-    /// there are fewer. See [`owners`](crate::owners) for what moves when the view changes.
+    /// The owners of a key among the members, the one with the highest score first: `count` of them, or all
+    /// if there are fewer. See [`owners`](crate::owners) for what moves when the view changes.
     pub fn owners(&self, key: impl AsRef<[u8]>, count: usize) -> Vec<Arc<Member>> {
         owners(&self.members, key, count).into_iter().cloned().collect()
     }

@@ -82,7 +82,8 @@ fn as_sent<M: Name, P: Name>(
     places: &BTreeMap<(M, P), (usize, bool)>,
     report: &mut Report,
 ) {
-    let mut last: BTreeMap<(M, bool), (usize, &Delivered<M, P>)> = BTreeMap::new();
+    // Of each sender's messages and objects the last one: its place among what was sent, and itself.
+    let mut last = BTreeMap::<(M, bool), (usize, _)>::new();
     for m in who.views.iter().flat_map(|view| &view.log) {
         let Some((place, object)) = places.get(&(m.sender, m.payload)) else {
             continue;

@@ -542,8 +542,8 @@ pub(super) fn names(view: &NodeView) -> String {
     format!("[{}]", names.join(" "))
 }
 
-/// Whether a view says that it begins a lineage of its own with some members of another view, and gives up the
-/// others for this cause.
+/// Whether a view says that it begins a lineage of its own with some members of another view, and gives up
+/// the others for this cause.
 pub(super) fn begins_anew(old: &NodeView, new: &NodeView, cause: &Cause) -> bool {
     let (before, after) = (old.primary_id(), new.primary_id());
     let old_ones = old.members.iter();

@@ -292,16 +292,6 @@ impl Net {
         }
     }
 
-    pub(super) fn cut_one_way(&mut self, from: usize, to: usize) {
-        self.cut.insert((from, to));
-    }
-
-    /// Of what one sends to another besides messages, one of so many arrives: at three, it is never silent
-    /// for long.
-    pub(super) fn thin(&mut self, from: usize, to: usize, one_of: u32) {
-        self.thinned.insert((from, to), (one_of, 0));
-    }
-
     /// The path between two works again.
     pub(super) fn join_up(&mut self, one: usize, other: usize) {
         self.cut.remove(&(one, other));

@@ -1,4 +1,4 @@
-//! Hosts that hear nobody, and whose probes pass where nothing else of theirs does.
+//! Paths that lose: one way, most packets, or all but probes.
 
 use antiphon_wire::Incarnation;
 use antiphon_wire::membership::Heartbeat;
@@ -8,6 +8,16 @@ use crate::Time;
 use crate::detector::Came;
 
 impl Net {
+    pub(in crate::membership::tests) fn cut_one_way(&mut self, from: usize, to: usize) {
+        self.cut.insert((from, to));
+    }
+
+    /// Of what one sends to another besides messages, one of so many arrives: at three, it is never silent
+    /// for long.
+    pub(in crate::membership::tests) fn thin(&mut self, from: usize, to: usize, one_of: u32) {
+        self.thinned.insert((from, to), (one_of, 0));
+    }
+
     /// From now on a host hears none of the others. Where its kernel waits for acknowledgements, only its
     /// probes get through.
     pub(in crate::membership::tests) fn deafen(&mut self, node: usize, waits: bool) {
