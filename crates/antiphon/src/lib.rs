@@ -69,6 +69,7 @@ mod error;
 mod event;
 mod files;
 mod group;
+mod host;
 mod lacks;
 mod locator;
 mod owners;

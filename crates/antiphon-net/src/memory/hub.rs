@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_core::{Class, DialId, LifelineCommand, LifelineEnd, LifelineEvent, PathTrouble};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::faults::FaultTable;
+use super::weather::{Air, Lane, Parcel};
+use crate::faults::{self, FaultTable};
 use crate::tcp::refusals::Refusals;
 use crate::transport::InputSenders;
 use crate::{Connection, Input};
@@ -21,6 +23,7 @@ pub(super) struct EndpointId(u64);
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) from: EndpointId,
+    pub(super) from_addr: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) class: Class,
     pub(super) frame: Bytes,
@@ -28,6 +31,8 @@ pub(super) struct Delivery {
 
 #[derive(Debug, Default)]
 pub(super) struct Hub {
+    /// What takes time and may be lost; without it all arrives at once.
+    pub(super) air: Option<Air>,
     next: u64,
     by_addr: BTreeMap<SocketAddr, EndpointId>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
@@ -59,8 +64,9 @@ struct Lifeline {
     watcher: EndpointId,
     dial: DialId,
     connection: Connection,
-    /// What the watcher has not read, because it blocks the watched side or its queue was full.
-    held: VecDeque<LifelineEvent>,
+    /// What the watcher has not read, and from when it may: it is under way, the path is blocked, or the
+    /// watcher's queue was full.
+    held: VecDeque<(Duration, LifelineEvent)>,
 }
 
 /// Records a lifeline holds unread before it is reset, as a full socket buffer would be.
@@ -101,24 +107,48 @@ impl Hub {
         for other in self.endpoints.values_mut() {
             other.refused.remove(&addr);
         }
+        if self.air.as_mut().is_some_and(|air| air.dark.remove(&addr)) {
+            self.clear_up();
+        }
         Ok((id, addr))
     }
 
-    /// Brings a frame to its destination's queue; false if it is lost.
+    /// Sends a frame; false if it is lost already.
     pub(super) fn deliver(&mut self, delivery: Delivery) -> bool {
+        if self.stuck.remove(&delivery.from) {
+            self.release_held(delivery.from);
+        }
+        if !self.endpoints.contains_key(&delivery.from) {
+            return false;
+        }
+        let Some(air) = &mut self.air else {
+            return self.arrive(delivery);
+        };
+        let (from, to) = (delivery.from_addr, delivery.to);
+        match air.arrival(from, to, Lane::of(delivery.class)) {
+            Some(at) => {
+                air.schedule(at, Parcel::Frame(delivery));
+                true
+            }
+            None => {
+                air.note(b'-', from, to, &delivery.frame);
+                false
+            }
+        }
+    }
+
+    /// Brings a frame to its destination's queue; false if it is lost.
+    fn arrive(&mut self, delivery: Delivery) -> bool {
         let Delivery {
             from,
+            from_addr,
             to,
             class,
             frame,
         } = delivery;
-        if self.stuck.remove(&from) {
-            self.release_held(from);
-        }
-        let Some(sender) = self.endpoints.get(&from) else {
+        if self.blocks(from_addr, to) {
             return false;
-        };
-        let from_addr = sender.addr;
+        }
         let Some(receiver) = self.by_addr.get(&to).and_then(|id| self.endpoints.get_mut(id)) else {
             self.refuse(from, to);
             return false;
@@ -174,8 +204,13 @@ impl Hub {
             LifelineCommand::Open { dial, addr, .. } => {
                 let local = self.endpoints.get(&watched).map(|endpoint| endpoint.addr);
                 let watcher = self.by_addr.get(&addr).copied();
-                let (Some(local), Some(watcher)) = (local, watcher) else {
-                    return Some(LifelineEvent::Failed { dial });
+                let failed = LifelineEvent::Failed { dial };
+                let Some(local) = local else {
+                    return Some(failed);
+                };
+                let cut = self.blocks(local, addr) || self.blocks(addr, local);
+                let Some(watcher) = watcher.filter(|_| !cut) else {
+                    return self.answer((watched, local), addr, failed, None);
                 };
                 let number = self.number();
                 let connection = Connection::new(local, Refusals::default());
@@ -189,11 +224,12 @@ impl Hub {
                         held: VecDeque::new(),
                     },
                 );
-                Some(LifelineEvent::Opened {
+                let opened = LifelineEvent::Opened {
                     dial,
                     local,
                     remote: addr,
-                })
+                };
+                self.answer((watched, local), addr, opened, Some(number))
             }
             LifelineCommand::Write { dial, record } => {
                 let number = self.find(watched, dial)?;
@@ -224,6 +260,76 @@ impl Hub {
         }
     }
 
+    pub(super) fn is_lost(&mut self, loss: f64) -> bool {
+        match &mut self.air {
+            Some(air) => air.is_lost(loss),
+            None => faults::is_lost(loss),
+        }
+    }
+
+    /// Whether nothing passes from one address to the other.
+    pub(super) fn blocks(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        self.air.as_ref().is_some_and(|air| air.blocks(from, to))
+    }
+
+    /// Sends a probe; false if it is lost already, as all are on a network where nothing takes time.
+    pub(super) fn probe(&mut self, from: SocketAddr, to: SocketAddr, frame: Bytes) -> bool {
+        let Some(air) = &mut self.air else {
+            return false;
+        };
+        let at = air.arrival(from, to, Lane::Probes);
+        if let Some(at) = at {
+            air.schedule(at, Parcel::Probe { from, to, frame });
+        }
+        at.is_some()
+    }
+
+    pub(super) fn arrives(&mut self, parcel: Parcel) {
+        match parcel {
+            Parcel::Frame(delivery) => {
+                if let Some(air) = &mut self.air {
+                    air.note(b'>', delivery.from_addr, delivery.to, &delivery.frame);
+                }
+                self.arrive(delivery);
+            }
+            Parcel::Probe { from, to, frame } => {
+                let receiver = self.by_addr.get(&to).and_then(|id| self.endpoints.get(id));
+                if let Some(receiver) = receiver.filter(|_| !self.blocks(from, to)) {
+                    // A datagram: lost where nobody takes it.
+                    let _ = receiver.senders.probes.try_send(Input::Probe { frame });
+                }
+            }
+            Parcel::Lifeline(number) => self.release(number),
+            Parcel::Answer { to, peer, event, of } => {
+                let stands = of.is_none_or(|number| self.lifelines.contains_key(&number));
+                if stands
+                    && !self.tell(to, event.clone())
+                    && let Some(air) = &mut self.air
+                {
+                    air.again(Parcel::Answer { to, peer, event, of });
+                }
+            }
+            Parcel::Trouble {
+                to,
+                peer,
+                trouble,
+                gone,
+            } => self.tell_trouble(to, peer, trouble, gone),
+        }
+    }
+
+    /// Paths may work again: what lifelines hold goes on.
+    pub(super) fn clear_up(&mut self) {
+        let waiting = self.lifelines.iter().filter(|(_, l)| !l.held.is_empty());
+        let waiting: Vec<u64> = waiting.map(|(number, _)| *number).collect();
+        for number in waiting {
+            if let (Some((watched, watcher)), Some(air)) = (self.addresses(number), &mut self.air) {
+                let at = air.stream_arrival(watched, watcher);
+                air.schedule(at, Parcel::Lifeline(number));
+            }
+        }
+    }
+
     /// The endpoint's faults have changed, or its queue may have room: what it had not read may be readable
     /// now.
     pub(super) fn release_held(&mut self, watcher: EndpointId) {
@@ -243,6 +349,17 @@ impl Hub {
             return false;
         };
         self.remove(id, LifelineEnd::Fin);
+        true
+    }
+
+    /// Ends an endpoint without a word; false if there is none.
+    pub(super) fn power_off(&mut self, addr: SocketAddr) -> bool {
+        let (Some(id), Some(air)) = (self.by_addr.get(&addr).copied(), &mut self.air) else {
+            return false;
+        };
+        air.dark.insert(addr);
+        // What its lifelines hold is read when the host is back, and says that they were broken.
+        self.remove(id, LifelineEnd::Broken);
         true
     }
 
@@ -270,43 +387,103 @@ impl Hub {
             .filter(|(_, l)| l.watcher == id)
             .map(|(n, _)| *n)
             .collect();
-        for lifeline in watching.iter().filter_map(|number| self.lifelines.remove(number)) {
-            if let Some(watched) = self.endpoints.get(&lifeline.watched) {
-                let event = LifelineEvent::Failed { dial: lifeline.dial };
-                // A full queue of a watched node delays nothing that it must know: it finds out at its next
-                // write.
-                let _ = watched.senders.urgent.try_send(Input::Lifeline {
-                    event,
-                    connection: None,
-                });
+        for number in watching {
+            let Some(lifeline) = self.lifelines.remove(&number) else {
+                continue;
+            };
+            let local = self.endpoints.get(&lifeline.watched).map(|watched| watched.addr);
+            let Some(local) = local else { continue };
+            let event = LifelineEvent::Failed { dial: lifeline.dial };
+            // A full queue of a watched node delays nothing that it must know: it finds out at its next write.
+            if let Some(event) = self.answer((lifeline.watched, local), endpoint.addr, event, None) {
+                self.tell(lifeline.watched, event);
             }
         }
-        for other in self.endpoints.values_mut() {
-            other.connections.remove(&id);
-            if other.paths.remove(&endpoint.addr) && !other.faults.blocks(endpoint.addr) {
-                let input = Input::PathTrouble {
-                    to: endpoint.addr,
-                    trouble: PathTrouble::Lost,
-                };
-                // Evidence, not proof: a node too busy to take it finds out by silence.
-                let _ = other.senders.urgent.try_send(input);
-            }
+        let others: Vec<EndpointId> = self.endpoints.keys().copied().collect();
+        for other in others {
+            self.trouble(other, endpoint.addr, PathTrouble::Lost, Some(id));
         }
     }
 
     fn refuse(&mut self, from: EndpointId, to: SocketAddr) {
-        if let Some(sender) = self.endpoints.get_mut(&from)
-            && sender.refused.insert(to)
-        {
-            let input = Input::PathTrouble {
-                to,
-                trouble: PathTrouble::Refused,
-            };
-            // Evidence, not proof: it is told again with the next frame if it does not fit now.
-            if sender.senders.urgent.try_send(input).is_err() {
-                sender.refused.remove(&to);
-            }
+        let told_before = |sender: &mut Endpoint| !sender.refused.insert(to);
+        if self.endpoints.get_mut(&from).is_some_and(told_before) {
+            return;
         }
+        self.trouble(from, to, PathTrouble::Refused, None);
+    }
+
+    /// Has an endpoint hear of trouble with an address, which one that is `gone` had.
+    fn trouble(&mut self, to: EndpointId, peer: SocketAddr, trouble: PathTrouble, gone: Option<EndpointId>) {
+        let addr = self.endpoints.get(&to).map(|endpoint| endpoint.addr);
+        match (&mut self.air, addr) {
+            (Some(air), Some(addr)) => {
+                let at = air.end(peer, addr);
+                let parcel = Parcel::Trouble {
+                    to,
+                    peer,
+                    trouble,
+                    gone,
+                };
+                air.schedule(at, parcel);
+            }
+            _ => self.tell_trouble(to, peer, trouble, gone),
+        }
+    }
+
+    fn tell_trouble(
+        &mut self,
+        to: EndpointId,
+        peer: SocketAddr,
+        trouble: PathTrouble,
+        gone: Option<EndpointId>,
+    ) {
+        let Some(addr) = self.endpoints.get(&to).map(|endpoint| endpoint.addr) else {
+            return;
+        };
+        let cut = self.blocks(peer, addr);
+        let Some(endpoint) = self.endpoints.get_mut(&to) else {
+            return;
+        };
+        let concerned = match gone {
+            Some(gone) => {
+                endpoint.connections.remove(&gone);
+                endpoint.paths.remove(&peer) && !endpoint.faults.blocks(peer)
+            }
+            None => true,
+        };
+        let input = Input::PathTrouble { to: peer, trouble };
+        // Evidence, not proof: a node too busy to take a loss finds out by silence, and a refusal is told
+        // again with the next frame.
+        let told = concerned && !cut && endpoint.senders.urgent.try_send(input).is_ok();
+        if !told {
+            endpoint.refused.remove(&peer);
+        }
+    }
+
+    /// Answers a dial, or says that a lifeline is over; gives back what is so at once.
+    fn answer(
+        &mut self,
+        to: (EndpointId, SocketAddr),
+        peer: SocketAddr,
+        event: LifelineEvent,
+        of: Option<u64>,
+    ) -> Option<LifelineEvent> {
+        let Some(air) = &mut self.air else {
+            return Some(event);
+        };
+        air.answer(to, peer, event, of);
+        None
+    }
+
+    /// False if the endpoint's queue was full.
+    fn tell(&self, to: EndpointId, event: LifelineEvent) -> bool {
+        let input = Input::Lifeline {
+            event,
+            connection: None,
+        };
+        let endpoint = self.endpoints.get(&to);
+        endpoint.is_none_or(|endpoint| endpoint.senders.urgent.try_send(input).is_ok())
     }
 
     fn end_lifeline(&mut self, number: u64, end: LifelineEnd) {
@@ -320,27 +497,41 @@ impl Hub {
     }
 
     fn hold(&mut self, number: u64, event: LifelineEvent) {
+        let ends = self.addresses(number);
+        let at = match (&mut self.air, ends) {
+            (Some(air), Some((watched, watcher))) => {
+                let at = air.stream_arrival(watched, watcher);
+                air.schedule(at, Parcel::Lifeline(number));
+                at
+            }
+            _ => Duration::ZERO,
+        };
         if let Some(lifeline) = self.lifelines.get_mut(&number) {
-            lifeline.held.push_back(event);
+            lifeline.held.push_back((at, event));
         }
         self.release(number);
     }
 
     /// Hands over what the watcher is ready to read, in order.
     fn release(&mut self, number: u64) {
-        let Some((watched_addr, _)) = self.addresses(number) else {
+        let Some((watched_addr, watcher_addr)) = self.addresses(number) else {
             return;
         };
+        let cut = self.blocks(watched_addr, watcher_addr);
+        let now = self.air.as_ref().map(Air::now);
         let Some(lifeline) = self.lifelines.get_mut(&number) else {
             return;
         };
         let Some(watcher) = self.endpoints.get(&lifeline.watcher) else {
             return;
         };
-        if watcher.faults.blocks(watched_addr) {
+        if cut || watcher.faults.blocks(watched_addr) {
             return;
         }
-        while let Some(event) = lifeline.held.front() {
+        while let Some((at, event)) = lifeline.held.front() {
+            if now.is_some_and(|now| now < *at) {
+                return;
+            }
             let connection =
                 matches!(event, LifelineEvent::Record { .. }).then(|| lifeline.connection.clone());
             let ended = matches!(event, LifelineEvent::Ended { .. });
@@ -352,6 +543,13 @@ impl Hub {
                 self.stuck.insert(lifeline.watcher);
                 return;
             }
+            if let Some(air) = &mut self.air {
+                let bytes: &[u8] = match event {
+                    LifelineEvent::Record { record, .. } => record,
+                    _ => b"end",
+                };
+                air.note(b'|', watched_addr, watcher_addr, bytes);
+            }
             lifeline.held.pop_front();
             if ended {
                 self.lifelines.remove(&number);
@@ -362,7 +560,7 @@ impl Hub {
 
     fn find(&self, watched: EndpointId, dial: DialId) -> Option<u64> {
         let open = |lifeline: &Lifeline| {
-            !matches!(lifeline.held.back(), Some(LifelineEvent::Ended { .. }))
+            !matches!(lifeline.held.back(), Some((_, LifelineEvent::Ended { .. })))
                 && lifeline.watched == watched
                 && lifeline.dial == dial
         };

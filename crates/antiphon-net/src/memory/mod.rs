@@ -5,11 +5,14 @@
 //!        │
 //!   hub: who is bound where, which lifelines exist
 //! ```
+//! [`Weather`]: what may lie between them.
+//!
 //! Frames reach the other side's queue at once, or never: a full queue loses them as a network would. A
 //! lifeline ends as broken when a transport is dropped, and with a FIN only by [`MemoryNetwork::kill`], which
 //! stands for the end of a process.
 
 mod hub;
+mod weather;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,9 +22,11 @@ use std::time::Duration;
 use antiphon_core::{Class, LifelineCommand, LifelineEvent};
 use antiphon_wire::frame::Frame;
 
-use crate::faults::{FaultTable, is_lost};
+use crate::faults::FaultTable;
 use crate::{Closing, Faults, Inputs, Transport, TransportCounters};
+use bytes::Bytes;
 use hub::{Delivery, EndpointId, Hub};
+pub use weather::{MAX_LATENCY, Path, SENT_AGAIN_AFTER, Weather};
 
 /// A network inside the process. Clones are the same network.
 #[derive(Debug, Clone, Default)]
@@ -85,7 +90,7 @@ impl Transport for MemoryTransport {
     fn send(&mut self, to: SocketAddr, class: Class, frame: Frame) {
         let frame = frame.to_bytes();
         let fault = self.faults.fault(to);
-        if fault.block || is_lost(fault.drop) {
+        if fault.block || (fault.drop > 0.0 && self.network.lock().is_lost(fault.drop)) {
             self.counters.frames_faulted += 1;
             return;
         }
@@ -93,6 +98,7 @@ impl Transport for MemoryTransport {
         self.counters.bytes_sent += frame.len() as u64;
         let delivery = Delivery {
             from: self.endpoint,
+            from_addr: self.addr,
             to,
             class,
             frame,
@@ -111,6 +117,13 @@ impl Transport for MemoryTransport {
             network.lock().deliver(delivery);
             drop(permit);
         });
+    }
+
+    fn probe(&mut self, to: SocketAddr, frame: Bytes) {
+        let fault = self.faults.fault(to);
+        let mut network = self.network.lock();
+        let sent = !fault.block && !network.is_lost(fault.drop) && network.probe(self.addr, to, frame);
+        self.counters.probes_sent += u64::from(sent);
     }
 
     fn lifeline(&mut self, command: LifelineCommand) -> Option<LifelineEvent> {

@@ -25,6 +25,7 @@ use super::shared::MAX_COMMANDS;
 use super::{Cluster, ClusterShared, Handle, Settings};
 use crate::discovery::{Board, Source, Tasks};
 use crate::driver::{self, Driver};
+use crate::host::Host;
 use crate::{ClusterEvent, Error};
 use addresses::{advertised, conflict, firsts, resolve_all};
 
@@ -152,6 +153,7 @@ pub struct Builder {
     memory: Option<MemoryNetwork>,
     testament: Option<PathBuf>,
     group_options: GroupOptions,
+    host: Host,
 }
 
 /// A transport that listens, what comes in by it, and where the others reach it: at least one address.
@@ -187,7 +189,15 @@ impl Builder {
             memory: None,
             testament: None,
             group_options: GroupOptions::default(),
+            host: Host::default(),
         }
+    }
+
+    /// Lives there.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn host(mut self, host: Host) -> Self {
+        self.host = host;
+        self
     }
 
     /// The node's name, 1 to 64 bytes, unique in the cluster. Unless given: `node-` and eight random digits.
@@ -397,7 +407,7 @@ impl Builder {
         self.check_exposure(&bind, &seeds)?;
         let mut seed = [0u64; 4];
         for word in &mut seed {
-            *word = getrandom::u64().map_err(|_| Error::Entropy)?;
+            *word = self.host.entropy()?;
         }
         let (transport, inputs, addrs) = self.bind_transport(&bind, &advertise, &firsts(&seeds))?;
         let (addr, confined) = (addrs[0], self.is_confined());
@@ -410,14 +420,11 @@ impl Builder {
         let config = self.core_config(&name, &addrs, &seeds);
         // The core mixes what it is given and hands parts out as incarnations: the name above must not tell
         // them.
-        seed[0] = getrandom::u64().map_err(|_| Error::Entropy)?;
+        seed[0] = self.host.entropy()?;
 
         let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
-        let shared = Arc::new(ClusterShared::new(
-            addrs,
-            Settings::of(&config, self.group_options),
-            commands,
-        ));
+        let settings = Settings::of(&config, self.group_options);
+        let shared = Arc::new(ClusterShared::new(addrs, settings, commands, self.host.clone()));
         let testament = self.testament.as_ref().map(|path| {
             Testament::open(path).map_err(|source| Error::Testament {
                 path: path.clone(),
@@ -427,13 +434,14 @@ impl Builder {
         let settings = driver::Settings {
             config,
             testament: testament.transpose()?,
+            host: self.host.clone(),
             seed,
             allow_faults: self.allow_faults,
             discovery: (!sources.is_empty())
                 .then(|| Tasks::start(sources, &Board::new(shared.clone(), confined))),
         };
         let driver = Driver::new(settings, shared.clone(), transport, inputs, command_receiver)?;
-        tokio::spawn(driver.run());
+        self.host.run(&shared, driver.run());
         Ok(Cluster {
             handle: Arc::new(Handle { shared }),
         })

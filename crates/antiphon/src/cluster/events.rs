@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::journal::{Journal, Noted};
 use crate::ClusterEvent;
+use crate::host::Host;
 
 /// Events that wait for a reader before its stream ends with [`ClusterEvent::Overrun`]. A view comes a few
 /// times a second at worst, so this is many minutes of not reading.
@@ -17,6 +18,7 @@ const MAX_WAITING: usize = 4096;
 /// subscription neither misses nor repeats an event.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
+    host: Host,
     state: Mutex<HubState>,
 }
 
@@ -51,6 +53,13 @@ struct Waiting {
 }
 
 impl Hub {
+    pub(crate) fn new(host: Host) -> Self {
+        Self {
+            host,
+            state: Mutex::default(),
+        }
+    }
+
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.lock().incarnation.unwrap_or(Incarnation(0))
     }
@@ -93,7 +102,7 @@ impl Hub {
 
     pub(crate) fn publish(&self, event: ClusterEvent) {
         let mut state = self.lock();
-        state.journal.note(&event);
+        state.journal.note(&event, self.host.time_of_day());
         let mut news = vec![event.clone()];
         match &event {
             ClusterEvent::Incarnation(incarnation) => {

@@ -58,8 +58,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) fn note(&mut self, event: &ClusterEvent) {
-        let at = SystemTime::now();
+    pub(super) fn note(&mut self, event: &ClusterEvent, at: SystemTime) {
         let number = self.next;
         self.next += 1;
         if let ClusterEvent::View(view) = event {
@@ -182,9 +181,12 @@ mod tests {
     fn the_last_hundred_views_are_kept_in_order_whatever_else_happens() {
         let mut journal = Journal::default();
         for number in 0..250 {
-            journal.note(&view(number, 3));
+            journal.note(&view(number, 3), SystemTime::UNIX_EPOCH);
             for _ in 0..3 {
-                journal.note(&ClusterEvent::Expelled { cause: "x".into() });
+                journal.note(
+                    &ClusterEvent::Expelled { cause: "x".into() },
+                    SystemTime::UNIX_EPOCH,
+                );
             }
         }
         assert_eq!(numbers(&journal), (150..250).collect::<Vec<_>>());
@@ -194,9 +196,12 @@ mod tests {
     #[test]
     fn a_node_that_says_whom_it_misses_for_hours_forgets_nothing_else_by_that() {
         let mut journal = Journal::default();
-        journal.note(&ClusterEvent::Expelled { cause: "x".into() });
+        journal.note(
+            &ClusterEvent::Expelled { cause: "x".into() },
+            SystemTime::UNIX_EPOCH,
+        );
         for number in 0..10_000 {
-            journal.note(&forming(number));
+            journal.note(&forming(number), SystemTime::UNIX_EPOCH);
         }
         let all = journal.all();
         assert_eq!(all.len(), 2);
@@ -208,7 +213,7 @@ mod tests {
     fn of_a_large_cluster_old_views_are_kept_without_their_members() {
         let mut journal = Journal::default();
         let members = KEPT_MEMBERS / 40;
-        (0..150).for_each(|number| journal.note(&view(number, members)));
+        (0..150).for_each(|number| journal.note(&view(number, members), SystemTime::UNIX_EPOCH));
         assert_eq!(numbers(&journal), (50..150).collect::<Vec<_>>());
         let past = journal.all().into_iter().filter_map(|noted| match noted.event {
             ClusterEvent::PastView(view) => Some((view.number, view.members)),
@@ -217,7 +222,7 @@ mod tests {
         let expected = (50..110).map(|number| (number, members));
         assert_eq!(past.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         // One is whole however large it is.
-        journal.note(&view(150, KEPT_MEMBERS * 2));
+        journal.note(&view(150, KEPT_MEMBERS * 2), SystemTime::UNIX_EPOCH);
         assert_eq!((journal.views.len(), journal.past_views.len()), (1, 99));
     }
 
@@ -231,7 +236,7 @@ mod tests {
             let of_new_ones = Arc::make_mut(&mut crowd);
             let all = of_new_ones.members.iter().map(|member| member.incarnation);
             of_new_ones.joined = all.collect();
-            journal.note(&ClusterEvent::View(crowd));
+            journal.note(&ClusterEvent::View(crowd), SystemTime::UNIX_EPOCH);
         }
         assert_eq!((journal.views.len(), journal.past_views.len()), (20, 20));
     }

@@ -29,7 +29,7 @@ pub struct Guest {
 }
 
 impl Observer {
-    pub(super) fn of(shared: Arc<ClusterShared>) -> Self {
+    pub(crate) fn of(shared: Arc<ClusterShared>) -> Self {
         Self { shared }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Hub, Status};
 use crate::Error;
 use crate::group::GroupShared;
+use crate::host::Host;
 use antiphon_core::wire::NodeView;
 use antiphon_core::{
     Config, GroupHandle, GroupOptions, Inspection, Policy, Recovery, RecoveryError, WhyReport,
@@ -150,13 +151,18 @@ pub(crate) trait Kept: Send + std::fmt::Debug {}
 impl<T: Send + std::fmt::Debug> Kept for T {}
 
 impl ClusterShared {
-    pub(crate) fn new(addrs: Vec<SocketAddr>, settings: Settings, commands: mpsc::Sender<Command>) -> Self {
+    pub(crate) fn new(
+        addrs: Vec<SocketAddr>,
+        settings: Settings,
+        commands: mpsc::Sender<Command>,
+        host: Host,
+    ) -> Self {
         Self {
             settings,
             addrs,
             commands,
             wake: Wake::default(),
-            hub: Hub::default(),
+            hub: Hub::new(host),
             aborted: AtomicBool::new(false),
             closed: watch::Sender::new(false),
             guests: Arc::new(Semaphore::new(MAX_GUESTS)),

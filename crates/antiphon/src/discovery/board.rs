@@ -242,7 +242,7 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let config = antiphon_core::Config::new("c", "n", addr("127.0.0.1:1"));
         let settings = crate::Settings::of(&config, Default::default());
-        let shared = ClusterShared::new(vec![addr("127.0.0.1:1")], settings, commands);
+        let shared = ClusterShared::new(vec![addr("127.0.0.1:1")], settings, commands, Default::default());
         Board::new(Arc::new(shared), confined)
     }
 

@@ -6,21 +6,25 @@
 //! On Linux it is a timer of the kernel's that the runtime waits for as for a socket. The runtime's own
 //! timers are a wheel of milliseconds, which wakes an idle node once more per heartbeat to move a timer from
 //! one of its rings to another, and stand still while the host is suspended; the kernel's is exact, and rings
-//! when the host wakes.
+//! when the host wakes. Elsewhere, and on a simulated host, whose time is the runtime's, it is a timer of the
+//! runtime's.
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use antiphon_core::Time;
+use tokio::time::{Instant, Sleep};
 
 use super::clock::Clock;
+use crate::host::Host;
 
 /// Deadlines further away are looked at again by then.
 const FAR: Duration = Duration::from_secs(3600);
 
 /// Rings at the earliest of the times it was set to.
 pub(super) struct Alarm {
-    timer: timer::Timer,
+    timer: Timer,
     set: Option<Time>,
 }
 
@@ -29,9 +33,9 @@ impl Alarm {
     ///
     /// # Errors
     /// What the system says: no descriptor is left.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(host: &Host) -> io::Result<Self> {
         Ok(Self {
-            timer: timer::Timer::new()?,
+            timer: Timer::new(host)?,
             set: None,
         })
     }
@@ -65,8 +69,47 @@ impl Alarm {
     }
 }
 
+enum Timer {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    Kernel(kernel::Timer),
+    Runtime(Pin<Box<Sleep>>),
+}
+
+impl Timer {
+    fn new(host: &Host) -> io::Result<Self> {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if !host.is_simulated() {
+            return kernel::Timer::new().map(Timer::Kernel);
+        }
+        let _ = host;
+        Ok(Timer::Runtime(Box::pin(tokio::time::sleep(Duration::ZERO))))
+    }
+
+    /// To ring after `wait`, which is not zero.
+    fn set(&mut self, wait: Duration) {
+        match self {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Timer::Kernel(timer) => timer.set(wait),
+            Timer::Runtime(sleep) => sleep.as_mut().reset(Instant::now() + wait),
+        }
+    }
+
+    /// It has rung since the last call, for what it was set to or had been.
+    async fn rings(&mut self) {
+        match self {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Timer::Kernel(timer) => timer.rings().await,
+            Timer::Runtime(sleep) => {
+                sleep.as_mut().await;
+                // Rung for too early by another clock: not again at once.
+                sleep.as_mut().reset(Instant::now() + Duration::from_millis(1));
+            }
+        }
+    }
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod timer {
+mod kernel {
     use std::io;
     use std::os::fd::OwnedFd;
     use std::time::Duration;
@@ -123,33 +166,6 @@ mod timer {
     }
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod timer {
-    use std::io;
-    use std::pin::Pin;
-    use std::time::Duration;
-
-    use tokio::time::{Instant, Sleep};
-
-    pub(super) struct Timer(Pin<Box<Sleep>>);
-
-    impl Timer {
-        pub(super) fn new() -> io::Result<Self> {
-            Ok(Self(Box::pin(tokio::time::sleep(Duration::ZERO))))
-        }
-
-        pub(super) fn set(&mut self, wait: Duration) {
-            self.0.as_mut().reset(Instant::now() + wait);
-        }
-
-        pub(super) async fn rings(&mut self) {
-            self.0.as_mut().await;
-            // Rung for too early by another clock: not again at once.
-            self.0.as_mut().reset(Instant::now() + Duration::from_millis(1));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -164,8 +180,8 @@ mod tests {
 
     #[tokio::test]
     async fn it_rings_for_the_earliest_deadline_and_again_for_what_is_set_then() {
-        let clock = Clock::start();
-        let mut alarm = Alarm::new().unwrap();
+        let clock = Clock::start(Host::default());
+        let mut alarm = Alarm::new(&Host::default()).unwrap();
         let in_millis = |millis| clock.now() + Duration::from_millis(millis);
         let start = Instant::now();
         alarm.set(&clock, in_millis(500));
@@ -184,8 +200,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_it_was_set_to_before_does_not_ring_for_what_is_set_now() {
-        let clock = Clock::start();
-        let mut alarm = Alarm::new().unwrap();
+        let clock = Clock::start(Host::default());
+        let mut alarm = Alarm::new(&Host::default()).unwrap();
         alarm.set(&clock, clock.now());
         // It has rung in the system, and nobody has waited for it.
         std::thread::sleep(Duration::from_millis(5));
@@ -197,8 +213,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_deadline_that_is_over_or_without_end_is_one_all_the_same() {
-        let clock = Clock::start();
-        let mut alarm = Alarm::new().unwrap();
+        let clock = Clock::start(Host::default());
+        let mut alarm = Alarm::new(&Host::default()).unwrap();
         alarm.set(&clock, Time::from_micros(u64::MAX));
         not_within(&mut alarm, &clock, 20).await;
         alarm.set(&clock, Time::ZERO);

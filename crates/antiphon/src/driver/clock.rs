@@ -8,36 +8,41 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use antiphon_core::Time;
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::host::Host;
 
 /// Microseconds since its start.
 pub(super) struct Clock {
+    host: Host,
     start_micros: u64,
 }
 
 impl Clock {
-    pub(super) fn start() -> Self {
+    pub(super) fn start(host: Host) -> Self {
         Self {
-            start_micros: read_micros(),
+            start_micros: host.micros(),
+            host,
         }
     }
 
     /// Without a bound at first.
     pub(super) fn bound(&self) -> Bound {
         Bound {
+            host: self.host.clone(),
             start_micros: self.start_micros,
             until_micros: AtomicU64::new(u64::MAX),
         }
     }
 
     pub(super) fn now(&self) -> Time {
-        Time::from_micros(read_micros().saturating_sub(self.start_micros))
+        Time::from_micros(self.host.micros().saturating_sub(self.start_micros))
     }
 }
 
 /// Until when the application may take what was delivered.
 #[derive(Debug)]
 pub(crate) struct Bound {
+    host: Host,
     start_micros: u64,
     /// As the clock's time; the largest is without end.
     until_micros: AtomicU64,
@@ -64,18 +69,8 @@ impl Bound {
     }
 
     fn has_passed(&self, until_micros: u64) -> bool {
-        until_micros != u64::MAX && read_micros().saturating_sub(self.start_micros) >= until_micros
+        until_micros != u64::MAX && self.host.micros().saturating_sub(self.start_micros) >= until_micros
     }
-}
-
-fn read_micros() -> u64 {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: ClockId = ClockId::Boottime;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    let now = clock_gettime(CLOCK);
-    // Both parts are never negative on a clock that counts from the host's start.
-    (now.tv_sec as u64) * 1_000_000 + (now.tv_nsec as u64) / 1_000
 }
 
 #[cfg(test)]
@@ -84,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_bound_is_lowered_at_once_and_whoever_sets_it_learns_that_it_had_passed() {
-        let bound = Clock::start().bound();
+        let bound = Clock::start(Host::default()).bound();
         assert!(!bound.is_over(), "there is none at first");
         let later = Time::from_micros(u64::MAX / 2);
         assert!(!bound.set(Some(later)));

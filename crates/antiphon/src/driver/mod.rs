@@ -41,6 +41,7 @@ use crate::cluster::{ClusterShared, Command, Examined};
 use crate::discovery::Tasks;
 use crate::files::{FILES_OF_A_PROCESS, files_of_a_node};
 use crate::group::{GroupShared, Membership};
+use crate::host::Host;
 use crate::lacks::Lacks;
 use crate::{ClusterEvent, Error, Part, Phase, Status};
 use alarm::Alarm;
@@ -60,6 +61,7 @@ const LINGER: Duration = Duration::from_millis(500);
 /// What a driver starts with.
 pub(crate) struct Settings {
     pub(crate) config: Config,
+    pub(crate) host: Host,
     pub(crate) seed: [u64; 4],
     pub(crate) allow_faults: bool,
     pub(crate) testament: Option<Testament>,
@@ -121,7 +123,7 @@ impl Driver {
         inputs: Inputs,
         commands: mpsc::Receiver<Command>,
     ) -> Result<Self, Error> {
-        let clock = Clock::start();
+        let clock = Clock::start(settings.host.clone());
         let outgrown = Outgrown::new(settings.config.engine);
         let expected = (settings.config.seeds.len()).max(usize::from(settings.config.expect.unwrap_or(1)));
         let engine = settings.config.engine;
@@ -130,7 +132,7 @@ impl Driver {
             node,
             bound: Arc::new(clock.bound()),
             clock,
-            alarm: Alarm::new().map_err(|source| Error::Timer { source })?,
+            alarm: Alarm::new(&settings.host).map_err(|source| Error::Timer { source })?,
             shared,
             transport: Some(transport),
             inputs,
@@ -161,7 +163,14 @@ impl Driver {
             if let Some(deadline) = deadline {
                 self.alarm.set(&self.clock, deadline);
             }
+            // In this order, so that a simulated run repeats. A turn takes commands, wake-ups and deadlines
+            // whatever came first; only what discovery finds would wait for a pause in the inputs.
             tokio::select! {
+                biased;
+                hints = changed(&mut self.discovery) => {
+                    let now = self.clock.now();
+                    self.node.set_hints(now, hints);
+                }
                 received = self.inputs.recv_many(&mut inputs, INPUTS_PER_TURN) => {
                     if received == 0 {
                         tracing::error!(target: "antiphon::net", "the transport has stopped; so does the node");
@@ -173,10 +182,6 @@ impl Driver {
                     None => self.life = Life::Aborted,
                 },
                 () = self.shared.wake.notify.notified() => {}
-                hints = changed(&mut self.discovery) => {
-                    let now = self.clock.now();
-                    self.node.set_hints(now, hints);
-                }
                 () = self.alarm.rings(&self.clock) => {}
             }
             self.turn(&mut inputs, deadline);

@@ -138,6 +138,7 @@ impl Scopes {
                 return None;
             }
             tokio::select! {
+                biased;
                 () = freed => {}
                 () = self.desk.group.shared.arrived() => {
                     // There may be more in it than this task takes.

@@ -1,7 +1,6 @@
 //! What the core is told of a node.
 
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use antiphon_core::Config;
 
@@ -36,9 +35,7 @@ impl Builder {
         config.witness = self.testament.is_some();
         config.multicast = self.multicast.is_some();
         config.rejoin = self.rejoin;
-        config.unix_time_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        config.unix_time_ms = self.host.unix_time_ms();
         config
     }
 }

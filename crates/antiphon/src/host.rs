@@ -1,0 +1,92 @@
+//! What a node takes from the host it runs on: time, chance, and a place for its task.
+//!
+//! There is one host in a product, the system's, and this costs nothing there. With the feature `testkit`
+//! there is a second kind, whose time is virtual and whose chance comes from a seed; which one a node runs on
+//! is decided by one branch where it asks.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Error;
+use crate::cluster::ClusterShared;
+#[cfg(feature = "testkit")]
+use crate::testkit::Machine;
+
+/// The host of a node; the system unless said otherwise.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Host {
+    #[cfg(feature = "testkit")]
+    machine: Option<Arc<Machine>>,
+}
+
+impl Host {
+    #[cfg(feature = "testkit")]
+    pub(crate) fn simulated(machine: Arc<Machine>) -> Self {
+        Self {
+            machine: Some(machine),
+        }
+    }
+
+    /// Whether its time is that of the runtime.
+    pub(crate) fn is_simulated(&self) -> bool {
+        #[cfg(feature = "testkit")]
+        return self.machine.is_some();
+        #[cfg(not(feature = "testkit"))]
+        false
+    }
+
+    /// Time that never goes back, in microseconds, and runs on while the host is suspended.
+    pub(crate) fn micros(&self) -> u64 {
+        #[cfg(feature = "testkit")]
+        if let Some(machine) = &self.machine {
+            return machine.micros();
+        }
+        system_micros()
+    }
+
+    /// The time of day.
+    pub(crate) fn time_of_day(&self) -> SystemTime {
+        #[cfg(feature = "testkit")]
+        if let Some(machine) = &self.machine {
+            return machine.time_of_day();
+        }
+        SystemTime::now()
+    }
+
+    pub(crate) fn unix_time_ms(&self) -> u64 {
+        let since = self.time_of_day().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// # Errors
+    /// [`Error::Entropy`].
+    pub(crate) fn entropy(&self) -> Result<u64, Error> {
+        #[cfg(feature = "testkit")]
+        if let Some(machine) = &self.machine {
+            return Ok(machine.draw());
+        }
+        getrandom::u64().map_err(|_| Error::Entropy)
+    }
+
+    /// Runs a node's driver.
+    pub(crate) fn run(&self, node: &Arc<ClusterShared>, driver: impl Future<Output = ()> + Send + 'static) {
+        #[cfg(feature = "testkit")]
+        if let Some(machine) = &self.machine {
+            return machine.run_node(node.clone(), driver);
+        }
+        let _ = node;
+        tokio::spawn(driver);
+    }
+}
+
+fn system_micros() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let now = clock_gettime(CLOCK);
+    // Both parts are never negative on a clock that counts from the host's start.
+    (now.tv_sec as u64) * 1_000_000 + (now.tv_nsec as u64) / 1_000
+}
