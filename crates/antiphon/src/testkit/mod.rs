@@ -44,7 +44,8 @@
 //!   [`World::lossy`].
 //! - **Processes**: [`World::kill`] ends one as the system does, [`World::power_off`] without a word;
 //!   [`World::pause`] stops one. What your code does on a node belongs into [`World::spawn`], which ends and
-//!   stops with it; what [`World::run`] itself is given is the tester, and runs on.
+//!   stops with it. What [`World::run`] itself is given, and all that is spawned by `tokio::spawn`, is the
+//!   tester, and runs on.
 //! - **Chance**: incarnations, jitter, latencies and losses come from the seed.
 //!
 //! # What is not simulated
@@ -264,7 +265,8 @@ impl World {
         self.each(&from, &to, &what, |path| path.latency = latency.clone())
     }
 
-    /// This part of the frames from each of the first to each of the second is lost, from 0.0 to 1.0.
+    /// This part of the frames from each of the first to each of the second is lost, from 0.0 to 1.0; what is
+    /// outside counts as the nearest of these.
     ///
     /// # Errors
     /// [`UnknownNode`]: nothing has changed.
