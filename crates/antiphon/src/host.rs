@@ -21,6 +21,9 @@ pub(crate) struct Host {
     machine: Option<Arc<Machine>>,
 }
 
+#[cfg(not(feature = "testkit"))]
+const _: () = assert!(size_of::<Host>() == 0, "a product carries no host about");
+
 impl Host {
     #[cfg(feature = "testkit")]
     pub(crate) fn simulated(machine: Arc<Machine>) -> Self {

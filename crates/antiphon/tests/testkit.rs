@@ -3,7 +3,12 @@
 use std::time::{Duration, Instant};
 
 use antiphon::testkit::{RunError, SceneError, World};
-use antiphon::{Builder, Cluster, ClusterEvent, EngineKind, Error, Event, Group, Order, Outcome};
+use antiphon::{Builder, Cluster, ClusterEvent, ClusterKey, EngineKind, Error, Event, Group, Order, Outcome};
+
+/// The example is a test, too.
+#[path = "../examples/testkit_counter.rs"]
+#[allow(dead_code, reason = "its `main`")]
+mod counter;
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -58,9 +63,9 @@ fn heard(group: &mut Group) -> Vec<String> {
 }
 
 /// Three nodes that send while one is cut off and another one is killed.
-fn rough_day(seed: u64, engine: EngineKind) -> Result<(u64, Vec<String>), RunError> {
+fn rough_day(seed: u64, change: impl Fn(Builder) -> Builder) -> Result<(u64, Vec<String>), RunError> {
     World::new(seed, ABC).run(async |world| {
-        let nodes = cluster_of(&world, &ABC, |builder| builder.membership(engine)).await?;
+        let nodes = cluster_of(&world, &ABC, change).await?;
         let mut groups = groups(&world, &nodes).await?;
         for number in 0..30 {
             let group = &groups[number % 3];
@@ -86,14 +91,15 @@ fn rough_day(seed: u64, engine: EngineKind) -> Result<(u64, Vec<String>), RunErr
 #[test]
 fn a_run_repeats_bit_by_bit_and_another_seed_is_another_run() -> Result<(), RunError> {
     for engine in EngineKind::ALL {
-        let (print, lines) = rough_day(7, engine)?;
+        let change = |builder: Builder| builder.membership(engine).key(ClusterKey::from_bytes([7; 32]));
+        let (print, lines) = rough_day(7, change)?;
         for _ in 0..3 {
-            let (again, other_lines) = rough_day(7, engine)?;
+            let (again, other_lines) = rough_day(7, change)?;
             assert_eq!(lines, other_lines);
             assert_eq!(print, again, "the same lines, and other frames");
         }
         assert!(lines.len() > 20, "it tells what happens: {lines:#?}");
-        let (other, other_lines) = rough_day(8, engine)?;
+        let (other, other_lines) = rough_day(8, change)?;
         assert!(print != other && lines != other_lines);
     }
     Ok(())
@@ -204,6 +210,25 @@ fn a_cluster_shrinks_to_one_by_proofs() -> Result<(), RunError> {
             world.kill(name)?;
             world.until(|| sees(&nodes[1], left)).await;
         }
+        Ok(())
+    })
+}
+
+/// What a lifeline carries, its end included, waits for the path to work again.
+#[test]
+fn a_death_behind_a_cut_is_proven_when_the_cut_heals() -> Result<(), RunError> {
+    World::new(17, ["a", "b"]).run(async |world| {
+        let nodes = cluster(&world, &["a", "b"]).await?;
+        world.sleep_ms(2_000).await;
+        // The elder alone would go on: the other one needs the proof.
+        let elder = nodes[0].view().ok_or("no view")?.members[0].name.clone();
+        let other = usize::from(elder == "a");
+        world.partition(["a"], ["b"])?;
+        world.kill(&elder)?;
+        world.sleep_ms(10_000).await;
+        assert!(!nodes[other].view().unwrap().is_primary(), "{:#?}", world.lines());
+        world.heal();
+        world.until(|| sees(&nodes[other], 1)).await;
         Ok(())
     })
 }
@@ -476,10 +501,20 @@ fn what_is_left_of_a_run_is_closed() {
 }
 
 #[test]
+fn the_counter_of_the_example_loses_nothing_in_fifty_schedules() -> Result<(), RunError> {
+    for seed in 0..50 {
+        let certain = counter::survives(seed)?;
+        assert!(certain > 500, "{certain}: it counted little");
+    }
+    Ok(())
+}
+
+#[test]
 fn fifty_seeds_take_seconds() -> Result<(), RunError> {
     let start = Instant::now();
     for seed in 0..50 {
-        rough_day(seed, EngineKind::ALL[seed as usize % EngineKind::ALL.len()])?;
+        let engine = EngineKind::ALL[seed as usize % EngineKind::ALL.len()];
+        rough_day(seed, |builder| builder.membership(engine))?;
     }
     println!("fifty runs took {:?}", start.elapsed());
     assert!(start.elapsed() < seconds(60));

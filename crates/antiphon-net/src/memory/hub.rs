@@ -456,7 +456,7 @@ impl Hub {
         // Evidence, not proof: a node too busy to take a loss finds out by silence, and a refusal is told
         // again with the next frame.
         let told = concerned && !cut && endpoint.senders.urgent.try_send(input).is_ok();
-        if !told {
+        if !told && trouble == PathTrouble::Refused {
             endpoint.refused.remove(&peer);
         }
     }
