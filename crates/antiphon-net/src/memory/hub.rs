@@ -394,7 +394,8 @@ impl Hub {
             let local = self.endpoints.get(&lifeline.watched).map(|watched| watched.addr);
             let Some(local) = local else { continue };
             let event = LifelineEvent::Failed { dial: lifeline.dial };
-            // A full queue of a watched node delays nothing that it must know: it finds out at its next write.
+            // A full queue of a watched node delays nothing that it must know: it finds out at its next
+            // write.
             if let Some(event) = self.answer((lifeline.watched, local), endpoint.addr, event, None) {
                 self.tell(lifeline.watched, event);
             }

@@ -39,8 +39,8 @@
 //! - **Time**: [`World::run`] has a runtime of one thread whose clock stands still while anything runs, and
 //!   jumps to the next timer when nothing does. `tokio::time` in your code follows it; `std::time` does not.
 //!   It moves in whole milliseconds.
-//! - **The network**: in memory, 1 to 2 ms in each direction unless changed, and in the order sent. What takes
-//!   longer, is lost or cut is up to you: [`World::partition`], [`World::cut`], [`World::slow`],
+//! - **The network**: in memory, 1 to 2 ms in each direction unless changed, and in the order sent. What
+//!   takes longer, is lost or cut is up to you: [`World::partition`], [`World::cut`], [`World::slow`],
 //!   [`World::lossy`].
 //! - **Processes**: [`World::kill`] ends one as the system does, [`World::power_off`] without a word;
 //!   [`World::pause`] stops one. What your code does on a node belongs into [`World::spawn`], which ends and
@@ -109,8 +109,8 @@ struct Shared {
 }
 
 impl World {
-    /// A world in which these nodes, of which none runs yet, found a cluster: a majority of them, as the seeds
-    /// of each. What nodes have other names join it.
+    /// A world in which these nodes, of which none runs yet, found a cluster: a majority of them, as the
+    /// seeds of each. What nodes have other names join it.
     pub fn new(seed: u64, founders: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let founders: Vec<String> = founders.into_iter().map(Into::into).collect();
         let world = Self {
@@ -346,8 +346,8 @@ impl World {
         self.shared.ground.log(line.as_ref());
     }
 
-    /// What happened so far, one line each with its time: faults, the events of all nodes, your own lines. The
-    /// last [`MAX_LOG`] lines.
+    /// What happened so far, one line each with its time: faults, the events of all nodes, your own lines.
+    /// The last [`MAX_LOG`] lines.
     pub fn lines(&self) -> Vec<String> {
         self.shared.ground.lines()
     }
