@@ -47,7 +47,9 @@
 //! - *both ask*: each probe asks and answers;
 //! - *this node was stopped itself*: what it missed is given to everybody, as in the rest of the detector,
 //!   and nobody is asked for it;
-//! - *this node serves its timers late*: it misses a heartbeat so much later.
+//! - *this node serves its timers late*: it misses a heartbeat so much later;
+//! - *many are silent at once*: eight are asked, and another one when one of these is heard again. Where all
+//!   nodes share a machine that is too small for a moment, probes of all for all would keep it so.
 //!
 //! # Invariants
 //! - A probe is taken from members of the installed view only, and answered at the address by which the view
@@ -67,6 +69,9 @@ use crate::Time;
 const ASK_HALVES: u32 = 3;
 /// And it is asked until its heartbeats came for so many without such a gap.
 const STEADY_BEATS: u32 = 5;
+/// So many members are asked at the same time, at most. If more are silent, this node is late itself, or the
+/// whole machine: what many are asked, and answer, would make it later still.
+const MOST_ASKED: usize = 8;
 /// A member that asked is answered for so many heartbeats: so many of its probes may be lost, and twice.
 const ANSWER_BEATS: u32 = 3;
 /// For so many times `suspect_after` since a member was heard otherwise do its probes show that it lives.
@@ -119,6 +124,10 @@ impl Asking {
             State::Asked { since, .. } if now.since(*since) < heartbeat * STEADY_BEATS => {}
             State::Asked { .. } | State::GivenUp => self.state = State::Heard,
         }
+    }
+
+    fn is_asked(&self) -> bool {
+        matches!(self.state, State::Asked { .. })
     }
 
     /// Whether a probe is due that asks it.
@@ -197,10 +206,16 @@ impl Detector {
     pub(crate) fn take_probes(&mut self, now: Time) -> Vec<(Incarnation, bool)> {
         let (heartbeat, pause, alone) = (self.heartbeat, self.pause(), self.suspect_after * ALONE);
         let mut due: Vec<(Incarnation, bool)> = Vec::new();
+        let mut room = self.room_to_ask();
         for (peer, watch) in &mut self.watches {
+            if !watch.asking.is_asked() && room == 0 {
+                continue;
+            }
             let useless = now.since(watch.heard_otherwise) >= alone && !planted!(ProbesCountForEver);
+            let was_asked = watch.asking.is_asked();
             if watch.asking.is_due(now, heartbeat, pause, useless) {
                 due.push((*peer, true));
+                room -= usize::from(!was_asked);
             }
         }
         self.answering.retain(|_, answering| now < answering.until);
@@ -220,10 +235,20 @@ impl Detector {
         due
     }
 
+    /// How many more members may be asked.
+    fn room_to_ask(&self) -> usize {
+        let asked = self.watches.values().filter(|watch| watch.asking.is_asked());
+        MOST_ASKED.saturating_sub(asked.count())
+    }
+
     /// When [`Detector::take_probes`] may find somebody.
     pub(crate) fn next_probe(&self) -> Option<Time> {
-        let asking = self.watches.values();
         let pause = self.pause();
+        let is_full = self.room_to_ask() == 0;
+        let asking = self
+            .watches
+            .values()
+            .filter(|watch| !is_full || watch.asking.is_asked());
         let asking = asking.filter_map(|watch| watch.asking.deadline(pause));
         let answering = self.answering.values().map(|answering| answering.next);
         asking.chain(answering).min()
@@ -240,6 +265,8 @@ impl Detector {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{EngineKind, Profile};
     use antiphon_wire::Evidence;
@@ -297,6 +324,29 @@ mod tests {
             }
         }
         assert!((1900..2100).contains(&last), "asked last at {last}");
+    }
+
+    #[test]
+    fn of_many_that_are_silent_eight_are_asked_and_another_one_when_one_is_heard_again() {
+        let members = 2..=30;
+        let mut detector = Detector::new(ME, &Profile::lan(), EngineKind::Coordinator);
+        detector.watch(at(0), members.clone().map(Incarnation).chain([ME]), None);
+        let mut asked = BTreeSet::new();
+        for ms in (0..1000).step_by(10) {
+            asked.extend(detector.take_probes(at(ms)).into_iter().map(|(member, _)| member));
+            assert!(detector.next_probe().is_some_and(|next| next > at(ms)), "at {ms}");
+        }
+        assert_eq!(asked.len(), MOST_ASKED);
+        // It comes steadily again: that takes as long as ever.
+        let back = *asked.first().unwrap();
+        for ms in (1000..3000).step_by(10) {
+            if ms % 200 == 0 {
+                detector.heard(at(ms), back);
+                detector.beat_heard(at(ms), back);
+            }
+            asked.extend(detector.take_probes(at(ms)).into_iter().map(|(member, _)| member));
+        }
+        assert_eq!(asked.len(), MOST_ASKED + 1);
     }
 
     #[test]

@@ -41,6 +41,8 @@ const DIRECT_BYTES: usize = 4 << 10;
 const MIN_BACK_OFF: Duration = Duration::from_millis(20);
 /// Short: a peer that starts is found this soon, and one refused dial costs next to nothing.
 const MAX_BACK_OFF: Duration = Duration::from_millis(500);
+/// The longest wait where the peer takes the connection and closes it soon, as one with too many does.
+const MAX_BUSY_BACK_OFF: Duration = Duration::from_secs(4);
 /// A connection that lived this long was a good one: the next failure starts from the shortest wait.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 
@@ -106,6 +108,7 @@ impl Outbound {
             alive,
             line: line.clone(),
             back_off: Duration::ZERO,
+            misled: false,
         };
         let task = AbortOnDrop(tokio::spawn(path.run()));
         Self {
@@ -225,6 +228,8 @@ struct Path {
     alive: broadcast::Receiver<SocketAddr>,
     line: Arc<Mutex<Line>>,
     back_off: Duration,
+    /// The last connection was dialled on news of the peer, and was no good: it is not believed again at once.
+    misled: bool,
 }
 
 /// Why a connection is not used any more.
@@ -260,7 +265,8 @@ impl Path {
         while let Some(first) = self.next().await {
             let mut batch = Batch::default();
             batch.push(first);
-            self.wait_before_dialling().await;
+            let on_news = self.wait_before_dialling().await;
+            let mut longest = MAX_BACK_OFF;
             let failure = match self.dial().await {
                 Ok(stream) => {
                     let connected = Instant::now();
@@ -269,6 +275,10 @@ impl Path {
                     let failed = self.hang_up();
                     if connected.elapsed() >= GOOD_CONNECTION {
                         self.back_off = Duration::ZERO;
+                        self.misled = false;
+                    } else {
+                        longest = MAX_BUSY_BACK_OFF;
+                        self.misled = on_news;
                     }
                     match end {
                         End::Idle => {
@@ -287,7 +297,7 @@ impl Path {
                 // before there was anything to send: a newcomer at this address dials first and waits for our
                 // answer.
                 self.alive = self.alive.resubscribe();
-                self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, MAX_BACK_OFF);
+                self.back_off = (self.back_off * 2).clamp(MIN_BACK_OFF, longest);
                 tracing::debug!(target: "antiphon::net", to = %self.to, class = ?self.class, ?failure, "no connection");
                 let Failure::Path(trouble) = failure else {
                     continue;
@@ -328,23 +338,28 @@ impl Path {
         }
     }
 
-    /// Waits for the back-off, with jitter, or until the peer itself dials us.
-    async fn wait_before_dialling(&mut self) {
+    /// Waits for the back-off, with jitter, or until the peer itself dials us; whether it was that. Not if the
+    /// last connection that was made so was closed soon: two nodes that are too busy to take connections would
+    /// wake each other for ever.
+    async fn wait_before_dialling(&mut self) -> bool {
         if self.back_off.is_zero() {
-            return;
+            return false;
         }
         let jitter = f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX);
         let wait = tokio::time::sleep(self.back_off.mul_f64(0.5 + jitter / 2.0));
         tokio::pin!(wait);
         loop {
             tokio::select! {
-                () = &mut wait => return,
-                peer = self.alive.recv() => match peer {
-                    Ok(peer) if peer == self.to => return,
+                () = &mut wait => return false,
+                peer = self.alive.recv(), if !self.misled => match peer {
+                    Ok(peer) if peer == self.to => return true,
                     // Among so much news there may have been ours.
-                    Err(broadcast::error::RecvError::Lagged(_)) => return,
+                    Err(broadcast::error::RecvError::Lagged(_)) => return true,
                     Ok(_) => {}
-                    Err(broadcast::error::RecvError::Closed) => return (&mut wait).await,
+                    Err(broadcast::error::RecvError::Closed) => {
+                        (&mut wait).await;
+                        return false;
+                    }
                 },
             }
         }
