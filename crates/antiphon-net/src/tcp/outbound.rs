@@ -228,7 +228,8 @@ struct Path {
     alive: broadcast::Receiver<SocketAddr>,
     line: Arc<Mutex<Line>>,
     back_off: Duration,
-    /// The last connection was dialled on news of the peer, and was no good: it is not believed again at once.
+    /// The last connection was dialled on news of the peer, and was no good: it is not believed again at
+    /// once.
     misled: bool,
 }
 
@@ -338,9 +339,9 @@ impl Path {
         }
     }
 
-    /// Waits for the back-off, with jitter, or until the peer itself dials us; whether it was that. Not if the
-    /// last connection that was made so was closed soon: two nodes that are too busy to take connections would
-    /// wake each other for ever.
+    /// Waits for the back-off, with jitter, or until the peer itself dials us; whether it was that. Not if
+    /// the last connection that was made so was closed soon: two nodes that are too busy to take connections
+    /// would wake each other for ever.
     async fn wait_before_dialling(&mut self) -> bool {
         if self.back_off.is_zero() {
             return false;
