@@ -8,11 +8,11 @@
 //! ```
 //! What is judged:
 //!
-//! - each stay alone ([`views`], [`delivery`]): G1 it is in its views, G2 their ids rise, G7 the lists tell
+//! - each stay alone (`views`, `delivery`): G1 it is in its views, G2 their ids rise, G7 the lists tell
 //!   the differences, G9 nothing twice, G12 in the view of sending and from a member of it, G17 the notice,
 //!   nothing while suspended;
 //! - all that had a view: G4 one id, one list, G21 one order before the flush, G22 nothing later without what
-//!   is earlier ([`order`]);
+//!   is earlier (`order`);
 //! - all that delivered a message: G11 in the same view;
 //! - all that came into a view: G15 the members that came along are those that came from the same view, G16
 //!   no member of both came from a third;
@@ -21,7 +21,7 @@
 //! - those that stay in the last view with nothing under way: G13 they have delivered the same;
 //! - beside what was sent: G8 nothing else is delivered, G10 each sender delivers its own, G19, G20, G33, G34
 //!   the order of sending;
-//! - safe messages ([`safe`]): G24, G25, G26.
+//! - safe messages (`safe`): G24, G25, G26.
 
 mod delivery;
 mod order;
