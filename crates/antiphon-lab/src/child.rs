@@ -66,12 +66,14 @@ impl Child {
             }
         });
         let hear = Arc::new(hear);
-        if let Some(stderr) = child.stderr.take() {
+        let log = child.stderr.take().map(|stderr| {
             let hear = Arc::clone(&hear);
-            std::thread::spawn(move || lines(stderr).for_each(|line| hear(Heard::Log(line))));
-        }
+            std::thread::spawn(move || lines(stderr).for_each(|line| hear(Heard::Log(line))))
+        });
         std::thread::spawn(move || {
             lines(stdout).for_each(|line| hear(Heard::Line(line)));
+            // What it said last is heard before its end, wherever it said it. A panic there is shown already.
+            let _ = log.map(std::thread::JoinHandle::join);
             hear(Heard::End);
         });
         Ok(Self {
