@@ -14,11 +14,11 @@ pub(super) fn check<M: Name, P: Name>(
     each_message(account, report);
     nothing_own_is_lost(account, report);
     for witnesses in views {
-        // By the view that they went on to.
-        let mut together: BTreeMap<Id, Vec<&Witness<'_, M, P>>> = BTreeMap::new();
+        // By the view that they went on to: of two lineages that part here, views may have one id.
+        let mut together: BTreeMap<(u128, Id), Vec<&Witness<'_, M, P>>> = BTreeMap::new();
         for witness in witnesses {
             if let Some(next) = witness.next {
-                together.entry(next.id).or_default().push(witness);
+                together.entry((next.lineage, next.id)).or_default().push(witness);
             }
         }
         for moved in together.values() {
