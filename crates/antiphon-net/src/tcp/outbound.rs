@@ -571,3 +571,59 @@ fn trouble(error: &io::Error) -> PathTrouble {
         _ => PathTrouble::Lost,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use antiphon_core::wire::Incarnation;
+    use antiphon_core::wire::frame::{FrameCodec, Kind};
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    use super::super::{TcpConfig, TcpTransport, listen};
+    use super::*;
+    use crate::Transport as _;
+
+    /// A peer with too many connections closes what it takes, and dials itself all the time.
+    #[tokio::test]
+    async fn a_peer_that_is_too_busy_is_dialled_ever_more_seldom_although_it_dials() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let node = listener.local_addr().unwrap();
+        let (mut transport, mut inputs) = TcpTransport::start(listener, TcpConfig::new(node)).unwrap();
+        let busy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = busy.local_addr().unwrap();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = taken.clone();
+        let takes = tokio::spawn(async move {
+            while let Ok((stream, _)) = busy.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                drop(stream);
+            }
+        });
+        let dials = tokio::spawn(async move {
+            loop {
+                let mut stream = TcpStream::connect(node).await.unwrap();
+                stream.write_all(&preamble::encode(peer)).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let hears = tokio::spawn(async move {
+            let mut some = Vec::new();
+            while inputs.recv_many(&mut some, 64).await > 0 {
+                some.clear();
+            }
+        });
+        let mut codec = FrameCodec::new("test", None, Incarnation(1));
+        let until = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < until {
+            transport.send(peer, Class::Control, codec.seal(Kind::Control, b"beat").into());
+            transport.flush();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Two after 0, 40, 160, 640 ms and so on, less the jitter. All its dials believed, there are hundreds.
+        let taken = taken.load(Ordering::Relaxed);
+        assert!((4..=16).contains(&taken), "dialled {taken} times");
+        [takes, dials, hears]
+            .iter()
+            .for_each(tokio::task::JoinHandle::abort);
+    }
+}
