@@ -121,7 +121,8 @@ pub enum Event {
     View(View),
     /// What follows until the group's next `view` was completed among these members only.
     Transitional {
-        /// The group's name.
+        /// The group's name. Left out of an event that stands alone, outside its group's stream.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         group: String,
         /// Names.
         members: Vec<String>,
@@ -131,12 +132,14 @@ pub enum Event {
     /// This component lost the majority: the group delivers nothing and takes no message until its next
     /// event.
     Suspended {
-        /// The group's name.
+        /// The group's name. Left out of an event that stands alone, outside its group's stream.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         group: String,
     },
     /// The state held for the group is void; the next `view` is this node's first.
     Resync {
-        /// The group's name.
+        /// The group's name. Left out of an event that stands alone, outside its group's stream.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         group: String,
         /// Why.
         cause: String,
@@ -180,7 +183,8 @@ pub enum Event {
     },
     /// The node left the group in order.
     GroupLeft {
-        /// The group's name.
+        /// The group's name. Left out of an event that stands alone, outside its group's stream.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         group: String,
     },
     /// One member began to suspect another; only while a console watches.
@@ -192,6 +196,9 @@ pub enum Event {
         /// The member that it suspected.
         accused: String,
     },
+    /// More happened than the reader took: its stream of node events ends here. The program begins a new one
+    /// instead, with the present state.
+    Overrun,
     /// The node left in order. Always the last line.
     Left,
     /// The answer to `{"why":{"node":NAME}}`.
@@ -274,7 +281,8 @@ pub struct View {
 /// A message, in the group's order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// The group's name.
+    /// The group's name. Left out of an event that stands alone, outside its group's stream.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// The view it was sent and is delivered in.
     pub view: String,
@@ -464,7 +472,8 @@ mod tests {
                     Event::Refused { .. } => "group_left",
                     Event::GroupLeft { .. } => "suspected",
                     Event::Suspected(_) => "cleared",
-                    Event::Cleared { .. } => "left",
+                    Event::Cleared { .. } => "overrun",
+                    Event::Overrun => "left",
                     Event::Left => "why",
                     Event::Why { .. } => "error",
                     Event::Error { .. } | Event::Unknown => return None,

@@ -262,6 +262,7 @@ fn describe(event: &Event) -> String {
             suspicion.accuser, suspicion.accused, suspicion.evidence
         ),
         Event::Cleared { accuser, accused } => format!("{accuser} no longer suspects {accused}"),
+        Event::Overrun => "the reader was too slow: the stream of events ends here".to_owned(),
         Event::Left => "left in order".to_owned(),
         Event::Why { node, facts } => format!("why {node}:\n{}", facts.join("\n")),
         Event::Error { reason, .. } => format!("not done: {reason}"),

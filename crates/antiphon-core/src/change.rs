@@ -70,7 +70,7 @@ impl ViewChange {
     }
 
     /// The name of a node that came or went with this view; the first digits of any other.
-    fn name_of(&self, incarnation: Incarnation) -> String {
+    pub fn name_of(&self, incarnation: Incarnation) -> String {
         let joined = self.joined.iter().map(|(joined, name)| (joined, name));
         let departed = self.departed.iter().map(|gone| (&gone.incarnation, &gone.name));
         let known = joined.chain(departed).find(|(known, _)| **known == incarnation);

@@ -276,7 +276,7 @@ impl NodeView {
     }
 
     /// The name of a member, also of one that this view no longer has; the first digits of any other.
-    pub(crate) fn name_of(&self, incarnation: Incarnation) -> String {
+    pub fn name_of(&self, incarnation: Incarnation) -> String {
         let departed = self.departed.iter().map(|departure| &departure.member);
         let mut known = self.members.iter().chain(departed);
         let member = known.find(|member| member.incarnation == incarnation);

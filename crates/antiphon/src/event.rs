@@ -1,8 +1,8 @@
 //! What the application is told.
 
-#[cfg(feature = "serde")]
-mod json;
 mod text;
+#[cfg(feature = "serde")]
+mod told;
 
 use std::fmt;
 use std::net::SocketAddr;

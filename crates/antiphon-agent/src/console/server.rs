@@ -355,9 +355,8 @@ impl Client {
         let (history, events) = desk.node.history();
         let names = answers::names(&history);
         for noted in &history {
-            if let Some(told) = told::noted(noted, &names) {
-                self.say(&Answer::Happened(Box::new(told))).await?;
-            }
+            let told = told::noted(noted, &names);
+            self.say(&Answer::Happened(Box::new(told))).await?;
         }
         if !watch {
             return self.say(&Answer::End {}).await;
@@ -384,9 +383,8 @@ impl Client {
                     if let ClusterEvent::View(view) = &event {
                         names.learn(view);
                     }
-                    if let Some(event) = told::cluster_event(&event, &names) {
-                        self.say(&Answer::Happened(Box::new(Told::now(event)))).await?;
-                    }
+                    let told = Told::now(told::cluster_event(&event, &names));
+                    self.say(&Answer::Happened(Box::new(told))).await?;
                 }
                 _ = looks.tick() => {
                     let Ok(examined) = desk.node.examine().await else { continue };

@@ -354,7 +354,7 @@ async fn print_node_events(
             _ => None,
         };
         let refused = matches!(event, ClusterEvent::Refused { fatal: true, .. });
-        let line = {
+        let mut line = {
             let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
             if let ClusterEvent::View(view) = &event {
                 names.learn(view);
@@ -362,7 +362,7 @@ async fn print_node_events(
             told::cluster_event(&event, &names)
         };
         // That the node left is the last line, behind those of its groups.
-        if let Some(mut line) = line.filter(|line| *line != Event::Left) {
+        if line != Event::Left {
             match &mut line {
                 Event::Forming { reason, .. } if reason.is_none() => *reason = hint.map(str::to_owned),
                 // A member never founds again, whatever is given.
@@ -414,11 +414,9 @@ async fn print_group_events(
                         let _ = view_shown.wait_for(|shown| *shown >= view.id.number).await;
                     }
                     let large = matches!(&event, antiphon::Event::Message(message) if message.payload.len() > MAX_PAYLOAD_BYTES);
-                    let translate = || told::group_event(&name, event, &spool);
+                    let translate = || told::group_event(&name, &event, &spool);
                     let line = if large { block_in_place(translate) } else { translate() };
-                    if let Some(line) = line {
-                        printer.print(&line).await;
-                    }
+                    printer.print(&line).await;
                 }
             }
             Some(fate) = resolved.recv() => {
