@@ -44,9 +44,9 @@
 //! read where nothing is lost on the way:
 //! - An identity is its text; what has a name ([`Order`], [`Policy`], …) is the name. Both are read.
 //! - A time is a number of milliseconds, in a field that ends in `_ms`.
-//! - [`ClusterEvent`], [`Event`] and views are the objects that `antiphon node --json` prints, declared by the
-//!   crate `antiphon-api`. An event does not know its group: `Event::told` says that, too. A node that no view
-//!   here speaks of is called by the first digits of its incarnation, where the program remembers names.
+//! - [`ClusterEvent`], [`Event`] and views are the objects that `antiphon node --json` prints, declared by
+//!   the crate `antiphon-api`. An event does not know its group: `Event::told` says that, too. A node that no
+//!   view here speaks of is called by the first digits of its incarnation, where the program remembers names.
 //! - A [`NodeView`] has beside that what the program leaves out: `lineage`, `merged`, `wire_level`.
 //! - An [`Inspection`], a [`Status`] and a [`WhyReport`] are what a console's answers are put together from.
 //!   They name nodes by incarnation, and have fields of the same names as those answers, where they say the

@@ -3,17 +3,22 @@
 use crate::{File, Tree};
 
 /// For each crate, which of ours it may depend on outside its tests.
-const MAY_DEPEND: [(&str, &[&str]); 7] = [
+const MAY_DEPEND: [(&str, &[&str]); 8] = [
     ("antiphon-wire", &[]),
     ("antiphon-core", &["antiphon-wire"]),
     ("antiphon-judge", &[]),
+    ("antiphon-api", &[]),
     (
         "antiphon-sim",
         &["antiphon-wire", "antiphon-core", "antiphon-judge"],
     ),
     ("antiphon-net", &["antiphon-wire", "antiphon-core"]),
     ("antiphon-lab", &["antiphon-api", "antiphon-judge"]),
-    ("antiphon", &["antiphon-wire", "antiphon-core", "antiphon-net"]),
+    // How its events look as JSON, for its feature `serde`.
+    (
+        "antiphon",
+        &["antiphon-wire", "antiphon-core", "antiphon-net", "antiphon-api"],
+    ),
 ];
 
 /// What would let the world into the deterministic crates.

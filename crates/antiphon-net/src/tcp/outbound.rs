@@ -619,8 +619,8 @@ mod tests {
             transport.flush();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Two after 0, 40, 160, 640 ms and so on, less the jitter. Were all its dials believed, there would be
-        // hundreds.
+        // Two after 0, 40, 160, 640 ms and so on, less the jitter. Were all its dials believed, there would
+        // be hundreds.
         let taken = taken.load(Ordering::Relaxed);
         assert!((4..=16).contains(&taken), "dialled {taken} times");
         [takes, dials, hears]

@@ -1,5 +1,5 @@
-//! Events as the crate `antiphon-api` declares them (feature `serde`): the one place that knows both. They are
-//! written by serde as they are there, and as `antiphon node --json` prints them.
+//! Events as the crate `antiphon-api` declares them (feature `serde`): the one place that knows both. Serde
+//! writes them as they are declared there, and as `antiphon node --json` prints them.
 
 use std::fmt::Display;
 use std::sync::Arc;
