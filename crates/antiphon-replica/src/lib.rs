@@ -12,5 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod machine;
+mod replica;
 
 pub use machine::{AgreedTime, At, Change, Machine, RestoreError};
+pub use replica::{Ack, Config, Event, Failure, Output, Refusal, Replica, RequestId, Standing};
