@@ -76,7 +76,6 @@ macro_rules! planted {
         planted
     }};
 }
-use planted;
 
 mod agreed;
 mod clock;

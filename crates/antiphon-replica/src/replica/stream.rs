@@ -6,7 +6,7 @@ use antiphon_core::{GroupView, Time};
 use super::agreed::Agreed;
 use super::format::{self, Body, Member, Ordered, Point};
 use super::joiner::{Item, ViewItem};
-use super::{Clock, Event, Failure, Heard, Phase, Replica, planted};
+use super::{Clock, Event, Failure, Heard, Phase, Replica};
 use crate::{Change, Machine};
 
 /// Timeouts of the machine at one item of the stream. The rest comes with the next stamp.

@@ -5,7 +5,7 @@ use antiphon_core::wire::Incarnation;
 
 use super::format::{self, Member, Point, Told};
 use super::joiner::{Damage, Held, Incoming};
-use super::{Event, Phase, Replica, planted};
+use super::{Event, Phase, Replica};
 use crate::Machine;
 
 impl<M: Machine> Replica<M> {

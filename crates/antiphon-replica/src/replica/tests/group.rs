@@ -230,7 +230,7 @@ impl Group {
         }
         let (left, crashed): (Vec<usize>, Vec<usize>) = gone
             .into_iter()
-            .partition(|node| self.nodes[*node].life == Life::Leaving);
+            .partition(|node: &usize| self.nodes[*node].life == Life::Leaving);
         for node in &left {
             while self.order(*node) {}
         }
