@@ -85,9 +85,9 @@ pub(super) enum Body<'a> {
     Tick,
     /// The sender wants to leave when the state is safe with others.
     Leaving,
-    /// From the most senior member: no member has the state.
-    Lost,
-    /// The same, and the sender founds the state anew.
+    /// From the most senior member: no member has the state at this point.
+    Lost { point: Point },
+    /// The same at the message's own place, and the sender founds the state anew.
     Founded,
 }
 

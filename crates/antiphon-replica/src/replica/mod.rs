@@ -183,6 +183,8 @@ enum Phase {
 struct Heard {
     /// Members that may serve: no serving member is missing. Exact at the most senior member.
     serving: BTreeSet<Member>,
+    /// The last point at which it heard of any.
+    news: Point,
     /// It was said that none does.
     lost: bool,
     /// This member has queued `Lost` or `Founded`.
@@ -486,7 +488,9 @@ impl<M: Machine> Replica<M> {
         let keep = planted!(self, KeepFailedCommands);
         self.queue
             .retain(|body| keep || !matches!(body, Body::Command { .. } | Body::Barrier { .. }));
-        self.queued_bytes = 0;
+        if !keep {
+            self.queued_bytes = 0;
+        }
         self.barrier_queued = false;
         for answer in self.requests.fail_all() {
             self.answer(answer);

@@ -31,6 +31,7 @@ impl<M: Machine> Replica<M> {
         }
         self.wait(Heard {
             serving: serving.into_iter().collect(),
+            news: self.point,
             ..Heard::default()
         });
         self.announce_loss();
@@ -94,7 +95,7 @@ impl<M: Machine> Replica<M> {
                 let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
                 match body {
                     Some(Body::Synced { .. }) => self.hear_synced(*sender),
-                    Some(Body::Lost) if self.view.first() == Some(sender) => self.hear_lost(),
+                    Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
                     Some(Body::Founded) if self.view.first() == Some(sender) => {
                         self.hear_founded(now, *sender)
                     }
@@ -138,11 +139,14 @@ impl<M: Machine> Replica<M> {
     fn hear_synced(&mut self, member: Member) {
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
             heard.serving.insert(member);
+            heard.news = self.point;
             (heard.lost, heard.said) = (false, false);
         }
     }
 
-    fn hear_lost(&mut self) {
+    /// `Lost` may have waited at its sender for so long that it is not true any more: it counts if nothing else
+    /// was heard since, and if it was said to this member, not to those of an earlier view.
+    fn hear_lost(&mut self, said: Point) {
         let point = self.point;
         if let Phase::Waiting {
             held,
@@ -150,6 +154,7 @@ impl<M: Machine> Replica<M> {
             heard,
         } = &mut self.phase
             && !heard.lost
+            && said >= heard.news
         {
             heard.lost = true;
             heard.serving.clear();
@@ -169,7 +174,10 @@ impl<M: Machine> Replica<M> {
         if founder == self.me && none {
             self.found(now);
         } else if none {
-            self.wait(Heard::default());
+            self.wait(Heard {
+                news: self.point,
+                ..Heard::default()
+            });
         }
         if founder != self.me {
             self.hear_synced(founder);
@@ -188,7 +196,7 @@ impl<M: Machine> Replica<M> {
             self.queue.push_back(if self.config.found_anew {
                 Body::Founded
             } else {
-                Body::Lost
+                Body::Lost { point: self.point }
             });
         }
     }
@@ -289,7 +297,7 @@ impl<M: Machine> Replica<M> {
                 self.go("state-superseded: the state was founded anew before this member served".to_owned());
             }
             // `Lost`: this member has the state, and is about to say so.
-            Body::Barrier { .. } | Body::Tick | Body::Leaving | Body::Founded | Body::Lost => {}
+            Body::Barrier { .. } | Body::Tick | Body::Leaving | Body::Founded | Body::Lost { .. } => {}
         }
     }
 
@@ -414,6 +422,7 @@ impl<M: Machine> Replica<M> {
             Phase::Serving if diverged == self.me => {
                 let heard = Heard {
                     serving: self.agreed.serving.clone(),
+                    news: self.point,
                     ..Heard::default()
                 };
                 let leaving = self.leave_by.is_some();

@@ -74,6 +74,14 @@ pub(super) struct Node {
     pub(super) left: Option<String>,
 }
 
+impl Node {
+    /// How far its state is.
+    fn place(&self) -> Place {
+        let agreed = &self.replica.agreed;
+        (agreed.founded, agreed.index)
+    }
+}
+
 struct Asked {
     /// None for a read.
     command: Option<u32>,
@@ -308,7 +316,8 @@ impl Group {
                 this.replica.handle_view(now, &view);
                 for (pair, tells) in &mut self.tells {
                     let other = if pair.0 == node { pair.1 } else { pair.0 };
-                    let goes = !view.members.contains(&self.nodes[other].me);
+                    let other = &self.nodes[other].me;
+                    let goes = view.left.contains(other) || view.crashed.contains(other);
                     if (pair.0 == node || pair.1 == node) && goes {
                         tells.clear();
                     } else if pair.0 == node {
@@ -578,7 +587,7 @@ impl Group {
                     && member.life != Life::Dead
                     && !member.tainted
                     && member.replica.standing() == Standing::Serving;
-                let reached = member.reached.map(|at| (at.founded, at.index));
+                let reached = Some(member.place());
                 assert!(
                     !counts || reached >= Some(place),
                     "{:?} has not applied {place:?}",
@@ -594,7 +603,7 @@ impl Group {
         let asked = this.asked.remove(&request).expect("an answer to a request");
         this.answers.push((request, outcome));
         if outcome.is_ok() && !this.tainted {
-            let reached = this.reached.map(|at| (at.founded, at.index));
+            let reached = Some(this.place());
             assert!(
                 reached >= asked.floor,
                 "a read before what was answered: {reached:?} {:?}",

@@ -106,11 +106,12 @@ fn end(group: &mut Group) {
     }
     let members = group.members();
     let serving = group.serving();
-    assert!(
-        serving == members || serving.is_empty() && !group.config.found_anew,
-        "members {members:?}, serving {serving:?}, the first is {:?}",
-        members.first().map(|node| group.standing(*node))
-    );
+    let standings: Vec<_> = members
+        .iter()
+        .map(|node| (*node, group.standing(*node)))
+        .collect();
+    let all = serving == members || serving.is_empty() && !group.config.found_anew;
+    assert!(all, "members do not come to serve: {standings:?}");
     let mut hashes: Vec<_> = Vec::new();
     for node in members {
         assert_eq!(group.unanswered(node), 0, "node {node} waits for ever");
