@@ -285,11 +285,17 @@ impl<M: Machine> Replica<M> {
         self.handle_item(now, item);
     }
 
-    /// The primary is lost: nothing is delivered or sent until something is delivered again. Requests are
-    /// answered now: not sent, or unknown.
+    /// The primary is lost: nothing is delivered or sent until something is delivered again, or
+    /// [`handle_resumed`](Self::handle_resumed). Requests are answered now: not sent, or unknown.
     pub fn handle_suspended(&mut self) {
         self.suspended = true;
         self.fail_requests();
+    }
+
+    /// The primary is back: the group takes messages again, or delivered something else than what the other calls
+    /// take. Not needed before those.
+    pub fn handle_resumed(&mut self) {
+        self.resume();
     }
 
     /// This member was removed, or is back as a fresh incarnation: the state is void, the next view is its

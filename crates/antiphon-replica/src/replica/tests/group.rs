@@ -286,6 +286,7 @@ impl Group {
 
     pub(super) fn resume(&mut self, node: usize) {
         self.nodes[node].life = Life::Member;
+        self.nodes[node].replica.handle_resumed();
     }
 
     /// Orders one message of this node.
