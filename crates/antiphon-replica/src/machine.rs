@@ -1,0 +1,123 @@
+//! What can be replicated: a deterministic state machine.
+
+use std::time::Duration;
+
+use antiphon_core::wire::Incarnation;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A time that all members of a group agree on: how long the group's state has existed, as its leaders counted
+/// it. It never goes back, stands still while no leader says more, and says nothing about the time of day.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, serde::Deserialize,
+)]
+pub struct AgreedTime {
+    /// Milliseconds since the state was founded.
+    pub millis: u64,
+}
+
+impl AgreedTime {
+    /// So much later; the last moment there is if that is beyond it.
+    pub fn after(self, wait: Duration) -> Self {
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            millis: self.millis.saturating_add(wait),
+        }
+    }
+}
+
+/// The place of the group's order at which a machine does something: the same at every member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+pub struct At {
+    /// The number of what is applied: commands, changes of members and timeouts count on from 1, over views
+    /// and leaders. Greater than any before it.
+    pub index: u64,
+    /// The agreed time.
+    pub time: AgreedTime,
+    /// Of what no state of the same name that was founded earlier has reached: the number of the node view in
+    /// which this state was founded. It grows over a cluster that is founded anew, unless clocks went back (G2).
+    pub founded: u32,
+}
+
+/// How the members of the group changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// All members from here on, by seniority in the group.
+    pub members: Vec<Incarnation>,
+    /// The members that are new.
+    pub joined: Vec<Incarnation>,
+    /// The members that are gone.
+    pub gone: Vec<Incarnation>,
+}
+
+/// A deterministic state machine: the same calls in the same order make the same state, replies and events at
+/// every member. It reads no clock, no random numbers and nothing else that members could see differently, and
+/// iterates over no hash table.
+pub trait Machine: Sized {
+    /// What changes the state. It travels in an ordered message.
+    type Command: Serialize + DeserializeOwned;
+    /// What a command gives back to its caller.
+    type Reply;
+    /// What happens beside replies, told at every member: `()` if nothing does.
+    type Event;
+    /// The state at one point, held while it is written for a joiner and the machine goes on: a cheap clone.
+    type Snapshot;
+
+    /// Applies a command that the member `from` gave.
+    fn apply(
+        &mut self,
+        at: At,
+        from: Incarnation,
+        command: Self::Command,
+        events: &mut Vec<Self::Event>,
+    ) -> Self::Reply;
+
+    /// The members changed.
+    fn members(&mut self, _at: At, _change: &Change, _events: &mut Vec<Self::Event>) {}
+
+    /// The agreed time at which [`Machine::timeout`] is to be called, if any.
+    fn deadline(&self) -> Option<AgreedTime> {
+        None
+    }
+
+    /// The agreed time has reached the deadline.
+    fn timeout(&mut self, _at: At, _events: &mut Vec<Self::Event>) {}
+
+    /// The state as it is now.
+    fn snapshot(&self) -> Self::Snapshot;
+
+    /// The bytes of a snapshot: the same at every member that took it at the same point.
+    fn write(snapshot: &Self::Snapshot) -> Bytes;
+
+    /// Takes the state that [`Machine::write`] wrote. `self` is as it was made, with this member's definitions.
+    ///
+    /// # Errors
+    /// The bytes are no state of this machine, or of one that is defined differently. Nothing changed.
+    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError>;
+
+    /// A digest of the whole state, or `None` if members are not to compare theirs. It is taken often: keep it
+    /// up to date with each change where the state is large.
+    fn digest(&self) -> Option<u64> {
+        None
+    }
+
+    /// What this machine's commands and state mean: name, types, options, version of the encoding. A member that
+    /// joins with another one is refused, and both are named.
+    fn definition(&self) -> String;
+}
+
+/// Why a state was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreError {
+    /// What was expected, what came.
+    pub reason: String,
+}
+
+impl std::fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for RestoreError {}

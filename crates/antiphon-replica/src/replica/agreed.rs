@@ -1,0 +1,167 @@
+//! What all members with the state agree on besides the machine: a function of the group's stream alone.
+//!
+//! A joiner gets it with the state. It therefore says the same at every member at the same point; a member's
+//! own affairs (its clock, its requests, what it is sending) are elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::digests::Rounds;
+use super::format::{Member, Point};
+use crate::{AgreedTime, At};
+
+/// Diverged members that are remembered after they left: a state that they gave may still be under way.
+const MAX_DIVERGED: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Agreed {
+    /// All up to here is applied.
+    pub(super) point: Point,
+    /// Where the state was founded.
+    pub(super) founding: Point,
+    /// [`At::founded`].
+    pub(super) founded: u32,
+    /// [`At::index`] of what was applied last.
+    pub(super) index: u64,
+    pub(super) time: AgreedTime,
+    /// Commands applied.
+    pub(super) commands: u64,
+    /// All members, by seniority.
+    pub(super) members: Vec<Member>,
+    /// Those that have the state.
+    pub(super) serving: BTreeSet<Member>,
+    /// Of these, those that want to leave.
+    pub(super) leaving: BTreeSet<Member>,
+    /// Members whose state differed, latest last.
+    pub(super) diverged: Vec<Member>,
+    /// Of each joiner, what gives it the state.
+    pub(super) transfers: BTreeMap<Member, Transfer>,
+    pub(super) rounds: Rounds,
+}
+
+/// The way of the state to one joiner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Transfer {
+    pub(super) source: Member,
+    /// The state is that of this point.
+    pub(super) point: Point,
+}
+
+impl Agreed {
+    /// A state that this member founds here.
+    pub(super) fn found(founder: Member, members: Vec<Member>, point: Point, founded: u32) -> Self {
+        Self {
+            point,
+            founding: point,
+            founded,
+            members,
+            serving: BTreeSet::from([founder]),
+            ..Self::default()
+        }
+    }
+
+    /// The place of the next thing that the machine does.
+    pub(super) fn step(&mut self) -> At {
+        self.index += 1;
+        At {
+            index: self.index,
+            time: self.time,
+            founded: self.founded,
+        }
+    }
+
+    /// The member whose stamps count: the most senior one that has the state.
+    pub(super) fn leader(&self) -> Option<Member> {
+        self.members
+            .iter()
+            .copied()
+            .find(|member| self.serving.contains(member))
+    }
+
+    /// Members that have not got the state and can get it.
+    pub(super) fn unsynced(&self) -> impl Iterator<Item = Member> {
+        let lacks = |member: &&Member| !self.serving.contains(member) && !self.diverged.contains(member);
+        self.members.iter().filter(lacks).copied()
+    }
+
+    /// The members are these from here on.
+    pub(super) fn view(&mut self, members: Vec<Member>, gone: &[Member], joined: &[Member]) {
+        self.members = members;
+        for member in gone.iter().chain(joined) {
+            self.serving.remove(member);
+            self.leaving.remove(member);
+            self.transfers.remove(member);
+            self.rounds.remove(*member);
+        }
+        // It joined anew, with nothing of its former state.
+        self.diverged.retain(|member| !joined.contains(member));
+    }
+
+    /// A member says that it has the state. Whether it is right.
+    ///
+    /// A state of any source is as good as that of the transfer that goes on now: a joiner that had received
+    /// all when its source died is not made to begin again. It is wrong if the source's state differed, or if
+    /// the state was founded anew since.
+    pub(super) fn synced(&mut self, member: Member, source: Member, point: Point) -> bool {
+        let right = self.unsynced().any(|lacks| lacks == member)
+            && !self.diverged.contains(&source)
+            && point >= self.founding;
+        if right {
+            self.transfers.remove(&member);
+            self.serving.insert(member);
+        }
+        right
+    }
+
+    /// This member's state differs from the others'.
+    pub(super) fn diverge(&mut self, member: Member) {
+        self.serving.remove(&member);
+        self.leaving.remove(&member);
+        self.rounds.remove(member);
+        self.diverged.push(member);
+        if self.diverged.len() > MAX_DIVERGED {
+            self.diverged.remove(0);
+        }
+    }
+
+    /// Gives each joiner without a source one, the state being that of the present point (R19). Gives what is
+    /// new.
+    ///
+    /// The source is the member with the fewest transfers; among these one that stays, that does not lead, and
+    /// that is most senior.
+    pub(super) fn assign(&mut self) -> Vec<(Member, Transfer)> {
+        let Self {
+            transfers, serving, ..
+        } = self;
+        transfers.retain(|_, transfer| serving.contains(&transfer.source));
+        if self.serving.len() + self.transfers.len() >= self.members.len() {
+            return Vec::new();
+        }
+        let waiting: Vec<_> = self
+            .unsynced()
+            .filter(|member| !self.transfers.contains_key(member))
+            .collect();
+        let leader = self.leader();
+        let mut new = Vec::new();
+        for joiner in waiting {
+            let busy = |member: &Member| self.transfers.values().filter(|t| t.source == *member).count();
+            let serving = self.members.iter().filter(|member| self.serving.contains(member));
+            let source = serving.min_by_key(|member| {
+                (
+                    busy(member),
+                    self.leaving.contains(member),
+                    leader == Some(**member),
+                )
+            });
+            let Some(source) = source.copied() else { break };
+            let transfer = Transfer {
+                source,
+                point: self.point,
+            };
+            self.transfers.insert(joiner, transfer);
+            new.push((joiner, transfer));
+        }
+        new
+    }
+}

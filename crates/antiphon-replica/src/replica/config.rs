@@ -1,0 +1,46 @@
+//! What can be set, and the limits that go with it.
+
+use std::time::Duration;
+
+/// How a [`Replica`](super::Replica) works. `digest_every` and `found_anew` should be the same at all members;
+/// the first is compared when a member joins.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// A joiner holds at most so many bytes of messages while it waits for the state; then it leaves with the
+    /// reason `state-overrun`. Designed for half a second of a full 1 Gbit/s.
+    pub held_bytes: usize,
+    /// A joiner takes no larger state.
+    pub max_state_bytes: u64,
+    /// A source has at most so many bytes of the state under way to one joiner. Below the 256 KiB that a group
+    /// takes of direct messages for one member, so that acknowledgements to the same member find room.
+    pub transfer_bytes: u64,
+    /// Requests of this member that wait for their answer; more are refused as full.
+    pub max_requests: usize,
+    /// Bytes of commands that wait to be sent; more are refused as full.
+    pub max_queued_bytes: usize,
+    /// A longer command is refused. Below the 1 MiB that a message may have.
+    pub max_command_bytes: usize,
+    /// Members compare digests after each so many commands; 0: never.
+    pub digest_every: u64,
+    /// The last member with the state waits so long for a joiner that receives it before it leaves.
+    pub leave_timeout: Duration,
+    /// If no member with the state is left, the most senior member founds it anew, with the machine as it was
+    /// made. Otherwise the members report the loss and refuse writes.
+    pub found_anew: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            held_bytes: 64 << 20,
+            max_state_bytes: 1 << 30,
+            transfer_bytes: 192 << 10,
+            max_requests: 4096,
+            max_queued_bytes: 8 << 20,
+            max_command_bytes: (1 << 20) - 256,
+            digest_every: 1024,
+            leave_timeout: Duration::from_secs(10),
+            found_anew: false,
+        }
+    }
+}

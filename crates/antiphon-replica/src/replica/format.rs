@@ -1,0 +1,147 @@
+//! What replicas say to each other: postcard, in ordered and in direct messages.
+//!
+//! Bytes from a peer are decoded here and nowhere else. What does not decode, or has bytes left over, is
+//! counted and named ([`Event::Malformed`](super::Event)), and changes nothing: an ordered message fails to
+//! decode at all members alike.
+
+use std::borrow::Cow;
+
+use antiphon_core::GroupView;
+use antiphon_core::wire::Incarnation;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::agreed::Agreed;
+use crate::AgreedTime;
+
+/// A member as it stands in messages and in the agreed state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Member(u128);
+
+impl From<Incarnation> for Member {
+    fn from(incarnation: Incarnation) -> Self {
+        Self(incarnation.0)
+    }
+}
+
+impl From<Member> for Incarnation {
+    fn from(member: Member) -> Self {
+        Self(member.0)
+    }
+}
+
+/// A place in the group's stream that all its members name alike, also those without the state: so many
+/// ordered messages after a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub(super) struct Point {
+    /// The view's place among the group's views, [`GroupViewId::k`](antiphon_core::wire::GroupViewId).
+    pub(super) view: u32,
+    /// Messages delivered in it so far.
+    pub(super) messages: u64,
+}
+
+impl Point {
+    pub(super) fn of(view: &GroupView) -> Self {
+        Self {
+            view: view.id.k,
+            messages: 0,
+        }
+    }
+
+    pub(super) fn next(self) -> Self {
+        Self {
+            messages: self.messages + 1,
+            ..self
+        }
+    }
+}
+
+/// An ordered message.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ordered<'a> {
+    /// The agreed time, if the sender leads.
+    pub(super) stamp: Option<AgreedTime>,
+    #[serde(borrow)]
+    pub(super) body: Body<'a>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Body<'a> {
+    /// A command for the machine.
+    Command {
+        /// The sender's number for it.
+        request: u64,
+        /// The sender wants to be told how far its commands are applied.
+        all: bool,
+        #[serde(borrow, serialize_with = "as_bytes")]
+        command: Cow<'a, [u8]>,
+    },
+    /// Answers the sender's reads up to this number.
+    Barrier { upto: u64 },
+    /// The sender has the state of this point from this source, and has applied what followed.
+    Synced { source: Member, point: Point },
+    /// The sender's digest of its state after so many commands.
+    Digest { round: u64, digest: Option<u64> },
+    /// Carries a stamp.
+    Tick,
+    /// The sender wants to leave when the state is safe with others.
+    Leaving,
+    /// From the most senior member: no member has the state at this point.
+    Lost { point: Point },
+    /// The same at the message's own place, and the sender founds the state anew.
+    Founded,
+}
+
+/// A direct message.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Told<'a> {
+    /// To a joiner: the state of this point follows, as the bytes of an [`Image`].
+    Offer {
+        point: Point,
+        /// The source's definition.
+        definition: &'a str,
+        /// Bytes of the image.
+        total: u64,
+        /// XXH3 of the image.
+        digest: u64,
+    },
+    /// The image from this offset on.
+    Chunk {
+        point: Point,
+        offset: u64,
+        /// XXH3 of `bytes`.
+        check: u64,
+        #[serde(borrow, serialize_with = "as_bytes")]
+        bytes: &'a [u8],
+    },
+    /// To the source: so much of the image is here.
+    Received { point: Point, bytes: u64 },
+    /// To a writer: all its commands up to this one are applied here.
+    Applied { upto: u64 },
+}
+
+/// What a joiner is given.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Image<'a> {
+    pub(super) agreed: Agreed,
+    /// The machine's state.
+    #[serde(borrow, serialize_with = "as_bytes")]
+    pub(super) machine: &'a [u8],
+}
+
+/// At once: serde would write each byte by itself. The encoding is the same.
+fn as_bytes<S: Serializer, B: AsRef<[u8]>>(bytes: &B, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes.as_ref())
+}
+
+/// The bytes of one of the types above.
+pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("our own formats have no unsized sequences, and a Vec has room")
+}
+
+/// Reads all of `bytes` as a `T`.
+pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Some(value),
+        _ => None,
+    }
+}

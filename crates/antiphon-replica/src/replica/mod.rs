@@ -1,0 +1,540 @@
+//! One member's copy of a replicated machine.
+//!
+//! ```text
+//!              first view                 offer              all chunks          own `Synced` delivered
+//!  Outside ──────────────► Waiting ─────────────► Receiving ──────────► CatchingUp ────────────► Serving
+//!     │ founder             ▲   ▲ │ `Lost`           │ source gone                                │ own digest
+//!     │                     │   │ ▼                  │                                            ▼ differs
+//!     └──► Serving          │  Lost                  ▼                                         Diverged
+//!                           └─────────────────── Waiting        any ── resync ──► Outside, leave ──► Gone
+//! ```
+//! # Roles
+//! - A **serving** member has the state, applies what is delivered, takes writes and reads. *Synced* means the
+//!   same. The most senior one is the **leader**: its messages carry the agreed time ([`clock`]).
+//! - A **joiner** is a member without the state. It holds what is delivered until the state is here
+//!   ([`joiner`]).
+//! - The **source** of a joiner is a serving member that gives it the state ([`source`]).
+//!
+//! Which members serve, which source gives the state of which point to which joiner, the agreed time and the
+//! open comparisons of digests are a function of the group's stream ([`agreed`]). No message is needed to agree
+//! on them: each serving member computes the same. A joiner gets them with the state.
+//!
+//! # Messages
+//! | message | from | to | says |
+//! |---|---|---|---|
+//! | `Command`, `Barrier` | serving member | group | a write; a place for reads |
+//! | `Tick` | leader | group | a stamp, when a deadline of the machine has come |
+//! | `Digest` | serving member | group | what its state is after so many commands |
+//! | `Leaving` | serving member | group | others are to keep the state |
+//! | `Synced` | joiner | group | it has the state, and serves from here on |
+//! | `Lost`, `Founded` | most senior member, without the state | group | no member has it; it is founded anew |
+//! | `Offer`, `Chunk` | source | joiner | definition, size; a part of the state |
+//! | `Received` | joiner | source | how much is here |
+//! | `Applied` | serving member | writer | how far its commands are applied |
+//!
+//! # What holds
+//! - **A founder founds, and nobody else.** In the first view of a group all members are new; the most senior
+//!   one has the machine's first state, and any others are joiners like later ones. So each is checked against
+//!   the founder's definition.
+//! - **A joiner's state is that of one point** (R19): its first view; later only if its source was lost or had
+//!   diverged, and then where that was seen. It applies all that was delivered after the point, then says
+//!   `Synced`. At its delivery it has applied the same as everybody.
+//! - **No write waits for a transfer.** A joiner that holds more than its bound leaves.
+//! - **What is under way is bounded**: chunks by a budget for each joiner, requests and their bytes by count,
+//!   acknowledgements by one number for each pair.
+//! - **Nothing of a state that differed spreads**: a member that diverged gives no state, and a joiner that has
+//!   the state of such a source does not come to serve.
+//! - **A command is applied at most once.** The group delivers a message once (G9), and the replica never sends
+//!   a command again.
+//! - **Agreed time never goes back**, over leaders and joiners.
+//!
+//! # Who dies when
+//! | who | when | then |
+//! |---|---|---|
+//! | the joiner | any time | the view ends its transfer |
+//! | the source | before the joiner has all | the view names the next source; the joiner drops what it has and begins at the view's point |
+//! | the source | after the joiner has all | the joiner goes on; the offer of the next source is not answered, and ends with its `Synced` |
+//! | the source diverges | before the joiner has all | the same as if it died, at the point where it was seen |
+//! | the source diverges | after | the joiner leaves: others may have a copy of its word already |
+//! | the leader | any time | the next leader goes on from the agreed time; a deadline passes as much later as that takes |
+//! | all serving members | while joiners receive | the most senior joiner says `Lost`, or `Founded` |
+//! | all serving members | when a joiner has all, and has not said `Synced` | it does, and is the source of all others; unless `Founded` came first: then it leaves |
+//! | the founder anew | before `Founded` is delivered | the next most senior member says it |
+//! | the last serving member wants to leave | while joiners receive | it waits until one is synced, at most [`Config::leave_timeout`] |
+//! | this member is removed, or comes back | any time | its state is void and its requests have no answer |
+//!
+//! The most senior member knows whether any member serves, also without the state: all that were members before
+//! it are gone, and it has heard every `Synced` since.
+
+/// Whether this mistake was planted here: never, except in tests.
+macro_rules! planted {
+    ($replica:expr, $mistake:ident) => {{
+        #[cfg(test)]
+        let planted = $replica.planted == Some($crate::replica::tests::Planted::$mistake);
+        #[cfg(not(test))]
+        let planted = false;
+        planted
+    }};
+}
+
+mod agreed;
+mod clock;
+mod config;
+mod digests;
+mod event;
+mod format;
+mod joiner;
+mod outputs;
+mod requests;
+mod source;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
+
+use antiphon_core::wire::Incarnation;
+use antiphon_core::{GroupView, Time};
+use bytes::Bytes;
+
+pub use self::config::Config;
+pub use self::event::{Ack, Event, Failure, Output, Refusal, RequestId};
+
+use self::agreed::Agreed;
+use self::clock::Clock;
+use self::format::{Body, Member, Point};
+use self::joiner::{Held, Incoming, Item, ViewItem};
+use self::requests::{Answer, Requests};
+use self::source::Sources;
+use crate::{AgreedTime, Machine};
+
+/// One member's copy of a machine `M`.
+///
+/// The owner hands in what the group delivers, in its order, with the present time, which never goes back. After
+/// each batch of inputs it calls [`outputs`](Self::outputs) and takes [`events`](Self::poll_event); the same
+/// when the group below has room again. It calls [`handle_timeout`](Self::handle_timeout) when
+/// [`poll_timeout`](Self::poll_timeout) says so.
+pub struct Replica<M: Machine> {
+    me: Member,
+    config: Config,
+    make: Box<dyn Fn() -> M + Send>,
+    machine: M,
+    /// The machine's, and what of the configuration has to be the same.
+    definition: String,
+    /// Members compare digests.
+    compares: bool,
+    phase: Phase,
+    /// What goes with the machine's state, where there is one.
+    agreed: Agreed,
+    /// The members of the view, and how far the stream has come here; both may be ahead of `agreed`.
+    view: Vec<Member>,
+    point: Point,
+    number: u32,
+    /// Set at the leader.
+    clock: Option<Clock>,
+    /// A `Tick` of this member is under way.
+    ticking: bool,
+    requests: Requests<M::Reply>,
+    /// Reads wait for a barrier that is still queued.
+    barrier_queued: bool,
+    sources: Sources<M>,
+    queue: VecDeque<Body<'static>>,
+    queued_bytes: usize,
+    events: VecDeque<Event<M::Reply, M::Event>>,
+    /// Set when this member wants to leave: until when it waits for a joiner.
+    leave_by: Option<Time>,
+    leave_reason: Option<String>,
+    suspended: bool,
+    lease: bool,
+    malformed: u64,
+    #[cfg(test)]
+    planted: Option<tests::Planted>,
+}
+
+/// What a member is to the state, with what it has for that.
+enum Phase {
+    /// In no view yet.
+    Outside,
+    /// Without the state, until an offer and all chunks came.
+    Waiting {
+        held: Held,
+        incoming: Option<Incoming>,
+        heard: Heard,
+    },
+    /// With the state of a point; `held` follows it.
+    CatchingUp {
+        source: Member,
+        point: Point,
+        held: Held,
+        /// `Synced` was queued.
+        said: bool,
+    },
+    Serving,
+    /// Its own state differs.
+    Diverged(Heard),
+    /// It leaves, and ignores what comes.
+    Gone,
+}
+
+/// What a member without a state of its own has heard about those that have one.
+#[derive(Default)]
+struct Heard {
+    /// Members that may serve: no serving member is missing. Exact at the most senior member.
+    serving: BTreeSet<Member>,
+    /// The last point at which it heard of any.
+    news: Point,
+    /// It was said that none does.
+    lost: bool,
+    /// This member has queued `Lost` or `Founded`.
+    said: bool,
+}
+
+/// What a member is to the replicated state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// In no view yet.
+    Outside,
+    /// A member without the state, that waits for a source.
+    Waiting,
+    /// The state comes.
+    Receiving,
+    /// The state is here, and what was delivered meanwhile is applied.
+    CatchingUp,
+    /// Synced: it has the state, takes writes and reads.
+    Serving,
+    /// Its state differs from the others'; it takes no writes and reads.
+    Diverged,
+    /// No member has the state.
+    Lost,
+    /// It is leaving, or has left; only [`Replica::handle_resync`] changes that.
+    Gone,
+}
+
+impl<M: Machine> Replica<M> {
+    /// The replica of the member `me`, before its first view. `make` makes the machine in its first state, each
+    /// time the same.
+    pub fn new(me: Incarnation, config: Config, make: impl Fn() -> M + Send + 'static) -> Self {
+        let machine = make();
+        let every = config.digest_every;
+        Self {
+            me: me.into(),
+            definition: format!(
+                "{}; replica format 1, digests every {every}",
+                machine.definition()
+            ),
+            compares: every > 0 && machine.digest().is_some(),
+            config,
+            make: Box::new(make),
+            machine,
+            phase: Phase::Outside,
+            agreed: Agreed::default(),
+            view: Vec::new(),
+            point: Point::default(),
+            number: 0,
+            clock: None,
+            ticking: false,
+            requests: Requests::new(),
+            barrier_queued: false,
+            sources: Sources::new(),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            events: VecDeque::new(),
+            leave_by: None,
+            leave_reason: None,
+            suspended: false,
+            lease: true,
+            malformed: 0,
+            #[cfg(test)]
+            planted: None,
+        }
+    }
+
+    /// The group has a new view.
+    pub fn handle_view(&mut self, now: Time, view: &GroupView) {
+        self.resume();
+        self.point = Point::of(view);
+        self.number = view.id.number;
+        self.view = view.members.iter().map(|member| (*member).into()).collect();
+        if matches!(self.phase, Phase::Outside) {
+            self.first_view(now, view);
+            return;
+        }
+        let item = ViewItem {
+            members: self.view.clone(),
+            joined: view.joined.iter().map(|member| (*member).into()).collect(),
+            gone: view
+                .left
+                .iter()
+                .chain(&view.crashed)
+                .map(|member| (*member).into())
+                .collect(),
+        };
+        self.handle_item(now, Item::View(item));
+    }
+
+    /// The group delivered an ordered message. Also those of this member itself.
+    pub fn handle_message(&mut self, now: Time, sender: Incarnation, payload: &Bytes) {
+        self.resume();
+        self.point = self.point.next();
+        let item = Item::Message {
+            sender: sender.into(),
+            payload: payload.clone(),
+        };
+        self.handle_item(now, item);
+    }
+
+    /// The primary is lost: nothing is delivered or sent until something is delivered again, or
+    /// [`handle_resumed`](Self::handle_resumed). Requests are answered now: not sent, or unknown.
+    pub fn handle_suspended(&mut self) {
+        self.suspended = true;
+        self.fail_requests();
+    }
+
+    /// The primary is back: the group takes messages again, or delivered something else than what the other calls
+    /// take. Not needed before those.
+    pub fn handle_resumed(&mut self) {
+        self.resume();
+    }
+
+    /// This member was removed, or is back as a fresh incarnation: the state is void, the next view is its
+    /// first.
+    pub fn handle_resync(&mut self, me: Incarnation, cause: &str) {
+        self.reset(Phase::Outside);
+        self.me = me.into();
+        self.suspended = false;
+        self.leave_by = None;
+        self.leave_reason = None;
+        self.events.push_back(Event::Void {
+            cause: cause.to_owned(),
+        });
+    }
+
+    /// This node's lease was lost, or is back. Without it, this member takes no writes and reads: others may
+    /// have gone on.
+    pub fn lease(&mut self, held: bool) {
+        self.lease = held;
+    }
+
+    /// Time has come to [`poll_timeout`](Self::poll_timeout).
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.catch_up(now);
+        self.tick(now);
+        self.leave_if_safe(now);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout); a time that has passed means at once.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let behind = match &self.phase {
+            Phase::CatchingUp { held, .. } => (!held.is_empty()).then_some(Time::ZERO),
+            _ => None,
+        };
+        let ticking = self.ticking || self.suspended || !self.lease;
+        let deadline = self.clock.filter(|_| !ticking).and_then(|clock| {
+            let deadline = self.machine.deadline()?;
+            Some(clock.reaches(deadline))
+        });
+        behind.into_iter().chain(deadline).chain(self.leave_by).min()
+    }
+
+    /// Gives a command to the machine of all members. The answer comes as [`Event::Written`].
+    ///
+    /// # Errors
+    /// The command was not taken, and nothing happened.
+    pub fn write(&mut self, command: &M::Command, ack: Ack) -> Result<RequestId, Refusal> {
+        self.may_ask()?;
+        let command = postcard::to_stdvec(command).map_err(|_| Refusal::Unencodable)?;
+        if command.len() > self.config.max_command_bytes {
+            return Err(Refusal::TooLarge);
+        }
+        if self.queued_bytes + command.len() > self.config.max_queued_bytes {
+            return Err(Refusal::Full);
+        }
+        let request = self.requests.write(ack);
+        self.queued_bytes += command.len();
+        self.queue.push_back(Body::Command {
+            request,
+            all: ack == Ack::All,
+            command: Cow::Owned(command),
+        });
+        Ok(RequestId(request))
+    }
+
+    /// Reads the state as it is here: it has all writes of this member that were answered, and of others what
+    /// was delivered.
+    ///
+    /// # Errors
+    /// This member does not serve.
+    pub fn read<T>(&self, read: impl FnOnce(&M) -> T) -> Result<T, Refusal> {
+        self.may_serve()?;
+        Ok(read(&self.machine))
+    }
+
+    /// Asks for a moment at which [`read`](Self::read) gives all that was answered to any member before this
+    /// call (linearizable). It comes as [`Event::Readable`]. Reads that wait share one message.
+    ///
+    /// # Errors
+    /// The request was not taken.
+    pub fn read_latest(&mut self) -> Result<RequestId, Refusal> {
+        self.may_ask()?;
+        let request = self.requests.read();
+        if planted!(self, ReadAtOnce) {
+            self.requests.barrier(request);
+            self.answer(Answer::Read(RequestId(request), Ok(())));
+        }
+        if !self.barrier_queued {
+            self.barrier_queued = true;
+            self.queue.push_back(Body::Barrier { upto: 0 });
+        }
+        Ok(RequestId(request))
+    }
+
+    /// Leaves as soon as the state is safe with another member or no member wants it; at the latest when
+    /// [`Config::leave_timeout`] is over. Writes are refused from here on.
+    pub fn leave(&mut self, now: Time) {
+        if self.leave_by.is_some() || matches!(self.phase, Phase::Gone) {
+            return;
+        }
+        if matches!(self.phase, Phase::Serving) {
+            self.leave_by = Some(now + self.config.leave_timeout);
+            self.queue.push_back(Body::Leaving);
+        } else {
+            self.go("left".to_owned());
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event<M::Reply, M::Event>> {
+        self.events.pop_front()
+    }
+
+    /// What this member is to the state.
+    pub fn standing(&self) -> Standing {
+        match &self.phase {
+            Phase::Outside => Standing::Outside,
+            Phase::Waiting {
+                incoming: Some(_), ..
+            } => Standing::Receiving,
+            Phase::Waiting { heard, .. } if heard.lost => Standing::Lost,
+            Phase::Waiting { .. } => Standing::Waiting,
+            Phase::CatchingUp { .. } => Standing::CatchingUp,
+            Phase::Serving => Standing::Serving,
+            Phase::Diverged(_) => Standing::Diverged,
+            Phase::Gone => Standing::Gone,
+        }
+    }
+
+    /// The agreed time, as far as it is known here.
+    pub fn time(&self) -> AgreedTime {
+        self.agreed.time
+    }
+
+    /// Bytes that are held until the state is here.
+    pub fn held_bytes(&self) -> usize {
+        match &self.phase {
+            Phase::Waiting { held, .. } | Phase::CatchingUp { held, .. } => held.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Messages of peers that were ignored because they made no sense.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    fn may_ask(&self) -> Result<(), Refusal> {
+        if self.leave_by.is_some() {
+            return Err(Refusal::Leaving);
+        }
+        self.may_serve()?;
+        if self.requests.len() >= self.config.max_requests {
+            return Err(Refusal::Full);
+        }
+        Ok(())
+    }
+
+    fn may_serve(&self) -> Result<(), Refusal> {
+        match self.standing() {
+            Standing::Serving if self.suspended || !self.lease => Err(Refusal::NotPrimary),
+            Standing::Serving => Ok(()),
+            Standing::Lost => Err(Refusal::Lost),
+            Standing::Diverged => Err(Refusal::Diverged),
+            Standing::Gone => Err(Refusal::Leaving),
+            Standing::Outside | Standing::Waiting | Standing::Receiving | Standing::CatchingUp => {
+                Err(Refusal::NotSynced)
+            }
+        }
+    }
+
+    /// Something was delivered again. What was under way before may have been lost: all that is not a request
+    /// is said again, and means the same twice.
+    fn resume(&mut self) {
+        if !std::mem::take(&mut self.suspended) {
+            return;
+        }
+        self.ticking = false;
+        match &mut self.phase {
+            Phase::CatchingUp {
+                source,
+                point,
+                said: true,
+                ..
+            } => self.queue.push_back(Body::Synced {
+                source: *source,
+                point: *point,
+            }),
+            Phase::Serving if self.leave_by.is_some() => self.queue.push_back(Body::Leaving),
+            Phase::Waiting { heard, .. } | Phase::Diverged(heard) => heard.said = false,
+            Phase::Outside | Phase::CatchingUp { .. } | Phase::Serving | Phase::Gone => {}
+        }
+    }
+
+    fn fail_requests(&mut self) {
+        let keep = planted!(self, KeepFailedCommands);
+        self.queue
+            .retain(|body| keep || !matches!(body, Body::Command { .. } | Body::Barrier { .. }));
+        if !keep {
+            self.queued_bytes = 0;
+        }
+        self.barrier_queued = false;
+        for answer in self.requests.fail_all() {
+            self.answer(answer);
+        }
+    }
+
+    fn answer(&mut self, answer: Answer<M::Reply>) {
+        self.events.push_back(match answer {
+            Answer::Read(request, outcome) => Event::Readable { request, outcome },
+            Answer::Write(request, outcome) => Event::Written { request, outcome },
+        });
+    }
+
+    /// This member has no state and no part in anything.
+    fn reset(&mut self, phase: Phase) {
+        self.fail_requests();
+        self.requests.reset();
+        self.queue.clear();
+        self.sources.clear();
+        self.clock = None;
+        self.ticking = false;
+        self.agreed = Agreed::default();
+        self.machine = (self.make)();
+        self.phase = phase;
+    }
+
+    /// This member leaves now.
+    fn go(&mut self, reason: String) {
+        self.reset(Phase::Gone);
+        self.leave_by = None;
+        self.leave_reason = Some(reason);
+    }
+
+    fn ignore(&mut self, from: Member, what: &'static str) {
+        self.malformed += 1;
+        self.events.push_back(Event::Malformed {
+            from: from.into(),
+            what,
+        });
+    }
+}

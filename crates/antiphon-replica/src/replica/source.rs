@@ -1,0 +1,164 @@
+//! The source's side of transfers: one image for all joiners of a point, written when the first chunk is sent.
+//!
+//! Nothing is queued: a chunk is cut from the image when the layer below has room for it, and no more than the
+//! budget is under way to one joiner. A joiner that reads slowly costs its source the image, and nothing else.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use twox_hash::XxHash3_64;
+
+use super::agreed::{Agreed, Transfer};
+use super::format::{self, Image, Member, Point, Told};
+use crate::Machine;
+
+/// Of the state in one direct message.
+pub(super) const CHUNK_BYTES: u64 = 32 << 10;
+
+/// What this member gives to joiners.
+pub(super) struct Sources<M: Machine> {
+    images: BTreeMap<Point, Source<M::Snapshot>>,
+    outgoing: BTreeMap<Member, Outgoing>,
+}
+
+enum Source<S> {
+    Taken(Box<Agreed>, S),
+    Written { bytes: Bytes, digest: u64 },
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    point: Point,
+    offered: bool,
+    sent: u64,
+    received: u64,
+}
+
+/// A direct message to a joiner, and how far it brings the transfer.
+pub(super) struct Part {
+    pub(super) payload: Bytes,
+    sent: u64,
+}
+
+impl<M: Machine> Sources<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            images: BTreeMap::new(),
+            outgoing: BTreeMap::new(),
+        }
+    }
+
+    /// This member gives the state of the present point to a joiner.
+    pub(super) fn begin(&mut self, joiner: Member, agreed: &Agreed, machine: &M) {
+        let point = agreed.point;
+        self.images
+            .entry(point)
+            .or_insert_with(|| Source::Taken(Box::new(agreed.clone()), machine.snapshot()));
+        let outgoing = Outgoing {
+            point,
+            offered: false,
+            sent: 0,
+            received: 0,
+        };
+        self.outgoing.insert(joiner, outgoing);
+    }
+
+    /// Ends the transfers that are not agreed any more.
+    pub(super) fn keep(&mut self, me: Member, transfers: &BTreeMap<Member, Transfer>) {
+        if self.outgoing.is_empty() {
+            return;
+        }
+        self.outgoing.retain(|joiner, outgoing| {
+            let agreed = transfers.get(joiner);
+            agreed.is_some_and(|transfer| transfer.source == me && transfer.point == outgoing.point)
+        });
+        let outgoing = &self.outgoing;
+        self.images
+            .retain(|point, _| outgoing.values().any(|to| to.point == *point));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.images.clear();
+        self.outgoing.clear();
+    }
+
+    pub(super) fn joiners(&self) -> Vec<Member> {
+        self.outgoing.keys().copied().collect()
+    }
+
+    /// A joiner says how much it has. False if it was not sent so much.
+    pub(super) fn received(&mut self, joiner: Member, point: Point, bytes: u64) -> bool {
+        match self.outgoing.get_mut(&joiner) {
+            Some(outgoing) if outgoing.point == point => {
+                outgoing.received = bytes.max(outgoing.received);
+                bytes <= outgoing.sent
+            }
+            // It speaks of a transfer that has ended.
+            _ => true,
+        }
+    }
+
+    /// What to tell a joiner next, if its budget allows.
+    pub(super) fn next(&mut self, joiner: Member, budget: u64, definition: &str) -> Option<Part> {
+        let outgoing = self.outgoing.get(&joiner)?;
+        let point = outgoing.point;
+        let (image, digest) = written::<M>(self.images.get_mut(&point)?);
+        let total = image.len() as u64;
+        if !outgoing.offered {
+            let told = Told::Offer {
+                point,
+                definition,
+                total,
+                digest,
+            };
+            return Some(Part {
+                payload: format::encode(&told).into(),
+                sent: 0,
+            });
+        }
+        let room = (outgoing.received + budget)
+            .min(total)
+            .saturating_sub(outgoing.sent);
+        let end = outgoing.sent + room.min(CHUNK_BYTES);
+        // Whole chunks only, except the last.
+        if room == 0 || room < CHUNK_BYTES && end < total {
+            return None;
+        }
+        let bytes = &image[outgoing.sent as usize..end as usize];
+        let told = Told::Chunk {
+            point,
+            offset: outgoing.sent,
+            check: XxHash3_64::oneshot(bytes),
+            bytes,
+        };
+        Some(Part {
+            payload: format::encode(&told).into(),
+            sent: end,
+        })
+    }
+
+    /// The layer below took it.
+    pub(super) fn sent(&mut self, joiner: Member, part: &Part) {
+        if let Some(outgoing) = self.outgoing.get_mut(&joiner) {
+            outgoing.offered = true;
+            outgoing.sent = part.sent;
+        }
+    }
+}
+
+fn written<M: Machine>(source: &mut Source<M::Snapshot>) -> (Bytes, u64) {
+    if let Source::Taken(agreed, snapshot) = source {
+        let machine = M::write(snapshot);
+        let image = Image {
+            agreed: Agreed::clone(agreed),
+            machine: &machine,
+        };
+        let bytes = Bytes::from(format::encode(&image));
+        let digest = XxHash3_64::oneshot(&bytes);
+        *source = Source::Written { bytes, digest };
+    }
+    match source {
+        Source::Written { bytes, digest } => (bytes.clone(), *digest),
+        Source::Taken(..) => unreachable!("it was written above"),
+    }
+}

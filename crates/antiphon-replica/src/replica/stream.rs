@@ -1,0 +1,500 @@
+//! What the group's stream does: to the state where there is one, to what is held elsewhere.
+
+use antiphon_core::wire::Incarnation;
+use antiphon_core::{GroupView, Time};
+
+use super::agreed::Agreed;
+use super::format::{self, Body, Member, Ordered, Point};
+use super::joiner::{Item, ViewItem};
+use super::{Clock, Event, Failure, Heard, Phase, Replica};
+use crate::{Change, Machine};
+
+/// Timeouts of the machine at one item of the stream. The rest comes with the next stamp.
+const MAX_TIMEOUTS: usize = 1024;
+/// What a joiner applies in one turn of what it holds, so that the owner gets to other work in between.
+const MAX_CATCH_UP: usize = 1024;
+
+impl<M: Machine> Replica<M> {
+    /// This member's first view: it founds, or waits.
+    pub(super) fn first_view(&mut self, now: Time, view: &GroupView) {
+        let founding = view.members.iter().all(|member| view.joined.contains(member))
+            && view.left.is_empty()
+            && view.crashed.is_empty();
+        let older = view.members.iter().filter(|member| !view.joined.contains(member));
+        let serving: Vec<Member> = match view.members.first() {
+            Some(founder) if founding => vec![(*founder).into()],
+            _ => older.map(|member| (*member).into()).collect(),
+        };
+        if founding && serving == [self.me] {
+            self.found(now);
+            return;
+        }
+        self.wait(Heard {
+            serving: serving.into_iter().collect(),
+            news: self.point,
+            ..Heard::default()
+        });
+        self.announce_loss();
+    }
+
+    /// This member has no state of what was delivered up to here, and waits for one.
+    fn wait(&mut self, heard: Heard) {
+        let mut held = super::Held::default();
+        held.forget(self.point);
+        self.phase = Phase::Waiting {
+            held,
+            incoming: None,
+            heard,
+        };
+    }
+
+    /// This member founds the state here.
+    fn found(&mut self, now: Time) {
+        self.machine = (self.make)();
+        self.agreed = Agreed::found(self.me, self.view.clone(), self.point, self.number);
+        self.phase = Phase::Serving;
+        self.events.push_back(Event::Synced);
+        let members = incarnations(&self.view);
+        self.tell_machine(Change {
+            joined: members.clone(),
+            members,
+            gone: Vec::new(),
+        });
+        self.tell_members();
+        self.settle(now);
+    }
+
+    pub(super) fn handle_item(&mut self, now: Time, item: Item) {
+        let point = self.point;
+        match &mut self.phase {
+            Phase::Outside | Phase::Gone => {}
+            Phase::Serving => self.apply(now, point, item),
+            Phase::CatchingUp { held, .. } => {
+                held.push(point, item);
+                self.check_held();
+                self.catch_up(now);
+            }
+            Phase::Waiting { .. } | Phase::Diverged(_) => {
+                self.hear(now, &item);
+                if let Phase::Waiting { held, heard, .. } = &mut self.phase
+                    && !heard.lost
+                {
+                    held.push(point, item);
+                    self.check_held();
+                }
+                self.announce_loss();
+            }
+        }
+    }
+
+    /// Without a state: what an item says about those that have one.
+    fn hear(&mut self, now: Time, item: &Item) {
+        match item {
+            Item::View(view) => self.hear_view(view),
+            Item::Message { sender, payload } => {
+                let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
+                match body {
+                    Some(Body::Synced { .. }) => self.hear_synced(*sender),
+                    Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
+                    Some(Body::Founded) if self.view.first() == Some(sender) => {
+                        self.hear_founded(now, *sender)
+                    }
+                    // What makes no sense is named by those that apply it.
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn hear_view(&mut self, view: &ViewItem) {
+        let point = self.point;
+        let heard = match &mut self.phase {
+            Phase::Waiting {
+                held,
+                incoming,
+                heard,
+            } => {
+                // R19: another member's state is another point's, and other bytes.
+                if incoming
+                    .as_ref()
+                    .is_some_and(|incoming| view.gone.contains(&incoming.source))
+                {
+                    *incoming = None;
+                    held.forget(point);
+                }
+                heard
+            }
+            Phase::Diverged(heard) => heard,
+            _ => return,
+        };
+        heard
+            .serving
+            .retain(|member| !view.gone.contains(member) && !view.joined.contains(member));
+        if !view.joined.is_empty() {
+            // The new members have not heard it.
+            heard.said = false;
+        }
+    }
+
+    fn hear_synced(&mut self, member: Member) {
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+            heard.serving.insert(member);
+            heard.news = self.point;
+            (heard.lost, heard.said) = (false, false);
+        }
+    }
+
+    /// `Lost` may have waited at its sender for so long that it is not true any more: it counts if nothing else
+    /// was heard since, and if it was said to this member, not to those of an earlier view.
+    fn hear_lost(&mut self, said: Point) {
+        let point = self.point;
+        if let Phase::Waiting {
+            held,
+            incoming: None,
+            heard,
+        } = &mut self.phase
+            && !heard.lost
+            && said >= heard.news
+        {
+            heard.lost = true;
+            heard.serving.clear();
+            // Whoever has the state some day gives it to this member of a later point.
+            held.forget(point);
+            self.events.push_back(Event::StateLost);
+        }
+    }
+
+    /// It counts if no member serves; so say the most senior member, which sent it, and members that have the
+    /// state of a source that is gone.
+    fn hear_founded(&mut self, now: Time, founder: Member) {
+        let none = match &self.phase {
+            Phase::Waiting { heard, .. } | Phase::Diverged(heard) => heard.serving.is_empty(),
+            _ => false,
+        };
+        if founder == self.me && none {
+            self.found(now);
+        } else if none {
+            self.wait(Heard {
+                news: self.point,
+                ..Heard::default()
+            });
+        }
+        if founder != self.me {
+            self.hear_synced(founder);
+        }
+    }
+
+    /// Says that no member serves, if it is this member's part to say so.
+    fn announce_loss(&mut self) {
+        let leads = self.view.first() == Some(&self.me);
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase
+            && leads
+            && heard.serving.is_empty()
+            && !heard.said
+        {
+            heard.said = true;
+            self.queue.push_back(if self.config.found_anew {
+                Body::Founded
+            } else {
+                Body::Lost { point: self.point }
+            });
+        }
+    }
+
+    fn check_held(&mut self) {
+        let (held, limit) = (self.held_bytes(), self.config.held_bytes);
+        if held > limit && !planted!(self, HoldWithoutBound) {
+            self.events.push_back(Event::Overrun { held, limit });
+            self.go(format!(
+                "state-overrun: {held} bytes were delivered before the state was here, the limit is {limit}"
+            ));
+        }
+    }
+
+    /// Applies what is held, as much as fits into one turn; then says that this member is up to date.
+    pub(super) fn catch_up(&mut self, now: Time) {
+        for _ in 0..MAX_CATCH_UP {
+            let Phase::CatchingUp {
+                source,
+                point,
+                held,
+                said,
+            } = &mut self.phase
+            else {
+                return;
+            };
+            if let Some((point, item)) = held.pop() {
+                self.apply(now, point, item);
+                continue;
+            }
+            if !*said {
+                *said = true;
+                self.queue.push_back(Body::Synced {
+                    source: *source,
+                    point: *point,
+                });
+            }
+            return;
+        }
+    }
+
+    /// Applies an item to the state.
+    fn apply(&mut self, now: Time, point: Point, item: Item) {
+        self.agreed.point = point;
+        match item {
+            Item::View(view) => self.apply_view(view),
+            Item::Message { sender, payload } => match format::decode(&payload) {
+                Some(message) => self.apply_message(sender, message),
+                None => self.ignore(sender, "an ordered message of a replica"),
+            },
+        }
+        self.settle(now);
+    }
+
+    fn apply_view(&mut self, view: ViewItem) {
+        for member in &view.gone {
+            self.requests.forget(*member);
+        }
+        let change = Change {
+            members: incarnations(&view.members),
+            joined: incarnations(&view.joined),
+            gone: incarnations(&view.gone),
+        };
+        self.agreed.view(view.members, &view.gone, &view.joined);
+        self.tell_machine(change);
+        self.tell_members();
+    }
+
+    fn apply_message(&mut self, sender: Member, message: Ordered<'_>) {
+        let counts = self.agreed.leader() == Some(sender);
+        if let Some(stamp) = message.stamp.filter(|_| counts) {
+            self.agreed.time = if planted!(self, TimeGoesBack) {
+                stamp
+            } else {
+                stamp.max(self.agreed.time)
+            };
+            self.fire();
+        }
+        match message.body {
+            Body::Command {
+                request,
+                all,
+                command,
+            } => self.apply_command(sender, request, all, &command),
+            Body::Barrier { upto } if sender == self.me => {
+                for answer in self.requests.barrier(upto) {
+                    self.answer(answer);
+                }
+            }
+            Body::Synced { source, point } => self.apply_synced(sender, source, point),
+            Body::Digest { round, digest } => self.agreed.rounds.say(sender, round, digest),
+            Body::Tick if sender == self.me => self.ticking = false,
+            Body::Leaving if self.agreed.serving.contains(&sender) => {
+                self.agreed.leaving.insert(sender);
+            }
+            // G28: what this member has is not what all members begin with from here on.
+            Body::Founded if self.agreed.serving.is_empty() && self.view.first() == Some(&sender) => {
+                self.go("state-superseded: the state was founded anew before this member served".to_owned());
+            }
+            // `Lost`: this member has the state, and is about to say so.
+            Body::Barrier { .. } | Body::Tick | Body::Leaving | Body::Founded | Body::Lost { .. } => {}
+        }
+    }
+
+    fn apply_command(&mut self, sender: Member, request: u64, all: bool, command: &[u8]) {
+        let Some(command) = format::decode(command) else {
+            self.ignore(sender, "a command of this machine");
+            if sender == self.me
+                && let Some(answer) = self.requests.fail(request, Failure::NotApplied)
+            {
+                self.answer(answer);
+            }
+            return;
+        };
+        let at = self.agreed.step();
+        self.agreed.commands += 1;
+        let mut events = Vec::new();
+        let reply = self.machine.apply(at, sender.into(), command, &mut events);
+        self.tell_events(at, events);
+        let me = self.me;
+        if sender == me {
+            let others = self.agreed.serving.iter().copied().filter(|member| *member != me);
+            let others: Vec<_> = others.filter(|_| !planted!(self, AnswerBeforeAll)).collect();
+            if let Some(answer) = self.requests.delivered(request, at, reply, others.into_iter()) {
+                self.answer(answer);
+            }
+        } else if all && matches!(self.phase, Phase::Serving) {
+            self.requests.owe(sender, request);
+        }
+        let commands = self.agreed.commands;
+        if self.compares && commands.is_multiple_of(self.config.digest_every) {
+            self.agreed.rounds.begin(commands, self.agreed.serving.clone());
+            if matches!(self.phase, Phase::Serving) {
+                self.queue.push_back(Body::Digest {
+                    round: commands,
+                    digest: self.machine.digest(),
+                });
+            }
+        }
+    }
+
+    fn apply_synced(&mut self, sender: Member, source: Member, point: Point) {
+        let right = self.agreed.synced(sender, source, point);
+        if right {
+            self.tell_members();
+        }
+        match &self.phase {
+            Phase::CatchingUp { held, said: true, .. } if sender == self.me && right => {
+                assert!(
+                    held.is_empty(),
+                    "G28: it said that it is up to date, and holds more"
+                );
+                self.phase = Phase::Serving;
+                self.events.push_back(Event::Synced);
+            }
+            Phase::CatchingUp { .. } if sender == self.me => {
+                self.go("state-refused: the state that this member was given does not count".to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// What follows from anything that was applied.
+    fn settle(&mut self, now: Time) {
+        if !matches!(self.phase, Phase::Serving | Phase::CatchingUp { .. }) {
+            return;
+        }
+        self.fire();
+        self.close_rounds();
+        while let Some(answer) = self.requests.written() {
+            self.answer(answer);
+        }
+        for (joiner, transfer) in self.agreed.assign() {
+            if transfer.source == self.me && matches!(self.phase, Phase::Serving) {
+                self.sources.begin(joiner, &self.agreed, &self.machine);
+            }
+        }
+        self.sources.keep(self.me, &self.agreed.transfers);
+        self.lead(now);
+        self.tick(now);
+        self.leave_if_safe(now);
+    }
+
+    /// The machine's deadlines up to the agreed time.
+    fn fire(&mut self) {
+        for _ in 0..MAX_TIMEOUTS {
+            if self
+                .machine
+                .deadline()
+                .is_none_or(|deadline| deadline > self.agreed.time)
+            {
+                return;
+            }
+            let at = self.agreed.step();
+            let mut events = Vec::new();
+            self.machine.timeout(at, &mut events);
+            self.tell_events(at, events);
+        }
+    }
+
+    /// Names the members whose digests differ.
+    fn close_rounds(&mut self) {
+        while let Some((commands, differ)) = self.agreed.rounds.close(&self.agreed.members) {
+            for member in differ {
+                self.agreed.diverge(member);
+                self.requests.wait_no_more(member);
+                self.events.push_back(Event::Diverged {
+                    member: member.into(),
+                    commands,
+                });
+                self.tell_members();
+                self.part_with(member);
+            }
+        }
+    }
+
+    /// This member's state is wrong.
+    fn part_with(&mut self, diverged: Member) {
+        match &self.phase {
+            Phase::CatchingUp { source, .. } if *source == diverged => {
+                self.go("state-refused: the member that gave the state has diverged".to_owned());
+            }
+            Phase::Serving if diverged == self.me => {
+                let heard = Heard {
+                    serving: self.agreed.serving.clone(),
+                    news: self.point,
+                    ..Heard::default()
+                };
+                let leaving = self.leave_by.is_some();
+                self.reset(Phase::Diverged(heard));
+                if leaving {
+                    self.go("left".to_owned());
+                }
+                self.announce_loss();
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins or ends to lead.
+    fn lead(&mut self, now: Time) {
+        let leads = matches!(self.phase, Phase::Serving) && self.agreed.leader() == Some(self.me);
+        match self.clock {
+            None if leads && planted!(self, TimeGoesBack) => {
+                self.clock = Some(Clock::start(now, Default::default()))
+            }
+            None if leads => self.clock = Some(Clock::start(now, self.agreed.time)),
+            Some(_) if !leads => self.clock = None,
+            _ => {}
+        }
+    }
+
+    /// Lets all know that a deadline of the machine has come.
+    pub(super) fn tick(&mut self, now: Time) {
+        let due = self.clock.is_some_and(|clock| {
+            let deadline = self.machine.deadline();
+            deadline.is_some_and(|deadline| deadline <= clock.read(now))
+        });
+        if due && !self.ticking && !self.suspended {
+            self.ticking = true;
+            self.queue.push_back(Body::Tick);
+        }
+    }
+
+    /// R3: the last member that has the state does not leave while a joiner waits for it, if time allows.
+    pub(super) fn leave_if_safe(&mut self, now: Time) {
+        let Some(leave_by) = self.leave_by else { return };
+        let Agreed { serving, leaving, .. } = &self.agreed;
+        let others = serving.iter().any(|member| !leaving.contains(member));
+        let safe = leaving.contains(&self.me) && (others || self.agreed.unsynced().next().is_none());
+        if safe || now >= leave_by || planted!(self, LeaveWithTheState) {
+            self.go("left".to_owned());
+        }
+    }
+
+    fn tell_machine(&mut self, change: Change) {
+        let at = self.agreed.step();
+        let mut events = Vec::new();
+        self.machine.members(at, &change, &mut events);
+        self.tell_events(at, events);
+    }
+
+    fn tell_events(&mut self, at: crate::At, events: Vec<M::Event>) {
+        self.events
+            .extend(events.into_iter().map(|event| Event::Machine { at, event }));
+    }
+
+    fn tell_members(&mut self) {
+        let Agreed { members, serving, .. } = &self.agreed;
+        let members = members
+            .iter()
+            .map(|member| ((*member).into(), serving.contains(member)));
+        self.events.push_back(Event::Members {
+            members: members.collect(),
+        });
+    }
+}
+
+fn incarnations(members: &[Member]) -> Vec<Incarnation> {
+    members.iter().map(|member| (*member).into()).collect()
+}

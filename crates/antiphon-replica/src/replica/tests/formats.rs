@@ -1,0 +1,88 @@
+//! Bytes of peers: what is encoded is decoded, and nothing that is not does harm.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use antiphon_core::Time;
+use antiphon_core::wire::Incarnation;
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::super::format::{Body, Ordered, Point, Told, decode, encode};
+use super::super::{Config, Event, Replica};
+use super::ledger::Ledger;
+use crate::AgreedTime;
+
+proptest! {
+    #[test]
+    fn what_is_sent_is_what_is_read(stamp: Option<u64>, request: u64, all: bool, bytes: Vec<u8>) {
+        let message = Ordered {
+            stamp: stamp.map(|millis| AgreedTime { millis }),
+            body: Body::Command { request, all, command: Cow::Borrowed(&bytes) },
+        };
+        let encoded = encode(&message);
+        prop_assert_eq!(decode(&encoded), Some(message));
+        let told = Told::Chunk { point: Point::default(), offset: request, check: 1, bytes: &bytes };
+        let encoded = encode(&told);
+        prop_assert_eq!(decode(&encoded), Some(told));
+        let mut longer = encode(&Told::Applied { upto: request });
+        longer.push(0);
+        prop_assert_eq!(decode::<Told<'_>>(&longer), None, "nothing may follow");
+    }
+
+    #[test]
+    fn no_bytes_of_a_peer_do_harm(messages: Vec<(bool, Vec<u8>)>, kinds: Vec<(u8, u64, u64)>) {
+        let me = Incarnation(1);
+        let broken = Arc::default();
+        let mut replica = Replica::new(me, Config::default(), move || Ledger::new(10, Arc::clone(&broken), "l"));
+        let peer = Incarnation(2);
+        let mut joiner = kinds.len() % 2 == 0;
+        let joined = if joiner { vec![me] } else { vec![me, peer] };
+        let view = super::group::view_of(1, &[me, peer], &joined);
+        replica.handle_view(Time::ZERO, &view);
+        let drawn = kinds.iter().map(|(kind, a, b)| {
+            let point = Point { view: *a as u32 % 3, messages: *b % 4 };
+            match kind % 8 {
+                0 => (true, encode(&told_offer(point, *a))),
+                1 => (true, encode(&Told::Chunk { point, offset: *a, check: *b, bytes: &[1, 2] })),
+                2 => (true, encode(&Told::Received { point, bytes: *a })),
+                3 => (true, encode(&Told::Applied { upto: *a })),
+                4 => (false, ordered(Body::Digest { round: *a, digest: Some(*b) })),
+                5 => (false, ordered(Body::Synced { source: peer.into(), point })),
+                6 => (false, ordered(Body::Founded)),
+                _ => (false, ordered(Body::Command { request: *a, all: true, command: Cow::Borrowed(&[0xff; 9]) })),
+            }
+        });
+        for (tell, bytes) in messages.into_iter().chain(drawn) {
+            let before = replica.malformed();
+            if tell {
+                replica.handle_told(Time::ZERO, peer, &bytes);
+            } else {
+                replica.handle_message(Time::ZERO, peer, &Bytes::from(bytes));
+            }
+            let mut named = 0;
+            while let Some(event) = replica.poll_event() {
+                named += u64::from(matches!(event, Event::Malformed { .. }));
+            }
+            prop_assert_eq!(replica.malformed() - before, named);
+            joiner = false;
+        }
+        replica.outputs(Time::ZERO, |_| joiner);
+    }
+}
+
+fn told_offer(point: Point, total: u64) -> Told<'static> {
+    Told::Offer {
+        point,
+        definition: "l; replica format 1, digests every 1024",
+        total,
+        digest: 0,
+    }
+}
+
+fn ordered(body: Body<'_>) -> Vec<u8> {
+    encode(&Ordered {
+        stamp: Some(AgreedTime { millis: u64::MAX }),
+        body,
+    })
+}

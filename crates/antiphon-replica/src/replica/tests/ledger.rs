@@ -1,0 +1,130 @@
+//! A machine whose state is the hash of all that happened to it, in order: any difference shows for ever.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use antiphon_core::wire::Incarnation;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{AgreedTime, At, Change, Machine, RestoreError};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Command {
+    /// Of all commands of a run.
+    pub(super) id: u32,
+    /// Something happens so many milliseconds later.
+    pub(super) alarm: Option<u16>,
+    pub(super) ballast: Vec<u8>,
+}
+
+/// What happened, told at every member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Happened {
+    pub(super) what: What,
+    pub(super) hash: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    Command(u32),
+    Alarm(u32, AgreedTime),
+    Members,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct State {
+    hash: u64,
+    alarms: BTreeSet<(AgreedTime, u32)>,
+    ballast: Vec<u8>,
+}
+
+pub(super) struct Ledger {
+    state: State,
+    /// The next command goes wrong here.
+    broken: Arc<AtomicBool>,
+    definition: String,
+}
+
+impl Ledger {
+    pub(super) fn new(ballast: usize, broken: Arc<AtomicBool>, definition: &str) -> Self {
+        let state = State {
+            ballast: vec![7; ballast],
+            ..State::default()
+        };
+        Self {
+            state,
+            broken,
+            definition: definition.to_owned(),
+        }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.state.hash
+    }
+
+    fn mix(&mut self, at: At, what: What, events: &mut Vec<Happened>) {
+        let text = format!("{} {at:?} {what:?}", self.state.hash);
+        self.state.hash = twox_hash::XxHash3_64::oneshot(text.as_bytes());
+        let hash = self.state.hash;
+        events.push(Happened { what, hash });
+    }
+}
+
+impl Machine for Ledger {
+    type Command = Command;
+    type Reply = u64;
+    type Event = Happened;
+    type Snapshot = Vec<u8>;
+
+    fn apply(&mut self, at: At, _: Incarnation, command: Command, events: &mut Vec<Happened>) -> u64 {
+        if self.broken.swap(false, Ordering::Relaxed) {
+            self.state.hash ^= 1;
+        }
+        if let Some(wait) = command.alarm {
+            let alarm = at.time.after(Duration::from_millis(wait.into()));
+            self.state.alarms.insert((alarm, command.id));
+        }
+        self.mix(at, What::Command(command.id), events);
+        self.state.hash
+    }
+
+    fn members(&mut self, at: At, _: &Change, events: &mut Vec<Happened>) {
+        self.mix(at, What::Members, events);
+    }
+
+    fn deadline(&self) -> Option<AgreedTime> {
+        self.state.alarms.first().map(|(time, _)| *time)
+    }
+
+    fn timeout(&mut self, at: At, events: &mut Vec<Happened>) {
+        if let Some((time, id)) = self.state.alarms.pop_first() {
+            self.mix(at, What::Alarm(id, time), events);
+        }
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        postcard::to_stdvec(&self.state).unwrap()
+    }
+
+    fn write(snapshot: &Vec<u8>) -> Bytes {
+        Bytes::copy_from_slice(snapshot)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+        self.state = postcard::from_bytes(state).map_err(|error| RestoreError {
+            reason: error.to_string(),
+        })?;
+        Ok(())
+    }
+
+    fn digest(&self) -> Option<u64> {
+        Some(self.state.hash)
+    }
+
+    fn definition(&self) -> String {
+        self.definition.clone()
+    }
+}

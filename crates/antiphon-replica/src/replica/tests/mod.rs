@@ -1,0 +1,28 @@
+//! Whole groups of replicas on a virtual group: stories, drawn schedules, planted mistakes.
+
+mod formats;
+mod group;
+mod ledger;
+mod schedules;
+mod stories;
+
+/// A mistake that the checks have to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Planted {
+    /// A joiner holds whatever comes.
+    HoldWithoutBound,
+    /// A leader counts from nothing, and members take its stamps as they are.
+    TimeGoesBack,
+    /// A write is answered before the others have applied it.
+    AnswerBeforeAll,
+    /// The last member with the state leaves at once.
+    LeaveWithTheState,
+    /// A joiner applies again what a later state has already.
+    KeepOldHeld,
+    /// A joiner forgets the first of what it held.
+    DropHeld,
+    /// What was answered as not sent is sent.
+    KeepFailedCommands,
+    /// A read is answered without a place in the order.
+    ReadAtOnce,
+}

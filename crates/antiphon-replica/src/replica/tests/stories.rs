@@ -1,0 +1,348 @@
+//! One fault each.
+
+use super::super::{Ack, Config, Failure, Standing};
+use super::Planted;
+use super::group::{Group, Life};
+
+fn small() -> Config {
+    Config {
+        digest_every: 4,
+        transfer_bytes: 40_000,
+        ..Config::default()
+    }
+}
+
+/// So many members that all have the state.
+fn group_of(count: usize, config: Config) -> Group {
+    let mut group = Group::new(1, config);
+    for _ in 0..count {
+        group.start("ledger");
+    }
+    // The first founds, the others join it.
+    group.next_view(false);
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.serving().len(), count);
+    group
+}
+
+fn join(group: &mut Group) -> usize {
+    let node = group.start("ledger");
+    group.next_view(false);
+    node
+}
+
+#[test]
+fn no_write_waits_for_a_joiner_that_reads_nothing() {
+    let mut group = group_of(3, small());
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    for _ in 0..50 {
+        group.write(1, Ack::All, None).unwrap();
+        group.settle();
+        assert_eq!(group.unanswered(1), 0);
+    }
+    assert!(matches!(
+        group.standing(joiner),
+        Standing::Waiting | Standing::Receiving
+    ));
+    group.deaf.clear();
+    group.settle();
+    assert_eq!(group.standing(joiner), Standing::Serving);
+}
+
+#[test]
+fn a_joiner_that_holds_too_much_leaves_and_says_so() {
+    let mut group = group_of(
+        2,
+        Config {
+            held_bytes: 5_000,
+            ..small()
+        },
+    );
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    for _ in 0..50 {
+        group.write(0, Ack::Here, None).unwrap();
+        group.settle();
+    }
+    assert_eq!(group.standing(joiner), Standing::Gone);
+    let joiner = &group.nodes[joiner];
+    assert!(
+        joiner.said.iter().any(|said| said.starts_with("Overrun")),
+        "{:?}",
+        joiner.said
+    );
+    assert!(joiner.left.as_ref().unwrap().starts_with("state-overrun"));
+}
+
+#[test]
+fn a_source_that_dies_half_way_is_replaced_and_the_state_is_that_of_the_later_view() {
+    for delivered in 0..4 {
+        let mut group = group_of(3, small());
+        let joiner = join(&mut group);
+        for node in 0..4 {
+            while group.deliver(node) {}
+        }
+        group.write(0, Ack::Here, None).unwrap();
+        for _ in 0..delivered {
+            (0..4).for_each(|node| group.outputs(node));
+            for pair in group.tell_pairs() {
+                group.deliver_tell(pair);
+            }
+        }
+        // All are idle: the source is the most senior member that does not lead.
+        group.crash(1);
+        group.next_view(false);
+        group.settle();
+        assert_eq!(group.serving(), [0, 2, joiner], "after {delivered}");
+    }
+}
+
+#[test]
+fn joiners_of_one_view_are_spread_over_the_members_and_share_an_image_beyond_that() {
+    let mut group = group_of(2, small());
+    for _ in 0..5 {
+        group.start("ledger");
+    }
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.serving().len(), 7);
+}
+
+#[test]
+fn a_member_with_another_definition_is_refused_and_both_are_named() {
+    let mut group = group_of(2, small());
+    let other = group.start("ledger, as it was last year");
+    group.next_view(false);
+    group.settle();
+    let other = &group.nodes[other];
+    assert_eq!(other.replica.standing(), Standing::Gone);
+    let refused = other
+        .said
+        .iter()
+        .find(|said| said.starts_with("Refused"))
+        .unwrap();
+    assert!(
+        refused.contains("as it was last year") && refused.contains("\\\"ledger;"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_member_whose_state_differs_is_named_by_all_and_serves_no_more() {
+    for broken in 0..3 {
+        let mut group = group_of(3, small());
+        group.break_at_next_command(broken);
+        for _ in 0..12 {
+            group.write((broken + 1) % 3, Ack::Here, None).unwrap();
+            group.settle();
+        }
+        for node in 0..3 {
+            let name = format!("Diverged {{ member: {:?}", group.nodes[broken].me);
+            assert!(
+                group.nodes[node].said.iter().any(|said| said.starts_with(&name)),
+                "{node}"
+            );
+        }
+        assert_eq!(group.standing(broken), Standing::Diverged);
+        assert!(group.write(broken, Ack::Here, None).is_none());
+        let joiner = join(&mut group);
+        group.settle();
+        assert_eq!(group.standing(joiner), Standing::Serving);
+        assert!(
+            !group.nodes[joiner].tainted,
+            "its source is not the one that diverged"
+        );
+    }
+}
+
+#[test]
+fn of_two_members_the_junior_one_is_taken_to_differ() {
+    let mut group = group_of(2, small());
+    group.break_at_next_command(1);
+    for _ in 0..8 {
+        group.write(0, Ack::All, None).unwrap();
+        group.settle();
+    }
+    assert_eq!(group.standing(0), Standing::Serving);
+    assert_eq!(group.standing(1), Standing::Diverged);
+    assert_eq!(group.unanswered(0), 0, "nothing waits for it");
+}
+
+#[test]
+fn joiners_whose_last_source_died_report_the_loss() {
+    let mut group = group_of(1, small());
+    let (a, b) = (join(&mut group), join(&mut group));
+    group.deaf.extend([a, b]);
+    group.settle();
+    group.crash(0);
+    group.next_view(false);
+    group.settle();
+    for node in [a, b] {
+        assert_eq!(group.standing(node), Standing::Lost);
+        assert!(group.nodes[node].said.contains(&"StateLost".to_owned()));
+    }
+    let late = join(&mut group);
+    group.settle();
+    assert_eq!(group.standing(late), Standing::Lost, "it is told as well");
+}
+
+#[test]
+fn joiners_may_found_the_state_anew_when_it_is_lost() {
+    let mut group = group_of(
+        1,
+        Config {
+            found_anew: true,
+            ..small()
+        },
+    );
+    let (a, b) = (join(&mut group), join(&mut group));
+    group.deaf.extend([a, b]);
+    group.settle();
+    group.crash(0);
+    group.next_view(false);
+    group.deaf.clear();
+    group.settle();
+    assert_eq!(group.serving(), [a, b]);
+}
+
+/// Whether the state survives.
+fn last_member_leaves(planted: Option<Planted>) -> bool {
+    let mut group = Group::new(1, small());
+    group.planted = planted;
+    group.start("ledger");
+    group.next_view(false);
+    group.settle();
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    group.settle();
+    group.leave(0);
+    group.settle();
+    if planted.is_none() {
+        assert_eq!(group.nodes[0].life, Life::Member, "it waits");
+        assert!(group.write(0, Ack::Here, None).is_none(), "and takes no writes");
+    }
+    group.next_view(false);
+    group.deaf.clear();
+    group.settle();
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.members(), [joiner]);
+    group.standing(joiner) == Standing::Serving
+}
+
+#[test]
+fn the_last_member_with_the_state_leaves_when_a_joiner_has_it() {
+    assert!(last_member_leaves(None));
+    assert!(!last_member_leaves(Some(Planted::LeaveWithTheState)));
+}
+
+#[test]
+fn the_last_member_with_the_state_does_not_wait_for_ever() {
+    let mut group = group_of(1, small());
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    group.settle();
+    group.leave(0);
+    group.settle();
+    assert_eq!(group.nodes[0].life, Life::Member);
+    group.pass(small().leave_timeout.as_micros() as u64);
+    group.settle();
+    group.next_view(false);
+    group.settle();
+    assert_eq!(group.standing(joiner), Standing::Lost);
+}
+
+#[test]
+fn all_members_may_leave_at_once() {
+    let mut group = group_of(3, small());
+    (0..3).for_each(|node| group.leave(node));
+    group.settle();
+    for node in 0..3 {
+        assert_eq!(group.nodes[node].left.as_deref(), Some("left"));
+    }
+}
+
+#[test]
+fn when_the_primary_is_lost_writes_are_answered_by_what_is_known() {
+    let mut group = group_of(2, small());
+    let sent = group.write(1, Ack::Here, None).unwrap();
+    group.outputs(1);
+    let queued = group.write(1, Ack::Here, None).unwrap();
+    group.suspend(1);
+    let answers = &group.nodes[1].answers;
+    assert_eq!(
+        answers[..],
+        [(sent, Err(Failure::Unknown)), (queued, Err(Failure::NotSent))]
+    );
+    assert!(group.write(1, Ack::Here, None).is_none());
+    group.resume(1);
+    group.settle();
+    assert_eq!(group.serving(), [0, 1], "it goes on");
+}
+
+#[test]
+fn without_a_lease_a_member_serves_nothing() {
+    let mut group = group_of(2, small());
+    group.nodes[1].replica.lease(false);
+    assert!(group.nodes[1].replica.read(|_| ()).is_err());
+    assert!(group.write(1, Ack::Here, None).is_none());
+    group.nodes[1].replica.lease(true);
+    assert!(group.nodes[1].replica.read(|_| ()).is_ok());
+}
+
+#[test]
+fn a_deadline_passes_without_traffic_and_under_the_next_leader() {
+    let mut group = group_of(3, small());
+    group.write(2, Ack::All, Some(500)).unwrap();
+    group.settle();
+    group.pass(200_000);
+    group.settle();
+    let before = group.nodes[2].replica.time();
+    group.crash(0);
+    group.next_view(false);
+    group.settle();
+    assert!(
+        group.nodes[1].replica.poll_timeout().is_some(),
+        "the next leader counts on"
+    );
+    group.pass(500_000);
+    group.settle();
+    assert!(group.nodes[2].replica.poll_timeout().is_none());
+    assert!(
+        group.nodes[1].replica.poll_timeout().is_none(),
+        "the alarm was raised"
+    );
+    assert!(group.nodes[2].replica.time() > before);
+}
+
+#[test]
+fn reads_that_wait_share_one_message() {
+    let mut group = group_of(2, small());
+    let reads: Vec<_> = (0..10).map(|_| group.read_latest(1).unwrap()).collect();
+    group.outputs(1);
+    assert!(group.order(1) && !group.order(1));
+    group.settle();
+    assert_eq!(
+        group.nodes[1].answers,
+        reads.into_iter().map(|read| (read, Ok(()))).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn more_requests_than_the_bound_are_refused() {
+    let mut group = group_of(
+        1,
+        Config {
+            max_requests: 3,
+            ..small()
+        },
+    );
+    for _ in 0..3 {
+        group.write(0, Ack::Here, None).unwrap();
+    }
+    assert!(group.write(0, Ack::Here, None).is_none());
+    group.settle();
+    assert!(group.write(0, Ack::Here, None).is_some());
+}

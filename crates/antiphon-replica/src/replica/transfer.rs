@@ -1,0 +1,178 @@
+//! What direct messages do: the state comes, a joiner or a writer hears how far others are.
+
+use antiphon_core::Time;
+use antiphon_core::wire::Incarnation;
+
+use super::format::{self, Member, Point, Told};
+use super::joiner::{Damage, Held, Incoming};
+use super::{Event, Phase, Replica};
+use crate::Machine;
+
+impl<M: Machine> Replica<M> {
+    /// A member told this one something, in the view that both are in.
+    pub fn handle_told(&mut self, now: Time, from: Incarnation, payload: &[u8]) {
+        self.resume();
+        let from = Member::from(from);
+        if matches!(self.phase, Phase::Outside | Phase::Gone) || !self.view.contains(&from) {
+            return;
+        }
+        match format::decode(payload) {
+            Some(Told::Offer {
+                point,
+                definition,
+                total,
+                digest,
+            }) => self.handle_offer(Incoming::new(from, point, total, digest), definition),
+            Some(Told::Chunk {
+                point,
+                offset,
+                check,
+                bytes,
+            }) => self.handle_chunk(now, from, point, |incoming| incoming.chunk(offset, check, bytes)),
+            Some(Told::Received { point, bytes }) => {
+                if !self.sources.received(from, point, bytes) {
+                    self.ignore(from, "a count of what was sent");
+                }
+            }
+            Some(Told::Applied { upto }) => {
+                if !self.requests.applied(from, upto) {
+                    self.ignore(from, "the number of a command of this member");
+                }
+                while let Some(answer) = self.requests.written() {
+                    self.answer(answer);
+                }
+            }
+            None => self.ignore(from, "a direct message of a replica"),
+        }
+    }
+
+    /// An offer counts if its point is later than that of any before: that of a source which the others have
+    /// given up may come late.
+    fn handle_offer(&mut self, offer: Incoming, definition: &str) {
+        let Phase::Waiting {
+            held,
+            incoming,
+            heard,
+        } = &mut self.phase
+        else {
+            return;
+        };
+        if offer.point < held.after()
+            || incoming
+                .as_ref()
+                .is_some_and(|former| offer.point <= former.point)
+        {
+            return;
+        }
+        let source = Incarnation::from(offer.source);
+        if definition != self.definition {
+            let reason = format!(
+                "the group replicates \"{definition}\" (says {source}), this member \"{}\"",
+                self.definition
+            );
+            self.events.push_back(Event::Refused {
+                reason: reason.clone(),
+            });
+            self.go(format!("state-refused: {reason}"));
+            return;
+        }
+        let limit = self.config.max_state_bytes;
+        if offer.total > limit {
+            let total = offer.total;
+            self.fail_restore(format!(
+                "state-refused: the state of {source} has {total} bytes, max_state_bytes is {limit}"
+            ));
+            return;
+        }
+        if !planted!(self, KeepOldHeld) {
+            held.forget(offer.point);
+        }
+        heard.lost = false;
+        heard.serving.insert(offer.source);
+        *incoming = Some(offer);
+    }
+
+    fn handle_chunk(
+        &mut self,
+        now: Time,
+        from: Member,
+        point: Point,
+        take: impl FnOnce(&mut Incoming) -> Result<bool, Damage>,
+    ) {
+        let Phase::Waiting {
+            incoming: Some(incoming),
+            ..
+        } = &mut self.phase
+        else {
+            return;
+        };
+        if incoming.source != from || incoming.point != point {
+            return;
+        }
+        let complete = take(incoming);
+        let progress = Event::Progress {
+            bytes: incoming.received(),
+            total: incoming.total,
+            source: from.into(),
+        };
+        match complete {
+            Ok(complete) => {
+                if let Some(Event::Progress { .. }) = self.events.back() {
+                    self.events.pop_back();
+                }
+                self.events.push_back(progress);
+                if complete {
+                    self.restore(now);
+                }
+            }
+            Err(damage) => self.damaged(from, damage),
+        }
+    }
+
+    fn damaged(&mut self, source: Member, damage: Damage) {
+        let source = Incarnation::from(source);
+        self.fail_restore(format!("state-damaged: in what {source} sent, {}", damage.text()));
+    }
+
+    fn fail_restore(&mut self, reason: String) {
+        self.events.push_back(Event::RestoreFailed {
+            reason: reason.clone(),
+        });
+        self.go(reason);
+    }
+
+    /// All of the state is here.
+    fn restore(&mut self, now: Time) {
+        let Phase::Waiting {
+            held,
+            incoming: Some(incoming),
+            ..
+        } = &mut self.phase
+        else {
+            return;
+        };
+        let (source, point) = (incoming.source, incoming.point);
+        let image = match incoming.image() {
+            Ok(image) => image,
+            Err(damage) => return self.damaged(source, damage),
+        };
+        let mut machine = (self.make)();
+        if let Err(error) = machine.restore(image.machine) {
+            let source = Incarnation::from(source);
+            return self.fail_restore(format!("state-refused: the state of {source}: {error}"));
+        }
+        self.machine = machine;
+        self.agreed = image.agreed;
+        let mut held: Held = std::mem::take(held);
+        if planted!(self, DropHeld) {
+            held.pop();
+        }
+        self.phase = Phase::CatchingUp {
+            source,
+            point,
+            held,
+            said: false,
+        };
+        self.catch_up(now);
+    }
+}
