@@ -11,6 +11,14 @@
 //! comparison of digests) is the same for all machines.
 #![forbid(unsafe_code)]
 
+pub mod counters;
+mod digest;
+pub mod locks;
 mod machine;
+pub mod map;
+mod serials;
+mod state;
+mod version;
 
 pub use machine::{AgreedTime, At, Change, Machine, RestoreError};
+pub use version::{Condition, Version};
