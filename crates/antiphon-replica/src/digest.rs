@@ -32,6 +32,10 @@ impl Sum {
 /// each other.
 pub(crate) fn part(bytes: &[&[u8]], numbers: &[u64]) -> u64 {
     let add = |hash, bytes: &[u8]| XxHash3_64::oneshot_with_seed(hash, bytes);
-    let hash = bytes.iter().fold(bytes.len() as u64, |hash, bytes| add(hash, bytes));
-    numbers.iter().fold(hash, |hash, number| add(hash, &number.to_le_bytes()))
+    let hash = bytes
+        .iter()
+        .fold(bytes.len() as u64, |hash, bytes| add(hash, bytes));
+    numbers
+        .iter()
+        .fold(hash, |hash, number| add(hash, &number.to_le_bytes()))
 }

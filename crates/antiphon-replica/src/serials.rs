@@ -88,7 +88,10 @@ mod tests {
         assert_eq!(serials.take(1, count(2)), Some(u64::MAX - 1));
         assert_eq!(serials.next(1), None);
         assert_eq!(serials.last(), u64::MAX);
-        assert_eq!(Serials::default().take(u32::MAX, count(u32::MAX)), Some((u64::from(u32::MAX) << 32) + 1));
+        assert_eq!(
+            Serials::default().take(u32::MAX, count(u32::MAX)),
+            Some((u64::from(u32::MAX) << 32) + 1)
+        );
     }
 
     /// Values around each power of two: where packed halves go wrong.

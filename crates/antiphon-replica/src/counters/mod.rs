@@ -134,7 +134,10 @@ impl fmt::Display for Refused {
                 write!(f, "a name has 1 to {MAX_NAME_BYTES} bytes, this one has {bytes}")
             }
             Self::TooMany { max_counters } => {
-                write!(f, "there are {max_counters} counters, which is the bound max_counters")
+                write!(
+                    f,
+                    "there are {max_counters} counters, which is the bound max_counters"
+                )
             }
             Self::Block { count } => write!(f, "a block has 1 to {MAX_BLOCK} ids, not {count}"),
             Self::Exhausted => f.write_str("all numbers have been given: found the table anew"),
@@ -164,7 +167,9 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_counters: 1 << 16 }
+        Self {
+            max_counters: 1 << 16,
+        }
     }
 }
 
@@ -197,7 +202,8 @@ impl State {
             None => self.counters.remove(name),
         };
         new.into_iter().for_each(|counter| self.digest.add(hash(counter)));
-        old.into_iter().for_each(|counter| self.digest.remove(hash(counter)));
+        old.into_iter()
+            .for_each(|counter| self.digest.remove(hash(counter)));
         old
     }
 
@@ -267,13 +273,21 @@ impl CounterTable {
 fn check_name(name: &str) -> Result<(), Refused> {
     let bytes = name.len() as u64;
     let fits = (1..=MAX_NAME_BYTES).contains(&name.len());
-    if fits { Ok(()) } else { Err(Refused::Name { bytes }) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Refused::Name { bytes })
+    }
 }
 
 fn check(wanted: Condition, counter: Option<Counter>) -> Result<(), Refused> {
     let found = counter.map(|counter| counter.version);
     let holds = wanted.holds(found);
-    if holds { Ok(()) } else { Err(Refused::Condition { wanted, found }) }
+    if holds {
+        Ok(())
+    } else {
+        Err(Refused::Condition { wanted, found })
+    }
 }
 
 impl Machine for CounterTable {
@@ -338,7 +352,10 @@ impl Machine for CounterTable {
         let count: u64;
         (read.versions, read.ids, count) = reader.take("beginning")?;
         ensure(count <= u64::from(self.options.max_counters), || {
-            format!("{count} counters exceed the bound max_counters, {}", self.options.max_counters)
+            format!(
+                "{count} counters exceed the bound max_counters, {}",
+                self.options.max_counters
+            )
         })?;
         for _ in 0..count {
             let (name, counter): (&str, Counter) = reader.take("counters")?;

@@ -17,9 +17,7 @@ pub type Name = Arc<str>;
 /// cluster was founded anew (see [`At::founded`](crate::At)). Give it to what the lock protects, and let that
 /// refuse a token lower than the highest it has seen: then a holder that has lost the lock and does not know it
 /// yet can do no harm. JSON numbers of some languages hold 53 bits only: carry a token as text there.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Token(pub u64);
 
 impl fmt::Display for Token {
@@ -169,7 +167,9 @@ impl Command {
 
     /// Of an acquire: the longest wait.
     pub fn within(self, wait: Duration) -> Self {
-        self.waiting(Wait::WithinMs(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+        self.waiting(Wait::WithinMs(
+            u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        ))
     }
 
     fn waiting(mut self, so: Wait) -> Self {
@@ -290,7 +290,10 @@ impl fmt::Display for Refused {
             ),
             Self::NoSuccessor => f.write_str("the successor does not wait for the lock; the holder keeps it"),
             Self::TooMuch { wanted, free } => {
-                write!(f, "the successor wants {wanted} permits, there would be {free}; the holder keeps it")
+                write!(
+                    f,
+                    "the successor wants {wanted} permits, there would be {free}; the holder keeps it"
+                )
             }
             Self::Permits { take, of } => write!(
                 f,
@@ -308,7 +311,10 @@ impl fmt::Display for Refused {
                 write!(f, "{max_locks} locks are in use, which is the bound max_locks")
             }
             Self::TooManyClaims { max_claims } => {
-                write!(f, "there are {max_claims} holders and waiters, which is the bound max_claims")
+                write!(
+                    f,
+                    "there are {max_claims} holders and waiters, which is the bound max_claims"
+                )
             }
             Self::NoMember => f.write_str("the member that asks is not in the group"),
             Self::Exhausted => f.write_str("all tokens have been given: found the table anew"),

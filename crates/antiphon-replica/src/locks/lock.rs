@@ -121,7 +121,10 @@ impl Lock {
         self.owners.insert(claim.owner, place);
         match place {
             Place::Holds(token) => {
-                assert!(claim.permits <= self.free(), "{token}: more permits than there are");
+                assert!(
+                    claim.permits <= self.free(),
+                    "{token}: more permits than there are"
+                );
                 self.taken += claim.permits;
                 self.holders.insert(token, claim);
             }

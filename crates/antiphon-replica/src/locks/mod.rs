@@ -43,11 +43,12 @@ mod state;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use antiphon_core::wire::Incarnation;
 use bytes::Bytes;
-pub use command::{Cause, Command, Done, Event, MAX_NAME_BYTES, Mode, Name, Owner, Refused, Token, Wait, What};
+pub use command::{
+    Cause, Command, Done, Event, MAX_NAME_BYTES, Mode, Name, Owner, Refused, Token, Wait, What,
+};
 use lock::Place;
 pub use lock::{Claim, Lock};
 pub use state::State;
@@ -129,7 +130,10 @@ impl LockTable {
         if let Some(lock) = lock.filter(|lock| lock.total() != size) {
             return Err(Refused::OtherSize { used: lock.size() });
         }
-        let Options { max_locks, max_claims } = self.options;
+        let Options {
+            max_locks,
+            max_claims,
+        } = self.options;
         if lock.is_none() && self.state.locks.len() >= max_locks as usize {
             return Err(Refused::TooManyLocks { max_locks });
         }
@@ -226,7 +230,13 @@ impl LockTable {
         Ok(Done::Ended)
     }
 
-    fn abandon(&mut self, at: At, name: &Name, owner: Owner, events: &mut Vec<Event>) -> Result<Done, Refused> {
+    fn abandon(
+        &mut self,
+        at: At,
+        name: &Name,
+        owner: Owner,
+        events: &mut Vec<Event>,
+    ) -> Result<Done, Refused> {
         let place = self.state.lock(name).and_then(|lock| lock.place(owner));
         let Some(place @ Place::Waits(_)) = place else {
             return Err(Refused::WaitsNot);
@@ -276,7 +286,12 @@ impl LockTable {
     }
 
     /// Ends all claims of owners that are gone. Gives the locks that others may get now.
-    fn end_all(&mut self, gone: impl Fn(Owner) -> bool, cause: Cause, events: &mut Vec<Event>) -> BTreeSet<Name> {
+    fn end_all(
+        &mut self,
+        gone: impl Fn(Owner) -> bool,
+        cause: Cause,
+        events: &mut Vec<Event>,
+    ) -> BTreeSet<Name> {
         let locks = self.state.locks.iter();
         let ending = locks.map(|(name, lock)| (name.clone(), lock.places(&gone)));
         let ending: Vec<_> = ending.filter(|(_, places)| !places.is_empty()).collect();
@@ -376,7 +391,9 @@ impl Machine for LockTable {
     }
 
     fn deadline(&self) -> Option<AgreedTime> {
-        self.deadlines.first_key_value().map(|((deadline, _), _)| *deadline)
+        self.deadlines
+            .first_key_value()
+            .map(|((deadline, _), _)| *deadline)
     }
 
     fn timeout(&mut self, at: At, events: &mut Vec<Event>) {
@@ -425,7 +442,10 @@ impl Machine for LockTable {
     }
 
     fn definition(&self) -> String {
-        let Options { max_locks, max_claims } = &self.options;
+        let Options {
+            max_locks,
+            max_claims,
+        } = &self.options;
         format!("locks 1: max_locks {max_locks}, max_claims {max_claims}")
     }
 }

@@ -123,8 +123,12 @@ impl State {
                 format!("a name has {} bytes", name.len())
             })?;
             let name: Name = name.into();
-            let holds = holders.into_iter().map(|(token, claim)| (Place::Holds(token), claim));
-            let waits = queue.into_iter().map(|(ticket, claim)| (Place::Waits(ticket), claim));
+            let holds = holders
+                .into_iter()
+                .map(|(token, claim)| (Place::Holds(token), claim));
+            let waits = queue
+                .into_iter()
+                .map(|(ticket, claim)| (Place::Waits(ticket), claim));
             for (place, claim) in holds.chain(waits) {
                 read.check(&name, size, place, &claim, options)?;
                 read.put(&name, size, place, claim);

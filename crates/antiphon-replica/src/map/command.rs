@@ -136,7 +136,9 @@ impl From<Write> for Command {
 
 impl<const N: usize> From<[Write; N]> for Command {
     fn from(writes: [Write; N]) -> Self {
-        Self { writes: writes.into() }
+        Self {
+            writes: writes.into(),
+        }
     }
 }
 
@@ -220,12 +222,22 @@ impl fmt::Display for Refused {
                 key,
                 wanted,
                 found: version,
-            } => write!(f, "{key:?}: the command wants {wanted}, there is {}", found(*version)),
+            } => write!(
+                f,
+                "{key:?}: the command wants {wanted}, there is {}",
+                found(*version)
+            ),
             Self::Full { bytes, max_bytes } => {
-                write!(f, "the map would have {bytes} bytes, its bound max_bytes is {max_bytes}")
+                write!(
+                    f,
+                    "the map would have {bytes} bytes, its bound max_bytes is {max_bytes}"
+                )
             }
             Self::KeyTooLong { bytes, max_bytes } => {
-                write!(f, "a key has {bytes} bytes, the bound max_key_bytes is {max_bytes}")
+                write!(
+                    f,
+                    "a key has {bytes} bytes, the bound max_key_bytes is {max_bytes}"
+                )
             }
             Self::ValueTooLong {
                 key,
@@ -236,7 +248,10 @@ impl fmt::Display for Refused {
                 "{key:?}: the value has {bytes} bytes, the bound max_value_bytes is {max_bytes}"
             ),
             Self::TooManyWrites { writes } => {
-                write!(f, "the command has {writes} writes, a command has at most {MAX_WRITES}")
+                write!(
+                    f,
+                    "the command has {writes} writes, a command has at most {MAX_WRITES}"
+                )
             }
             Self::KeyTwice { key } => write!(f, "{key:?} stands twice in the command"),
             Self::NoFunction { name } => write!(f, "no function {name:?} is registered in this map"),

@@ -17,9 +17,7 @@ use crate::{AgreedTime, Version};
 /// Words are ordered as their times are. The time has 48 bits, which is 8,919 years of one state; a later time is
 /// kept as the last one there is, never as an early one. Times of one founding of the state can be compared; a
 /// state that is founded anew starts at zero, so across foundings compare versions.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Stamp(u64);
 
 impl Stamp {

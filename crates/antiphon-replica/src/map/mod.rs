@@ -333,7 +333,11 @@ impl Machine for MapMachine {
         self.check_room(&command.writes, &plan)?;
         let changes = plan.iter().filter(|planned| !matches!(planned, Planned::Nothing));
         let mut version = match NonZeroU32::new(changes.count() as u32) {
-            Some(count) => self.state.versions.take(at.founded, count).ok_or(Refused::Exhausted)?,
+            Some(count) => self
+                .state
+                .versions
+                .take(at.founded, count)
+                .ok_or(Refused::Exhausted)?,
             None => 0,
         };
         let mut written = Vec::with_capacity(plan.len());
@@ -341,11 +345,18 @@ impl Machine for MapMachine {
             let now = match planned {
                 Planned::Nothing => {
                     let old = self.get(&write.key).cloned();
-                    written.push(Written { old: old.clone(), new: old });
+                    written.push(Written {
+                        old: old.clone(),
+                        new: old,
+                    });
                     continue;
                 }
                 Planned::Removed => Now::Removed,
-                Planned::Put { value, flags, expires } => Now::Written(Entry {
+                Planned::Put {
+                    value,
+                    flags,
+                    expires,
+                } => Now::Written(Entry {
                     value,
                     version: Version(version),
                     modified: Stamp::new(self.state.now, flags),

@@ -58,7 +58,7 @@ impl State {
     pub fn prefix<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = (&'a Bytes, &'a Entry)> {
         let from: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(prefix), Bound::Unbounded);
         self.entries
-            .range(from)
+            .range::<_, [u8]>(from)
             .take_while(move |(key, _)| key.starts_with(prefix))
             .filter(|(_, entry)| entry.is_there(self.now))
     }
@@ -132,11 +132,9 @@ impl State {
             let (key, entry): (Bytes, Entry) = reader.take("entries")?;
             let in_order = read.entries.get_max().is_none_or(|(last, _)| *last < key);
             ensure(in_order, || format!("{key:?} is not after the key before it"))?;
-            options
-                .check(&key, &entry.value)
-                .map_err(|reason| RestoreError {
-                    reason: reason.to_string(),
-                })?;
+            options.check(&key, &entry.value).map_err(|reason| RestoreError {
+                reason: reason.to_string(),
+            })?;
             ensure(entry.version.0 <= read.versions.last(), || {
                 format!("{key:?} has version {}, which was not given yet", entry.version)
             })?;
