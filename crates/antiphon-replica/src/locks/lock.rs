@@ -94,10 +94,6 @@ impl Lock {
         &self.queue
     }
 
-    pub(super) fn claims(&self) -> usize {
-        self.owners.len()
-    }
-
     pub(super) fn place(&self, owner: Owner) -> Option<Place> {
         self.owners.get(&owner).copied()
     }

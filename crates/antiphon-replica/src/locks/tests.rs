@@ -1,1 +1,615 @@
+use std::time::Duration;
 
+use proptest::prelude::*;
+
+use super::*;
+
+/// A table, the place of the order, and what the table told since it was last asked.
+struct Told {
+    table: LockTable,
+    at: At,
+    events: Vec<Event>,
+}
+
+const A: Incarnation = Incarnation(1);
+const B: Incarnation = Incarnation(2);
+const C: Incarnation = Incarnation(3);
+
+fn owner(member: Incarnation, client: u64) -> Owner {
+    Owner { member, client }
+}
+
+fn permits(take: u32, of: u32) -> Mode {
+    Mode::Permits { take, of }
+}
+
+impl Told {
+    fn with(options: Options) -> Self {
+        let at = At {
+            index: 0,
+            time: AgreedTime::default(),
+            founded: 1,
+        };
+        let mut told = Self {
+            table: LockTable::new(options),
+            at,
+            events: Vec::new(),
+        };
+        told.members(&[A, B, C]);
+        told
+    }
+
+    fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    fn members(&mut self, members: &[Incarnation]) {
+        let before = &self.table.state.members;
+        let change = Change {
+            members: members.to_vec(),
+            joined: members.iter().filter(|m| !before.contains(m)).copied().collect(),
+            gone: before.iter().filter(|m| !members.contains(m)).copied().collect(),
+        };
+        self.change(&change);
+    }
+
+    fn change(&mut self, change: &Change) {
+        self.at.index += 1;
+        self.table.members(self.at, change, &mut self.events);
+    }
+
+    fn tell(&mut self, from: Incarnation, command: Command) -> Result<Done, Refused> {
+        self.at.index += 1;
+        self.table.apply(self.at, from, command, &mut self.events)
+    }
+
+    /// Acquires at once, for client 0.
+    fn token(&mut self, from: Incarnation, name: &str) -> Token {
+        match self.tell(from, Command::acquire(name, 0)) {
+            Ok(Done::Granted(token)) => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn waits(&mut self, from: Incarnation, command: Command) {
+        assert_eq!(self.tell(from, command), Ok(Done::Waiting));
+    }
+
+    fn time_out(&mut self, millis: u64) {
+        self.at.index += 1;
+        self.at.time.millis = millis;
+        self.table.timeout(self.at, &mut self.events);
+    }
+
+    fn happened(&mut self) -> Vec<(Owner, What)> {
+        self.events.drain(..).map(|event| (event.owner, event.what)).collect()
+    }
+
+    fn holders(&self, name: &str) -> Vec<Incarnation> {
+        let lock = self.table.state().lock(name);
+        lock.map_or(Vec::new(), |lock| lock.holders().map(|(_, claim)| claim.owner.member).collect())
+    }
+}
+
+#[test]
+fn a_departed_holder_loses_the_lock_and_the_next_one_has_it_in_the_same_step_with_a_higher_token() {
+    let mut locks = Told::new();
+    let first = locks.token(A, "x");
+    locks.waits(B, Command::acquire("x", 0));
+    locks.waits(C, Command::acquire("x", 0));
+    locks.happened();
+    locks.members(&[A, C]);
+    assert_eq!(locks.happened(), [], "B only waited");
+    locks.members(&[C]);
+    let second = Token(first.0 + 1);
+    assert_eq!(
+        locks.happened(),
+        [
+            (owner(A, 0), What::Lost(first, Cause::Departed)),
+            (owner(C, 0), What::Granted(second)),
+        ]
+    );
+    let refused = locks.tell(A, Command::release(first)).unwrap_err();
+    assert_eq!(refused.to_string(), "the member that asks is not in the group");
+}
+
+#[test]
+fn a_member_that_leaves_and_comes_back_in_one_change_has_lost_its_locks() {
+    let mut locks = Told::new();
+    let token = locks.token(A, "x");
+    locks.happened();
+    locks.change(&Change {
+        members: vec![B, C, A],
+        joined: vec![A],
+        gone: vec![A],
+    });
+    assert_eq!(locks.happened(), [(owner(A, 0), What::Lost(token, Cause::Departed))]);
+}
+
+#[test]
+fn shared_holders_are_together_and_one_behind_a_waiting_exclusive_claim_waits() {
+    let mut locks = Told::new();
+    let shared = || Command::acquire("x", 0).mode(Mode::Shared);
+    let Ok(Done::Granted(first)) = locks.tell(A, shared()) else { panic!() };
+    locks.waits(B, Command::acquire("x", 0));
+    locks.waits(C, shared());
+    assert_eq!(locks.tell(C, Command::acquire("x", 1).mode(Mode::Shared).at_once()), Err(Refused::Busy));
+    locks.tell(A, Command::release(first)).unwrap();
+    assert_eq!(locks.holders("x"), [B]);
+    // The exclusive holder goes: all shared claims at the front are granted together.
+    locks.waits(A, shared());
+    locks.members(&[A, C]);
+    assert_eq!(locks.holders("x"), [C, A]);
+}
+
+#[test]
+fn a_wait_ends_in_agreed_time_and_those_behind_it_go_on() {
+    let mut locks = Told::new();
+    locks.tell(A, Command::acquire("x", 0).mode(Mode::Shared)).unwrap();
+    locks.waits(B, Command::acquire("x", 0).within(Duration::from_millis(100)));
+    locks.waits(C, Command::acquire("x", 0).mode(Mode::Shared));
+    assert_eq!(locks.table.deadline(), Some(AgreedTime { millis: 100 }));
+    locks.happened();
+    locks.time_out(100);
+    let happened = locks.happened();
+    assert_eq!(happened[0], (owner(B, 0), What::TimedOut));
+    assert_eq!((happened.len(), locks.holders("x")), (2, vec![A, C]));
+    assert_eq!(locks.table.deadline(), None);
+}
+
+#[test]
+fn a_waiter_that_is_too_late_is_not_granted_what_a_departed_member_leaves() {
+    let mut locks = Told::new();
+    locks.token(A, "x");
+    locks.waits(B, Command::acquire("x", 0).within(Duration::from_millis(100)));
+    locks.waits(C, Command::acquire("x", 0));
+    locks.at.time.millis = 100;
+    locks.members(&[B, C]);
+    assert_eq!(locks.holders("x"), [C]);
+}
+
+#[test]
+fn a_semaphore_has_one_size_while_it_is_used() {
+    let mut locks = Told::new();
+    let take = |count| Command::acquire("s", 0).mode(permits(count, 3)).at_once();
+    locks.tell(A, take(2)).unwrap();
+    assert_eq!(locks.tell(B, take(2)), Err(Refused::Busy));
+    locks.tell(B, take(1)).unwrap();
+    let refused = locks.tell(C, Command::acquire("s", 0)).unwrap_err();
+    assert_eq!(refused.to_string(), "the name is in use for a semaphore of 3 permits");
+    for mode in [permits(0, 3), permits(4, 3), permits(1, u32::MAX)] {
+        assert!(matches!(locks.tell(C, Command::acquire("t", 0).mode(mode)), Err(Refused::Permits { .. })));
+    }
+    locks.members(&[C]);
+    locks.tell(C, Command::acquire("s", 0)).expect("it was forgotten with its last holder");
+}
+
+#[test]
+fn a_lock_that_was_forgotten_is_granted_with_a_higher_token_also_when_the_cluster_is_founded_anew() {
+    let mut locks = Told::new();
+    let first = locks.token(A, "x");
+    locks.tell(A, Command::release(first)).unwrap();
+    assert!(locks.table.state().lock("x").is_none());
+    let second = locks.token(B, "x");
+    assert!(second > first);
+    let mut anew = Told::new();
+    anew.at.founded = 2;
+    assert!(anew.token(A, "x") > second);
+}
+
+#[test]
+fn a_lock_is_not_reentrant_and_only_its_member_releases_it() {
+    let mut locks = Told::new();
+    let token = locks.token(A, "x");
+    assert_eq!(locks.tell(A, Command::acquire("x", 0)), Err(Refused::Holds { token }));
+    locks.waits(A, Command::acquire("x", 1));
+    assert_eq!(locks.tell(A, Command::acquire("x", 1)), Err(Refused::Waits));
+    assert_eq!(locks.tell(B, Command::release(token)), Err(Refused::NotHeld { token }));
+    let abandon = || Command::Abandon { name: "x".into(), client: 1 };
+    locks.tell(A, abandon()).unwrap();
+    assert_eq!(locks.tell(A, abandon()), Err(Refused::WaitsNot));
+    locks.tell(A, Command::release(token)).unwrap();
+    assert_eq!(locks.tell(A, Command::release(token)), Err(Refused::NotHeld { token }));
+}
+
+#[test]
+fn a_leader_hands_over_to_a_candidate_of_its_choice_and_to_nobody_else() {
+    let mut locks = Told::new();
+    let name = leadership("jobs");
+    let token = locks.token(A, &name);
+    locks.waits(B, Command::acquire(&name, 0));
+    locks.waits(C, Command::acquire(&name, 7));
+    locks.waits(C, Command::acquire(&name, 8));
+    assert_eq!(locks.tell(A, Command::transfer(token, A)), Err(Refused::NoSuccessor));
+    assert_eq!(locks.tell(B, Command::transfer(token, B)), Err(Refused::NotHeld { token }));
+    locks.happened();
+    let Ok(Done::Granted(second)) = locks.tell(A, Command::transfer(token, C)) else { panic!() };
+    assert_eq!(
+        locks.happened(),
+        [
+            (owner(A, 0), What::Lost(token, Cause::HandedOver(owner(C, 7)))),
+            (owner(C, 7), What::Granted(second)),
+        ]
+    );
+    assert_eq!(locks.table.state().holder(&name), Some((owner(C, 7), second)));
+    locks.tell(C, Command::hand_over(second, owner(C, 8))).unwrap();
+    locks.tell(C, Command::Forget { client: 8 }).unwrap();
+    assert_eq!(locks.holders(&name), [B]);
+}
+
+#[test]
+fn a_hand_over_of_one_permit_makes_no_room_for_a_successor_that_wants_more() {
+    let mut locks = Told::new();
+    let take = |client, count| Command::acquire("s", client).mode(permits(count, 3));
+    let Ok(Done::Granted(token)) = locks.tell(A, take(0, 1)) else { panic!() };
+    locks.tell(A, take(1, 2)).unwrap();
+    locks.waits(B, take(0, 3));
+    assert_eq!(locks.tell(A, Command::transfer(token, B)), Err(Refused::TooMuch { wanted: 3, free: 1 }));
+    assert_eq!(locks.holders("s"), [A, A]);
+}
+
+#[test]
+fn names_locks_and_claims_are_bounded_and_errors_name_the_bound() {
+    let mut locks = Told::with(Options { max_locks: 2, max_claims: 3 });
+    locks.token(A, "x");
+    locks.token(A, "y");
+    let refused = locks.tell(A, Command::acquire("z", 0)).unwrap_err().to_string();
+    assert_eq!(refused, "2 locks are in use, which is the bound max_locks");
+    locks.waits(B, Command::acquire("x", 0));
+    let refused = locks.tell(C, Command::acquire("x", 0)).unwrap_err().to_string();
+    assert_eq!(refused, "there are 3 holders and waiters, which is the bound max_claims");
+    for name in ["", &"n".repeat(MAX_NAME_BYTES + 1)] {
+        assert!(matches!(locks.tell(A, Command::acquire(name, 0)), Err(Refused::Name { .. })));
+    }
+}
+
+#[test]
+fn when_all_tokens_have_been_given_nothing_is_granted_and_nothing_breaks() {
+    let mut locks = Told::new();
+    while locks.table.state.tokens.last() < u64::MAX {
+        locks.table.state.tokens.take(u32::MAX, std::num::NonZeroU32::new(u32::MAX).unwrap());
+    }
+    assert_eq!(locks.tell(A, Command::acquire("x", 0)), Err(Refused::Exhausted));
+    assert!(locks.table.state().lock("x").is_none());
+}
+
+#[test]
+fn a_snapshot_stays_while_locks_change_and_a_table_goes_on_from_it() {
+    let mut locks = Told::new();
+    let token = locks.token(A, "x");
+    locks.waits(B, Command::acquire("x", 0).within(Duration::from_millis(9)));
+    let snapshot = locks.table.snapshot();
+    locks.members(&[B, C]);
+    assert_eq!(snapshot.holder("x"), Some((owner(A, 0), token)));
+    let mut other = Told::new();
+    other.table.restore(&LockTable::write(&snapshot)).unwrap();
+    other.time_out(9);
+    other.tell(A, Command::release(token)).unwrap();
+    assert!(other.token(C, "x") > token);
+}
+
+/// What can happen to a table.
+#[derive(Debug, Clone)]
+enum Step {
+    Tell(Incarnation, Command),
+    /// A command with one of the tokens that are or were held.
+    Release(prop::sample::Index),
+    HandOver(prop::sample::Index, Owner, bool),
+    Members(Vec<Incarnation>, Option<Incarnation>),
+    Pass(u64),
+    Timeout,
+    Restore,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let member = || (1..5u128).prop_map(Incarnation);
+    let name = || prop_oneof![Just("x"), Just("y"), Just("z")];
+    let mode = prop_oneof![
+        3 => Just(Mode::Exclusive),
+        3 => Just(Mode::Shared),
+        2 => (1..4u32).prop_map(|take| permits(take, 3)),
+    ];
+    let wait = prop_oneof![
+        1 => Just(Wait::Try),
+        3 => (0..30u64).prop_map(Wait::WithinMs),
+        3 => Just(Wait::Forever),
+    ];
+    let acquire = (member(), name(), 0..2u64, mode, wait).prop_map(|(from, name, client, mode, wait)| {
+        let name = name.into();
+        Step::Tell(from, Command::Acquire { name, client, mode, wait })
+    });
+    let abandon = (member(), name(), 0..2u64).prop_map(|(from, name, client)| {
+        Step::Tell(from, Command::Abandon { name: name.into(), client })
+    });
+    let forget = (member(), 0..2u64).prop_map(|(from, client)| Step::Tell(from, Command::Forget { client }));
+    let hand_over = (any::<prop::sample::Index>(), member(), 0..2u64, any::<bool>())
+        .prop_map(|(token, to, client, named)| Step::HandOver(token, owner(to, client), named));
+    let members = (prop::sample::subsequence(vec![A, B, C, Incarnation(4)], 1..=4), prop::option::of(member()));
+    prop_oneof![
+        12 => acquire,
+        5 => any::<prop::sample::Index>().prop_map(Step::Release),
+        3 => hand_over,
+        1 => abandon,
+        1 => forget,
+        2 => members.prop_map(|(members, again)| Step::Members(members, again)),
+        3 => (0..15u64).prop_map(Step::Pass),
+        1 => Just(Step::Timeout),
+        1 => Just(Step::Restore),
+    ]
+}
+
+/// A table as one would write it without thought of speed.
+#[derive(Debug, Default)]
+struct Model {
+    members: Vec<Incarnation>,
+    locks: BTreeMap<Name, ModelLock>,
+    given: u64,
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct ModelLock {
+    size: u32,
+    /// Owner, permits, token.
+    holders: Vec<(Owner, u32, Token)>,
+    /// Owner, permits, deadline.
+    queue: Vec<(Owner, u32, Option<u64>)>,
+}
+
+impl ModelLock {
+    fn free(&self) -> u64 {
+        u64::from(self.size) - self.holders.iter().map(|(_, permits, _)| u64::from(*permits)).sum::<u64>()
+    }
+}
+
+impl Model {
+    fn next(given: &mut u64) -> Token {
+        *given += 1;
+        Token(1 << 32 | *given)
+    }
+
+    /// Grants what can be granted and forgets what is not used.
+    fn settle(&mut self) {
+        for lock in self.locks.values_mut() {
+            while let Some((owner, permits, _)) = lock.queue.first().copied()
+                && u64::from(permits) <= lock.free()
+            {
+                lock.queue.remove(0);
+                lock.holders.push((owner, permits, Self::next(&mut self.given)));
+            }
+        }
+        self.locks.retain(|_, lock| !lock.holders.is_empty() || !lock.queue.is_empty());
+    }
+
+    fn end(&mut self, gone: impl Fn(Owner) -> bool) {
+        for lock in self.locks.values_mut() {
+            lock.holders.retain(|(owner, ..)| !gone(*owner));
+            lock.queue.retain(|(owner, ..)| !gone(*owner));
+        }
+    }
+
+    fn time_out(&mut self, now: u64) {
+        for lock in self.locks.values_mut() {
+            lock.queue.retain(|(_, _, deadline)| deadline.is_none_or(|deadline| now < deadline));
+        }
+    }
+
+    /// The reply, without why something was refused.
+    fn tell(&mut self, from: Incarnation, command: &Command, now: u64) -> Option<Done> {
+        let owner = |client| Owner { member: from, client };
+        if !self.members.contains(&from) {
+            return None;
+        }
+        match command {
+            Command::Acquire { name, client, mode, wait } => {
+                let (permits, size) = mode.permits().unwrap();
+                let lock = self.locks.entry(name.clone()).or_insert(ModelLock { size, ..ModelLock::default() });
+                let known = lock.holders.iter().map(|h| h.0).chain(lock.queue.iter().map(|w| w.0));
+                if lock.size != size || known.into_iter().any(|known| known == owner(*client)) {
+                    return None;
+                }
+                if lock.queue.is_empty() && u64::from(permits) <= lock.free() {
+                    let token = Self::next(&mut self.given);
+                    lock.holders.push((owner(*client), permits, token));
+                    return Some(Done::Granted(token));
+                }
+                let deadline = match wait {
+                    Wait::Try | Wait::WithinMs(0) => return None,
+                    Wait::WithinMs(millis) => Some(now + millis),
+                    Wait::Forever => None,
+                };
+                lock.queue.push((owner(*client), permits, deadline));
+                return Some(Done::Waiting);
+            }
+            Command::Abandon { name, client } => {
+                let lock = self.locks.get_mut(name)?;
+                let at = lock.queue.iter().position(|waiter| waiter.0 == owner(*client))?;
+                lock.queue.remove(at);
+            }
+            Command::Release { token } => {
+                let held = |lock: &ModelLock| lock.holders.iter().position(|h| h.2 == *token && h.0.member == from);
+                let (at, lock) = self.locks.values_mut().find_map(|lock| Some((held(lock)?, lock)))?;
+                lock.holders.remove(at);
+            }
+            Command::HandOver { token, to, client } => {
+                let held = |lock: &ModelLock| lock.holders.iter().position(|h| h.2 == *token && h.0.member == from);
+                let (at, lock) = self.locks.values_mut().find_map(|lock| Some((held(lock)?, lock)))?;
+                let wanted = |of: Owner| of.member == *to && client.is_none_or(|client| client == of.client);
+                let next = lock.queue.iter().position(|waiter| wanted(waiter.0))?;
+                if u64::from(lock.queue[next].1) > lock.free() + u64::from(lock.holders[at].1) {
+                    return None;
+                }
+                lock.holders.remove(at);
+                let (owner, permits, _) = lock.queue.remove(next);
+                let token = Self::next(&mut self.given);
+                lock.holders.push((owner, permits, token));
+                return Some(Done::Granted(token));
+            }
+            Command::Forget { client } => self.end(|of| of == owner(*client)),
+        }
+        Some(Done::Ended)
+    }
+}
+
+/// What the events alone must say, whatever the table keeps: it knows nothing of either implementation.
+#[derive(Debug, Default)]
+struct Judge {
+    last: Token,
+    /// By lock and owner, the token.
+    holds: BTreeMap<(Name, Owner), Token>,
+}
+
+impl Judge {
+    fn hear(&mut self, events: &[Event]) {
+        for Event { name, owner, what } in events {
+            let key = (name.clone(), *owner);
+            match what {
+                What::Granted(token) => {
+                    assert!(*token > self.last, "tokens rise in the order of grants");
+                    self.last = *token;
+                    assert_eq!(self.holds.insert(key, *token), None, "an owner holds once");
+                }
+                What::Released(token) | What::Lost(token, _) => {
+                    assert_eq!(self.holds.remove(&key), Some(*token), "only what is held can go");
+                }
+                What::TimedOut => assert_eq!(self.holds.get(&key), None),
+            }
+        }
+    }
+
+    fn look(&self, table: &LockTable) {
+        let mut holds = BTreeMap::new();
+        for (name, lock) in table.state().iter() {
+            let modes: Vec<_> = lock.holders().map(|(_, claim)| lock.mode(claim)).collect();
+            let exclusive = modes.contains(&Mode::Exclusive);
+            assert!(!exclusive || modes.len() == 1, "{name}: exclusive, or shared: {modes:?}");
+            let taken: u64 = lock.holders().map(|(_, claim)| u64::from(claim.permits)).sum();
+            assert!(taken <= u64::from(lock.size().unwrap_or(u32::MAX)), "{name}: {taken} permits");
+            assert!(lock.next().is_none(), "{name}: nobody waits for what is free");
+            let holders = lock.holders().map(|(token, claim)| ((name.clone(), claim.owner), token));
+            holds.extend(holders);
+            let claims = lock.holders().map(|(_, claim)| claim).chain(lock.waiters());
+            for claim in claims {
+                assert!(table.state.members.contains(&claim.owner.member), "no departed member holds or waits");
+                assert!(claim.deadline.is_none_or(|deadline| table.state.now < deadline));
+            }
+        }
+        assert_eq!(holds, self.holds, "the events say who holds what");
+    }
+}
+
+fn as_model(table: &LockTable) -> BTreeMap<Name, ModelLock> {
+    let locks = table.state().iter().map(|(name, lock)| {
+        let holders = lock.holders().map(|(token, claim)| (claim.owner, claim.permits, token)).collect();
+        let queue = lock
+            .waiters()
+            .map(|claim| (claim.owner, claim.permits, claim.deadline.map(|deadline| deadline.millis)))
+            .collect();
+        let size = lock.total();
+        (name.clone(), ModelLock { size, holders, queue })
+    });
+    locks.collect()
+}
+
+/// Does a step with the table and the model.
+fn both(locks: &mut Told, model: &mut Model, tokens: &[(Incarnation, Token)], step: Step) {
+    let token = |at: prop::sample::Index| tokens.get(at.index(tokens.len().max(1))).copied();
+    let (from, command) = match step {
+        Step::Tell(from, command) => (from, command),
+        Step::Release(at) => {
+            let Some((from, token)) = token(at) else { return };
+            (from, Command::release(token))
+        }
+        Step::HandOver(at, to, named) => {
+            let Some((from, token)) = token(at) else { return };
+            let to_member = Command::transfer(token, to.member);
+            (from, if named { Command::hand_over(token, to) } else { to_member })
+        }
+        Step::Members(members, again) => {
+            let again: Vec<_> = again.filter(|member| members.contains(member)).into_iter().collect();
+            model.end(|owner| !members.contains(&owner.member) || again.contains(&owner.member));
+            model.time_out(locks.at.time.millis);
+            model.members = members.clone();
+            model.settle();
+            return locks.change(&Change { members, joined: again, gone: vec![] });
+        }
+        Step::Pass(millis) => {
+            locks.at.time.millis += millis;
+            return;
+        }
+        Step::Timeout => {
+            model.time_out(locks.at.time.millis);
+            model.settle();
+            return locks.time_out(locks.at.time.millis);
+        }
+        Step::Restore => {
+            let state = LockTable::write(&locks.table.snapshot());
+            let mut restored = LockTable::new(Options::default());
+            restored.restore(&state).unwrap();
+            assert_eq!(restored.digest(), locks.table.digest(), "kept up to date, and made anew");
+            assert_eq!(LockTable::write(&restored.snapshot()), state, "the same bytes");
+            assert_eq!((&restored.held, &restored.deadlines), (&locks.table.held, &locks.table.deadlines));
+            locks.table = restored;
+            return;
+        }
+    };
+    let now = locks.at.time.millis;
+    model.time_out(now);
+    model.settle();
+    let wanted = model.tell(from, &command, now);
+    model.settle();
+    let reply = locks.tell(from, command);
+    assert_eq!(reply.clone().ok(), wanted, "{reply:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn locks_do_what_their_model_does_and_never_grant_twice(steps in prop::collection::vec(step(), 1..80)) {
+        let mut locks = Told::new();
+        let mut model = Model { members: vec![A, B, C], ..Model::default() };
+        let mut judge = Judge::default();
+        let mut tokens = Vec::new();
+        for step in steps {
+            let passes = matches!(step, Step::Pass(_));
+            both(&mut locks, &mut model, &tokens, step);
+            for event in &locks.events {
+                if let What::Granted(token) = event.what {
+                    tokens.push((event.owner.member, token));
+                }
+            }
+            judge.hear(&std::mem::take(&mut locks.events));
+            judge.look(&locks.table);
+            if !passes {
+                prop_assert_eq!(as_model(&locks.table), std::mem::take(&mut model.locks).into_iter().collect());
+                model.locks = as_model(&locks.table);
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_a_table_panic_and_what_is_refused_changes_nothing(
+        steps in prop::collection::vec(step(), 1..30),
+        cut in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        noise in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
+        let mut locks = Told::new();
+        for step in steps {
+            if let Step::Tell(from, command) = step {
+                let _ = locks.tell(from, command);
+            }
+        }
+        let mut bytes = LockTable::write(&locks.table.snapshot()).to_vec();
+        let digest = locks.table.digest();
+        prop_assert!(locks.table.restore(&noise).is_err());
+        prop_assert!(locks.table.restore(&bytes[..cut.index(bytes.len())]).is_err());
+        let beginning = postcard::to_stdvec(&locks.table.definition()).unwrap();
+        prop_assert!(locks.table.restore(&[beginning, noise].concat()).is_err());
+        let at = cut.index(bytes.len());
+        bytes[at] ^= byte;
+        let taken = locks.table.restore(&bytes);
+        prop_assert!(taken.is_err() || locks.table.digest() == digest, "one byte changed, and it was taken");
+        prop_assert_eq!(locks.table.digest(), digest);
+    }
+}
