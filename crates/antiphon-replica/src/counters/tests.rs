@@ -13,7 +13,10 @@ fn tell(table: &mut CounterTable, founded: u32, command: Command) -> Result<Done
 }
 
 fn add(name: &str, by: i64) -> Command {
-    Command::Add { name: name.into(), by }
+    Command::Add {
+        name: name.into(),
+        by,
+    }
 }
 
 fn set(value: i64, condition: Condition) -> Command {
@@ -38,7 +41,10 @@ fn a_sum_that_does_not_fit_is_refused_and_changes_nothing() {
     assert_eq!(value(tell(&mut table, 1, add("a", 1))), i64::MAX);
     let before = table.digest();
     let refused = tell(&mut table, 1, add("a", 1)).unwrap_err();
-    assert_eq!(refused.to_string(), "9223372036854775807 and 1 do not fit 64 bits with a sign");
+    assert_eq!(
+        refused.to_string(),
+        "9223372036854775807 and 1 do not fit 64 bits with a sign"
+    );
     assert_eq!(table.digest(), before);
     assert_eq!(value(tell(&mut table, 1, add("b", i64::MIN))), i64::MIN);
     assert!(tell(&mut table, 1, add("b", -1)).is_err());
@@ -53,8 +59,14 @@ fn a_counter_is_set_only_at_the_version_that_was_read() {
     assert!(tell(&mut table, 1, set(9, Condition::Version(read.version))).is_err());
     assert_eq!(table.state().get("a").unwrap().value, 6);
     let refused = tell(&mut table, 1, add("b", 1)).unwrap_err();
-    assert_eq!(refused.to_string(), "there are 1 counters, which is the bound max_counters");
-    let remove = Command::Remove { name: "a".into(), condition: Condition::Present };
+    assert_eq!(
+        refused.to_string(),
+        "there are 1 counters, which is the bound max_counters"
+    );
+    let remove = Command::Remove {
+        name: "a".into(),
+        condition: Condition::Present,
+    };
     assert_eq!(tell(&mut table, 1, remove.clone()), Ok(Done::Counter(None)));
     assert!(tell(&mut table, 1, remove).is_err());
     tell(&mut table, 1, add("b", 1)).expect("there is room again");
@@ -64,9 +76,15 @@ fn a_counter_is_set_only_at_the_version_that_was_read() {
 fn blocks_of_ids_have_bounds() {
     let mut table = CounterTable::new(Options::default());
     for count in [0, MAX_BLOCK + 1, u32::MAX] {
-        assert_eq!(tell(&mut table, 1, Command::TakeBlock { count }), Err(Refused::Block { count }));
+        assert_eq!(
+            tell(&mut table, 1, Command::TakeBlock { count }),
+            Err(Refused::Block { count })
+        );
     }
-    assert_eq!(tell(&mut table, 1, Command::TakeBlock { count: 2 }), Ok(Done::Block(1 << 32 | 1)));
+    assert_eq!(
+        tell(&mut table, 1, Command::TakeBlock { count: 2 }),
+        Ok(Done::Block(1 << 32 | 1))
+    );
 }
 
 #[derive(Debug, Clone)]

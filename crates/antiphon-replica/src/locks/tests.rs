@@ -82,12 +82,17 @@ impl Told {
     }
 
     fn happened(&mut self) -> Vec<(Owner, What)> {
-        self.events.drain(..).map(|event| (event.owner, event.what)).collect()
+        self.events
+            .drain(..)
+            .map(|event| (event.owner, event.what))
+            .collect()
     }
 
     fn holders(&self, name: &str) -> Vec<Incarnation> {
         let lock = self.table.state().lock(name);
-        lock.map_or(Vec::new(), |lock| lock.holders().map(|(_, claim)| claim.owner.member).collect())
+        lock.map_or(Vec::new(), |lock| {
+            lock.holders().map(|(_, claim)| claim.owner.member).collect()
+        })
     }
 }
 
@@ -123,17 +128,25 @@ fn a_member_that_leaves_and_comes_back_in_one_change_has_lost_its_locks() {
         joined: vec![A],
         gone: vec![A],
     });
-    assert_eq!(locks.happened(), [(owner(A, 0), What::Lost(token, Cause::Departed))]);
+    assert_eq!(
+        locks.happened(),
+        [(owner(A, 0), What::Lost(token, Cause::Departed))]
+    );
 }
 
 #[test]
 fn shared_holders_are_together_and_one_behind_a_waiting_exclusive_claim_waits() {
     let mut locks = Told::new();
     let shared = || Command::acquire("x", 0).mode(Mode::Shared);
-    let Ok(Done::Granted(first)) = locks.tell(A, shared()) else { panic!() };
+    let Ok(Done::Granted(first)) = locks.tell(A, shared()) else {
+        panic!()
+    };
     locks.waits(B, Command::acquire("x", 0));
     locks.waits(C, shared());
-    assert_eq!(locks.tell(C, Command::acquire("x", 1).mode(Mode::Shared).at_once()), Err(Refused::Busy));
+    assert_eq!(
+        locks.tell(C, Command::acquire("x", 1).mode(Mode::Shared).at_once()),
+        Err(Refused::Busy)
+    );
     locks.tell(A, Command::release(first)).unwrap();
     assert_eq!(locks.holders("x"), [B]);
     // The exclusive holder goes: all shared claims at the front are granted together.
@@ -145,7 +158,9 @@ fn shared_holders_are_together_and_one_behind_a_waiting_exclusive_claim_waits() 
 #[test]
 fn a_wait_ends_in_agreed_time_and_those_behind_it_go_on() {
     let mut locks = Told::new();
-    locks.tell(A, Command::acquire("x", 0).mode(Mode::Shared)).unwrap();
+    locks
+        .tell(A, Command::acquire("x", 0).mode(Mode::Shared))
+        .unwrap();
     locks.waits(B, Command::acquire("x", 0).within(Duration::from_millis(100)));
     locks.waits(C, Command::acquire("x", 0).mode(Mode::Shared));
     assert_eq!(locks.table.deadline(), Some(AgreedTime { millis: 100 }));
@@ -176,12 +191,20 @@ fn a_semaphore_has_one_size_while_it_is_used() {
     assert_eq!(locks.tell(B, take(2)), Err(Refused::Busy));
     locks.tell(B, take(1)).unwrap();
     let refused = locks.tell(C, Command::acquire("s", 0)).unwrap_err();
-    assert_eq!(refused.to_string(), "the name is in use for a semaphore of 3 permits");
+    assert_eq!(
+        refused.to_string(),
+        "the name is in use for a semaphore of 3 permits"
+    );
     for mode in [permits(0, 3), permits(4, 3), permits(1, u32::MAX)] {
-        assert!(matches!(locks.tell(C, Command::acquire("t", 0).mode(mode)), Err(Refused::Permits { .. })));
+        assert!(matches!(
+            locks.tell(C, Command::acquire("t", 0).mode(mode)),
+            Err(Refused::Permits { .. })
+        ));
     }
     locks.members(&[C]);
-    locks.tell(C, Command::acquire("s", 0)).expect("it was forgotten with its last holder");
+    locks
+        .tell(C, Command::acquire("s", 0))
+        .expect("it was forgotten with its last holder");
 }
 
 #[test]
@@ -201,15 +224,27 @@ fn a_lock_that_was_forgotten_is_granted_with_a_higher_token_also_when_the_cluste
 fn a_lock_is_not_reentrant_and_only_its_member_releases_it() {
     let mut locks = Told::new();
     let token = locks.token(A, "x");
-    assert_eq!(locks.tell(A, Command::acquire("x", 0)), Err(Refused::Holds { token }));
+    assert_eq!(
+        locks.tell(A, Command::acquire("x", 0)),
+        Err(Refused::Holds { token })
+    );
     locks.waits(A, Command::acquire("x", 1));
     assert_eq!(locks.tell(A, Command::acquire("x", 1)), Err(Refused::Waits));
-    assert_eq!(locks.tell(B, Command::release(token)), Err(Refused::NotHeld { token }));
-    let abandon = || Command::Abandon { name: "x".into(), client: 1 };
+    assert_eq!(
+        locks.tell(B, Command::release(token)),
+        Err(Refused::NotHeld { token })
+    );
+    let abandon = || Command::Abandon {
+        name: "x".into(),
+        client: 1,
+    };
     locks.tell(A, abandon()).unwrap();
     assert_eq!(locks.tell(A, abandon()), Err(Refused::WaitsNot));
     locks.tell(A, Command::release(token)).unwrap();
-    assert_eq!(locks.tell(A, Command::release(token)), Err(Refused::NotHeld { token }));
+    assert_eq!(
+        locks.tell(A, Command::release(token)),
+        Err(Refused::NotHeld { token })
+    );
 }
 
 #[test]
@@ -220,10 +255,18 @@ fn a_leader_hands_over_to_a_candidate_of_its_choice_and_to_nobody_else() {
     locks.waits(B, Command::acquire(&name, 0));
     locks.waits(C, Command::acquire(&name, 7));
     locks.waits(C, Command::acquire(&name, 8));
-    assert_eq!(locks.tell(A, Command::transfer(token, A)), Err(Refused::NoSuccessor));
-    assert_eq!(locks.tell(B, Command::transfer(token, B)), Err(Refused::NotHeld { token }));
+    assert_eq!(
+        locks.tell(A, Command::transfer(token, A)),
+        Err(Refused::NoSuccessor)
+    );
+    assert_eq!(
+        locks.tell(B, Command::transfer(token, B)),
+        Err(Refused::NotHeld { token })
+    );
     locks.happened();
-    let Ok(Done::Granted(second)) = locks.tell(A, Command::transfer(token, C)) else { panic!() };
+    let Ok(Done::Granted(second)) = locks.tell(A, Command::transfer(token, C)) else {
+        panic!()
+    };
     assert_eq!(
         locks.happened(),
         [
@@ -241,25 +284,39 @@ fn a_leader_hands_over_to_a_candidate_of_its_choice_and_to_nobody_else() {
 fn a_hand_over_of_one_permit_makes_no_room_for_a_successor_that_wants_more() {
     let mut locks = Told::new();
     let take = |client, count| Command::acquire("s", client).mode(permits(count, 3));
-    let Ok(Done::Granted(token)) = locks.tell(A, take(0, 1)) else { panic!() };
+    let Ok(Done::Granted(token)) = locks.tell(A, take(0, 1)) else {
+        panic!()
+    };
     locks.tell(A, take(1, 2)).unwrap();
     locks.waits(B, take(0, 3));
-    assert_eq!(locks.tell(A, Command::transfer(token, B)), Err(Refused::TooMuch { wanted: 3, free: 1 }));
+    assert_eq!(
+        locks.tell(A, Command::transfer(token, B)),
+        Err(Refused::TooMuch { wanted: 3, free: 1 })
+    );
     assert_eq!(locks.holders("s"), [A, A]);
 }
 
 #[test]
 fn names_locks_and_claims_are_bounded_and_errors_name_the_bound() {
-    let mut locks = Told::with(Options { max_locks: 2, max_claims: 3 });
+    let mut locks = Told::with(Options {
+        max_locks: 2,
+        max_claims: 3,
+    });
     locks.token(A, "x");
     locks.token(A, "y");
     let refused = locks.tell(A, Command::acquire("z", 0)).unwrap_err().to_string();
     assert_eq!(refused, "2 locks are in use, which is the bound max_locks");
     locks.waits(B, Command::acquire("x", 0));
     let refused = locks.tell(C, Command::acquire("x", 0)).unwrap_err().to_string();
-    assert_eq!(refused, "there are 3 holders and waiters, which is the bound max_claims");
+    assert_eq!(
+        refused,
+        "there are 3 holders and waiters, which is the bound max_claims"
+    );
     for name in ["", &"n".repeat(MAX_NAME_BYTES + 1)] {
-        assert!(matches!(locks.tell(A, Command::acquire(name, 0)), Err(Refused::Name { .. })));
+        assert!(matches!(
+            locks.tell(A, Command::acquire(name, 0)),
+            Err(Refused::Name { .. })
+        ));
     }
 }
 
@@ -267,7 +324,11 @@ fn names_locks_and_claims_are_bounded_and_errors_name_the_bound() {
 fn when_all_tokens_have_been_given_nothing_is_granted_and_nothing_breaks() {
     let mut locks = Told::new();
     while locks.table.state.tokens.last() < u64::MAX {
-        locks.table.state.tokens.take(u32::MAX, std::num::NonZeroU32::new(u32::MAX).unwrap());
+        locks
+            .table
+            .state
+            .tokens
+            .take(u32::MAX, std::num::NonZeroU32::new(u32::MAX).unwrap());
     }
     assert_eq!(locks.tell(A, Command::acquire("x", 0)), Err(Refused::Exhausted));
     assert!(locks.table.state().lock("x").is_none());
@@ -316,15 +377,32 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let acquire = (member(), name(), 0..2u64, mode, wait).prop_map(|(from, name, client, mode, wait)| {
         let name = name.into();
-        Step::Tell(from, Command::Acquire { name, client, mode, wait })
+        Step::Tell(
+            from,
+            Command::Acquire {
+                name,
+                client,
+                mode,
+                wait,
+            },
+        )
     });
     let abandon = (member(), name(), 0..2u64).prop_map(|(from, name, client)| {
-        Step::Tell(from, Command::Abandon { name: name.into(), client })
+        Step::Tell(
+            from,
+            Command::Abandon {
+                name: name.into(),
+                client,
+            },
+        )
     });
     let forget = (member(), 0..2u64).prop_map(|(from, client)| Step::Tell(from, Command::Forget { client }));
     let hand_over = (any::<prop::sample::Index>(), member(), 0..2u64, any::<bool>())
         .prop_map(|(token, to, client, named)| Step::HandOver(token, owner(to, client), named));
-    let members = (prop::sample::subsequence(vec![A, B, C, Incarnation(4)], 1..=4), prop::option::of(member()));
+    let members = (
+        prop::sample::subsequence(vec![A, B, C, Incarnation(4)], 1..=4),
+        prop::option::of(member()),
+    );
     prop_oneof![
         12 => acquire,
         5 => any::<prop::sample::Index>().prop_map(Step::Release),
@@ -357,7 +435,12 @@ struct ModelLock {
 
 impl ModelLock {
     fn free(&self) -> u64 {
-        u64::from(self.size) - self.holders.iter().map(|(_, permits, _)| u64::from(*permits)).sum::<u64>()
+        u64::from(self.size)
+            - self
+                .holders
+                .iter()
+                .map(|(_, permits, _)| u64::from(*permits))
+                .sum::<u64>()
     }
 }
 
@@ -377,7 +460,8 @@ impl Model {
                 lock.holders.push((owner, permits, Self::next(&mut self.given)));
             }
         }
-        self.locks.retain(|_, lock| !lock.holders.is_empty() || !lock.queue.is_empty());
+        self.locks
+            .retain(|_, lock| !lock.holders.is_empty() || !lock.queue.is_empty());
     }
 
     fn end(&mut self, gone: impl Fn(Owner) -> bool) {
@@ -389,7 +473,8 @@ impl Model {
 
     fn time_out(&mut self, now: u64) {
         for lock in self.locks.values_mut() {
-            lock.queue.retain(|(_, _, deadline)| deadline.is_none_or(|deadline| now < deadline));
+            lock.queue
+                .retain(|(_, _, deadline)| deadline.is_none_or(|deadline| now < deadline));
         }
     }
 
@@ -400,10 +485,22 @@ impl Model {
             return None;
         }
         match command {
-            Command::Acquire { name, client, mode, wait } => {
+            Command::Acquire {
+                name,
+                client,
+                mode,
+                wait,
+            } => {
                 let (permits, size) = mode.permits().unwrap();
-                let lock = self.locks.entry(name.clone()).or_insert(ModelLock { size, ..ModelLock::default() });
-                let known = lock.holders.iter().map(|h| h.0).chain(lock.queue.iter().map(|w| w.0));
+                let lock = self.locks.entry(name.clone()).or_insert(ModelLock {
+                    size,
+                    ..ModelLock::default()
+                });
+                let known = lock
+                    .holders
+                    .iter()
+                    .map(|h| h.0)
+                    .chain(lock.queue.iter().map(|w| w.0));
                 if lock.size != size || known.into_iter().any(|known| known == owner(*client)) {
                     return None;
                 }
@@ -426,13 +523,27 @@ impl Model {
                 lock.queue.remove(at);
             }
             Command::Release { token } => {
-                let held = |lock: &ModelLock| lock.holders.iter().position(|h| h.2 == *token && h.0.member == from);
-                let (at, lock) = self.locks.values_mut().find_map(|lock| Some((held(lock)?, lock)))?;
+                let held = |lock: &ModelLock| {
+                    lock.holders
+                        .iter()
+                        .position(|h| h.2 == *token && h.0.member == from)
+                };
+                let (at, lock) = self
+                    .locks
+                    .values_mut()
+                    .find_map(|lock| Some((held(lock)?, lock)))?;
                 lock.holders.remove(at);
             }
             Command::HandOver { token, to, client } => {
-                let held = |lock: &ModelLock| lock.holders.iter().position(|h| h.2 == *token && h.0.member == from);
-                let (at, lock) = self.locks.values_mut().find_map(|lock| Some((held(lock)?, lock)))?;
+                let held = |lock: &ModelLock| {
+                    lock.holders
+                        .iter()
+                        .position(|h| h.2 == *token && h.0.member == from)
+                };
+                let (at, lock) = self
+                    .locks
+                    .values_mut()
+                    .find_map(|lock| Some((held(lock)?, lock)))?;
                 let wanted = |of: Owner| of.member == *to && client.is_none_or(|client| client == of.client);
                 let next = lock.queue.iter().position(|waiter| wanted(waiter.0))?;
                 if u64::from(lock.queue[next].1) > lock.free() + u64::from(lock.holders[at].1) {
@@ -481,15 +592,26 @@ impl Judge {
         for (name, lock) in table.state().iter() {
             let modes: Vec<_> = lock.holders().map(|(_, claim)| lock.mode(claim)).collect();
             let exclusive = modes.contains(&Mode::Exclusive);
-            assert!(!exclusive || modes.len() == 1, "{name}: exclusive, or shared: {modes:?}");
+            assert!(
+                !exclusive || modes.len() == 1,
+                "{name}: exclusive, or shared: {modes:?}"
+            );
             let taken: u64 = lock.holders().map(|(_, claim)| u64::from(claim.permits)).sum();
-            assert!(taken <= u64::from(lock.size().unwrap_or(u32::MAX)), "{name}: {taken} permits");
+            assert!(
+                taken <= u64::from(lock.size().unwrap_or(u32::MAX)),
+                "{name}: {taken} permits"
+            );
             assert!(lock.next().is_none(), "{name}: nobody waits for what is free");
-            let holders = lock.holders().map(|(token, claim)| ((name.clone(), claim.owner), token));
+            let holders = lock
+                .holders()
+                .map(|(token, claim)| ((name.clone(), claim.owner), token));
             holds.extend(holders);
             let claims = lock.holders().map(|(_, claim)| claim).chain(lock.waiters());
             for claim in claims {
-                assert!(table.state.members.contains(&claim.owner.member), "no departed member holds or waits");
+                assert!(
+                    table.state.members.contains(&claim.owner.member),
+                    "no departed member holds or waits"
+                );
                 assert!(claim.deadline.is_none_or(|deadline| table.state.now < deadline));
             }
         }
@@ -499,10 +621,19 @@ impl Judge {
 
 fn as_model(table: &LockTable) -> BTreeMap<Name, ModelLock> {
     let locks = table.state().iter().map(|(name, lock)| {
-        let holders = lock.holders().map(|(token, claim)| (claim.owner, claim.permits, token)).collect();
+        let holders = lock
+            .holders()
+            .map(|(token, claim)| (claim.owner, claim.permits, token))
+            .collect();
         let queue = lock
             .waiters()
-            .map(|claim| (claim.owner, claim.permits, claim.deadline.map(|deadline| deadline.millis)))
+            .map(|claim| {
+                (
+                    claim.owner,
+                    claim.permits,
+                    claim.deadline.map(|deadline| deadline.millis),
+                )
+            })
             .collect();
         let size = lock.total();
         (name.clone(), ModelLock { size, holders, queue })
@@ -522,15 +653,29 @@ fn both(locks: &mut Told, model: &mut Model, tokens: &[(Incarnation, Token)], st
         Step::HandOver(at, to, named) => {
             let Some((from, token)) = token(at) else { return };
             let to_member = Command::transfer(token, to.member);
-            (from, if named { Command::hand_over(token, to) } else { to_member })
+            (
+                from,
+                if named {
+                    Command::hand_over(token, to)
+                } else {
+                    to_member
+                },
+            )
         }
         Step::Members(members, again) => {
-            let again: Vec<_> = again.filter(|member| members.contains(member)).into_iter().collect();
+            let again: Vec<_> = again
+                .filter(|member| members.contains(member))
+                .into_iter()
+                .collect();
             model.end(|owner| !members.contains(&owner.member) || again.contains(&owner.member));
             model.time_out(locks.at.time.millis);
             model.members = members.clone();
             model.settle();
-            return locks.change(&Change { members, joined: again, gone: vec![] });
+            return locks.change(&Change {
+                members,
+                joined: again,
+                gone: vec![],
+            });
         }
         Step::Pass(millis) => {
             locks.at.time.millis += millis;
@@ -545,9 +690,16 @@ fn both(locks: &mut Told, model: &mut Model, tokens: &[(Incarnation, Token)], st
             let state = LockTable::write(&locks.table.snapshot());
             let mut restored = LockTable::new(Options::default());
             restored.restore(&state).unwrap();
-            assert_eq!(restored.digest(), locks.table.digest(), "kept up to date, and made anew");
+            assert_eq!(
+                restored.digest(),
+                locks.table.digest(),
+                "kept up to date, and made anew"
+            );
             assert_eq!(LockTable::write(&restored.snapshot()), state, "the same bytes");
-            assert_eq!((&restored.held, &restored.deadlines), (&locks.table.held, &locks.table.deadlines));
+            assert_eq!(
+                (&restored.held, &restored.deadlines),
+                (&locks.table.held, &locks.table.deadlines)
+            );
             locks.table = restored;
             return;
         }
