@@ -9,23 +9,25 @@
 //! `founded` is [`At::founded`](crate::At): the number of the node view in which the state was founded.
 //!
 //! **Within one state** every number is greater than all before it, since `next` is greater than `last`.
-//! `last` is part of the state: a joiner gets it, and nothing that a machine forgets (a lock without holders, a
-//! removed entry) touches it.
+//! `last` is part of the state: a joiner gets it, and nothing that a machine forgets (a lock without holders,
+//! a removed entry) touches it.
 //!
-//! **Over states that follow each other** the same holds. Let the earlier state be founded in view `f`, the later
-//! one in view `g`. The earlier state has given `n` numbers, so none is above `f · 2³² + n`; the later state
-//! starts at `g · 2³² + 1`. The later numbers are greater if `g > f + n / 2³²`, rounded down.
+//! **Over states that follow each other** the same holds. Let the earlier state be founded in view `f`, the
+//! later one in view `g`. The earlier state has given `n` numbers, so none is above `f · 2³² + n`; the later
+//! state starts at `g · 2³² + 1`. The later numbers are greater if `g > f + n / 2³²`, rounded down.
 //! - While the earlier state has given fewer than 2³² numbers, `g > f` is enough. This is what
-//!   [`At::founded`](crate::At) promises. Inside a lineage the numbers of views grow (G2). After the end of all
-//!   processes the founder takes the seconds since 2025: these are greater if the former cluster installed no more
-//!   views than seconds had passed, and **if the founder's clock did not go back** by more than the time since.
-//! - With more numbers, views and carries together must not outrun the seconds: 2³² numbers in each second, for as
-//!   long as the state lives, would be needed for that.
+//!   [`At::founded`](crate::At) promises. Inside a lineage the numbers of views grow (G2). After the end of
+//!   all processes the founder takes the seconds since 2025: these are greater if the former cluster
+//!   installed no more views than seconds had passed, and **if the founder's clock did not go back** by more
+//!   than the time since.
+//! - With more numbers, views and carries together must not outrun the seconds: 2³² numbers in each second,
+//!   for as long as the state lives, would be needed for that.
 //!
-//! Two components that both go on (policy `any`) continue from the same number and give the same numbers. Fencing
-//! by tokens and ids that are unique need the policy `majority`.
+//! Two components that both go on (policy `any`) continue from the same number and give the same numbers.
+//! Fencing by tokens and ids that are unique need the policy `majority`.
 //!
-//! The numbers end at 2⁶⁴ − 1. Then [`Serials::take`] gives nothing; it never wraps and never repeats a number.
+//! The numbers end at 2⁶⁴ − 1. Then [`Serials::take`] gives nothing; it never wraps and never repeats a
+//! number.
 
 use std::num::NonZeroU32;
 

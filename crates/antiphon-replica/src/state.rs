@@ -1,10 +1,12 @@
-//! The bytes of a machine's state: the definition of the machine, then values in [postcard], one after the other.
+//! The bytes of a machine's state: the definition of the machine, then values in [postcard], one after the
+//! other.
 //!
 //! ```text
 //! definition │ numbers of the state │ count │ entry, entry, … │ digest
 //! ```
-//! Entries stand one after the other in the order of their keys, so that a state can be written and read piece by
-//! piece. The digest at the end is [`Machine::digest`](crate::Machine::digest): what was read is what was written.
+//! Entries stand one after the other in the order of their keys, so that a state can be written and read
+//! piece by piece. The digest at the end is [`Machine::digest`](crate::Machine::digest): what was read is
+//! what was written.
 //!
 //! Reading trusts nothing: every length is checked before it is used, and whatever comes in a state that this
 //! machine could not have written is an error that names it.
@@ -28,7 +30,8 @@ impl Writer {
 
     pub(crate) fn put<T: Serialize + ?Sized>(&mut self, value: &T) {
         let bytes = std::mem::take(&mut self.0);
-        // Fails for types without a fixed layout (sequences of unknown length) and full buffers; there are none.
+        // Fails for types without a fixed layout (sequences of unknown length) and full buffers; there are
+        // none.
         self.0 = postcard::to_extend(value, bytes).expect("a type of ours can be written");
     }
 
@@ -79,4 +82,30 @@ pub(crate) fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Result<(),
 
 fn wrong(reason: String) -> RestoreError {
     RestoreError { reason }
+}
+
+/// Restores a state that a member made up: what it wrote with some bytes changed, and with a digest that fits.
+#[cfg(test)]
+pub(crate) fn restore_forged<M: crate::Machine>(
+    machine: &mut M,
+    mut state: Vec<u8>,
+    changes: &[(proptest::sample::Index, u8)],
+) -> Result<(), RestoreError> {
+    let digest = |digest: u64| postcard::to_stdvec(&digest).unwrap();
+    let written = machine.digest().expect("all of ours have one");
+    state.truncate(state.len() - digest(written).len());
+    let beginning = postcard::to_stdvec(&machine.definition()).unwrap().len();
+    for (at, byte) in changes {
+        let at = beginning + at.index(state.len() - beginning);
+        state[at] ^= byte;
+    }
+    let error = match machine.restore(&[&state[..], &digest(0)].concat()) {
+        Err(error) => error,
+        Ok(()) => return Ok(()),
+    };
+    let Some((_, true_digest)) = error.reason.split_once("but it is ") else {
+        return Err(error);
+    };
+    let true_digest = u64::from_str_radix(true_digest, 16).unwrap();
+    machine.restore(&[state, digest(true_digest)].concat())
 }

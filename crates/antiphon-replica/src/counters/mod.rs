@@ -1,13 +1,14 @@
 //! Replicated counters, and ids that are unique in the cluster.
 //!
-//! A counter is a signed 64-bit number with a name and a [`Version`]. Adding is checked: a sum that does not fit is
-//! refused and changes nothing. A set with a condition on the version is how a client changes what it has read.
+//! A counter is a signed 64-bit number with a name and a [`Version`]. Adding is checked: a sum that does not
+//! fit is refused and changes nothing. A set with a condition on the version is how a client changes what it
+//! has read.
 //!
-//! Ids come in blocks, so that a client that needs many asks once. They are unsigned, begin with the view in which
-//! the table was founded (upper 32 bits), and are never given twice: to no client, and by no table of this name that
-//! is founded later, unless the founder's clock goes back (G2; the page of `serials.rs` has the proof). A block that is
-//! not used up is lost. The ids are safe under the policy `majority`; under `any`, two components give the same ids.
-//! All counters and clients share one sequence of ids.
+//! Ids come in blocks, so that a client that needs many asks once. They are unsigned, begin with the view in
+//! which the table was founded (upper 32 bits), and are never given twice: to no client, and by no table of
+//! this name that is founded later, unless the founder's clock goes back (G2; the page of `serials.rs` has
+//! the proof). A block that is not used up is lost. The ids are safe under the policy `majority`; under
+//! `any`, two components give the same ids. All counters and clients share one sequence of ids.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -173,8 +174,8 @@ impl Default for Options {
     }
 }
 
-/// The counters at one point, for readers and for joiners. A clone is cheap, and does not change when the table
-/// does.
+/// The counters at one point, for readers and for joiners. A clone is cheap, and does not change when the
+/// table does.
 #[derive(Debug, Clone)]
 pub struct State {
     counters: OrdMap<Name, Counter>,

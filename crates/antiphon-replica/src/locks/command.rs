@@ -13,10 +13,10 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// The name of a lock.
 pub type Name = Arc<str>;
 
-/// A fencing token: greater than any token that the table has given before, for any of its locks, also before the
-/// cluster was founded anew (see [`At::founded`](crate::At)). Give it to what the lock protects, and let that
-/// refuse a token lower than the highest it has seen: then a holder that has lost the lock and does not know it
-/// yet can do no harm. JSON numbers of some languages hold 53 bits only: carry a token as text there.
+/// A fencing token: greater than any token that the table has given before, for any of its locks, also before
+/// the cluster was founded anew (see [`At::founded`](crate::At)). Give it to what the lock protects, and let
+/// that refuse a token lower than the highest it has seen: then a holder that has lost the lock and does not
+/// know it yet can do no harm. JSON numbers of some languages hold 53 bits only: carry a token as text there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Token(pub u64);
 
@@ -55,8 +55,8 @@ impl fmt::Display for Owner {
     }
 }
 
-/// How much of a lock is wanted. A name is a lock or a semaphore of one size for as long as it is held or waited
-/// for.
+/// How much of a lock is wanted. A name is a lock or a semaphore of one size for as long as it is held or
+/// waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// No other holder.
@@ -73,7 +73,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// A lock is a semaphore with more permits than there can be shared holders; the exclusive holder has all.
+    /// A lock is a semaphore with more permits than there can be shared holders; the exclusive holder has
+    /// all.
     pub(super) const LOCK: u32 = u32::MAX;
 
     /// The permits wanted, and of how many.
@@ -229,8 +230,8 @@ pub enum Refused {
     Waits,
     /// The owner does not wait for this lock.
     WaitsNot,
-    /// No client of the member that asks holds anything with this token: it was released, lost, handed over, or
-    /// never given.
+    /// No client of the member that asks holds anything with this token: it was released, lost, handed over,
+    /// or never given.
     NotHeld {
         /// The token.
         token: Token,
@@ -244,7 +245,8 @@ pub enum Refused {
         /// What there would be.
         free: u32,
     },
-    /// A semaphore has at least 1 and at most 2³² − 2 permits, and an owner takes at least one and at most all.
+    /// A semaphore has at least 1 and at most 2³² − 2 permits, and an owner takes at least one and at most
+    /// all.
     Permits {
         /// What was to be taken.
         take: u32,

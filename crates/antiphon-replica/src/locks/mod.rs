@@ -1,4 +1,5 @@
-//! Replicated locks: exclusive, shared, or permits of a semaphore, first come, first served, with fencing tokens.
+//! Replicated locks: exclusive, shared, or permits of a semaphore, first come, first served, with fencing
+//! tokens.
 //!
 //! ```text
 //!             granted at once                        released, lost, handed over
@@ -7,27 +8,29 @@
 //!           └─► waits (in the order) ───────┘ granted: it is first, and there are enough permits
 //!                 └─► timed out, abandoned, member departed
 //! ```
-//! **A lock is a semaphore.** A shared holder takes one permit, the exclusive holder takes all. Each name has one
-//! size while it is in use.
+//! **A lock is a semaphore.** A shared holder takes one permit, the exclusive holder takes all. Each name has
+//! one size while it is in use.
 //!
-//! **First come, first served.** The order of the group is the order of the queue. No claim overtakes a waiting one,
-//! also where there would be permits for it: a shared claim behind a waiting exclusive one waits, so that shared
-//! holders that follow each other starve nobody. A claim that does not wait is refused where others wait. Only a
-//! holder can change the order, by handing the lock over to a waiter of its choice.
+//! **First come, first served.** The order of the group is the order of the queue. No claim overtakes a
+//! waiting one, also where there would be permits for it: a shared claim behind a waiting exclusive one
+//! waits, so that shared holders that follow each other starve nobody. A claim that does not wait is refused
+//! where others wait. Only a holder can change the order, by handing the lock over to a waiter of its choice.
 //!
-//! **Owners** are clients of members. An owner holds or waits for a lock once: a lock is not re-entrant. When a
-//! member departs, all its claims end at that point of the order, and the lock goes to the next waiter in the same
-//! step: no lease has to run out. The departed member may not know yet that it is out of the group. Therefore:
+//! **Owners** are clients of members. An owner holds or waits for a lock once: a lock is not re-entrant. When
+//! a member departs, all its claims end at that point of the order, and the lock goes to the next waiter in
+//! the same step: no lease has to run out. The departed member may not know yet that it is out of the group.
+//! Therefore:
 //!
-//! **Fencing tokens.** Each grant has a [`Token`] that is greater than all tokens given before. The counter belongs to
-//! the table, not to the lock: a lock without holders and waiters is forgotten, and when its name is used again, the
-//! next token is still greater than its former ones. Over a cluster that is founded anew tokens grow by the view
-//! number in their upper half; for that, the founder's clock must not go back (G2; the page of `serials.rs` has the
-//! proof). Tokens are safe under the policy `majority`. Under `any` two components can grant one lock twice.
+//! **Fencing tokens.** Each grant has a [`Token`] that is greater than all tokens given before. The counter
+//! belongs to the table, not to the lock: a lock without holders and waiters is forgotten, and when its name
+//! is used again, the next token is still greater than its former ones. Over a cluster that is founded anew
+//! tokens grow by the view number in their upper half; for that, the founder's clock must not go back (G2;
+//! the page of `serials.rs` has the proof). Tokens are safe under the policy `majority`. Under `any` two
+//! components can grant one lock twice.
 //!
-//! **Leadership** is an exclusive lock with a name of its own ([`leadership`]). Candidates wait for it; the leader
-//! hands it over with [`Command::transfer`], to a candidate that waits, so that no leadership ends where nobody
-//! wants it.
+//! **Leadership** is an exclusive lock with a name of its own ([`leadership`]). Candidates wait for it; the
+//! leader hands it over with [`Command::transfer`], to a candidate that waits, so that no leadership ends
+//! where nobody wants it.
 //!
 //! | what ends | what happens |
 //! |---|---|
@@ -311,8 +314,8 @@ impl LockTable {
         ending.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Time has come so far: ends the waiting of all that have waited long enough. Gives the locks that others may
-    /// get now.
+    /// Time has come so far: ends the waiting of all that have waited long enough. Gives the locks that
+    /// others may get now.
     fn time_out(&mut self, at: At, events: &mut Vec<Event>) -> BTreeSet<Name> {
         self.state.now = self.state.now.max(at.time);
         let mut waited_for = BTreeSet::new();
@@ -384,7 +387,8 @@ impl Machine for LockTable {
         let again: BTreeSet<_> = change.joined.iter().chain(&change.gone).copied().collect();
         self.state.set_members(members.clone());
         let gone = |owner: Owner| !members.contains(&owner.member) || again.contains(&owner.member);
-        // All that goes is gone before anything is granted: no lock goes to a waiter that departed or is too late.
+        // All that goes is gone before anything is granted: no lock goes to a waiter that departed or is too
+        // late.
         let mut left = self.end_all(gone, Cause::Departed, events);
         left.extend(self.time_out(at, events));
         self.promote_all(at, left, events);

@@ -1,4 +1,5 @@
-//! The locks at one point, for readers and for joiners. A clone is cheap, and does not change when the table does.
+//! The locks at one point, for readers and for joiners. A clone is cheap, and does not change when the table
+//! does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -115,8 +116,9 @@ impl State {
             format!("{count} locks exceed the bound max_locks, {}", options.max_locks)
         })?;
         for _ in 0..count {
-            let (name, size, holders, queue): (&str, u32, Vec<(Token, Claim)>, Vec<(u64, Claim)>) =
-                reader.take("locks")?;
+            let (name, size): (&str, u32) = reader.take("locks")?;
+            let holders: Vec<(Token, Claim)> = reader.take("holders")?;
+            let queue: Vec<(u64, Claim)> = reader.take("queues")?;
             let in_order = read.locks.get_max().is_none_or(|(last, _)| **last < *name);
             ensure(in_order, || format!("{name:?} is not after the name before it"))?;
             ensure((1..=MAX_NAME_BYTES).contains(&name.len()), || {

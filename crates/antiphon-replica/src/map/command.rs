@@ -13,8 +13,8 @@ use crate::{Condition, Version};
 /// The most writes of one command.
 pub const MAX_WRITES: usize = 1024;
 
-/// Writes that are made all, if all their conditions hold, or not at all. Conditions and functions see the map as
-/// it was before the command. A key stands in one of the writes only.
+/// Writes that are made all, if all their conditions hold, or not at all. Conditions and functions see the
+/// map as it was before the command. A key stands in one of the writes only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The writes: at most [`MAX_WRITES`].

@@ -14,9 +14,9 @@ use crate::{AgreedTime, Version};
 /// │ agreed time in milliseconds      │  flags   │
 /// └──────────────────────────────────┴──────────┘
 /// ```
-/// Words are ordered as their times are. The time has 48 bits, which is 8,919 years of one state; a later time is
-/// kept as the last one there is, never as an early one. Times of one founding of the state can be compared; a
-/// state that is founded anew starts at zero, so across foundings compare versions.
+/// Words are ordered as their times are. The time has 48 bits, which is 8,919 years of one state; a later
+/// time is kept as the last one there is, never as an early one. Times of one founding of the state can be
+/// compared; a state that is founded anew starts at zero, so across foundings compare versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Stamp(u64);
 
@@ -71,10 +71,11 @@ impl Entry {
         key.len() as u64 + value.len() as u64 + Self::OVERHEAD_BYTES
     }
 
-    /// The later of two entries of one key, for components that both went on (policy `any`) and merge: the one with
-    /// the higher version. Both components count on from the same version, so versions can be equal; then the
-    /// later stamp decides, then expiry and value, so that all members choose the same one, in whatever order
-    /// they compare. A removal leaves no entry: an entry that one component removed and another kept comes back.
+    /// The later of two entries of one key, for components that both went on (policy `any`) and merge: the
+    /// one with the higher version. Both components count on from the same version, so versions can be equal;
+    /// then the later stamp decides, then expiry and value, so that all members choose the same one, in
+    /// whatever order they compare. A removal leaves no entry: an entry that one component removed and
+    /// another kept comes back.
     pub fn later(self, other: Self) -> Self {
         if self.rank() >= other.rank() { self } else { other }
     }

@@ -5,27 +5,30 @@
 //! command ───┼─► entries: key ─► value, version, stamp, expires      (persistent: a snapshot is a cheap clone)
 //!            └─► age: (version, key)      what is evicted first
 //! ```
-//! **One command is one step.** It holds several writes with conditions; all are made, or none. Put, put if absent,
-//! replace and remove if the version is still the one that was read, and compute are writes with a condition.
+//! **One command is one step.** It holds several writes with conditions; all are made, or none. Put, put if
+//! absent, replace and remove if the version is still the one that was read, and compute are writes with a
+//! condition.
 //!
-//! **Versions and stamps.** Each change takes the next [`Version`](crate::Version) of the map, also the removal,
-//! the expiry and the eviction of an entry. So versions order all changes; they grow also over a map that is
-//! founded anew, under the assumption about clocks that [`At::founded`](crate::At) names. A [`Stamp`] says when an
-//! entry was written in agreed time; no later write of the same map has an earlier stamp.
+//! **Versions and stamps.** Each change takes the next [`Version`](crate::Version) of the map, also the
+//! removal, the expiry and the eviction of an entry. So versions order all changes; they grow also over a map
+//! that is founded anew, under the assumption about clocks that [`At::founded`](crate::At) names. A [`Stamp`]
+//! says when an entry was written in agreed time; no later write of the same map has an earlier stamp.
 //!
-//! **Expiry.** An entry with a time to live is there while the agreed time is before its end. Before each command
-//! the map expires what is due, so no command and no reader finds an expired entry, also if the timeout has not
-//! been called yet. One step expires all that is due; it costs no more than the writes of those entries did.
+//! **Expiry.** An entry with a time to live is there while the agreed time is before its end. Before each
+//! command the map expires what is due, so no command and no reader finds an expired entry, also if the
+//! timeout has not been called yet. One step expires all that is due; it costs no more than the writes of
+//! those entries did.
 //!
-//! **The bound** counts keys, values and an overhead for each entry. At the bound a map refuses writes that make it
-//! grow, or evicts the entries that were **written** longest ago. Reads are local to a member and not in the
-//! order, so they cannot count: members would evict different entries.
+//! **The bound** counts keys, values and an overhead for each entry. At the bound a map refuses writes that
+//! make it grow, or evicts the entries that were **written** longest ago. Reads are local to a member and not
+//! in the order, so they cannot count: members would evict different entries.
 //!
-//! **Functions** are registered by name when the map is made and are part of its definition, by name. They must be
-//! deterministic, must not panic, and must be the same at all members: a changed function needs a new name.
+//! **Functions** are registered by name when the map is made and are part of its definition, by name. They
+//! must be deterministic, must not panic, and must be the same at all members: a changed function needs a new
+//! name.
 //!
-//! **Cost.** A write is logarithmic, with one hash over the old entry and one over the new one for the digest. A
-//! read is a search in memory: about 100 to 200 ns among 100,000 entries (`reading_is_fast`).
+//! **Cost.** A write is logarithmic, with one hash over the old entry and one over the new one for the
+//! digest. A read is a search in memory: about 100 to 200 ns among 100,000 entries (`reading_is_fast`).
 
 mod command;
 mod entry;
@@ -45,8 +48,8 @@ pub use state::State;
 
 use crate::{AgreedTime, At, Machine, RestoreError, Version};
 
-/// What a registered function gets: the value, if there is one, and the argument of the command. It gives the new
-/// value, nothing if the entry is to be removed, or why it refuses.
+/// What a registered function gets: the value, if there is one, and the argument of the command. It gives the
+/// new value, nothing if the entry is to be removed, or why it refuses.
 pub type Function = dyn Fn(Option<&[u8]>, &[u8]) -> Result<Option<Vec<u8>>, String> + Send + Sync;
 
 /// The bounds of a map, the same at all members: they are part of its definition.
@@ -288,8 +291,8 @@ impl MapMachine {
         Written { old, new }
     }
 
-    /// An entry goes without a command. That must happen also when all versions have been given: then the last
-    /// one stands for it.
+    /// An entry goes without a command. That must happen also when all versions have been given: then the
+    /// last one stands for it.
     fn drop_entry(&mut self, at: At, key: Bytes, now: Now, events: &mut Vec<Changed>) {
         let version = self.state.versions.next(at.founded);
         let version = Version(version.unwrap_or(self.state.versions.last()));

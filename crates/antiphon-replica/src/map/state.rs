@@ -1,5 +1,5 @@
-//! The entries of a map at one point, for readers and for joiners. A clone is cheap, and does not change when the
-//! map does.
+//! The entries of a map at one point, for readers and for joiners. A clone is cheap, and does not change when
+//! the map does.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -308,7 +308,8 @@ fn a_state_is_taken_by_no_map_that_is_defined_differently() {
     );
 }
 
-/// Prints what a read and a write cost: `cargo test --release -p antiphon-replica -- --ignored --nocapture reading`.
+/// Prints what a read and a write cost: `cargo test --release -p antiphon-replica -- --ignored --nocapture
+/// reading`.
 #[test]
 #[ignore = "measures time"]
 fn reading_is_fast() {
@@ -574,5 +575,27 @@ proptest! {
         let taken = map.map.restore(&bytes);
         prop_assert!(taken.is_err() || map.map.digest() == digest, "one byte changed, and it was taken");
         prop_assert_eq!(map.map.digest(), digest);
+    }
+
+    #[test]
+    fn a_state_that_a_member_made_up_breaks_nothing(
+        steps in prop::collection::vec(step(), 1..40),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        evict in any::<bool>(),
+    ) {
+        let full = if evict { Full::EvictOldest } else { Full::Refuse };
+        let mut map = Told::with(Options { max_bytes: MAX_BYTES, full, ..Options::default() });
+        for step in steps {
+            match step {
+                Step::Tell(command) => drop(map.tell(command)),
+                Step::Pass(millis) => map.at.time.millis += millis,
+                Step::Timeout => map.map.timeout(map.at, &mut map.events),
+                Step::Restore => {
+                    let state = MapMachine::write(&map.map.snapshot()).to_vec();
+                    let _ = crate::state::restore_forged(&mut map.map, state, &changes);
+                }
+            }
+        }
+        MapMachine::write(&map.map.snapshot());
     }
 }
