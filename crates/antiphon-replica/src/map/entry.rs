@@ -63,8 +63,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What an entry takes of the bound in bytes beside its key and value: about what it takes in memory.
-    pub const OVERHEAD_BYTES: u64 = 96;
+    /// What an entry takes of the bound in bytes beside its key and value: about what it takes in memory, in
+    /// the ordered map, the index and the heap.
+    pub const OVERHEAD_BYTES: u64 = 256;
 
     /// What an entry takes of the bound in bytes.
     pub(super) fn bytes(key: &[u8], value: &[u8]) -> u64 {

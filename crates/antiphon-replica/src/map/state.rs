@@ -40,13 +40,7 @@ impl State {
 
     /// The entry of a key. What has expired by the agreed time of the state is not there.
     pub fn get(&self, key: &[u8]) -> Option<&Entry> {
-        self.get_at(key, self.now)
-    }
-
-    /// The same for a reader that knows of a later agreed time.
-    pub fn get_at(&self, key: &[u8], time: AgreedTime) -> Option<&Entry> {
-        let now = time.max(self.now);
-        self.entries.get(key).filter(|entry| entry.is_there(now))
+        self.entries.get(key).filter(|entry| entry.is_there(self.now))
     }
 
     /// All entries in the order of their keys.
