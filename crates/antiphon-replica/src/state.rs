@@ -84,7 +84,8 @@ fn wrong(reason: String) -> RestoreError {
     RestoreError { reason }
 }
 
-/// Restores a state that a member made up: what it wrote with some bytes changed, and with a digest that fits.
+/// Restores a state that a member made up: what it wrote with some bytes changed, and with a digest that
+/// fits.
 #[cfg(test)]
 pub(crate) fn restore_forged<M: crate::Machine>(
     machine: &mut M,

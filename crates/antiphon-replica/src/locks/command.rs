@@ -209,7 +209,7 @@ impl Command {
 pub enum Done {
     /// The lock is held with this token: by the owner that asked, or, of a hand-over, by the new one.
     Granted(Token),
-    /// The owner waits: [`Event::Granted`] or [`Event::TimedOut`] follows.
+    /// The owner waits: [`What::Granted`] or [`What::TimedOut`] follows.
     Waiting,
     /// The lock is given back, the waiting is over, the client is forgotten.
     Ended,

@@ -10,7 +10,7 @@
 //! absent, replace and remove if the version is still the one that was read, and compute are writes with a
 //! condition.
 //!
-//! **Versions and stamps.** Each change takes the next [`Version`](crate::Version) of the map, also the
+//! **Versions and stamps.** Each change takes the next [`Version`] of the map, also the
 //! removal, the expiry and the eviction of an entry. So versions order all changes; they grow also over a map
 //! that is founded anew, under the assumption about clocks that [`At::founded`](crate::At) names. A [`Stamp`]
 //! says when an entry was written in agreed time; no later write of the same map has an earlier stamp.
