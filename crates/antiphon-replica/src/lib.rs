@@ -11,8 +11,16 @@
 //! comparison of digests) is the same for all machines.
 #![forbid(unsafe_code)]
 
+pub mod counters;
+mod digest;
+pub mod locks;
 mod machine;
+pub mod map;
 mod replica;
+mod serials;
+mod state;
+mod version;
 
 pub use machine::{AgreedTime, At, Change, Machine, RestoreError};
 pub use replica::{Ack, Config, Event, Failure, Output, Refusal, Replica, RequestId, Standing};
+pub use version::{Condition, Version};

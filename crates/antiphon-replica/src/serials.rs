@@ -1,0 +1,144 @@
+//! Numbers that are never given twice: versions, fencing tokens and ids are all made here.
+//!
+//! ```text
+//!  63             32 31              0
+//! ┌─────────────────┬─────────────────┐    next = max(last + 1, founded · 2³² + 1)
+//! │     founded     │      count      │    a count of 2³² carries into the upper half
+//! └─────────────────┴─────────────────┘
+//! ```
+//! `founded` is [`At::founded`](crate::At): the number of the node view in which the state was founded.
+//!
+//! **Within one state** every number is greater than all before it, since `next` is greater than `last`.
+//! `last` is part of the state: a joiner gets it, and nothing that a machine forgets (a lock without holders,
+//! a removed entry) touches it.
+//!
+//! **Over states that follow each other** the same holds. Let the earlier state be founded in view `f`, the
+//! later one in view `g`. The earlier state has given `n` numbers, so none is above `f · 2³² + n`; the later
+//! state starts at `g · 2³² + 1`. The later numbers are greater if `g > f + n / 2³²`, rounded down.
+//! - While the earlier state has given fewer than 2³² numbers, `g > f` is enough. This is what
+//!   [`At::founded`](crate::At) promises. Inside a lineage the numbers of views grow (G2). After the end of
+//!   all processes the founder takes the seconds since 2025: these are greater if the former cluster
+//!   installed no more views than seconds had passed, and **if the founder's clock did not go back** by more
+//!   than the time since.
+//! - With more numbers, views and carries together must not outrun the seconds: 2³² numbers in each second,
+//!   for as long as the state lives, would be needed for that.
+//!
+//! Two components that both go on (policy `any`) continue from the same number and give the same numbers.
+//! Fencing by tokens and ids that are unique need the policy `majority`.
+//!
+//! The numbers end at 2⁶⁴ − 1. Then [`Serials::take`] gives nothing; it never wraps and never repeats a
+//! number.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+/// The last number given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Serials {
+    last: u64,
+}
+
+impl Serials {
+    /// The next number, or `None` if there are no more.
+    pub(crate) fn next(&mut self, founded: u32) -> Option<u64> {
+        self.take(founded, NonZeroU32::MIN)
+    }
+
+    /// The first of so many consecutive numbers, or `None` if there are not so many left. Then none is given.
+    pub(crate) fn take(&mut self, founded: u32, count: NonZeroU32) -> Option<u64> {
+        let first = self.last.checked_add(1)?.max((u64::from(founded) << 32) + 1);
+        self.last = first.checked_add(u64::from(count.get()) - 1)?;
+        Some(first)
+    }
+
+    /// The last number given, 0 if none was.
+    pub(crate) fn last(self) -> u64 {
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn count(count: u32) -> NonZeroU32 {
+        NonZeroU32::new(count).unwrap()
+    }
+
+    #[test]
+    fn numbers_begin_with_the_view_that_founded_the_state() {
+        let mut serials = Serials::default();
+        assert_eq!(serials.next(7), Some(7 << 32 | 1));
+        assert_eq!(serials.take(7, count(10)), Some(7 << 32 | 2));
+        assert_eq!(serials.next(7), Some(7 << 32 | 12));
+    }
+
+    #[test]
+    fn a_full_count_carries_and_still_a_state_founded_two_views_later_starts_above() {
+        let mut serials = Serials { last: (8 << 32) - 1 };
+        assert_eq!(serials.next(7), Some(8 << 32));
+        assert!(Serials::default().next(9) > Some(serials.last()));
+    }
+
+    #[test]
+    fn the_last_number_is_given_once_and_then_none() {
+        let mut serials = Serials { last: u64::MAX - 2 };
+        assert_eq!(serials.take(1, count(3)), None, "there are two");
+        assert_eq!(serials.take(1, count(2)), Some(u64::MAX - 1));
+        assert_eq!(serials.next(1), None);
+        assert_eq!(serials.last(), u64::MAX);
+        assert_eq!(
+            Serials::default().take(u32::MAX, count(u32::MAX)),
+            Some((u64::from(u32::MAX) << 32) + 1)
+        );
+    }
+
+    /// Values around each power of two: where packed halves go wrong.
+    fn near_a_power_of_two() -> impl Strategy<Value = u64> {
+        (0..64u32, -1i64..=1).prop_map(|(bit, off)| (1u64 << bit).wrapping_add_signed(off))
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_never_overlap_and_always_rise(
+            last in near_a_power_of_two(),
+            takes in prop::collection::vec((near_a_power_of_two(), 1..u32::MAX), 1..20),
+        ) {
+            let mut serials = Serials { last };
+            for (founded, size) in takes {
+                let before = serials;
+                let founded = founded as u32;
+                match serials.take(founded, count(size)) {
+                    Some(first) => {
+                        prop_assert!(first > before.last);
+                        prop_assert!(first >> 32 >= u64::from(founded));
+                        prop_assert_eq!(serials.last(), first + u64::from(size) - 1);
+                    }
+                    None => {
+                        prop_assert_eq!(serials, before, "nothing is given");
+                        let floor = before.last.max(u64::from(founded) << 32);
+                        prop_assert!(u64::MAX - floor < u64::from(size));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_state_that_is_founded_later_starts_above_all_of_the_earlier_one(
+            founded in 0..u32::MAX - 4,
+            takes in prop::collection::vec(1..u32::MAX, 1..4),
+        ) {
+            let mut earlier = Serials::default();
+            let mut given = 0;
+            for size in takes {
+                earlier.take(founded, count(size)).unwrap();
+                given += u64::from(size);
+            }
+            let later = founded + (given >> 32) as u32 + 1;
+            prop_assert!(Serials::default().next(later).unwrap() > earlier.last());
+        }
+    }
+}
