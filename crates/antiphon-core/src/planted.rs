@@ -348,4 +348,6 @@ bugs! {
     LoseUnheardTells,
     /// What was sent to a member that is not in the next view is said to be delivered (G44).
     UnheardIsDelivered,
+    /// A receiver does not tell what its application has taken of what it was told (G44).
+    ForgetTellCredit,
 }

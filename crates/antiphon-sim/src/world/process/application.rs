@@ -29,6 +29,8 @@ pub(in crate::world) struct Usage {
     pub(super) unconsumed: u64,
     /// By whom the application was told what it has not taken: how many messages, of how many bytes.
     pub(super) untaken: BTreeMap<Incarnation, (u64, usize)>,
+    /// Members of the view that may be told no more before it is told that they may.
+    pub(in crate::world) untellable: BTreeSet<Incarnation>,
     /// Per sender, the bytes of what the application was given and has not taken.
     pub(super) unread: BTreeMap<Incarnation, usize>,
     /// The same of objects, which no window counts.
@@ -53,6 +55,7 @@ impl Usage {
             in_flush: false,
             unconsumed: 0,
             untaken: BTreeMap::new(),
+            untellable: BTreeSet::new(),
             unread: BTreeMap::new(),
             unread_objects: BTreeMap::new(),
             noted: (0, 0),
@@ -237,6 +240,8 @@ impl World {
             GroupEvent::View(view) => {
                 usage.view = Some(view.clone());
                 usage.in_flush = false;
+                let stays = |to: &Incarnation| view.members.contains(to) && !view.joined.contains(to);
+                usage.untellable.retain(stays);
                 Heard::View(view)
             }
             GroupEvent::Transitional { members } => {
@@ -249,6 +254,7 @@ impl World {
             }
             GroupEvent::Resync { cause } => {
                 usage.view = None;
+                usage.untellable.clear();
                 Heard::Resync(cause)
             }
             GroupEvent::Receipts {
@@ -274,7 +280,10 @@ impl World {
                 count,
                 outcome,
             },
-            GroupEvent::TellWritable { to } => Heard::TellWritable(to),
+            GroupEvent::TellWritable { to } => {
+                usage.untellable.remove(&to);
+                Heard::TellWritable(to)
+            }
             GroupEvent::Writable => Heard::Writable,
             GroupEvent::Refused { reason } => Heard::Refused(reason),
             GroupEvent::Left => {

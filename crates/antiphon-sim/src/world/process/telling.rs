@@ -53,10 +53,26 @@ impl World {
                     let what = format!("{} bytes were refused, the limit is {limit}", payload.len());
                     return self.note(id, Seen::Contract(what));
                 }
-                Err(TellError::Full) => return self.count("tell_full"),
+                Err(TellError::Full) => {
+                    if let Some(usage) = process.uses.get_mut(&group) {
+                        usage.untellable.insert(to);
+                    }
+                    return self.count("tell_full");
+                }
                 Err(_) => return self.count("tell_refused"),
             }
         }
+    }
+
+    /// A node that waits to tell another one more.
+    pub(crate) fn waits_to_tell(&self) -> Option<(Slot, GroupIndex)> {
+        let live = self.processes.iter().filter(|process| process.ended.is_none());
+        let mut waits = live.flat_map(|process| {
+            let uses = process.uses.iter().filter(|(_, usage)| !usage.left);
+            let waiting = uses.filter(|(_, usage)| !usage.untellable.is_empty());
+            waiting.map(|(group, _)| (process.slot, *group))
+        });
+        waits.next()
     }
 
     pub(super) fn hear_told(&mut self, id: ProcessId, group: GroupIndex, messages: Messages) {
