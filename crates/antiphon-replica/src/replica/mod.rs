@@ -27,6 +27,7 @@
 //! | `Digest` | serving member | group | what its state is after so many commands |
 //! | `Leaving` | serving member | group | others are to keep the state |
 //! | `Synced` | joiner | group | it has the state, and serves from here on |
+//! | `Differs` | diverged member | group | it serves no more; joiners cannot know it otherwise |
 //! | `Lost`, `Founded` | most senior member, without the state | group | no member has it; it is founded anew |
 //! | `Offer`, `Chunk` | source | joiner | definition, size; a part of the state |
 //! | `Received` | joiner | source | how much is here |
@@ -64,7 +65,7 @@
 //! | this member is removed, or comes back | any time | its state is void and its requests have no answer |
 //!
 //! The most senior member knows whether any member serves, also without the state: all that were members before
-//! it are gone, and it has heard every `Synced` since.
+//! it are gone, and it has heard every `Synced` and `Differs` since.
 
 /// Whether this mistake was planted here: never, except in tests.
 macro_rules! planted {
@@ -485,7 +486,11 @@ impl<M: Machine> Replica<M> {
                 point: *point,
             }),
             Phase::Serving if self.leave_by.is_some() => self.queue.push_back(Body::Leaving),
-            Phase::Waiting { heard, .. } | Phase::Diverged(heard) => heard.said = false,
+            Phase::Diverged(heard) => {
+                heard.said = false;
+                self.queue.push_back(Body::Differs);
+            }
+            Phase::Waiting { heard, .. } => heard.said = false,
             Phase::Outside | Phase::CatchingUp { .. } | Phase::Serving | Phase::Gone => {}
         }
     }

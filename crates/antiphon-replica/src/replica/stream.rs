@@ -95,6 +95,7 @@ impl<M: Machine> Replica<M> {
                 let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
                 match body {
                     Some(Body::Synced { .. }) => self.hear_synced(*sender),
+                    Some(Body::Differs) => self.hear_differs(*sender),
                     Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
                     Some(Body::Founded) if self.view.first() == Some(sender) => {
                         self.hear_founded(now, *sender)
@@ -141,6 +142,12 @@ impl<M: Machine> Replica<M> {
             heard.serving.insert(member);
             heard.news = self.point;
             (heard.lost, heard.said) = (false, false);
+        }
+    }
+
+    fn hear_differs(&mut self, member: Member) {
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+            heard.serving.remove(&member);
         }
     }
 
@@ -297,7 +304,12 @@ impl<M: Machine> Replica<M> {
                 self.go("state-superseded: the state was founded anew before this member served".to_owned());
             }
             // `Lost`: this member has the state, and is about to say so.
-            Body::Barrier { .. } | Body::Tick | Body::Leaving | Body::Founded | Body::Lost { .. } => {}
+            Body::Barrier { .. }
+            | Body::Differs
+            | Body::Tick
+            | Body::Leaving
+            | Body::Founded
+            | Body::Lost { .. } => {}
         }
     }
 
@@ -316,11 +328,14 @@ impl<M: Machine> Replica<M> {
         let mut events = Vec::new();
         let reply = self.machine.apply(at, sender.into(), command, &mut events);
         self.tell_events(at, events);
-        let me = self.me;
-        if sender == me {
-            let others = self.agreed.serving.iter().copied().filter(|member| *member != me);
-            let others: Vec<_> = others.filter(|_| !planted!(self, AnswerBeforeAll)).collect();
-            if let Some(answer) = self.requests.delivered(request, at, reply, others.into_iter()) {
+        if sender == self.me {
+            let none = planted!(self, AnswerBeforeAll);
+            let Self {
+                me, requests, agreed, ..
+            } = self;
+            let others = agreed.serving.iter().copied();
+            let others = others.filter(|member| member != me && !none);
+            if let Some(answer) = requests.delivered(request, at, reply, others) {
                 self.answer(answer);
             }
         } else if all && matches!(self.phase, Phase::Serving) {
@@ -427,6 +442,7 @@ impl<M: Machine> Replica<M> {
                 };
                 let leaving = self.leave_by.is_some();
                 self.reset(Phase::Diverged(heard));
+                self.queue.push_back(Body::Differs);
                 if leaving {
                     self.go("left".to_owned());
                 }
