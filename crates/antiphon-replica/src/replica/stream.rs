@@ -145,7 +145,16 @@ impl<M: Machine> Replica<M> {
         }
     }
 
+    /// What is held stays: the next source, if there is one, may begin where the others saw the difference, which
+    /// was before this.
     fn hear_differs(&mut self, member: Member) {
+        if let Phase::Waiting { incoming, .. } = &mut self.phase
+            && incoming
+                .as_ref()
+                .is_some_and(|incoming| incoming.source == member)
+        {
+            *incoming = None;
+        }
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
             heard.serving.remove(&member);
         }

@@ -42,7 +42,9 @@ fn run(seed: u64, with: With) {
         step(&mut group, &mut chance, faults);
         if with == With::BrokenMembers && chance.below(200) == 0 {
             let node = chance.below(group.nodes.len());
-            group.break_at_next_command(node);
+            if group.nodes[node].life != Life::Dead {
+                group.break_at_next_command(node);
+            }
         }
     }
     end(&mut group);

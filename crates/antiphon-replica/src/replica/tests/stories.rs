@@ -374,8 +374,8 @@ fn a_joiner_applies_what_it_held_in_turns() {
         turns += 1;
     }
     assert!(
-        held > 500_000 && turns == 1,
-        "the first turn was that of the last chunk: {held} {turns}"
+        held > 500_000 && turns > 0,
+        "{held} bytes in {turns} turns after the first"
     );
     group.settle();
     assert_eq!(group.serving(), [0, 1, joiner]);
