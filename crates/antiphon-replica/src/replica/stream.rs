@@ -95,7 +95,7 @@ impl<M: Machine> Replica<M> {
                 let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
                 match body {
                     Some(Body::Synced { .. }) => self.hear_synced(*sender),
-                    Some(Body::Differs) => self.hear_differs(*sender),
+                    Some(Body::Differs) => self.hear_gone(*sender),
                     Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
                     Some(Body::Founded) if self.view.first() == Some(sender) => {
                         self.hear_founded(now, *sender)
@@ -108,46 +108,23 @@ impl<M: Machine> Replica<M> {
     }
 
     fn hear_view(&mut self, view: &ViewItem) {
-        let point = self.point;
-        let heard = match &mut self.phase {
-            Phase::Waiting {
-                held,
-                incoming,
-                heard,
-            } => {
-                // R19: another member's state is another point's, and other bytes.
-                if incoming
-                    .as_ref()
-                    .is_some_and(|incoming| view.gone.contains(&incoming.source))
-                {
-                    *incoming = None;
-                    held.forget(point);
-                }
-                heard
-            }
-            Phase::Diverged(heard) => heard,
-            _ => return,
-        };
-        heard
-            .serving
-            .retain(|member| !view.gone.contains(member) && !view.joined.contains(member));
-        if !view.joined.is_empty() {
+        for member in &view.gone {
+            self.hear_gone(*member);
+        }
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase
+            && !view.joined.is_empty()
+        {
             // The new members have not heard it.
             heard.said = false;
         }
     }
 
-    fn hear_synced(&mut self, member: Member) {
-        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
-            heard.serving.insert(member);
-            heard.news = self.point;
-            (heard.lost, heard.said) = (false, false);
-        }
-    }
-
-    /// What is held stays: the next source, if there is one, may begin where the others saw the difference, which
-    /// was before this.
-    fn hear_differs(&mut self, member: Member) {
+    /// This member serves no more. R19: of what it gave nothing is used, for another member's state is another
+    /// point's, and other bytes.
+    ///
+    /// What is held stays. The next source begins at the point where the others gave this one up: that is here if
+    /// it is gone, but earlier if it had diverged before.
+    fn hear_gone(&mut self, member: Member) {
         if let Phase::Waiting { incoming, .. } = &mut self.phase
             && incoming
                 .as_ref()
@@ -157,6 +134,14 @@ impl<M: Machine> Replica<M> {
         }
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
             heard.serving.remove(&member);
+        }
+    }
+
+    fn hear_synced(&mut self, member: Member) {
+        if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase {
+            heard.serving.insert(member);
+            heard.news = self.point;
+            (heard.lost, heard.said) = (false, false);
         }
     }
 
