@@ -595,6 +595,8 @@ impl Group {
                 let counts = self.nodes[node].members.contains(&member.me)
                     && member.life != Life::Dead
                     && !member.tainted
+                    // It may not know yet: where states went wrong, the right ones may be the fewer.
+                    && !self.nodes[node].replica.agreed.diverged.contains(&member.me.into())
                     && member.replica.standing() == Standing::Serving;
                 let reached = Some(member.place());
                 assert!(
