@@ -120,7 +120,8 @@ impl<M: Machine> Replica<M> {
     }
 
     /// This member serves no more. R19: of what it gave nothing is used, for another member's state is another
-    /// point's, and other bytes.
+    /// point's, and other bytes. But an offer may be ahead of the stream: one of a later point is one of a state
+    /// that was founded anew.
     ///
     /// What is held stays. The next source begins at the point where the others gave this one up: that is here if
     /// it is gone, but earlier if it had diverged before.
@@ -128,7 +129,7 @@ impl<M: Machine> Replica<M> {
         if let Phase::Waiting { incoming, .. } = &mut self.phase
             && incoming
                 .as_ref()
-                .is_some_and(|incoming| incoming.source == member)
+                .is_some_and(|incoming| incoming.source == member && incoming.point <= self.point)
         {
             *incoming = None;
         }
@@ -168,13 +169,17 @@ impl<M: Machine> Replica<M> {
     /// It counts if no member serves; so say the most senior member, which sent it, and members that have the
     /// state of a source that is gone.
     fn hear_founded(&mut self, now: Time, founder: Member) {
-        let none = match &self.phase {
-            Phase::Waiting { heard, .. } | Phase::Diverged(heard) => heard.serving.is_empty(),
-            _ => false,
+        let (none, ahead) = match &self.phase {
+            Phase::Waiting { incoming, heard, .. } => {
+                let offered = incoming.as_ref().is_some_and(|offer| offer.point >= self.point);
+                (heard.serving.is_empty(), offered)
+            }
+            Phase::Diverged(heard) => (heard.serving.is_empty(), false),
+            _ => (false, false),
         };
         if founder == self.me && none {
             self.found(now);
-        } else if none {
+        } else if none && !ahead {
             self.wait(Heard {
                 news: self.point,
                 ..Heard::default()
