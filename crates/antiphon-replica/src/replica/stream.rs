@@ -119,12 +119,12 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// This member serves no more. R19: of what it gave nothing is used, for another member's state is another
-    /// point's, and other bytes. But an offer may be ahead of the stream: one of a later point is one of a state
-    /// that was founded anew.
+    /// This member serves no more. R19: of what it gave nothing is used, for another member's state is
+    /// another point's, and other bytes. But an offer may be ahead of the stream: one of a later point is one
+    /// of a state that was founded anew.
     ///
-    /// What is held stays. The next source begins at the point where the others gave this one up: that is here if
-    /// it is gone, but earlier if it had diverged before.
+    /// What is held stays. The next source begins at the point where the others gave this one up: that is
+    /// here if it is gone, but earlier if it had diverged before.
     fn hear_gone(&mut self, member: Member) {
         if let Phase::Waiting { incoming, .. } = &mut self.phase
             && incoming
@@ -146,8 +146,8 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// `Lost` may have waited at its sender for so long that it is not true any more: it counts if nothing else
-    /// was heard since, and if it was said to this member, not to those of an earlier view.
+    /// `Lost` may have waited at its sender for so long that it is not true any more: it counts if nothing
+    /// else was heard since, and if it was said to this member, not to those of an earlier view.
     fn hear_lost(&mut self, said: Point) {
         let point = self.point;
         if let Phase::Waiting {

@@ -1,6 +1,6 @@
 //! A virtual group: one stream of views and messages, which each member reads at its own pace, and direct
-//! messages in the view that both members are in. It promises what a group in total order promises (G9 to G16,
-//! G21), and nothing more: members lag, sends are refused, what was not ordered dies with its sender.
+//! messages in the view that both members are in. It promises what a group in total order promises (G9 to
+//! G16, G21), and nothing more: members lag, sends are refused, what was not ordered dies with its sender.
 //!
 //! It checks all that members say, as they say it.
 

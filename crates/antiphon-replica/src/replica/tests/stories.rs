@@ -435,3 +435,38 @@ fn a_joiner_that_has_all_when_the_last_source_dies_brings_the_state_back() {
     group.settle();
     assert_eq!(group.serving(), [slow, joiner]);
 }
+
+#[test]
+fn a_source_that_diverged_and_died_is_replaced_from_where_it_was_seen_to_differ() {
+    let mut group = group_of(3, small());
+    let joiner = join(&mut group);
+    while group.standing(joiner) != Standing::Receiving {
+        for node in 0..4 {
+            while group.deliver(node) {}
+            group.outputs(node);
+        }
+        group
+            .tell_pairs()
+            .into_iter()
+            .for_each(|pair| group.deliver_tell(pair));
+    }
+    group.deaf.insert(joiner);
+    group.break_at_next_command(1);
+    for _ in 0..12 {
+        group.write(0, Ack::Here, None).unwrap();
+        for node in (0..3).chain(0..3) {
+            group.outputs(node);
+            while group.order(node) {}
+            while group.deliver(node) {}
+        }
+    }
+    assert_eq!(group.standing(1), Standing::Diverged);
+    // The joiner learns both at once, and the next source begins before the view that it learns it by.
+    group.crash(1);
+    group.next_view(false);
+    while group.deliver(joiner) {}
+    assert_eq!(group.standing(joiner), Standing::Waiting);
+    group.deaf.clear();
+    group.settle();
+    assert_eq!(group.serving(), [0, 2, joiner]);
+}
