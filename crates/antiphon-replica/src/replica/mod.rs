@@ -492,7 +492,8 @@ impl<M: Machine> Replica<M> {
             Phase::Serving if self.leave_by.is_some() => self.queue.push_back(Body::Leaving),
             Phase::Diverged(heard) => {
                 heard.said = false;
-                self.queue.push_back(Body::Differs);
+                let point = self.point;
+                self.queue.push_back(Body::Differs { point });
             }
             Phase::Waiting { heard, .. } => heard.said = false,
             Phase::Outside | Phase::CatchingUp { .. } | Phase::Serving | Phase::Gone => {}

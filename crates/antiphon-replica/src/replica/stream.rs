@@ -95,10 +95,10 @@ impl<M: Machine> Replica<M> {
                 let body = format::decode::<Ordered<'_>>(payload).map(|message| message.body);
                 match body {
                     Some(Body::Synced { .. }) => self.hear_synced(*sender),
-                    Some(Body::Differs) => self.hear_gone(*sender),
+                    Some(Body::Differs { point }) => self.hear_gone(*sender, point),
                     Some(Body::Lost { point }) if self.view.first() == Some(sender) => self.hear_lost(point),
-                    Some(Body::Founded) if self.view.first() == Some(sender) => {
-                        self.hear_founded(now, *sender)
+                    Some(Body::Founded { point }) if self.view.first() == Some(sender) => {
+                        self.hear_founded(now, *sender, point)
                     }
                     // What makes no sense is named by those that apply it.
                     _ => {}
@@ -109,7 +109,7 @@ impl<M: Machine> Replica<M> {
 
     fn hear_view(&mut self, view: &ViewItem) {
         for member in &view.gone {
-            self.hear_gone(*member);
+            self.hear_gone(*member, self.point);
         }
         if let Phase::Waiting { heard, .. } | Phase::Diverged(heard) = &mut self.phase
             && !view.joined.is_empty()
@@ -125,11 +125,11 @@ impl<M: Machine> Replica<M> {
     ///
     /// What is held stays. The next source begins at the point where the others gave this one up: that is
     /// here if it is gone, but earlier if it had diverged before.
-    fn hear_gone(&mut self, member: Member) {
+    fn hear_gone(&mut self, member: Member, said: Point) {
         if let Phase::Waiting { incoming, .. } = &mut self.phase
             && incoming
                 .as_ref()
-                .is_some_and(|incoming| incoming.source == member && incoming.point <= self.point)
+                .is_some_and(|incoming| incoming.source == member && incoming.point <= said)
         {
             *incoming = None;
         }
@@ -168,22 +168,25 @@ impl<M: Machine> Replica<M> {
 
     /// It counts if no member serves; so say the most senior member, which sent it, and members that have the
     /// state of a source that is gone.
-    fn hear_founded(&mut self, now: Time, founder: Member) {
-        let (none, ahead) = match &self.phase {
-            Phase::Waiting { incoming, heard, .. } => {
-                let offered = incoming.as_ref().is_some_and(|offer| offer.point >= self.point);
-                (heard.serving.is_empty(), offered)
-            }
-            Phase::Diverged(heard) => (heard.serving.is_empty(), false),
-            _ => (false, false),
+    fn hear_founded(&mut self, now: Time, founder: Member, said: Point) {
+        let none = match &self.phase {
+            Phase::Waiting { heard, .. } | Phase::Diverged(heard) => heard.serving.is_empty(),
+            _ => false,
         };
         if founder == self.me && none {
             self.found(now);
-        } else if none && !ahead {
-            self.wait(Heard {
+            return;
+        }
+        match &mut self.phase {
+            // What came of a state before is void; this word may come after the offer of the new one.
+            Phase::Waiting { incoming, .. } if none => {
+                incoming.take_if(|offer| offer.point < said);
+            }
+            Phase::Diverged(_) if none => self.wait(Heard {
                 news: self.point,
                 ..Heard::default()
-            });
+            }),
+            _ => {}
         }
         if founder != self.me {
             self.hear_synced(founder);
@@ -200,7 +203,7 @@ impl<M: Machine> Replica<M> {
         {
             heard.said = true;
             self.queue.push_back(if self.config.found_anew {
-                Body::Founded
+                Body::Founded { point: self.point }
             } else {
                 Body::Lost { point: self.point }
             });
@@ -299,15 +302,15 @@ impl<M: Machine> Replica<M> {
                 self.agreed.leaving.insert(sender);
             }
             // G28: what this member has is not what all members begin with from here on.
-            Body::Founded if self.agreed.serving.is_empty() && self.view.first() == Some(&sender) => {
+            Body::Founded { .. } if self.agreed.serving.is_empty() && self.view.first() == Some(&sender) => {
                 self.go("state-superseded: the state was founded anew before this member served".to_owned());
             }
             // `Lost`: this member has the state, and is about to say so.
             Body::Barrier { .. }
-            | Body::Differs
+            | Body::Differs { .. }
             | Body::Tick
             | Body::Leaving
-            | Body::Founded
+            | Body::Founded { .. }
             | Body::Lost { .. } => {}
         }
     }
@@ -441,7 +444,7 @@ impl<M: Machine> Replica<M> {
                 };
                 let leaving = self.leave_by.is_some();
                 self.reset(Phase::Diverged(heard));
-                self.queue.push_back(Body::Differs);
+                self.queue.push_back(Body::Differs { point: self.point });
                 if leaving {
                     self.go("left".to_owned());
                 }

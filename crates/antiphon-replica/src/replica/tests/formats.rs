@@ -50,7 +50,7 @@ proptest! {
                 3 => (true, encode(&Told::Applied { upto: *a })),
                 4 => (false, ordered(Body::Digest { round: *a, digest: Some(*b) })),
                 5 => (false, ordered(Body::Synced { source: peer.into(), point })),
-                6 => (false, ordered(Body::Founded)),
+                6 => (false, ordered(Body::Founded { point })),
                 _ => {
                     let command = Cow::Borrowed(&[0xff; 9][..]);
                     (false, ordered(Body::Command { request: *a, all: true, command }))
