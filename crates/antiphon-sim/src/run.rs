@@ -300,6 +300,12 @@ fn settle(world: &mut World, within: Micros) -> Settling {
             "n{slot} at rest keeps {bytes} bytes of objects of group {group}"
         ))
     };
+    let untellable = |world: &World| {
+        let (slot, group) = world.waits_to_tell()?;
+        Some(format!(
+            "n{slot} at rest may not tell a member of group {group} any more"
+        ))
+    };
     let elsewhere = |world: &World| {
         let settled = world.uses_first_links();
         (!settled).then(|| "at rest some node does not use a first link again".to_owned())
@@ -310,6 +316,7 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     let returned = KEEPALIVE + 80 * heartbeat + 5 * SECONDS;
     let stuck = wait_while(world, 10 * SECONDS, "G13", missing)
         .or_else(|| wait_while(world, 30 * SECONDS, "R22", kept))
+        .or_else(|| wait_while(world, 30 * SECONDS, "G44", untellable))
         .or_else(|| wait_while(world, returned, "G32", elsewhere));
     if let Some(stuck) = stuck {
         return stuck;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_core::wire::{Cause, GroupId, GroupViewId, Incarnation, Lineage, Member, NodeView, ViewId};
-use antiphon_core::{BallotNote, GroupView, Outcome};
+use antiphon_core::{BallotNote, GroupView, Outcome, TellOutcome};
 
 use crate::agenda::Micros;
 use crate::trace::{Delivery, Ending, GroupIndex, Heard, Inside, ProcessId, Seen, Settled, Slot, Trace};
@@ -45,6 +45,8 @@ pub struct Facts {
     pub asked_to_leave_group: Vec<(Micros, GroupIndex)>,
     /// The receipts it got.
     pub receipts: Vec<(Micros, GroupIndex, u64, Outcome)>,
+    /// The same of direct messages, and for whom they were.
+    pub tell_receipts: Vec<(Micros, GroupIndex, Incarnation, u64, TellOutcome)>,
 }
 
 /// One incarnation.
@@ -64,12 +66,16 @@ pub struct Life {
     pub stays: Vec<Stay>,
     /// What it sent, per group, in order.
     pub sends: BTreeMap<GroupIndex, Vec<Send>>,
+    /// What it told others, in order.
+    pub tells: Vec<Tell>,
     /// Where in `sends` each payload is.
     payloads: BTreeMap<(GroupIndex, u64), usize>,
     /// When it was told that it was expelled.
     pub expelled: Option<Micros>,
     /// When it was told that it believes in its view.
     pub believed: Vec<Micros>,
+    /// Since when it does not believe in it, if it does not.
+    pub lost_belief: Option<Micros>,
     /// When its lineage gave way to which other one.
     pub gave_way: Option<(Micros, Lineage)>,
     /// When an operator had it go on alone, and from what.
@@ -110,6 +116,25 @@ pub struct Send {
     pub after: usize,
 }
 
+/// A direct message as it was told.
+#[derive(Debug, Clone)]
+pub struct Tell {
+    /// When.
+    pub at: Micros,
+    /// Of which group.
+    pub group: GroupIndex,
+    /// To whom.
+    pub to: Incarnation,
+    /// Its ticket.
+    pub ticket: u64,
+    /// The hash of its bytes.
+    pub payload: u64,
+    /// The stay in which it was told.
+    pub stay: usize,
+    /// The epoch of that stay.
+    pub epoch: usize,
+}
+
 /// One membership of a group, from its first view on.
 #[derive(Debug)]
 pub struct Stay {
@@ -121,6 +146,8 @@ pub struct Stay {
     pub epochs: Vec<Epoch>,
     /// How it ended, and when.
     pub end: StayEnd,
+    /// Whether it ended while the node held back what it had taken: it did not believe in its view.
+    pub held_back: bool,
 }
 
 /// How a membership ended.
@@ -156,6 +183,8 @@ pub struct Epoch {
     pub times: Vec<Micros>,
     /// After how many of them the transitional notice came, and its members.
     pub transitional: Option<(usize, Vec<Incarnation>)>,
+    /// What it was told directly, and when.
+    pub told: Vec<(Micros, Delivery)>,
     /// When the primary was lost in it.
     pub suspended: Option<Micros>,
 }
@@ -222,6 +251,7 @@ impl<'a> History<'a> {
                         asked_to_leave: None,
                         asked_to_leave_group: Vec::new(),
                         receipts: Vec::new(),
+                        tell_receipts: Vec::new(),
                     },
                 );
             }
@@ -246,9 +276,11 @@ impl<'a> History<'a> {
                     views: Vec::new(),
                     stays: Vec::new(),
                     sends: BTreeMap::new(),
+                    tells: Vec::new(),
                     payloads: BTreeMap::new(),
                     expelled: None,
                     believed: Vec::new(),
+                    lost_belief: None,
                     gave_way: None,
                     recovered: Vec::new(),
                 });
@@ -296,6 +328,19 @@ impl<'a> History<'a> {
                     .receipts
                     .extend(tickets.map(|ticket| (at, *group, ticket, *outcome)));
             }
+            Seen::Group(
+                group,
+                Heard::TellReceipts {
+                    to,
+                    first,
+                    count,
+                    outcome,
+                },
+            ) => {
+                let tickets = *first..first + count;
+                let receipts = tickets.map(|ticket| (at, *group, *to, ticket, outcome.clone()));
+                facts.tell_receipts.extend(receipts);
+            }
             _ => {}
         }
         let Some(life) = life.map(|life| &mut self.lives[life]) else {
@@ -310,7 +355,11 @@ impl<'a> History<'a> {
         };
         match what {
             Seen::NodeView(view) => life.views.push((at, view.clone())),
-            Seen::Lease(true) => life.believed.push(at),
+            Seen::Lease(true) => {
+                life.believed.push(at);
+                life.lost_belief = None;
+            }
+            Seen::Lease(false) => life.lost_belief = Some(at),
             Seen::Expelled(cause) => {
                 life.expelled = Some(at);
                 life.gave_way = gave_way_to(cause).map(|into| (at, into));
@@ -345,6 +394,27 @@ impl<'a> History<'a> {
                 None => {
                     let what =
                         format!("p{process} was allowed to send to group {group} without a view of it");
+                    self.misplaced.push((at, "G3", what));
+                }
+            },
+            Seen::Tells {
+                group,
+                to,
+                ticket,
+                payload,
+            } => match open_stay(life, *group) {
+                Some(stay) => life.tells.push(Tell {
+                    at,
+                    group: *group,
+                    to: *to,
+                    ticket: *ticket,
+                    payload: *payload,
+                    stay,
+                    epoch: life.stays[stay].epochs.len() - 1,
+                }),
+                None => {
+                    let what =
+                        format!("p{process} was allowed to tell in group {group} without a view of it");
                     self.misplaced.push((at, "G3", what));
                 }
             },
@@ -446,6 +516,7 @@ fn hear(
                         key,
                         epochs: Vec::new(),
                         end: StayEnd::Open,
+                        held_back: false,
                     });
                     push_epoch(life.stays.last_mut()?, made_in, at, view);
                     return Some((
@@ -460,6 +531,7 @@ fn hear(
                         key,
                         epochs: Vec::new(),
                         end: StayEnd::Open,
+                        held_back: false,
                     });
                     life.stays.len() - 1
                 }
@@ -481,6 +553,14 @@ fn hear(
             let epoch = life.stays[stay].epochs.last_mut()?;
             epoch.log.push(*message);
             epoch.times.push(at);
+        }
+        Heard::Told(message) => {
+            let Some(stay) = open else {
+                let sender = message.sender.short();
+                let what = format!("{who} was told #{} by {sender} without a view", message.seq);
+                return Some((at, "G3", what));
+            };
+            life.stays[stay].epochs.last_mut()?.told.push((at, *message));
         }
         Heard::Transitional(members) => {
             let Some(stay) = open else {
@@ -513,9 +593,14 @@ fn hear(
         Heard::Left => {
             if let Some(stay) = open {
                 life.stays[stay].end = StayEnd::Left;
+                life.stays[stay].held_back = life.lost_belief.is_some();
             }
         }
-        Heard::Receipts { .. } | Heard::Writable | Heard::Refused(_) => {}
+        Heard::Receipts { .. }
+        | Heard::Writable
+        | Heard::TellReceipts { .. }
+        | Heard::TellWritable(_)
+        | Heard::Refused(_) => {}
     }
     None
 }
@@ -528,6 +613,7 @@ fn push_epoch(stay: &mut Stay, lineage: Lineage, at: Micros, view: &Arc<GroupVie
         log: Vec::new(),
         times: Vec::new(),
         transitional: None,
+        told: Vec::new(),
         suspended: None,
     });
 }

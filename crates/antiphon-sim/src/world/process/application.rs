@@ -27,6 +27,10 @@ pub(in crate::world) struct Usage {
     /// Since a transitional notice, until the next view.
     pub(super) in_flush: bool,
     pub(super) unconsumed: u64,
+    /// By whom the application was told what it has not taken: how many messages, of how many bytes.
+    pub(super) untaken: BTreeMap<Incarnation, (u64, usize)>,
+    /// Members of the view that may be told no more before it is told that they may.
+    pub(in crate::world) untellable: BTreeSet<Incarnation>,
     /// Per sender, the bytes of what the application was given and has not taken.
     pub(super) unread: BTreeMap<Incarnation, usize>,
     /// The same of objects, which no window counts.
@@ -50,6 +54,8 @@ impl Usage {
             full: false,
             in_flush: false,
             unconsumed: 0,
+            untaken: BTreeMap::new(),
+            untellable: BTreeSet::new(),
             unread: BTreeMap::new(),
             unread_objects: BTreeMap::new(),
             noted: (0, 0),
@@ -153,6 +159,10 @@ impl World {
                 break;
             }
         }
+        let tells = self.plan.load.tell_percent;
+        if tells > 0 && self.random.percent(tells) {
+            self.tell_somebody(id, group);
+        }
         // The driver comes round at once, or has other things to do: what is sent meanwhile goes with this.
         if self.random.percent(30) {
             let later = self.now + 1 + self.random.below(MOST_BUSY);
@@ -230,6 +240,8 @@ impl World {
             GroupEvent::View(view) => {
                 usage.view = Some(view.clone());
                 usage.in_flush = false;
+                let stays = |to: &Incarnation| view.members.contains(to) && !view.joined.contains(to);
+                usage.untellable.retain(stays);
                 Heard::View(view)
             }
             GroupEvent::Transitional { members } => {
@@ -242,6 +254,7 @@ impl World {
             }
             GroupEvent::Resync { cause } => {
                 usage.view = None;
+                usage.untellable.clear();
                 Heard::Resync(cause)
             }
             GroupEvent::Receipts {
@@ -255,6 +268,21 @@ impl World {
                     count,
                     outcome,
                 }
+            }
+            GroupEvent::TellReceipts {
+                to,
+                first,
+                count,
+                outcome,
+            } => Heard::TellReceipts {
+                to,
+                first: first.0,
+                count,
+                outcome,
+            },
+            GroupEvent::TellWritable { to } => {
+                usage.untellable.remove(&to);
+                Heard::TellWritable(to)
             }
             GroupEvent::Writable => Heard::Writable,
             GroupEvent::Refused { reason } => Heard::Refused(reason),
@@ -284,7 +312,7 @@ impl World {
                 .node
                 .consumed(now, usage.handle, std::mem::take(&mut usage.unconsumed));
         }
-        any
+        any | self.take_told(id)
     }
 
     /// The application joins again what it has left, if it was told to meanwhile.
@@ -302,7 +330,7 @@ impl World {
 }
 
 /// `largest` is what goes through a sender's log: of anything larger, that has only a record.
-fn delivery(message: &Message, largest: usize) -> Delivery {
+pub(super) fn delivery(message: &Message, largest: usize) -> Delivery {
     let numbers = if message.payload.len() > largest {
         1
     } else {
