@@ -36,10 +36,10 @@ pub struct At {
     pub index: u64,
     /// The agreed time.
     pub time: AgreedTime,
-    /// Of what no state of the same name that was founded earlier has reached: the number of the node view in
-    /// which this state was founded. It grows over a cluster that is founded anew, unless clocks went back
-    /// (G2).
-    pub founded: u32,
+    /// When the state was founded: milliseconds since 2025 by its founder's clock, and not less than a thousand
+    /// times the number of the node view (G2). A state of the same name that is founded later has more, unless
+    /// clocks of founders went back or are apart by more than the time between.
+    pub founded: u64,
 }
 
 /// How the members of the group changed.

@@ -1,37 +1,42 @@
 //! Numbers that are never given twice: versions, fencing tokens and ids are all made here.
 //!
 //! ```text
-//!  63             32 31              0
-//! ┌─────────────────┬─────────────────┐    next = max(last + 1, founded · 2³² + 1)
-//! │     founded     │      count      │    a count of 2³² carries into the upper half
-//! └─────────────────┴─────────────────┘
+//!  63                   22 21         0
+//! ┌───────────────────────┬───────────┐    next = max(last + 1, founded · 2²² + 1)
+//! │        founded        │   count   │    a count of 2²² carries into the upper part
+//! └───────────────────────┴───────────┘
 //! ```
-//! `founded` is [`At::founded`](crate::At): the number of the node view in which the state was founded.
+//! `founded` is [`At::founded`](crate::At): the milliseconds since 2025 at which the state was founded, by its
+//! founder's clock, and not less than a thousand times the number of the node view.
 //!
 //! **Within one state** every number is greater than all before it, since `next` is greater than `last`.
 //! `last` is part of the state: a joiner gets it, and nothing that a machine forgets (a lock without holders,
 //! a removed entry) touches it.
 //!
-//! **Over states that follow each other** the same holds. Let the earlier state be founded in view `f`, the
-//! later one in view `g`. The earlier state has given `n` numbers, so none is above `f · 2³² + n`; the later
-//! state starts at `g · 2³² + 1`. The later numbers are greater if `g > f + n / 2³²`, rounded down.
-//! - While the earlier state has given fewer than 2³² numbers, `g > f` is enough. This is what
-//!   [`At::founded`](crate::At) promises. Inside a lineage the numbers of views grow (G2). After the end of
-//!   all processes the founder takes the seconds since 2025: these are greater if the former cluster
-//!   installed no more views than seconds had passed, and **if the founder's clock did not go back** by more
-//!   than the time since.
-//! - With more numbers, views and carries together must not outrun the seconds: 2³² numbers in each second,
-//!   for as long as the state lives, would be needed for that.
+//! **Over states that follow each other** the same holds. Let the earlier state be founded at `f`, the later
+//! one at `g`, and let the earlier one have given `n` numbers, so that none is above `f · 2²² + n`. The later
+//! state starts at `g · 2²² + 1`. That is more if the earlier state has given fewer than 4,194,304 numbers for
+//! each millisecond from `f` to `g`.
+//! - A group that all members leave, and that is founded again, has a later `g` **if the clock of the later
+//!   founder is not behind that of the earlier one** by more than the time between. To leave and to found
+//!   takes several messages, so more than a millisecond.
+//! - After the end of all processes the same holds if the founder's clock did not go back. If it did, the
+//!   number of the node view still counts (G2).
 //!
 //! Two components that both go on (policy `any`) continue from the same number and give the same numbers.
 //! Fencing by tokens and ids that are unique need the policy `majority`.
 //!
-//! The numbers end at 2⁶⁴ − 1. Then [`Serials::take`] gives nothing; it never wraps and never repeats a
-//! number.
+//! The numbers end at 2⁶⁴ − 1; founders' clocks reach that in the year 2164. Then [`Serials::take`] gives
+//! nothing; it never wraps and never repeats a number.
 
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
+
+/// How many bits count.
+const COUNT_BITS: u32 = 22;
+/// No state is founded later than this.
+const LAST_FOUNDED: u64 = u64::MAX >> COUNT_BITS;
 
 /// The last number given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -41,13 +46,16 @@ pub(crate) struct Serials {
 
 impl Serials {
     /// The next number, or `None` if there are no more.
-    pub(crate) fn next(&mut self, founded: u32) -> Option<u64> {
+    pub(crate) fn next(&mut self, founded: u64) -> Option<u64> {
         self.take(founded, NonZeroU32::MIN)
     }
 
     /// The first of so many consecutive numbers, or `None` if there are not so many left. Then none is given.
-    pub(crate) fn take(&mut self, founded: u32, count: NonZeroU32) -> Option<u64> {
-        let first = self.last.checked_add(1)?.max((u64::from(founded) << 32) + 1);
+    pub(crate) fn take(&mut self, founded: u64, count: NonZeroU32) -> Option<u64> {
+        let first = self
+            .last
+            .checked_add(1)?
+            .max(founded.min(LAST_FOUNDED) << COUNT_BITS | 1);
         self.last = first.checked_add(u64::from(count.get()) - 1)?;
         Some(first)
     }
@@ -69,17 +77,19 @@ mod tests {
     }
 
     #[test]
-    fn numbers_begin_with_the_view_that_founded_the_state() {
+    fn numbers_begin_with_when_the_state_was_founded() {
         let mut serials = Serials::default();
-        assert_eq!(serials.next(7), Some(7 << 32 | 1));
-        assert_eq!(serials.take(7, count(10)), Some(7 << 32 | 2));
-        assert_eq!(serials.next(7), Some(7 << 32 | 12));
+        assert_eq!(serials.next(7), Some(7 << COUNT_BITS | 1));
+        assert_eq!(serials.take(7, count(10)), Some(7 << COUNT_BITS | 2));
+        assert_eq!(serials.next(7), Some(7 << COUNT_BITS | 12));
     }
 
     #[test]
-    fn a_full_count_carries_and_still_a_state_founded_two_views_later_starts_above() {
-        let mut serials = Serials { last: (8 << 32) - 1 };
-        assert_eq!(serials.next(7), Some(8 << 32));
+    fn a_full_count_carries_and_still_a_state_founded_two_milliseconds_later_starts_above() {
+        let mut serials = Serials {
+            last: (8 << COUNT_BITS) - 1,
+        };
+        assert_eq!(serials.next(7), Some(8 << COUNT_BITS));
         assert!(Serials::default().next(9) > Some(serials.last()));
     }
 
@@ -91,8 +101,8 @@ mod tests {
         assert_eq!(serials.next(1), None);
         assert_eq!(serials.last(), u64::MAX);
         assert_eq!(
-            Serials::default().take(u32::MAX, count(u32::MAX)),
-            Some((u64::from(u32::MAX) << 32) + 1)
+            Serials::default().take(LAST_FOUNDED, count(1 << COUNT_BITS >> 1)),
+            Some((LAST_FOUNDED << COUNT_BITS) + 1)
         );
     }
 
@@ -110,16 +120,16 @@ mod tests {
             let mut serials = Serials { last };
             for (founded, size) in takes {
                 let before = serials;
-                let founded = founded as u32;
+                let founded = founded.min(LAST_FOUNDED);
                 match serials.take(founded, count(size)) {
                     Some(first) => {
                         prop_assert!(first > before.last);
-                        prop_assert!(first >> 32 >= u64::from(founded));
+                        prop_assert!(first >> COUNT_BITS >= founded);
                         prop_assert_eq!(serials.last(), first + u64::from(size) - 1);
                     }
                     None => {
                         prop_assert_eq!(serials, before, "nothing is given");
-                        let floor = before.last.max(u64::from(founded) << 32);
+                        let floor = before.last.max(founded << COUNT_BITS);
                         prop_assert!(u64::MAX - floor < u64::from(size));
                     }
                 }
@@ -128,7 +138,7 @@ mod tests {
 
         #[test]
         fn a_state_that_is_founded_later_starts_above_all_of_the_earlier_one(
-            founded in 0..u32::MAX - 4,
+            founded in 0..LAST_FOUNDED >> 1,
             takes in prop::collection::vec(1..u32::MAX, 1..4),
         ) {
             let mut earlier = Serials::default();
@@ -137,7 +147,7 @@ mod tests {
                 earlier.take(founded, count(size)).unwrap();
                 given += u64::from(size);
             }
-            let later = founded + (given >> 32) as u32 + 1;
+            let later = founded + (given >> COUNT_BITS) + 1;
             prop_assert!(Serials::default().next(later).unwrap() > earlier.last());
         }
     }

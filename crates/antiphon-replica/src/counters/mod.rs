@@ -4,10 +4,10 @@
 //! fit is refused and changes nothing. A set with a condition on the version is how a client changes what it
 //! has read.
 //!
-//! Ids come in blocks, so that a client that needs many asks once. They are unsigned, begin with the view in
-//! which the table was founded (upper 32 bits), and are never given twice: to no client, and by no table of
-//! this name that is founded later, unless the founder's clock goes back (G2; the page of `serials.rs` has
-//! the proof). A block that is not used up is lost. The ids are safe under the policy `majority`; under
+//! Ids come in blocks, so that a client that needs many asks once. They are unsigned, begin with the time at
+//! which the table was founded (upper 42 bits), and are never given twice: to no client, and by no table of
+//! this name that is founded later, unless founders' clocks go back (the page of `serials.rs` has the
+//! proof). A block that is not used up is lost. The ids are safe under the policy `majority`; under
 //! `any`, two components give the same ids. All counters and clients share one sequence of ids.
 
 use std::fmt;

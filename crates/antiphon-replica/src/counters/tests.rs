@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::AgreedTime;
 
-fn tell(table: &mut CounterTable, founded: u32, command: Command) -> Result<Done, Refused> {
+fn tell(table: &mut CounterTable, founded: u64, command: Command) -> Result<Done, Refused> {
     let at = At {
         index: 1,
         time: AgreedTime::default(),
@@ -83,7 +83,7 @@ fn blocks_of_ids_have_bounds() {
     }
     assert_eq!(
         tell(&mut table, 1, Command::TakeBlock { count: 2 }),
-        Ok(Done::Block(1 << 32 | 1))
+        Ok(Done::Block(1 << 22 | 1))
     );
 }
 

@@ -23,9 +23,9 @@
 //!
 //! **Fencing tokens.** Each grant has a [`Token`] that is greater than all tokens given before. The counter
 //! belongs to the table, not to the lock: a lock without holders and waiters is forgotten, and when its name
-//! is used again, the next token is still greater than its former ones. Over a cluster that is founded anew
-//! tokens grow by the view number in their upper half; for that, the founder's clock must not go back (G2;
-//! the page of `serials.rs` has the proof). Tokens are safe under the policy `majority`. Under `any` two
+//! is used again, the next token is still greater than its former ones. A table that is founded anew begins
+//! above the former one, since tokens begin with the time of founding; for that, founders' clocks must not go
+//! back (the page of `serials.rs` has the proof). Tokens are safe under the policy `majority`. Under `any` two
 //! components can grant one lock twice.
 //!
 //! **Leadership** is an exclusive lock with a name of its own ([`leadership`]). Candidates wait for it; the

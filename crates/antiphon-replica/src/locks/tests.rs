@@ -323,8 +323,8 @@ fn names_locks_and_claims_are_bounded_and_errors_name_the_bound() {
 #[test]
 fn when_all_tokens_have_been_given_nothing_is_granted_and_nothing_breaks() {
     let mut locks = Told::new();
-    let all = std::num::NonZeroU32::MAX;
-    locks.table.state.tokens.take(u32::MAX, all).unwrap();
+    let all = std::num::NonZeroU32::new((1 << 22) - 1).unwrap();
+    locks.table.state.tokens.take(u64::MAX >> 22, all).unwrap();
     assert_eq!(locks.tell(A, Command::acquire("x", 0)), Err(Refused::Exhausted));
     assert!(locks.table.state().lock("x").is_none());
 }

@@ -14,7 +14,7 @@ struct Told {
 
 const MEMBER: Incarnation = Incarnation(1);
 
-fn at(index: u64, millis: u64, founded: u32) -> At {
+fn at(index: u64, millis: u64, founded: u64) -> At {
     At {
         index,
         time: AgreedTime { millis },
@@ -77,7 +77,7 @@ fn an_entry_is_replaced_only_at_the_version_that_was_read() {
         .unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "b\"a\": the command wants version 4294967297, there is version 4294967298"
+        "b\"a\": the command wants version 4194305, there is version 4194306"
     );
     assert!(map.tell(Write::put("a", "3").if_absent()).is_err());
     assert!(map.tell(Write::remove("a").if_version(first.version)).is_err());
@@ -370,7 +370,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Condition::Always),
         1 => Just(Condition::Absent),
         1 => Just(Condition::Present),
-        1 => (1..30u64).prop_map(|count| Condition::Version(Version(1 << 32 | count))),
+        1 => (1..30u64).prop_map(|count| Condition::Version(Version(1 << 22 | count))),
     ];
     let write = (key(), condition, operation).prop_map(|(key, condition, operation)| Write {
         key,
@@ -404,7 +404,7 @@ impl Model {
 
     fn next(&mut self) -> Version {
         self.version += 1;
-        Version(1 << 32 | self.version)
+        Version(1 << 22 | self.version)
     }
 
     fn bytes(&self) -> u64 {

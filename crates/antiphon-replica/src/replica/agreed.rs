@@ -21,7 +21,7 @@ pub(super) struct Agreed {
     /// Where the state was founded.
     pub(super) founding: Point,
     /// [`At::founded`].
-    pub(super) founded: u32,
+    pub(super) founded: u64,
     /// [`At::index`] of what was applied last.
     pub(super) index: u64,
     pub(super) time: AgreedTime,
@@ -50,7 +50,7 @@ pub(super) struct Transfer {
 
 impl Agreed {
     /// A state that this member founds here.
-    pub(super) fn found(founder: Member, members: Vec<Member>, point: Point, founded: u32) -> Self {
+    pub(super) fn found(founder: Member, members: Vec<Member>, point: Point, founded: u64) -> Self {
         Self {
             point,
             founding: point,

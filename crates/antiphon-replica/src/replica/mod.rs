@@ -115,6 +115,9 @@ use self::requests::{Answer, Requests};
 use self::source::Sources;
 use crate::{AgreedTime, Machine};
 
+/// 2025-01-01, in milliseconds since 1970: from here the numbers of node views count, too.
+const UNIX_MS_OF_2025: u64 = 1_735_689_600_000;
+
 /// One member's copy of a machine `M`.
 ///
 /// The owner hands in what the group delivers, in its order, with the present time, which never goes back.
@@ -137,6 +140,8 @@ pub struct Replica<M: Machine> {
     view: Vec<Member>,
     point: Point,
     number: u32,
+    /// Milliseconds since 2025, by this host's clock.
+    clock_ms: u64,
     /// Set at the leader.
     clock: Option<Clock>,
     /// A `Tick` of this member is under way.
@@ -238,6 +243,7 @@ impl<M: Machine> Replica<M> {
             view: Vec::new(),
             point: Point::default(),
             number: 0,
+            clock_ms: 0,
             clock: None,
             ticking: false,
             requests: Requests::new(),
@@ -254,6 +260,12 @@ impl<M: Machine> Replica<M> {
             #[cfg(test)]
             planted: None,
         }
+    }
+
+    /// The time of day by this host's clock, in milliseconds since 1970. Call it before each batch of inputs:
+    /// if this member founds the state, its numbers (tokens, versions, ids) begin with it.
+    pub fn set_time_of_day(&mut self, unix_ms: u64) {
+        self.clock_ms = unix_ms.saturating_sub(UNIX_MS_OF_2025);
     }
 
     /// The group has a new view.

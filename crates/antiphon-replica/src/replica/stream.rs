@@ -51,7 +51,8 @@ impl<M: Machine> Replica<M> {
     /// This member founds the state here.
     fn found(&mut self, now: Time) {
         self.machine = (self.make)();
-        self.agreed = Agreed::found(self.me, self.view.clone(), self.point, self.number);
+        let founded = self.clock_ms.max(u64::from(self.number) * 1000);
+        self.agreed = Agreed::found(self.me, self.view.clone(), self.point, founded);
         self.phase = Phase::Serving;
         self.events.push_back(Event::Synced);
         let members = incarnations(&self.view);

@@ -102,7 +102,7 @@ impl ModelLock {
 impl Model {
     fn next(given: &mut u64) -> Token {
         *given += 1;
-        Token(1 << 32 | *given)
+        Token(1 << 22 | *given)
     }
 
     /// Grants what can be granted and forgets what is not used.

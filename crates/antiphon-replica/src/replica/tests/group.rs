@@ -109,7 +109,7 @@ pub(super) fn view_of(k: u32, members: &[Incarnation], joined: &[Incarnation]) -
 }
 
 /// Founding and index.
-type Place = (u32, u64);
+type Place = (u64, u64);
 
 pub(super) struct Group {
     pub(super) chance: Chance,
