@@ -255,3 +255,36 @@ fn a_frozen_elder_does_not_stop_two_of_three_and_a_frozen_pair_stops_the_third()
     cluster.until_delivered(&all(&names), SOON);
     cluster.finish();
 }
+
+#[test]
+fn who_told_a_killed_member_something_learns_it_and_what_others_are_told_arrives() {
+    const COUNT: usize = 200;
+    let _turn = Turn::take();
+    let (mut cluster, names) = started(3, told_in(module_path!()));
+    let told = |trace: &crate::Trace, name: &str| {
+        let of_name = trace.last(name).events.iter();
+        of_name
+            .filter(|(_, event)| matches!(event, Event::Told(_)))
+            .count()
+    };
+    cluster.tell_member("n1", "n2", COUNT);
+    cluster.until("n2 was told all", SOON, |trace| told(trace, "n2") == COUNT);
+    // It takes nothing any more, and says so to nobody.
+    cluster.freeze("n2");
+    cluster.tell_member("n1", "n2", COUNT);
+    cluster.tell_member("n1", "n3", COUNT);
+    cluster.until("n3 was told all", SOON, |trace| told(trace, "n3") == COUNT);
+    cluster.kill("n2");
+    cluster.until_together(&["n1", "n3"], DETECTED);
+    cluster.until("n1 knows what became of all", SOON, |trace| {
+        let crashed = trace.last("n1").events.iter().filter(|(_, event)| {
+            matches!(event, Event::TellReceipt { to, cause, .. } if to == "n2" && cause == "crashed")
+        });
+        crashed.count() == COUNT
+    });
+    cluster.start(&["n2"]);
+    cluster.until_together(&all(&names), SOON);
+    cluster.tell_member("n1", "n2", COUNT);
+    cluster.until("n2 was told all again", SOON, |trace| told(trace, "n2") == COUNT);
+    cluster.finish();
+}
