@@ -281,7 +281,7 @@ fn parting(view: &GroupView, member: Incarnation) -> Parting {
 
 #[cfg(test)]
 mod tests {
-    use antiphon_core::wire::{GroupViewId, ViewId};
+    use antiphon_core::wire::{GroupId, GroupViewId, ViewId};
     use antiphon_core::{GroupView, Order};
 
     use super::*;
@@ -293,7 +293,12 @@ mod tests {
     fn view(members: &[Incarnation], joined: &[Incarnation]) -> GroupView {
         let node = ViewId { epoch: 1, counter: 1 };
         GroupView {
-            id: GroupViewId { node, number: 1, k: 1 },
+            id: GroupViewId {
+                node,
+                number: 1,
+                k: 1,
+            },
+            group: GroupId(1),
             name: "g".to_owned(),
             order: Order::Fifo,
             members: members.to_vec(),
