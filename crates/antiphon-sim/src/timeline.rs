@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use antiphon_core::{BallotStep, TellOutcome};
 
-use crate::trace::{Heard, Inside, ProcessId, Seen, Trace};
+use crate::trace::{Deed, Heard, Inside, ProcessId, Seen, Trace};
 
 /// The lines of a trace, readable.
 pub fn timeline(trace: &Trace) -> Vec<String> {
@@ -136,6 +136,15 @@ fn show(what: &Seen) -> String {
         Seen::Inside(inside) => show_inside(inside),
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } | Seen::Tells { .. } => String::new(),
+        Seen::Replica(group, deed) => match deed {
+            Deed::Steps(..) | Deed::Reads { op: None, .. } | Deed::Uses { .. } => String::new(),
+            Deed::Written {
+                outcome: Ok((at, _)),
+                op,
+            } => format!("g{group} {op} is written at {}", at.index),
+            Deed::Reads { op, index, .. } => format!("g{group} {op:?} reads at {index}"),
+            other => format!("g{group} {other:?}"),
+        },
         Seen::Group(group, heard) => match heard {
             Heard::View(view) => {
                 let short = |list: &[antiphon_core::wire::Incarnation]| {
