@@ -237,6 +237,8 @@ impl World {
 
     /// What the replica says.
     fn note_deeds(&mut self, id: ProcessId, group: GroupIndex, it: &mut Replicating) {
+        // Before what follows from it.
+        self.note_standing(id, group, it);
         while let Some(said) = it.replica.poll_event() {
             let deed = match said {
                 Said::Written { request, outcome } => it.clients.written(request, outcome),
@@ -286,6 +288,9 @@ impl World {
                 self.note(id, Seen::Replica(group, deed));
             }
         }
+    }
+
+    fn note_standing(&mut self, id: ProcessId, group: GroupIndex, it: &mut Replicating) {
         let standing = it.replica.standing();
         if standing != it.standing {
             it.standing = standing;
