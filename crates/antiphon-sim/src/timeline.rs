@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use antiphon_core::{BallotStep, TellOutcome};
 
+use crate::machine::{Step, Stepped};
 use crate::trace::{Deed, Heard, Inside, ProcessId, Seen, Trace};
 
 /// The lines of a trace, readable.
@@ -37,7 +38,10 @@ pub fn timeline(trace: &Trace) -> Vec<String> {
                         ));
                     }
                 }
-                lines.push(format!("{at} {who:<9} {}", show(what)));
+                let shown = show(what);
+                if !shown.is_empty() {
+                    lines.push(format!("{at} {who:<9} {shown}"));
+                }
             }
         }
     }
@@ -137,7 +141,8 @@ fn show(what: &Seen) -> String {
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } | Seen::Tells { .. } => String::new(),
         Seen::Replica(group, deed) => match deed {
-            Deed::Steps(..) | Deed::Reads { op: None, .. } | Deed::Uses { .. } => String::new(),
+            Deed::Reads { op: None, .. } | Deed::Uses { .. } => String::new(),
+            Deed::Steps(at, step) => format!("g{group} applies {}: {}", at.index, show_step(step)),
             Deed::Written {
                 outcome: Ok((at, _)),
                 op,
@@ -182,6 +187,16 @@ fn show(what: &Seen) -> String {
             other => format!("g{group} {other:?}"),
         },
     }
+}
+
+fn show_step(step: &Step) -> String {
+    let what = match &step.what {
+        Stepped::Command(from, command, _) => format!("{} of {}", command.op, from.short()),
+        Stepped::Members(change) => format!("{} members", change.members.len()),
+        Stepped::Timeout => "a deadline".to_owned(),
+    };
+    let locks = step.locks.iter().map(|event| format!(", {} {:?} {}", event.name, event.what, event.owner));
+    what + &locks.collect::<String>()
 }
 
 /// What no application saw.

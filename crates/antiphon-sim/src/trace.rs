@@ -455,6 +455,8 @@ pub enum Deed {
     Stands(Standing),
     /// It says what must not happen while all keep the rules.
     Wrong(String),
+    /// The application wants to leave the group.
+    WantsToLeave,
     /// It leaves the group, for this reason.
     Leaves(String),
     /// A client does what only the holder of an exclusive lock may do.

@@ -11,7 +11,7 @@
 
 mod clients;
 
-use antiphon_core::TellError;
+use antiphon_core::{MAX_PAYLOAD_BYTES, TellError};
 use antiphon_core::wire::Level;
 use antiphon_replica::{Config as ReplicaConfig, Event as Said, Failure, Output as Wanted, Replica, Standing};
 
@@ -63,12 +63,14 @@ impl World {
         let Some(plan) = self.plan.replicated.as_ref().filter(|it| it.group == group) else {
             return;
         };
+        let window = self.plan.groups[group].options.window_bytes as usize;
         let config = ReplicaConfig {
             held_bytes: plan.held_bytes,
             digest_every: plan.digest_every,
             found_anew: plan.found_anew,
             leave_timeout: LEAVE_TIMEOUT,
             max_requests: 32,
+            max_command_bytes: window.min(MAX_PAYLOAD_BYTES) - 256,
             ..ReplicaConfig::default()
         };
         let names = self.states.clone();
@@ -121,6 +123,11 @@ impl World {
             self.note_deeds(id, group, &mut it);
         }
         self.note_deeds(id, group, &mut it);
+        let (held, limit) = (it.replica.held_bytes(), self.plan.replicated.as_ref().map_or(0, |it| it.held_bytes));
+        if held > limit {
+            let what = format!("it holds {held} bytes, the limit is {limit}");
+            self.note(id, Seen::Replica(group, Deed::Wrong(what)));
+        }
         let (mut sent, mut reason) = (false, None);
         it.replica.outputs(now, |wanted| match wanted {
             Wanted::Send(payload) => {
@@ -197,6 +204,7 @@ impl World {
         };
         it.leaves = true;
         it.replica.leave(now);
+        self.note(id, Seen::Replica(group, Deed::WantsToLeave));
         self.drive(id);
         true
     }

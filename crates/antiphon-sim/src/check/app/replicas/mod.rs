@@ -28,6 +28,9 @@ use crate::check::{History, Report};
 use crate::machine::{Step, Stepped};
 use crate::trace::{Deed, GroupIndex, Heard, ProcessId, Seen, Slot};
 
+/// The last member with the state waits so long for a joiner, by a clock that may go a little fast.
+const LEAVE_TIMEOUT: Micros = 2_900_000;
+
 /// A place among all lines of the trace.
 type LineNumber = usize;
 
@@ -60,6 +63,9 @@ struct Member {
     own: BTreeMap<u64, (u64, BTreeSet<Incarnation>)>,
     /// The last place at which a request of its own was answered.
     seen: u64,
+    /// All members, and since when it wants to leave.
+    members: usize,
+    leaving: Option<Micros>,
 }
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -115,7 +121,7 @@ struct Reading<'a> {
     tenures: Tenures<'a>,
     reads: Vec<Read<'a>>,
     /// Of each token, whom it was given to, as its member was told.
-    granted: BTreeMap<Token, (locks::Name, Owner)>,
+    granted: BTreeMap<Token, (locks::Name, Owner, u64)>,
     /// Of each lock, when its holders were told.
     told: BTreeMap<locks::Name, Vec<(LineNumber, Token, ProcessId)>>,
     uses: Vec<Use>,
@@ -237,6 +243,15 @@ impl<'a> Reading<'a> {
                 }
             }
             Deed::Reads { op, state, index, saw } => {
+                // A joiner may have made no step since the point of its state.
+                if member.tenure.is_none() && member.standing == Some(Standing::Serving) {
+                    member.tenure = Some(Tenure {
+                        process,
+                        stay: member.stays,
+                        state: *state,
+                    });
+                    member.last = *index;
+                }
                 let Some(tenure) = member.tenure.filter(|tenure| tenure.state == *state) else {
                     return report.fail("G45", at, format!("p{process} reads a state that it has not"));
                 };
@@ -260,6 +275,7 @@ impl<'a> Reading<'a> {
             Deed::Members(members) => {
                 let synced = members.iter().filter(|(_, synced)| *synced);
                 member.synced = synced.map(|(member, _)| *member).collect();
+                member.members = members.len();
             }
             Deed::Stands(standing) => {
                 if !matches!(standing, Standing::CatchingUp | Standing::Serving) {
@@ -271,7 +287,17 @@ impl<'a> Reading<'a> {
                 member.standing = Some(*standing);
             }
             Deed::Wrong(what) => report.fail("G28", at, format!("p{process}: {what}")),
-            Deed::Leaves(_) => {}
+            Deed::WantsToLeave => member.leaving = Some(at),
+            // G28: the last member that has the state waits for those that want it.
+            Deed::Leaves(reason) => {
+                let since = member.leaving.take().filter(|_| reason == "left");
+                let last = member.synced.iter().all(|synced| Some(*synced) == member.incarnation);
+                let waits = member.standing == Some(Standing::Serving) && last && member.members > 1;
+                let early = since.is_some_and(|since| at - since < LEAVE_TIMEOUT);
+                report.check("G28", at, !(waits && early), || {
+                    format!("p{process} leaves with the state, and others wait for it")
+                });
+            }
             Deed::Uses { lock, token } => self.uses.push(Use {
                 line: number,
                 at,
@@ -322,12 +348,14 @@ impl<'a> Reading<'a> {
             if let Lock::Granted(token) = event.what {
                 let told = self.told.entry(event.name.clone()).or_default();
                 told.push((number, token, process));
-                let to = (event.name.clone(), event.owner);
+                let to = (event.name.clone(), event.owner, step.state);
                 let before = self.granted.insert(token, to.clone());
                 if let Some(other) = before.filter(|before| *before != to) {
-                    // G45: what was undone can be given again, as long as messages are not safe.
-                    let what = format!("token {token} was given to {} for {}, and now to {} for {}", other.1, other.0, to.1, to.0);
-                    if self.safe {
+                    // What was undone can be given again, as long as messages are not safe; so can what another
+                    // state gave that was founded in the same view of the nodes: tokens begin with its number.
+                    let (one, other) = ((other.1, other.0), other.2);
+                    let what = format!("token {token} was given to {one:?}, and now to {} for {}", to.1, to.0);
+                    if self.safe && other == step.state {
                         report.fail("G30", at, what);
                     } else {
                         report.excused += 1;
@@ -450,13 +478,22 @@ impl<'a> Reading<'a> {
     fn check_tokens(&self, lines: &BTreeMap<u64, Line<'a>>, report: &mut Report) {
         let mut by_founding: Vec<&Line<'a>> = lines.values().collect();
         by_founding.sort_by_key(|line| line.founded());
-        let mut last: BTreeMap<&locks::Name, Token> = BTreeMap::new();
+        let mut last: BTreeMap<&locks::Name, (Token, u64, u32)> = BTreeMap::new();
         for line in by_founding {
-            for (index, (at, _, step)) in line.steps() {
+            for (index, (at, place, step)) in line.steps() {
                 for event in &step.locks {
                     if let Lock::Granted(token) = event.what {
-                        let before = last.insert(&event.name, token);
-                        report.check("G30", at, before.is_none_or(|before| before < token), || {
+                        let before = last.insert(&event.name, (token, step.state, place.founded));
+                        let rises = before.is_none_or(|(before, ..)| before < token);
+                        // Tokens begin with the number of the view in which the state was founded.
+                        let two = before.is_some_and(|(_, state, founded)| {
+                            state != step.state && founded == place.founded
+                        });
+                        if !rises && two {
+                            report.excused += 1;
+                            continue;
+                        }
+                        report.check("G30", at, rises, || {
                             format!("lock {} has token {token} at {index}, after {before:?}", event.name)
                         });
                     }

@@ -19,6 +19,8 @@ pub(super) struct Clients {
     busy: BTreeMap<RequestId, (u64, u64)>,
     /// The locks that clients were told they hold, and do not give back yet.
     held: BTreeMap<Token, (Name, u64)>,
+    /// Clients that said that they are gone, and are not forgotten yet, by the number of the request.
+    gone: BTreeMap<u64, u64>,
     /// Versions that clients have seen.
     versions: BTreeMap<Bytes, antiphon_replica::Version>,
 }
@@ -37,6 +39,7 @@ impl Clients {
         let Some((op, _)) = self.busy.remove(&request) else {
             return Some(Deed::Wrong(format!("{request:?} was answered, and nobody asked")));
         };
+        self.gone.remove(&op);
         Some(Deed::Written { op, outcome })
     }
 
@@ -48,6 +51,8 @@ impl Clients {
     pub(super) fn stepped(&mut self, me: Incarnation, step: &Step) {
         for event in step.locks.iter().filter(|event| event.owner.member == me) {
             match event.what {
+                // It has forgotten that it waits.
+                Lock::Granted(_) if self.gone.values().any(|client| *client == event.owner.client) => {}
                 Lock::Granted(token) => {
                     let held = (event.name.clone(), event.owner.client);
                     self.held.insert(token, held);
@@ -70,6 +75,7 @@ impl Clients {
     /// The state is void: nobody holds anything.
     pub(super) fn forget(&mut self) {
         self.held.clear();
+        self.gone.clear();
         self.versions.clear();
     }
 }
@@ -169,6 +175,9 @@ impl World {
         match it.replica.write(&command, ack) {
             Ok(request) => {
                 it.clients.busy.insert(request, (op, client));
+                if let What::Locks(locks::Command::Forget { client }) = &command.what {
+                    it.clients.gone.insert(op, *client);
+                }
                 let what = command.what;
                 self.note(id, Seen::Replica(plan.group, Deed::Writes { op, ack, what }));
             }
