@@ -195,7 +195,10 @@ fn show_step(step: &Step) -> String {
         Stepped::Members(change) => format!("{} members", change.members.len()),
         Stepped::Timeout => "a deadline".to_owned(),
     };
-    let locks = step.locks.iter().map(|event| format!(", {} {:?} {}", event.name, event.what, event.owner));
+    let locks = step
+        .locks
+        .iter()
+        .map(|event| format!(", {} {:?} {}", event.name, event.what, event.owner));
     what + &locks.collect::<String>()
 }
 

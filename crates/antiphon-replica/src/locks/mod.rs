@@ -388,7 +388,8 @@ impl Machine for LockTable {
         let again: BTreeSet<_> = change.joined.iter().chain(&change.gone).copied().collect();
         self.state.set_members(members.clone());
         let departed = !planted!(KeepLocksOfDeparted);
-        let gone = |owner: Owner| departed && (!members.contains(&owner.member) || again.contains(&owner.member));
+        let gone =
+            |owner: Owner| departed && (!members.contains(&owner.member) || again.contains(&owner.member));
         // All that goes is gone before anything is granted: no lock goes to a waiter that departed or is too
         // late.
         let mut left = self.end_all(gone, Cause::Departed, events);

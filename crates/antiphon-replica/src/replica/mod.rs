@@ -303,7 +303,8 @@ impl<M: Machine> Replica<M> {
     /// This member was removed, or is back as a fresh incarnation: the state is void, the next view is its
     /// first. A member that was leaving has nothing to wait for any more, and leaves.
     pub fn handle_resync(&mut self, me: Incarnation, cause: &str) {
-        let leaving = self.leave_by.is_some();
+        // The layer below may say it twice before it hears that this member leaves.
+        let leaving = self.leave_by.is_some() || self.leave_reason.as_deref() == Some("left");
         self.reset(Phase::Outside);
         self.me = me.into();
         self.suspended = false;

@@ -266,6 +266,7 @@ fn a_member_that_wants_to_leave_leaves_when_it_is_removed_meanwhile() {
     group.settle();
     assert_eq!(group.nodes[0].life, Life::Member, "it waits");
     let replica = &mut group.nodes[0].replica;
+    replica.handle_resync(Incarnation(77), "a new incarnation");
     replica.handle_resync(Incarnation(77), "removed");
     assert_eq!(replica.standing(), Standing::Gone);
     let mut reason = None;

@@ -11,9 +11,11 @@
 
 mod clients;
 
-use antiphon_core::{MAX_PAYLOAD_BYTES, TellError};
 use antiphon_core::wire::Level;
-use antiphon_replica::{Config as ReplicaConfig, Event as Said, Failure, Output as Wanted, Replica, Standing};
+use antiphon_core::{MAX_PAYLOAD_BYTES, TellError};
+use antiphon_replica::{
+    Config as ReplicaConfig, Event as Said, Failure, Output as Wanted, Replica, Standing,
+};
 
 use self::clients::Clients;
 use super::*;
@@ -111,7 +113,10 @@ impl World {
             return false;
         };
         let process = &mut self.processes[id];
-        let Some(mut it) = process.replica.take_if(|_| process.ended.is_none() && !process.stalled) else {
+        let Some(mut it) = process
+            .replica
+            .take_if(|_| process.ended.is_none() && !process.stalled)
+        else {
             return false;
         };
         let now = process.clock.local(self.now);
@@ -123,7 +128,10 @@ impl World {
             self.note_deeds(id, group, &mut it);
         }
         self.note_deeds(id, group, &mut it);
-        let (held, limit) = (it.replica.held_bytes(), self.plan.replicated.as_ref().map_or(0, |it| it.held_bytes));
+        let (held, limit) = (
+            it.replica.held_bytes(),
+            self.plan.replicated.as_ref().map_or(0, |it| it.held_bytes),
+        );
         if held > limit {
             let what = format!("it holds {held} bytes, the limit is {limit}");
             self.note(id, Seen::Replica(group, Deed::Wrong(what)));
@@ -220,7 +228,13 @@ impl World {
         self.offer(id, group, level, None, payload).is_ok()
     }
 
-    fn tell_for_replica(&mut self, id: ProcessId, group: GroupIndex, to: Incarnation, payload: &[u8]) -> bool {
+    fn tell_for_replica(
+        &mut self,
+        id: ProcessId,
+        group: GroupIndex,
+        to: Incarnation,
+        payload: &[u8],
+    ) -> bool {
         let payload = self.numbered(payload);
         let usage = self.processes[id].uses.get(&group);
         if usage.is_none_or(|usage| usage.untellable.contains(&to)) {
@@ -245,8 +259,10 @@ impl World {
 
     /// What the replica says.
     fn note_deeds(&mut self, id: ProcessId, group: GroupIndex, it: &mut Replicating) {
-        // Before what follows from it.
-        self.note_standing(id, group, it);
+        // It has the state before it says what it does with it, and until it has said all.
+        if matches!(it.replica.standing(), Standing::CatchingUp | Standing::Serving) {
+            self.note_standing(id, group, it);
+        }
         while let Some(said) = it.replica.poll_event() {
             let deed = match said {
                 Said::Written { request, outcome } => it.clients.written(request, outcome),
@@ -343,7 +359,8 @@ impl Replicating {
         if leased {
             return self.given.pop_front();
         }
-        let for_members = |given: &Given| matches!(given, Given::View(_) | Given::Message(..) | Given::Told(..));
+        let for_members =
+            |given: &Given| matches!(given, Given::View(_) | Given::Message(..) | Given::Told(..));
         let next = self.given.iter().position(|given| !for_members(given))?;
         if let Given::Void(..) = self.given[next] {
             self.given.drain(..next);

@@ -63,7 +63,15 @@ impl<'a> Tenures<'a> {
             last: line,
         });
         log.last = line;
-        log.steps.insert(place.index, Applied { line, at, place, step });
+        log.steps.insert(
+            place.index,
+            Applied {
+                line,
+                at,
+                place,
+                step,
+            },
+        );
     }
 
     /// What a member applied at a place.
@@ -96,10 +104,13 @@ impl<'a> Line<'a> {
     }
 
     pub(super) fn places_of_commands(&self) -> BTreeMap<u64, u64> {
-        let commands = self.steps.iter().filter_map(|(index, (_, _, _, step))| match &step.what {
-            Stepped::Command(_, command, _) => Some((command.op, *index)),
-            _ => None,
-        });
+        let commands = self
+            .steps
+            .iter()
+            .filter_map(|(index, (_, _, _, step))| match &step.what {
+                Stepped::Command(_, command, _) => Some((command.op, *index)),
+                _ => None,
+            });
         commands.collect()
     }
 }
@@ -139,10 +150,17 @@ fn line<'a>(
     };
     let mut time = At {
         index: 0,
-        ..logs.values().filter_map(|log| log.steps.values().next()).next().map_or_else(
-            || unreachable!("it has a first step"),
-            |applied| At { time: antiphon_replica::AgreedTime::default(), ..applied.place },
-        )
+        ..logs
+            .values()
+            .filter_map(|log| log.steps.values().next())
+            .next()
+            .map_or_else(
+                || unreachable!("it has a first step"),
+                |applied| At {
+                    time: antiphon_replica::AgreedTime::default(),
+                    ..applied.place
+                },
+            )
     };
     for index in first..=last {
         let there: Vec<(Tenure, &Log<'a>, &Applied<'a>)> = logs
@@ -162,7 +180,10 @@ fn line<'a>(
             if applied.step.what == counts.step.what && applied.place == counts.place {
                 // G28: equal states at equal places.
                 report.check("G28", applied.at, applied.step == counts.step, || {
-                    format!("state {state} at {index} differs: p{process} has {:?}, others {:?}", applied.step, counts.step)
+                    format!(
+                        "state {state} at {index} differs: p{process} has {:?}, others {:?}",
+                        applied.step, counts.step
+                    )
                 });
             } else {
                 line.off.insert(*tenure, index);
@@ -172,12 +193,25 @@ fn line<'a>(
                 });
             }
         }
-        report.check("G46", counts.at, counts.place.time >= time.time && counts.place.founded == time.founded, || {
-            format!("state {state}: agreed time goes from {time:?} to {:?}", counts.place)
-        });
+        report.check(
+            "G46",
+            counts.at,
+            counts.place.time >= time.time && counts.place.founded == time.founded,
+            || {
+                format!(
+                    "state {state}: agreed time goes from {time:?} to {:?}",
+                    counts.place
+                )
+            },
+        );
         time = counts.place;
-        let earliest = there.iter().map(|(_, _, applied)| applied.line).min().unwrap_or(counts.line);
-        line.steps.insert(index, (earliest, counts.at, counts.place, counts.step));
+        let earliest = there
+            .iter()
+            .map(|(_, _, applied)| applied.line)
+            .min()
+            .unwrap_or(counts.line);
+        line.steps
+            .insert(index, (earliest, counts.at, counts.place, counts.step));
     }
     check_undone(state, logs, &line, open, report);
     line
@@ -205,7 +239,9 @@ fn check_undone<'a>(
         };
         report.check("G45", at, gone, || {
             let process = tenure.process;
-            format!("state {state}: p{process} applied from {from} on what others did not, and they go on with it")
+            format!(
+                "state {state}: p{process} applied from {from} on what others did not, and they go on with it"
+            )
         });
     }
 }

@@ -66,6 +66,8 @@ struct Member {
     /// All members, and since when it wants to leave.
     members: usize,
     leaving: Option<Micros>,
+    /// Whether it served until the standing that it has now.
+    served: bool,
 }
 
 pub(super) fn check(history: &History<'_>, report: &mut Report) {
@@ -103,7 +105,11 @@ fn check_group(history: &History<'_>, group: GroupIndex, report: &mut Report) {
         .members
         .values()
         .filter(|member| !member.ended && history.at_rest)
-        .filter_map(|member| member.tenure.filter(|_| member.standing == Some(Standing::Serving)))
+        .filter_map(|member| {
+            member
+                .tenure
+                .filter(|_| member.standing == Some(Standing::Serving))
+        })
         .collect();
     let lines = line::lines(&reading.tenures, &open, reading.safe, report);
     reading.check_models(&lines, report);
@@ -123,7 +129,7 @@ struct Reading<'a> {
     /// Of each token, whom it was given to, as its member was told.
     granted: BTreeMap<Token, (locks::Name, Owner, u64)>,
     /// Of each lock, when its holders were told.
-    told: BTreeMap<locks::Name, Vec<(LineNumber, Token, ProcessId)>>,
+    told: BTreeMap<locks::Name, Vec<(LineNumber, Token, ProcessId, u64)>>,
     uses: Vec<Use>,
     /// Incarnations that their group removed although they lived.
     removed: BTreeSet<Incarnation>,
@@ -145,6 +151,7 @@ struct Use {
     process: ProcessId,
     slot: Slot,
     incarnation: Option<Incarnation>,
+    state: Option<u64>,
     lock: locks::Name,
     token: Token,
 }
@@ -160,7 +167,9 @@ impl<'a> Reading<'a> {
         report: &mut Report,
     ) {
         match what {
-            Seen::Started { slot, foreign: false, .. } => {
+            Seen::Started {
+                slot, foreign: false, ..
+            } => {
                 self.members.entry(process).or_default().slot = *slot;
             }
             Seen::Incarnation(incarnation) => {
@@ -204,28 +213,41 @@ impl<'a> Reading<'a> {
         };
         match deed {
             Deed::Writes { op, ack, .. } => {
-                self.requests.insert(*op, Request::new(number, at, process, Some(*ack), member));
+                self.requests
+                    .insert(*op, Request::new(number, at, process, Some(*ack), member));
             }
             Deed::WantsLatest { op } => {
-                self.requests.insert(*op, Request::new(number, at, process, None, member));
+                self.requests
+                    .insert(*op, Request::new(number, at, process, None, member));
             }
             Deed::Written { op, outcome } => {
                 let Some(request) = self.requests.get_mut(op) else {
-                    return report.fail("G48", at, format!("p{process}: {op} is answered, and was not asked"));
+                    return report.fail(
+                        "G48",
+                        at,
+                        format!("p{process}: {op} is answered, and was not asked"),
+                    );
                 };
                 let again = request.answered.is_some();
-                report.check("G48", at, !again, || format!("p{process}: {op} is answered twice"));
+                report.check("G48", at, !again, || {
+                    format!("p{process}: {op} is answered twice")
+                });
                 request.not_sent = matches!(outcome, Err(Failure::NotSent));
                 let mut place = None;
                 if let Ok((where_, reply)) = outcome {
                     let own = member.own.get(op).map(|(index, _)| *index);
                     let tenure = member.tenure;
-                    let step = own.zip(tenure).and_then(|(index, tenure)| self.tenures.step(tenure, index));
+                    let step = own
+                        .zip(tenure)
+                        .and_then(|(index, tenure)| self.tenures.step(tenure, index));
                     let same = step.is_some_and(|(at, step)| {
                         at == where_ && matches!(&step.what, Stepped::Command(_, _, given) if given == reply)
                     });
                     report.check("G45", at, same, || {
-                        format!("p{process}: {op} is said to be applied at {} and to give {reply:?}, not so here", where_.index)
+                        format!(
+                            "p{process}: {op} is said to be applied at {} and to give {reply:?}, not so here",
+                            where_.index
+                        )
                     });
                     place = tenure.map(|tenure| (tenure, where_.index));
                     member.seen = member.seen.max(where_.index);
@@ -242,7 +264,12 @@ impl<'a> Reading<'a> {
                     request.answered = Some((number, None));
                 }
             }
-            Deed::Reads { op, state, index, saw } => {
+            Deed::Reads {
+                op,
+                state,
+                index,
+                saw,
+            } => {
                 // A joiner may have made no step since the point of its state.
                 if member.tenure.is_none() && member.standing == Some(Standing::Serving) {
                     member.tenure = Some(Tenure {
@@ -284,6 +311,7 @@ impl<'a> Reading<'a> {
                     member.own.clear();
                     (member.last, member.seen) = (0, 0);
                 }
+                member.served = member.standing == Some(Standing::Serving);
                 member.standing = Some(*standing);
             }
             Deed::Wrong(what) => report.fail("G28", at, format!("p{process}: {what}")),
@@ -291,8 +319,11 @@ impl<'a> Reading<'a> {
             // G28: the last member that has the state waits for those that want it.
             Deed::Leaves(reason) => {
                 let since = member.leaving.take().filter(|_| reason == "left");
-                let last = member.synced.iter().all(|synced| Some(*synced) == member.incarnation);
-                let waits = member.standing == Some(Standing::Serving) && last && member.members > 1;
+                let last = member
+                    .synced
+                    .iter()
+                    .all(|synced| Some(*synced) == member.incarnation);
+                let waits = member.served && last && member.members > 1;
                 let early = since.is_some_and(|since| at - since < LEAVE_TIMEOUT);
                 report.check("G28", at, !(waits && early), || {
                     format!("p{process} leaves with the state, and others wait for it")
@@ -304,6 +335,7 @@ impl<'a> Reading<'a> {
                 process,
                 slot: member.slot,
                 incarnation: member.incarnation,
+                state: member.tenure.map(|tenure| tenure.state),
                 lock: lock.clone(),
                 token: *token,
             }),
@@ -334,27 +366,35 @@ impl<'a> Reading<'a> {
         };
         report.check("G45", at, follows, || {
             let (last, state) = (member.last, step.state);
-            format!("p{process} applies {} of state {state} after {last} of {:?}", place.index, member.tenure)
+            format!(
+                "p{process} applies {} of state {state} after {last} of {:?}",
+                place.index, member.tenure
+            )
         });
         member.tenure = Some(tenure);
         member.last = place.index;
         if let Stepped::Command(from, command, _) = &step.what
             && Some(*from) == member.incarnation
         {
-            member.own.insert(command.op, (place.index, member.synced.clone()));
+            member
+                .own
+                .insert(command.op, (place.index, member.synced.clone()));
         }
         let me = member.incarnation;
         for event in step.locks.iter().filter(|event| Some(event.owner.member) == me) {
             if let Lock::Granted(token) = event.what {
                 let told = self.told.entry(event.name.clone()).or_default();
-                told.push((number, token, process));
+                told.push((number, token, process, step.state));
                 let to = (event.name.clone(), event.owner, step.state);
                 let before = self.granted.insert(token, to.clone());
                 if let Some(other) = before.filter(|before| *before != to) {
                     // What was undone can be given again, as long as messages are not safe; so can what another
                     // state gave that was founded in the same view of the nodes: tokens begin with its number.
                     let (one, other) = ((other.1, other.0), other.2);
-                    let what = format!("token {token} was given to {one:?}, and now to {} for {}", to.1, to.0);
+                    let what = format!(
+                        "token {token} was given to {one:?}, and now to {} for {}",
+                        to.1, to.0
+                    );
                     if self.safe && other == step.state {
                         report.fail("G30", at, what);
                     } else {
@@ -363,7 +403,8 @@ impl<'a> Reading<'a> {
                 }
             }
         }
-        self.tenures.add(tenure, member.incarnation, number, at, place, step);
+        self.tenures
+            .add(tenure, member.incarnation, number, at, place, step);
     }
 
     /// G47: all that had the state when it was applied here, and still do, have applied it.
@@ -378,7 +419,9 @@ impl<'a> Reading<'a> {
             let lacks = self.members.iter().find(|(_, of)| {
                 of.incarnation == Some(*other)
                     && !of.ended
-                    && of.tenure.is_some_and(|of| Some(of.state) == member.tenure.map(|it| it.state))
+                    && of
+                        .tenure
+                        .is_some_and(|of| Some(of.state) == member.tenure.map(|it| it.state))
                     && of.standing == Some(Standing::Serving)
                     && of.last < *index
             });
@@ -402,11 +445,16 @@ impl<'a> Reading<'a> {
             for (index, (at, place, step)) in line.steps() {
                 if let Stepped::Command(_, command, _) = &step.what {
                     let new = ops.insert(command.op);
-                    report.check("G45", at, new, || format!("{} is applied twice, now at {index}", command.op));
+                    report.check("G45", at, new, || {
+                        format!("{} is applied twice, now at {index}", command.op)
+                    });
                     let request = self.requests.get(&command.op);
                     let sent = request.is_some_and(|request| !request.not_sent);
                     report.check("G48", at, sent, || {
-                        format!("{} is applied at {index}, and was not sent, or not asked", command.op)
+                        format!(
+                            "{} is applied at {index}, and was not sent, or not asked",
+                            command.op
+                        )
                     });
                 }
                 // After the first mistake the model is that of another state.
@@ -460,14 +508,18 @@ impl<'a> Reading<'a> {
                 if request.ack.is_some() {
                     if let Some(index) = places.get(op) {
                         report.check("G45", request.at, *index > floor, || {
-                            format!("p{process}: {op} was asked after an answer at {floor}, and stands at {index}")
+                            format!(
+                                "p{process}: {op} was asked after an answer at {floor}, and stands at {index}"
+                            )
                         });
                     }
                 } else if let Some((_, Some((tenure, index)))) = request.answered
                     && line.has(tenure, index)
                 {
                     report.check("G45", request.at, index >= floor, || {
-                        format!("p{process}: read {op} was asked after an answer at {floor}, and sees {index}")
+                        format!(
+                            "p{process}: read {op} was asked after an answer at {floor}, and sees {index}"
+                        )
                     });
                 }
             }
@@ -494,7 +546,10 @@ impl<'a> Reading<'a> {
                             continue;
                         }
                         report.check("G30", at, rises, || {
-                            format!("lock {} has token {token} at {index}, after {before:?}", event.name)
+                            format!(
+                                "lock {} has token {token} at {index}, after {before:?}",
+                                event.name
+                            )
                         });
                     }
                 }
@@ -507,11 +562,15 @@ impl<'a> Reading<'a> {
         for it in &self.uses {
             // A member that its group removed may not know it yet; and so may a node without the lease.
             let excused = history.trace.unleased.contains(&it.slot)
-                || it.incarnation.is_some_and(|incarnation| self.removed.contains(&incarnation));
+                || it
+                    .incarnation
+                    .is_some_and(|incarnation| self.removed.contains(&incarnation));
             let told = self.told.get(&it.lock).into_iter().flatten();
-            let later = told
-                .take_while(|(number, ..)| *number < it.line)
-                .find(|(_, token, process)| *token > it.token && *process != it.process);
+            let later =
+                told.take_while(|(number, ..)| *number < it.line)
+                    .find(|(_, token, process, state)| {
+                        *token > it.token && *process != it.process && Some(*state) == it.state
+                    });
             if excused && later.is_some() {
                 report.excused += 1;
                 continue;
@@ -529,9 +588,10 @@ impl<'a> Reading<'a> {
             return;
         }
         for (op, request) in &self.requests {
-            let lives = self.members.get(&request.process).is_some_and(|member| {
-                !member.ended && member.tenure.is_some()
-            });
+            let lives = self
+                .members
+                .get(&request.process)
+                .is_some_and(|member| !member.ended && member.tenure.is_some());
             report.check("G48", request.at, !lives || request.answered.is_some(), || {
                 format!("p{}: {op} has no answer", request.process)
             });

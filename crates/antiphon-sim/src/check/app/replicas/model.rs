@@ -64,10 +64,18 @@ impl OneLock {
 }
 
 fn wrong<T: std::fmt::Debug>(guarantee: &'static str, what: &str, expected: T, came: T) -> Verdict {
-    Err((guarantee, format!("{what}: {expected:?} was expected, and not {came:?}")))
+    Err((
+        guarantee,
+        format!("{what}: {expected:?} was expected, and not {came:?}"),
+    ))
 }
 
-fn same<T: std::fmt::Debug + PartialEq>(guarantee: &'static str, what: &str, expected: T, came: T) -> Verdict {
+fn same<T: std::fmt::Debug + PartialEq>(
+    guarantee: &'static str,
+    what: &str,
+    expected: T,
+    came: T,
+) -> Verdict {
     if expected == came {
         Ok(())
     } else {
@@ -118,11 +126,17 @@ impl Model {
     pub(super) fn sees(&self, saw: &Saw) -> Result<(), String> {
         let (key, entry) = &saw.entry;
         if self.entries.get(key) != entry.as_ref() {
-            return Err(format!("{key:?} is {entry:?}, should be {:?}", self.entries.get(key)));
+            return Err(format!(
+                "{key:?} is {entry:?}, should be {:?}",
+                self.entries.get(key)
+            ));
         }
         let (name, counter) = &saw.counter;
         if self.counters.get(name) != counter.as_ref() {
-            return Err(format!("{name} is {counter:?}, should be {:?}", self.counters.get(name)));
+            return Err(format!(
+                "{name} is {counter:?}, should be {:?}",
+                self.counters.get(name)
+            ));
         }
         let (name, holders) = &saw.lock;
         let lock = self.locks.get(name);
@@ -142,7 +156,10 @@ impl Model {
         for (name, lock) in &self.locks {
             let given: u64 = lock.holders.iter().map(|holder| u64::from(holder.permits)).sum();
             if given > u64::from(lock.size) {
-                return Err(("G30", format!("of {name} {given} permits are given, there are {}", lock.size)));
+                return Err((
+                    "G30",
+                    format!("of {name} {given} permits are given, there are {}", lock.size),
+                ));
             }
         }
         Ok(())
@@ -289,7 +306,10 @@ impl Model {
             locks::Command::Abandon { name, client } => {
                 let lock = self.locks.get_mut(name);
                 let place = lock.and_then(|lock| {
-                    let place = lock.queue.iter().position(|waiter| waiter.owner == mine(*client))?;
+                    let place = lock
+                        .queue
+                        .iter()
+                        .position(|waiter| waiter.owner == mine(*client))?;
                     Some(lock.queue.remove(place))
                 });
                 if place.is_none() {
@@ -363,7 +383,11 @@ impl Model {
             }),
             _ => None,
         };
-        let waiter = Waiter { owner, permits, until };
+        let waiter = Waiter {
+            owner,
+            permits,
+            until,
+        };
         if let Some(lock) = self.locks.get_mut(name) {
             if let Some(holder) = lock.holders.iter().find(|holder| holder.owner == owner) {
                 return Ok(Err(locks::Refused::Holds { token: holder.token }));
@@ -402,7 +426,12 @@ impl Model {
     }
 
     /// It has the lock now, with a token above all others.
-    fn hold(&mut self, name: &Name, waiter: Waiter, told: &mut Told) -> Result<Token, (&'static str, String)> {
+    fn hold(
+        &mut self,
+        name: &Name,
+        waiter: Waiter,
+        told: &mut Told,
+    ) -> Result<Token, (&'static str, String)> {
         let mut token = Token(0);
         told.expect(name, waiter.owner, |what| match what {
             Lock::Granted(given) => {
@@ -413,7 +442,10 @@ impl Model {
         })?;
         if token <= self.last_token {
             let last = self.last_token;
-            return Err(("G30", format!("{name} is granted with {token}, and {last} was given")));
+            return Err((
+                "G30",
+                format!("{name} is granted with {token}, and {last} was given"),
+            ));
         }
         self.last_token = token;
         if let Some(lock) = self.locks.get_mut(name) {
@@ -499,12 +531,17 @@ impl Told {
                 events.remove(place);
                 Ok(())
             }
-            None => Err(("G30", format!("of {name} something of {owner} should be told, there is {events:?}"))),
+            None => Err((
+                "G30",
+                format!("of {name} something of {owner} should be told, there is {events:?}"),
+            )),
         }
     }
 
     fn nothing_left(&self) -> Verdict {
         let left = self.0.iter().find(|(_, events)| !events.is_empty());
-        left.map_or(Ok(()), |(name, events)| Err(("G30", format!("of {name} there is told besides {events:?}"))))
+        left.map_or(Ok(()), |(name, events)| {
+            Err(("G30", format!("of {name} there is told besides {events:?}")))
+        })
     }
 }

@@ -101,7 +101,11 @@ impl World {
             if it.clients.busy.values().any(|(_, busy)| *busy == client) {
                 return;
             }
-            let ack = if world.random.percent(35) { Ack::All } else { Ack::Here };
+            let ack = if world.random.percent(35) {
+                Ack::All
+            } else {
+                Ack::Here
+            };
             if world.random.percent(plan.locks_percent) {
                 let command = world.a_lock_command(&plan, it, client);
                 world.write_for_client(id, &plan, it, client, What::Locks(command), ack);
@@ -134,7 +138,10 @@ impl World {
         };
         let mut refused = None;
         for slot in self.live_slots() {
-            let Some(id) = self.process_at(slot).filter(|_| self.wants_group(slot, plan.group)) else {
+            let Some(id) = self
+                .process_at(slot)
+                .filter(|_| self.wants_group(slot, plan.group))
+            else {
                 continue;
             };
             self.with_replica(id, |world, it| {
@@ -185,7 +192,13 @@ impl World {
         }
     }
 
-    fn read_latest_for_client(&mut self, id: ProcessId, plan: &Replicated, it: &mut Replicating, client: u64) {
+    fn read_latest_for_client(
+        &mut self,
+        id: ProcessId,
+        plan: &Replicated,
+        it: &mut Replicating,
+        client: u64,
+    ) {
         self.numbers += 1;
         let op = self.numbers;
         match it.replica.read_latest() {
@@ -234,7 +247,8 @@ impl World {
             let held = it.clients.held.iter();
             let exclusive = held.filter(|(token, (name, _))| {
                 let lock = store.locks().lock(name);
-                let mode = lock.and_then(|lock| Some(lock.mode(lock.holders().find(|(of, _)| of == *token)?.1)));
+                let mode =
+                    lock.and_then(|lock| Some(lock.mode(lock.holders().find(|(of, _)| of == *token)?.1)));
                 mode == Some(Mode::Exclusive)
             });
             exclusive
@@ -247,7 +261,11 @@ impl World {
     }
 
     fn a_map_command(&mut self, plan: &Replicated, it: &Replicating) -> Writes {
-        let count = if self.random.percent(20) { self.random.range(2, 3) } else { 1 };
+        let count = if self.random.percent(20) {
+            self.random.range(2, 3)
+        } else {
+            1
+        };
         let mut writes: Vec<Write> = Vec::new();
         for _ in 0..count {
             let key = a_key(self.random.below(plan.names));
