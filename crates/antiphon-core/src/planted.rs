@@ -21,7 +21,7 @@ pub(crate) fn any() -> bool {
 }
 
 /// Whether this mistake is to be made.
-pub(crate) fn is(bug: Bug) -> bool {
+pub fn is(bug: Bug) -> bool {
     ARMED.with(|armed| armed.get() == Some(bug))
 }
 
@@ -352,4 +352,28 @@ bugs! {
     UnheardIsDelivered,
     /// A receiver does not tell what its application has taken of what it was told (G44).
     ForgetTellCredit,
+    /// A replica without the state holds whatever comes, without bound (G28).
+    HoldWithoutBound,
+    /// A joiner does not apply the first of what it held (G28).
+    DropHeld,
+    /// A joiner applies again what a later state has already (G28).
+    KeepOldHeld,
+    /// The last member with the state leaves while joiners wait for it (G28).
+    LeaveWithTheState,
+    /// A member that was leaving and is removed from the group joins it again (G5).
+    ForgetToLeave,
+    /// What was answered as not sent is sent (G48).
+    KeepFailedCommands,
+    /// A read of the latest is answered without a place in the order (G45).
+    ReadAtOnce,
+    /// A new leader counts agreed time from nothing (G46).
+    TimeGoesBack,
+    /// A write for all is answered before the others have applied it (G47).
+    AnswerBeforeAll,
+    /// A lock table that is restored gives tokens from the beginning (G30).
+    ForgetTokens,
+    /// A member that departs keeps its locks (G30).
+    KeepLocksOfDeparted,
+    /// A claim that fits is granted before those that wait (G30).
+    OvertakeWaiters,
 }

@@ -11,6 +11,20 @@
 //! agreed time, comparison of digests) is the same for all machines.
 #![forbid(unsafe_code)]
 
+/// Whether a planted mistake is to be made here. Always false in a product.
+#[cfg(feature = "planted")]
+macro_rules! planted {
+    ($mistake:ident) => {
+        antiphon_core::planted::is(antiphon_core::planted::Bug::$mistake)
+    };
+}
+#[cfg(not(feature = "planted"))]
+macro_rules! planted {
+    ($mistake:ident) => {
+        false
+    };
+}
+
 pub mod counters;
 mod digest;
 pub mod locks;

@@ -2,6 +2,7 @@
 //! shipping protocol core, and checkers for its guarantees.
 //!
 //! - [`plan`]: what shall happen, drawn from a seed;
+//! - [`machine`]: what applications replicate;
 //! - [`world`]: makes it happen to real [`antiphon_core::Node`]s;
 //! - [`mod@trace`]: what the applications saw;
 //! - [`mod@check`]: whether that is what GUARANTEES.md promises;
@@ -19,6 +20,7 @@ mod blocked;
 pub mod campaign;
 pub mod check;
 pub mod explore;
+pub mod machine;
 pub mod plan;
 #[cfg(feature = "planted")]
 pub mod planted;

@@ -258,7 +258,8 @@ fn settle(world: &mut World, within: Micros) -> Settling {
     let mut wanted = Vec::new();
     for slot in world.live_slots() {
         for group in 0..world.plan().groups.len() {
-            if world.wants_group(slot, group) {
+            // Replicas send by themselves, and would make nothing of this.
+            if world.wants_group(slot, group) && !world.replicates(group) {
                 wanted.push((slot, group));
             }
         }
@@ -318,7 +319,7 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         .or_else(|| wait_while(world, 30 * SECONDS, "R22", kept))
         .or_else(|| wait_while(world, 30 * SECONDS, "G44", untellable))
         .or_else(|| wait_while(world, returned, "G32", elsewhere));
-    if let Some(stuck) = stuck {
+    if let Some(stuck) = stuck.or_else(|| settle_replicas(world)) {
         return stuck;
     }
     // What hangs behind would still move now: on a slow line it is on its way, on a connection to a host that
@@ -332,6 +333,23 @@ fn settle(world: &mut World, within: Micros) -> Settling {
         }
     }
     Settling::AtRest
+}
+
+/// Waits until all replicas serve and every request is answered, twice: what is asked at rest is answered too.
+fn settle_replicas(world: &mut World) -> Option<Settling> {
+    // A member that left since its state did not count comes back, and one that leaves waits for joiners.
+    const WITHIN: Micros = 15 * SECONDS;
+    let unsettled = World::unsettled_replica;
+    wait_while(world, WITHIN, "G28", unsettled).or_else(|| {
+        if let Err((slot, refusal)) = world.ask_at_rest() {
+            let what = format!("n{slot} at rest refuses to read: {refusal}");
+            return Some(Settling::Stuck {
+                guarantee: "G48",
+                what,
+            });
+        }
+        wait_while(world, WITHIN, "G48", unsettled)
+    })
 }
 
 /// Whether all live nodes are in one primary view with nobody else, and each group's users in one view of it.

@@ -516,6 +516,7 @@ fn plan(scale: &Scale) -> Plan {
             ..Network::default()
         },
         groups: Vec::new(),
+        replicated: None,
         load: Load {
             every: 0,
             ..Load::default()

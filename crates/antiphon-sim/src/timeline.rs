@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use antiphon_core::{BallotStep, TellOutcome};
 
-use crate::trace::{Heard, Inside, ProcessId, Seen, Trace};
+use crate::machine::{Step, Stepped};
+use crate::trace::{Deed, Heard, Inside, ProcessId, Seen, Trace};
 
 /// The lines of a trace, readable.
 pub fn timeline(trace: &Trace) -> Vec<String> {
@@ -37,7 +38,10 @@ pub fn timeline(trace: &Trace) -> Vec<String> {
                         ));
                     }
                 }
-                lines.push(format!("{at} {who:<9} {}", show(what)));
+                let shown = show(what);
+                if !shown.is_empty() {
+                    lines.push(format!("{at} {who:<9} {shown}"));
+                }
             }
         }
     }
@@ -136,6 +140,16 @@ fn show(what: &Seen) -> String {
         Seen::Inside(inside) => show_inside(inside),
         Seen::Contract(text) => format!("CONTRACT {text}"),
         Seen::Sent { .. } | Seen::NotSent { .. } | Seen::Tells { .. } => String::new(),
+        Seen::Replica(group, deed) => match deed {
+            Deed::Reads { op: None, .. } | Deed::Uses { .. } => String::new(),
+            Deed::Steps(at, step) => format!("g{group} applies {}: {}", at.index, show_step(step)),
+            Deed::Written {
+                outcome: Ok((at, _)),
+                op,
+            } => format!("g{group} {op} is written at {}", at.index),
+            Deed::Reads { op, index, .. } => format!("g{group} {op:?} reads at {index}"),
+            other => format!("g{group} {other:?}"),
+        },
         Seen::Group(group, heard) => match heard {
             Heard::View(view) => {
                 let short = |list: &[antiphon_core::wire::Incarnation]| {
@@ -173,6 +187,19 @@ fn show(what: &Seen) -> String {
             other => format!("g{group} {other:?}"),
         },
     }
+}
+
+fn show_step(step: &Step) -> String {
+    let what = match &step.what {
+        Stepped::Command(from, command, _) => format!("{} of {}", command.op, from.short()),
+        Stepped::Members(change) => format!("{} members", change.members.len()),
+        Stepped::Timeout => "a deadline".to_owned(),
+    };
+    let locks = step
+        .locks
+        .iter()
+        .map(|event| format!(", {} {:?} {}", event.name, event.what, event.owner));
+    what + &locks.collect::<String>()
 }
 
 /// What no application saw.

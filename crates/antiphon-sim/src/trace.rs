@@ -22,8 +22,12 @@ use antiphon_core::wire::{GroupId, GroupViewId, Incarnation, Lineage, Member, No
 use antiphon_core::{
     BallotNote, GroupOptions, GroupView, LinkCause, Outcome, PeerLinks, PeerPath, SendError, TellOutcome,
 };
+use antiphon_replica::locks::{self, Owner, Token};
+use antiphon_replica::{Ack, At, Failure, Standing, counters, map};
+use bytes::Bytes;
 
 use crate::agenda::Micros;
+use crate::machine::{Reply, Step, What};
 use crate::plan::Faulty;
 
 /// A place where a node may run: an address and a name. One process after another may run there.
@@ -285,6 +289,8 @@ pub enum Seen {
     Reads(bool),
     /// An event of a group.
     Group(GroupIndex, Heard),
+    /// What a replica over a group did, or its clients.
+    Replica(GroupIndex, Deed),
     /// What no application sees.
     Inside(Inside),
     /// A promise of the core to its driver was broken; the text says which.
@@ -397,6 +403,80 @@ pub enum Heard {
     Refused(String),
     /// This member left in order.
     Left,
+}
+
+/// What a replica did, or its clients. Each request has a number that no other one of the run has.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// A client gave a command, and the replica took it.
+    Writes {
+        /// The request.
+        op: u64,
+        /// When it wants to be answered.
+        ack: Ack,
+        /// The command.
+        what: What,
+    },
+    /// A client asked to read all that was answered anywhere, and the replica took it.
+    WantsLatest {
+        /// The request.
+        op: u64,
+    },
+    /// A write was answered.
+    Written {
+        /// The request.
+        op: u64,
+        /// With what.
+        outcome: Result<(At, Reply), Failure>,
+    },
+    /// A read of all that was answered has no answer.
+    Unread {
+        /// The request.
+        op: u64,
+        /// Why.
+        failure: Failure,
+    },
+    /// A client read the state as it is here.
+    Reads {
+        /// The request, if it is the answer to one.
+        op: Option<u64>,
+        /// The name of the state.
+        state: u64,
+        /// The place of its last step.
+        index: u64,
+        /// What it saw.
+        saw: Box<Saw>,
+    },
+    /// The machine made a step.
+    Steps(At, Box<Step>),
+    /// The replica says which members there are, and which of them have the state.
+    Members(Vec<(Incarnation, bool)>),
+    /// What it is to the state, whenever that is new.
+    Stands(Standing),
+    /// It says what must not happen while all keep the rules.
+    Wrong(String),
+    /// The application wants to leave the group.
+    WantsToLeave,
+    /// It leaves the group, for this reason.
+    Leaves(String),
+    /// A client does what only the holder of an exclusive lock may do.
+    Uses {
+        /// The lock.
+        lock: locks::Name,
+        /// The token with which it was granted.
+        token: Token,
+    },
+}
+
+/// What a client saw of the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saw {
+    /// An entry of the map.
+    pub entry: (Bytes, Option<map::Entry>),
+    /// A counter.
+    pub counter: (counters::Name, Option<counters::Counter>),
+    /// The holders of a lock.
+    pub lock: (locks::Name, Vec<(Token, Owner)>),
 }
 
 /// A message as it was handed to an application.

@@ -1,16 +1,18 @@
-//! Who may depend on whom: `wire ← core ← {sim, net}`, `net ← antiphon`, `judge ← {sim, lab}`.
+//! Who may depend on whom: `wire ← core ← {sim, net, replica}`, `net ← antiphon`, `{judge, replica} ← sim`,
+//! `judge ← lab`.
 
 use crate::{File, Tree};
 
 /// For each crate, which of ours it may depend on outside its tests.
-const MAY_DEPEND: [(&str, &[&str]); 8] = [
+const MAY_DEPEND: [(&str, &[&str]); 9] = [
     ("antiphon-wire", &[]),
     ("antiphon-core", &["antiphon-wire"]),
     ("antiphon-judge", &[]),
+    ("antiphon-replica", &["antiphon-core"]),
     ("antiphon-api", &[]),
     (
         "antiphon-sim",
-        &["antiphon-wire", "antiphon-core", "antiphon-judge"],
+        &["antiphon-wire", "antiphon-core", "antiphon-judge", "antiphon-replica"],
     ),
     ("antiphon-net", &["antiphon-wire", "antiphon-core"]),
     ("antiphon-lab", &["antiphon-api", "antiphon-judge"]),

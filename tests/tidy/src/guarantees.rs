@@ -7,6 +7,9 @@ use crate::Tree;
 /// Where the checkers live.
 const CHECKERS: [&str; 2] = ["crates/antiphon-judge/src/", "crates/antiphon-sim/src/check/"];
 
+/// Where mistakes are planted.
+const PLANTED: [&str; 2] = ["crates/antiphon-core/src/", "crates/antiphon-replica/src/"];
+
 /// Guarantees that hold and that no checker quotes; numbers quoted somewhere that GUARANTEES.md does not
 /// have.
 pub fn disagreements(tree: &Tree) -> Vec<String> {
@@ -48,9 +51,9 @@ pub fn idle_bugs(tree: &Tree) -> Vec<String> {
     };
     let planted: BTreeSet<&str> = tree
         .rust()
-        .filter(|f| f.under("crates/antiphon-core/src/"))
+        .filter(|f| PLANTED.iter().any(|folder| f.under(folder)))
         .flat_map(|f| f.text.split("planted!(").skip(1))
-        .filter_map(|rest| rest.split(')').next())
+        .filter_map(|rest| rest.split(')').next()?.rsplit(',').next())
         .map(str::trim)
         .collect();
     let mut described = false;

@@ -144,7 +144,8 @@ impl LockTable {
             return Err(Refused::TooManyClaims { max_claims });
         }
         // A claim that would fit behind waiters that do not fit yet waits too: it would starve them.
-        let at_once = lock.is_none_or(|lock| lock.queue().is_empty() && claim.permits <= lock.free());
+        let first = |lock: &Lock| lock.queue().is_empty() || planted!(OvertakeWaiters);
+        let at_once = lock.is_none_or(|lock| first(lock) && claim.permits <= lock.free());
         if at_once {
             let token = self.grant(at, &name, size, claim, events);
             return token.map(Done::Granted).ok_or(Refused::Exhausted);
@@ -386,7 +387,9 @@ impl Machine for LockTable {
         // A member that left and came back in one change is new: what it held before, it gave up.
         let again: BTreeSet<_> = change.joined.iter().chain(&change.gone).copied().collect();
         self.state.set_members(members.clone());
-        let gone = |owner: Owner| !members.contains(&owner.member) || again.contains(&owner.member);
+        let departed = !planted!(KeepLocksOfDeparted);
+        let gone =
+            |owner: Owner| departed && (!members.contains(&owner.member) || again.contains(&owner.member));
         // All that goes is gone before anything is granted: no lock goes to a waiter that departed or is too
         // late.
         let mut left = self.end_all(gone, Cause::Departed, events);
@@ -438,6 +441,9 @@ impl Machine for LockTable {
         self.held = held;
         self.deadlines = deadlines;
         self.state = read;
+        if planted!(ForgetTokens) {
+            self.state.tokens = Default::default();
+        }
         Ok(())
     }
 

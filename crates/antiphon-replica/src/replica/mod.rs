@@ -71,12 +71,14 @@
 //! The most senior member knows whether any member serves, also without the state: all that were members
 //! before it are gone, and it has heard every `Synced` and `Differs` since.
 
-/// Whether this mistake was planted here: never, except in tests.
+/// Whether this mistake was planted here: never, except in tests of this crate and in the simulator.
 macro_rules! planted {
     ($replica:expr, $mistake:ident) => {{
         #[cfg(test)]
         let planted = $replica.planted == Some($crate::replica::tests::Planted::$mistake);
-        #[cfg(not(test))]
+        #[cfg(all(not(test), feature = "planted"))]
+        let planted = antiphon_core::planted::is(antiphon_core::planted::Bug::$mistake);
+        #[cfg(not(any(test, feature = "planted")))]
         let planted = false;
         planted
     }};
@@ -316,8 +318,10 @@ impl<M: Machine> Replica<M> {
     }
 
     /// This member was removed, or is back as a fresh incarnation: the state is void, the next view is its
-    /// first.
+    /// first. A member that was leaving has nothing to wait for any more, and leaves.
     pub fn handle_resync(&mut self, me: Incarnation, cause: &str) {
+        // The layer below may say it twice before it hears that this member leaves.
+        let leaving = self.leave_by.is_some() || self.leave_reason.as_deref() == Some("left");
         self.reset(Phase::Outside);
         self.me = me.into();
         self.suspended = false;
@@ -326,6 +330,9 @@ impl<M: Machine> Replica<M> {
         self.events.push_back(Event::Void {
             cause: cause.to_owned(),
         });
+        if leaving && !planted!(self, ForgetToLeave) {
+            self.go("left".to_owned());
+        }
     }
 
     /// This node's lease was lost, or is back. Without it, this member takes no writes and reads: others may

@@ -17,6 +17,7 @@ mod operations;
 mod paths;
 mod recoveries;
 mod removals;
+mod replicas;
 mod tokens;
 mod ways;
 mod witnesses;
@@ -118,6 +119,11 @@ pub const NAMES: &[&str] = &[
     "late-replay",
     "garbage",
     "g44-told-while-views-change",
+    "r19-joiner-while-writing",
+    "r19-source-dies",
+    "r19-nobody-has-the-state",
+    "g30-holder-is-removed",
+    "g45-writers-are-cut-off",
     "slow-consumer",
     "cut-a-tenth-crashes",
     "cut-flip-flop",
@@ -177,6 +183,7 @@ fn drawn(name: &'static str, seed: u64, nodes: Option<usize>) -> Plan {
         links::draw_links(&mut plan, seed);
         bulk::draw_objects(&mut plan, seed);
         direct::draw_tells(&mut plan, seed);
+        replicas::draw_replicas(&mut plan, seed);
         if name != "default-chains" {
             witnesses::draw_witnesses(&mut plan, seed);
         }
@@ -405,6 +412,11 @@ impl Story<'_> {
             "restart-at-the-same-address" => self.restart_at_the_same_address(),
             "power-cut" => self.power_cut(),
             "g44-told-while-views-change" => self.told_while_views_change(),
+            "r19-joiner-while-writing" => self.joiner_while_writing(),
+            "r19-source-dies" => self.source_dies(),
+            "r19-nobody-has-the-state" => self.nobody_has_the_state(),
+            "g30-holder-is-removed" => self.holder_is_removed(),
+            "g45-writers-are-cut-off" => self.writers_are_cut_off(),
             "slow-consumer" => self.slow_consumer(),
             "cut-a-tenth-crashes" => self.a_tenth_crashes(),
             "cut-flip-flop" => self.flip_flop(),

@@ -77,6 +77,8 @@ pub struct Plan {
     pub network: Network,
     /// The groups; every node joins those that [`GroupPlan::members`] says.
     pub groups: Vec<GroupPlan>,
+    /// The group whose members are replicas of a machine, if there is one. Nothing else is sent to it.
+    pub replicated: Option<Replicated>,
     /// What the applications do.
     pub load: Load,
     /// What happens, by time.
@@ -120,6 +122,7 @@ impl Default for Plan {
             transport: Transport::Stream,
             network: Network::default(),
             groups: Vec::new(),
+            replicated: None,
             load: Load {
                 every: 0,
                 ..Load::default()
@@ -310,6 +313,33 @@ pub struct GroupPlan {
     pub options: GroupOptions,
     /// Which slots join it at their start.
     pub members: Vec<Slot>,
+}
+
+/// A group whose members are replicas, and what their clients do.
+#[derive(Debug, Clone)]
+pub struct Replicated {
+    /// Which; it is in total order.
+    pub group: usize,
+    /// How many clients each member has. Each has one request at a time.
+    pub clients: u64,
+    /// The time between two requests of a member.
+    pub every: Micros,
+    /// How many keys, locks and counters there are.
+    pub names: u64,
+    /// Bytes of a value, at most.
+    pub value_bytes: usize,
+    /// In a hundred: entries with a time to live.
+    pub expiring_percent: u32,
+    /// In a hundred: requests that are about locks.
+    pub locks_percent: u32,
+    /// Whether what replicas send to the group is safe: then no answer is undone (G45).
+    pub safe: bool,
+    /// [`antiphon_replica::Config::held_bytes`].
+    pub held_bytes: usize,
+    /// [`antiphon_replica::Config::digest_every`].
+    pub digest_every: u64,
+    /// [`antiphon_replica::Config::found_anew`].
+    pub found_anew: bool,
 }
 
 /// What the applications do.

@@ -8,7 +8,7 @@
 //!                        ▼        ▼
 //!                     paths ──► datagram | stream      lifeline
 //! ```
-//! - `process`: what a driver and an application do around a `Node`: clocks that drift, inboxes that fill
+//! - `process`: what a driver, an application and a replica do around a `Node`: clocks that drift, inboxes that fill
 //!   while the process is stopped, a crash between any two outputs.
 //! - `datagram` and `stream`: two ways frames travel; a plan chooses one.
 //! - `locator`: those who tell newcomers where nodes are.
@@ -29,6 +29,7 @@ mod witness;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use antiphon_core::wire::{Incarnation, NodeView};
 use antiphon_core::{EngineKind, GroupView, PathTrouble, Policy};
@@ -81,6 +82,10 @@ pub struct World {
     traffic: Traffic,
     /// So much of either is a flood.
     flood: usize,
+    /// Names for the states of replicas.
+    states: Arc<AtomicU64>,
+    /// The last number given to a request, or to what a replica sends.
+    numbers: u64,
 }
 
 /// What nodes send each other in frames, by slot. Lifelines and what kernels add are not in it.
@@ -153,6 +158,8 @@ enum Happening {
     Timer(ProcessId),
     Run(ProcessId),
     Tick(ProcessId),
+    Wake(ProcessId),
+    Ask(ProcessId),
     Resume(ProcessId, u32),
     Unslow(ProcessId, u32),
     Unstall(ProcessId),
@@ -275,6 +282,8 @@ impl World {
             digest: seed,
             traffic: Traffic::of(plan.slots),
             flood: FLOOD,
+            states: Arc::default(),
+            numbers: 0,
             plan,
         }
     }
@@ -383,7 +392,9 @@ impl World {
     pub fn wants_group(&self, slot: Slot, group: GroupIndex) -> bool {
         self.process_at(slot).is_some_and(|process| {
             let process = &self.processes[process];
-            !process.leaving && process.uses.get(&group).is_some_and(|usage| !usage.left)
+            let replica = process.replica.as_ref().filter(|_| self.replicates(group));
+            let leaves = replica.is_some_and(|it| it.leaves);
+            !process.leaving && !leaves && process.uses.get(&group).is_some_and(|usage| !usage.left)
         })
     }
 
@@ -456,6 +467,8 @@ impl World {
             Happening::Timer(process) => self.timer_fired(process),
             Happening::Run(process) => self.run_inbox(process),
             Happening::Tick(process) => self.tick(process),
+            Happening::Wake(process) => self.wake(process),
+            Happening::Ask(process) => self.ask(process),
             Happening::Resume(process, pause) => self.resume(process, pause),
             Happening::Unslow(process, pause) => self.unslow(process, pause),
             Happening::Unstall(process) => self.unstall(process),

@@ -10,6 +10,7 @@ mod chatter;
 mod clock;
 mod inside;
 mod passing;
+mod replicating;
 mod sending;
 mod telling;
 mod timer;
@@ -29,6 +30,7 @@ use bytes::Bytes;
 pub(super) use self::application::Usage;
 use self::chatter::Chatter;
 use self::clock::Clock;
+use self::replicating::{Given, Replicating};
 use self::sending::Follows;
 use super::datagram::receive;
 use super::{Happening, UNIX_TIME_S, World, addr_of, addr_on, door_of, witness};
@@ -65,6 +67,10 @@ pub(super) struct Process {
     doom: Doom,
     stalled: bool,
     chatter: Chatter,
+    /// Whether it was told that it believes in its view; so it is if nobody told it.
+    leased: bool,
+    /// The replica on top of it, while it is in the group for it.
+    pub(super) replica: Option<Replicating>,
 }
 
 /// How inputs get in.
@@ -218,6 +224,8 @@ impl World {
             doom: Doom::None,
             stalled: false,
             chatter: Chatter::default(),
+            leased: true,
+            replica: None,
         });
         self.drive(id);
         if !foreign {
@@ -231,6 +239,10 @@ impl World {
             if self.plan.load.every > 0 {
                 let first = self.now + self.random.below(self.plan.load.every) + 1;
                 self.agenda.add(first, Happening::Tick(id));
+            }
+            if let Some(replicated) = &self.plan.replicated {
+                let first = self.now + self.random.below(replicated.every) + 1;
+                self.agenda.add(first, Happening::Ask(id));
             }
         }
         Some(id)
@@ -421,7 +433,7 @@ impl World {
                 return;
             }
             self.note_memory(id);
-            let consumed = self.consume(id);
+            let consumed = self.consume(id) | self.replicate(id);
             self.rejoin_groups(id);
             if !heard && !consumed {
                 break;
@@ -523,7 +535,10 @@ impl World {
                 for usage in process.uses.values_mut() {
                     usage.view = None;
                 }
-                Seen::Incarnation(incarnation)
+                self.note(id, Seen::Incarnation(incarnation));
+                // Not every group says that it starts over: only those that had a view.
+                let cause = "the node has a new incarnation".to_owned();
+                return self.give_all(id, Given::Void(incarnation, cause));
             }
             Event::Forming { missing, .. } => Seen::Forming(missing),
             Event::Alone { .. } if self.processes[id].foreign || self.plan.seeds == 1 => return,
@@ -548,7 +563,11 @@ impl World {
             Event::Multicast { peer, hears } => Seen::Multicast { peer, hears },
             Event::Path(path) => Seen::Path(path),
             Event::Starved { missed, .. } => Seen::Starved(missed.as_micros() as Micros),
-            Event::Lease { held } => Seen::Lease(held),
+            Event::Lease { held } => {
+                self.processes[id].leased = held;
+                self.give_all(id, Given::Lease(held));
+                Seen::Lease(held)
+            }
             Event::Link { links, number, cause } => Seen::Link { links, number, cause },
             Event::Left => {
                 self.note(id, Seen::Left);

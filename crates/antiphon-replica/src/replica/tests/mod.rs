@@ -23,6 +23,8 @@ pub(super) enum Planted {
     DropHeld,
     /// What was answered as not sent is sent.
     KeepFailedCommands,
+    /// A member that was leaving and is removed does not leave.
+    ForgetToLeave,
     /// A read is answered without a place in the order.
     ReadAtOnce,
 }

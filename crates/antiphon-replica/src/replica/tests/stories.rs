@@ -1,6 +1,9 @@
 //! One fault each.
 
-use super::super::{Ack, Config, Failure, Standing};
+use antiphon_core::Time;
+use antiphon_core::wire::Incarnation;
+
+use super::super::{Ack, Config, Failure, Output, Standing};
 use super::Planted;
 use super::group::{Group, Life};
 
@@ -252,6 +255,28 @@ fn the_last_member_with_the_state_does_not_wait_for_ever() {
     group.next_view(false);
     group.settle();
     assert_eq!(group.standing(joiner), Standing::Lost);
+}
+
+#[test]
+fn a_member_that_wants_to_leave_leaves_when_it_is_removed_meanwhile() {
+    let mut group = group_of(1, small());
+    let joiner = join(&mut group);
+    group.deaf.insert(joiner);
+    group.leave(0);
+    group.settle();
+    assert_eq!(group.nodes[0].life, Life::Member, "it waits");
+    let replica = &mut group.nodes[0].replica;
+    replica.handle_resync(Incarnation(77), "a new incarnation");
+    replica.handle_resync(Incarnation(77), "removed");
+    assert_eq!(replica.standing(), Standing::Gone);
+    let mut reason = None;
+    replica.outputs(Time::ZERO, |output| {
+        if let Output::Leave { reason: why } = output {
+            reason = Some(why);
+        }
+        true
+    });
+    assert_eq!(reason.as_deref(), Some("left"));
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //! | `overrides` | G38: an operator's word |
 //! | `groups` | group views beside node views: G2, G4, G7, G18, causes |
 //! | `receipts` | R17, and G8 for tickets |
+//! | `replicas` | replicas and their clients: G28, G30, G45 to G48 |
 //! | `slow` | members that do not read |
 
 mod groups;
@@ -22,6 +23,7 @@ mod membership;
 mod named;
 mod overrides;
 mod receipts;
+mod replicas;
 mod slow;
 mod stamps;
 mod told;
@@ -40,5 +42,6 @@ pub(super) fn check(history: &History<'_>, report: &mut Report) {
     overrides::check(history, report);
     groups::check(history, report);
     receipts::check(history, report);
+    replicas::check(history, report);
     slow::check(history, report);
 }

@@ -9,8 +9,8 @@ use antiphon_judge::group::{self, Account, Delivered, Fate, InView, Notice, Seen
 use antiphon_judge::nodes::{self, Membership};
 use antiphon_judge::{Id, Micros};
 
-use crate::check::history::{Epoch, GroupKey, History, Life, Stay, StayEnd};
-use crate::trace::{ProcessId, hash};
+use crate::check::history::{End, Epoch, GroupKey, History, Life, Stay, StayEnd};
+use crate::trace::{Ending, ProcessId, hash};
 
 /// A member, by the beginning of its incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,11 +150,12 @@ pub(super) fn accounts(history: &History<'_>) -> Vec<Account<Who, u64>> {
 }
 
 /// Whether all that its node took came to its application: it is a member still, or left in order and could
-/// have delivered.
+/// have delivered. One that was killed may have joined again, and its application has heard of no view then.
 fn is_whole(life: &Life, stay: &Stay) -> bool {
+    let killed = matches!(life.end, End::Process(_, Ending::Killed | Ending::PowerLost));
     match stay.end {
         StayEnd::Open => life.is_open(),
-        StayEnd::Left => !stay.held_back,
+        StayEnd::Left => !stay.held_back && !killed,
         StayEnd::Resync => false,
     }
 }

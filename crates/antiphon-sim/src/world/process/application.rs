@@ -72,12 +72,14 @@ impl World {
     }
 
     pub(super) fn join_named(&mut self, id: ProcessId, group: GroupIndex, name: &str, options: GroupOptions) {
+        let replicates = self.replicates(group);
         let process = &mut self.processes[id];
         if process.ended.is_some() || process.leaving {
             return;
         }
         if let Some(usage) = process.uses.get_mut(&group).filter(|usage| !usage.gone) {
-            usage.rejoin = usage.left;
+            let leaves = process.replica.as_ref().is_some_and(|it| it.leaves);
+            usage.rejoin = usage.left || leaves && replicates;
             return;
         }
         let now = process.clock.local(self.now);
@@ -93,6 +95,7 @@ impl World {
                         options,
                     },
                 );
+                self.begin_replica(id, group);
             }
             // It still serves others what they need of its last membership: later.
             Err(_) if process.uses.contains_key(&group) => {
@@ -122,7 +125,7 @@ impl World {
         let groups: Vec<GroupIndex> = process
             .uses
             .iter()
-            .filter(|(_, usage)| able(usage))
+            .filter(|(group, usage)| able(usage) && !self.replicates(**group))
             .map(|(group, _)| *group)
             .collect();
         if groups.is_empty() {
@@ -223,6 +226,7 @@ impl World {
                 id,
                 Seen::Group(group, Heard::Message(delivery(&message, largest))),
             );
+            self.give(id, group, Given::Message(sender, message.payload));
         }
         if level == Level::Safe && !in_flush {
             self.look_who_holds(id, group, view, sender, last);
@@ -232,6 +236,15 @@ impl World {
     pub(super) fn hear_group(&mut self, id: ProcessId, group: GroupIndex, event: GroupEvent) -> Heard {
         if matches!(event, GroupEvent::View(_)) {
             self.view_dooms(id);
+        }
+        let me = self.processes[id].node.incarnation();
+        match &event {
+            GroupEvent::View(view) => self.give(id, group, Given::View(view.clone())),
+            GroupEvent::Suspended => self.give(id, group, Given::Suspended),
+            GroupEvent::Writable => self.give(id, group, Given::Resumed),
+            GroupEvent::Resync { cause } => self.give(id, group, Given::Void(me, cause.clone())),
+            GroupEvent::Left if self.replicates(group) => self.processes[id].replica = None,
+            _ => {}
         }
         let Some(usage) = self.processes[id].uses.get_mut(&group) else {
             return Heard::Refused("the simulated application never used this group".to_owned());

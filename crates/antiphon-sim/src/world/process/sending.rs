@@ -152,6 +152,14 @@ impl World {
     }
 
     pub(in crate::world) fn leave_group(&mut self, id: ProcessId, group: GroupIndex) {
+        if !self.leave_as_replica(id, group) {
+            self.let_go(id, group);
+            self.drive(id);
+        }
+    }
+
+    /// The application leaves a group at once.
+    pub(super) fn let_go(&mut self, id: ProcessId, group: GroupIndex) {
         let process = &mut self.processes[id];
         let Some(usage) = process.uses.get_mut(&group).filter(|usage| !usage.left) else {
             return;
@@ -160,7 +168,6 @@ impl World {
         usage.send_no_more();
         self.note(id, Seen::AskedToLeaveGroup(group));
         self.hand_over(id, group);
-        self.drive(id);
     }
 
     pub(in crate::world) fn leave(&mut self, id: ProcessId) {

@@ -15,7 +15,7 @@ impl World {
         let Some(usage) = process.uses.get(&group) else {
             return;
         };
-        let (handle, me) = (usage.handle, process.node.incarnation());
+        let me = process.node.incarnation();
         let others: Vec<Incarnation> = match &usage.view {
             Some(view) => view
                 .members
@@ -37,31 +37,47 @@ impl World {
         for _ in 0..burst {
             let bytes = 8 + self.random.index(self.plan.load.tell_bytes.max(1));
             let payload = self.payload(bytes);
-            let process = &mut self.processes[id];
-            let now = process.clock.local(self.now);
-            match process.node.tell(now, handle, to, &payload) {
-                Ok(ticket) => self.note(
-                    id,
-                    Seen::Tells {
-                        group,
-                        to,
-                        ticket: ticket.0,
-                        payload: hash(&payload, 0),
-                    },
-                ),
+            match self.tell_member(id, group, to, &payload) {
+                Ok(()) => {}
                 Err(TellError::TooLarge { limit }) => {
                     let what = format!("{} bytes were refused, the limit is {limit}", payload.len());
                     return self.note(id, Seen::Contract(what));
                 }
-                Err(TellError::Full) => {
-                    if let Some(usage) = process.uses.get_mut(&group) {
-                        usage.untellable.insert(to);
-                    }
-                    return self.count("tell_full");
-                }
-                Err(_) => return self.count("tell_refused"),
+                Err(_) => return,
             }
         }
+    }
+
+    /// The application tells a member this, if the node takes it.
+    pub(super) fn tell_member(
+        &mut self,
+        id: ProcessId,
+        group: GroupIndex,
+        to: Incarnation,
+        payload: &Bytes,
+    ) -> Result<(), TellError> {
+        let process = &mut self.processes[id];
+        let now = process.clock.local(self.now);
+        let usage = process.uses.get_mut(&group).ok_or(TellError::NoSuchGroup)?;
+        let told = process.node.tell(now, usage.handle, to, payload);
+        match &told {
+            Ok(ticket) => self.note(
+                id,
+                Seen::Tells {
+                    group,
+                    to,
+                    ticket: ticket.0,
+                    payload: hash(payload, 0),
+                },
+            ),
+            Err(TellError::TooLarge { .. }) => {}
+            Err(TellError::Full) => {
+                usage.untellable.insert(to);
+                self.count("tell_full");
+            }
+            Err(_) => self.count("tell_refused"),
+        }
+        told.map(drop)
     }
 
     /// A node that waits to tell another one more.
@@ -93,6 +109,7 @@ impl World {
         for message in messages {
             let told = delivery(&message, usize::MAX);
             self.note(id, Seen::Group(group, Heard::Told(told)));
+            self.give(id, group, Given::Told(told.sender, message.payload));
         }
     }
 

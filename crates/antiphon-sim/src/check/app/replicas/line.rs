@@ -1,0 +1,247 @@
+//! The one order of the steps of a state, found from what each member applied.
+//!
+//! ```text
+//!  all members      1 ── 2 ── 3 ── 4 ── 5 ─────── 6 (A is gone) ── 7 ── …     the line
+//!  A, in its last view            └─── 4' ── 5'                              undone
+//! ```
+//! Members agree on each place. There is one exception (G45): what a member applied in its last view, if its
+//! group's messages are not safe. Then the others go on without it, and the next change of members on the line
+//! says that it is gone. Where all that had the state are gone, nobody can tell what was undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use antiphon_core::wire::Incarnation;
+use antiphon_replica::At;
+
+use super::LineNumber;
+use crate::agenda::Micros;
+use crate::check::Report;
+use crate::machine::{Step, Stepped};
+use crate::trace::ProcessId;
+
+/// One member while it has a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tenure {
+    pub(super) process: ProcessId,
+    /// Counts the times it had one.
+    pub(super) stay: u64,
+    pub(super) state: u64,
+}
+
+/// What all members applied.
+#[derive(Default)]
+pub(super) struct Tenures<'a> {
+    all: BTreeMap<Tenure, Log<'a>>,
+}
+
+struct Log<'a> {
+    who: Option<Incarnation>,
+    steps: BTreeMap<u64, Applied<'a>>,
+    last: LineNumber,
+}
+
+struct Applied<'a> {
+    line: LineNumber,
+    at: Micros,
+    place: At,
+    step: &'a Step,
+}
+
+impl<'a> Tenures<'a> {
+    pub(super) fn add(
+        &mut self,
+        tenure: Tenure,
+        who: Option<Incarnation>,
+        line: LineNumber,
+        at: Micros,
+        place: At,
+        step: &'a Step,
+    ) {
+        let log = self.all.entry(tenure).or_insert_with(|| Log {
+            who,
+            steps: BTreeMap::new(),
+            last: line,
+        });
+        log.last = line;
+        log.steps.insert(
+            place.index,
+            Applied {
+                line,
+                at,
+                place,
+                step,
+            },
+        );
+    }
+
+    /// What a member applied at a place.
+    pub(super) fn step(&self, tenure: Tenure, index: u64) -> Option<(&At, &'a Step)> {
+        let applied = self.all.get(&tenure)?.steps.get(&index)?;
+        Some((&applied.place, applied.step))
+    }
+}
+
+/// The steps of a state that count.
+pub(super) struct Line<'a> {
+    steps: BTreeMap<u64, (LineNumber, Micros, At, &'a Step)>,
+    /// From which place on what a member applied does not count.
+    off: BTreeMap<Tenure, u64>,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = (u64, (Micros, At, &'a Step))> + '_ {
+        let steps = self.steps.iter();
+        steps.map(|(index, (_, at, place, step))| (*index, (*at, *place, *step)))
+    }
+
+    /// Whether what this member has up to there counts.
+    pub(super) fn has(&self, tenure: Tenure, index: u64) -> bool {
+        self.off.get(&tenure).is_none_or(|from| index < *from)
+    }
+
+    pub(super) fn founded(&self) -> LineNumber {
+        self.steps.values().next().map_or(0, |(line, ..)| *line)
+    }
+
+    pub(super) fn places_of_commands(&self) -> BTreeMap<u64, u64> {
+        let commands = self
+            .steps
+            .iter()
+            .filter_map(|(index, (_, _, _, step))| match &step.what {
+                Stepped::Command(_, command, _) => Some((command.op, *index)),
+                _ => None,
+            });
+        commands.collect()
+    }
+}
+
+/// The line of each state. `open` are those that have it at the end, if the run came to rest.
+pub(super) fn lines<'a>(
+    tenures: &Tenures<'a>,
+    open: &BTreeSet<Tenure>,
+    safe: bool,
+    report: &mut Report,
+) -> BTreeMap<u64, Line<'a>> {
+    let mut states: BTreeMap<u64, BTreeMap<Tenure, &Log<'a>>> = BTreeMap::new();
+    for (tenure, log) in &tenures.all {
+        states.entry(tenure.state).or_default().insert(*tenure, log);
+    }
+    let lines = states.into_iter();
+    lines
+        .map(|(state, logs)| (state, line(state, &logs, open, safe, report)))
+        .collect()
+}
+
+fn line<'a>(
+    state: u64,
+    logs: &BTreeMap<Tenure, &Log<'a>>,
+    open: &BTreeSet<Tenure>,
+    safe: bool,
+    report: &mut Report,
+) -> Line<'a> {
+    let mut line = Line {
+        steps: BTreeMap::new(),
+        off: BTreeMap::new(),
+    };
+    let first = logs.values().filter_map(|log| log.steps.keys().next()).min();
+    let last = logs.values().filter_map(|log| log.steps.keys().next_back()).max();
+    let (Some(first), Some(last)) = (first.copied(), last.copied()) else {
+        return line;
+    };
+    let mut time = At {
+        index: 0,
+        ..logs
+            .values()
+            .filter_map(|log| log.steps.values().next())
+            .next()
+            .map_or_else(
+                || unreachable!("it has a first step"),
+                |applied| At {
+                    time: antiphon_replica::AgreedTime::default(),
+                    ..applied.place
+                },
+            )
+    };
+    for index in first..=last {
+        let there: Vec<(Tenure, &Log<'a>, &Applied<'a>)> = logs
+            .iter()
+            .filter(|(tenure, _)| !line.off.contains_key(tenure))
+            .filter_map(|(tenure, log)| Some((*tenure, *log, log.steps.get(&index)?)))
+            .collect();
+        // Of several, the one of those that went on counts.
+        let Some((_, _, counts)) = there
+            .iter()
+            .max_by_key(|(tenure, log, _)| (open.contains(tenure), log.last))
+        else {
+            continue;
+        };
+        for (tenure, _, applied) in &there {
+            let process = tenure.process;
+            if applied.step.what == counts.step.what && applied.place == counts.place {
+                // G28: equal states at equal places.
+                report.check("G28", applied.at, applied.step == counts.step, || {
+                    format!(
+                        "state {state} at {index} differs: p{process} has {:?}, others {:?}",
+                        applied.step, counts.step
+                    )
+                });
+            } else {
+                line.off.insert(*tenure, index);
+                report.check("G45", applied.at, !safe && !open.contains(tenure), || {
+                    let (here, others) = (&applied.step.what, &counts.step.what);
+                    format!("state {state}: p{process} applies at {index} {here:?}, others {others:?}")
+                });
+            }
+        }
+        report.check(
+            "G46",
+            counts.at,
+            counts.place.time >= time.time && counts.place.founded == time.founded,
+            || {
+                format!(
+                    "state {state}: agreed time goes from {time:?} to {:?}",
+                    counts.place
+                )
+            },
+        );
+        time = counts.place;
+        let earliest = there
+            .iter()
+            .map(|(_, _, applied)| applied.line)
+            .min()
+            .unwrap_or(counts.line);
+        line.steps
+            .insert(index, (earliest, counts.at, counts.place, counts.step));
+    }
+    check_undone(state, logs, &line, open, report);
+    line
+}
+
+/// G45: only a member that the others go on without applies what does not count.
+fn check_undone<'a>(
+    state: u64,
+    logs: &BTreeMap<Tenure, &Log<'a>>,
+    line: &Line<'a>,
+    open: &BTreeSet<Tenure>,
+    report: &mut Report,
+) {
+    for (tenure, from) in &line.off {
+        let who = logs.get(tenure).and_then(|log| log.who);
+        let mut later = line.steps.range(from..);
+        let next = later.find_map(|(_, (_, at, _, step))| match &step.what {
+            Stepped::Members(change) => Some((*at, change)),
+            _ => None,
+        });
+        let stays = open.iter().any(|tenure| tenure.state == state);
+        let (at, gone) = match next {
+            Some((at, change)) => (at, who.is_some_and(|who| change.gone.contains(&who))),
+            None => (0, !stays),
+        };
+        report.check("G45", at, gone, || {
+            let process = tenure.process;
+            format!(
+                "state {state}: p{process} applied from {from} on what others did not, and they go on with it"
+            )
+        });
+    }
+}

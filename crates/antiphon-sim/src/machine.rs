@@ -1,0 +1,261 @@
+//! The machine that simulated applications replicate: the shipping map, lock table and counters as one.
+//!
+//! Around them it does three things for the checkers. Each step says as an event what it was, what it gave and
+//! the digest of the state after it. The state has a name of its own, given when it is founded and handed on
+//! with it, so that the checkers can tell two states of one group apart. And it knows the place of the last
+//! step, so that a reader can say what it has seen.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use antiphon_core::wire::Incarnation;
+use antiphon_replica::counters::{self, CounterTable};
+use antiphon_replica::locks::{self, LockTable};
+use antiphon_replica::map::{self, MapMachine};
+use antiphon_replica::{AgreedTime, At, Change, Machine, RestoreError};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::trace::hash;
+
+/// A command, with a number that no other command of the run has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The number.
+    pub op: u64,
+    /// For which part.
+    pub what: What,
+}
+
+/// For which part a command is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// The map.
+    Map(map::Command),
+    /// The locks.
+    Locks(locks::Command),
+    /// The counters.
+    Counters(counters::Command),
+}
+
+/// What a command gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The map's reply.
+    Map(Result<Vec<map::Written>, map::Refused>),
+    /// The lock table's reply.
+    Locks(Result<locks::Done, locks::Refused>),
+    /// The counters' reply.
+    Counters(Result<counters::Done, counters::Refused>),
+}
+
+/// One step of the machine, as it tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The name of the state.
+    pub state: u64,
+    /// The digest of the state after it.
+    pub digest: u64,
+    /// What it was.
+    pub what: Stepped,
+    /// What happened to locks.
+    pub locks: Vec<locks::Event>,
+    /// Keys whose entries went without a command.
+    pub expired: Vec<Bytes>,
+}
+
+/// What a step was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stepped {
+    /// A command of a member, and what it gave.
+    Command(Incarnation, Command, Reply),
+    /// A change of members.
+    Members(Change),
+    /// The agreed time reached a deadline.
+    Timeout,
+}
+
+/// The machine.
+#[derive(Clone)]
+pub struct Store {
+    map: MapMachine,
+    locks: LockTable,
+    counters: CounterTable,
+    state: u64,
+    index: u64,
+}
+
+/// The state of a [`Store`] at one point.
+pub struct Snapshot {
+    map: map::State,
+    locks: locks::State,
+    counters: counters::State,
+    state: u64,
+    index: u64,
+}
+
+impl Store {
+    /// A store in its first state, with the next name.
+    pub fn new(names: &Arc<AtomicU64>) -> Self {
+        Self {
+            map: MapMachine::new(map::Options::default()),
+            locks: LockTable::new(locks::Options::default()),
+            counters: CounterTable::new(counters::Options::default()),
+            state: names.fetch_add(1, Ordering::Relaxed),
+            index: 0,
+        }
+    }
+
+    /// The name of the state, and the place of its last step.
+    pub fn place(&self) -> (u64, u64) {
+        (self.state, self.index)
+    }
+
+    /// The map.
+    pub fn map(&self) -> &MapMachine {
+        &self.map
+    }
+
+    /// The locks.
+    pub fn locks(&self) -> &locks::State {
+        self.locks.state()
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &counters::State {
+        self.counters.state()
+    }
+
+    fn sum(&self) -> u64 {
+        let parts = [self.map.digest(), self.locks.digest(), self.counters.digest()];
+        let bytes = parts.map(|part| part.unwrap_or_default().to_le_bytes());
+        hash(bytes.as_flattened(), 0)
+    }
+
+    fn step(
+        &mut self,
+        at: At,
+        what: Stepped,
+        locks: Vec<locks::Event>,
+        changed: Vec<map::Changed>,
+        events: &mut Vec<Step>,
+    ) {
+        self.index = at.index;
+        let by_itself = |changed: &map::Changed| matches!(changed.now, map::Now::Expired | map::Now::Evicted);
+        let expired = changed.into_iter().filter(by_itself).map(|changed| changed.key);
+        events.push(Step {
+            state: self.state,
+            digest: self.sum(),
+            what,
+            locks,
+            expired: expired.collect(),
+        });
+    }
+}
+
+impl Machine for Store {
+    type Command = Command;
+    type Reply = Reply;
+    type Event = Step;
+    type Snapshot = Snapshot;
+
+    fn apply(&mut self, at: At, from: Incarnation, command: Command, events: &mut Vec<Step>) -> Reply {
+        let (mut locks, mut changed) = (Vec::new(), Vec::new());
+        let reply = match command.what.clone() {
+            What::Map(command) => Reply::Map(self.map.apply(at, from, command, &mut changed)),
+            What::Locks(command) => Reply::Locks(self.locks.apply(at, from, command, &mut locks)),
+            What::Counters(command) => {
+                Reply::Counters(self.counters.apply(at, from, command, &mut Vec::new()))
+            }
+        };
+        let what = Stepped::Command(from, command, reply.clone());
+        self.step(at, what, locks, changed, events);
+        reply
+    }
+
+    fn members(&mut self, at: At, change: &Change, events: &mut Vec<Step>) {
+        let mut locks = Vec::new();
+        self.locks.members(at, change, &mut locks);
+        self.step(at, Stepped::Members(change.clone()), locks, Vec::new(), events);
+    }
+
+    fn deadline(&self) -> Option<AgreedTime> {
+        self.map.deadline().into_iter().chain(self.locks.deadline()).min()
+    }
+
+    fn timeout(&mut self, at: At, events: &mut Vec<Step>) {
+        let (mut locks, mut changed) = (Vec::new(), Vec::new());
+        self.map.timeout(at, &mut changed);
+        self.locks.timeout(at, &mut locks);
+        self.step(at, Stepped::Timeout, locks, changed, events);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            map: self.map.snapshot(),
+            locks: self.locks.snapshot(),
+            counters: self.counters.snapshot(),
+            state: self.state,
+            index: self.index,
+        }
+    }
+
+    fn write(snapshot: &Snapshot) -> Bytes {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(&snapshot.state.to_le_bytes());
+        bytes.extend_from_slice(&snapshot.index.to_le_bytes());
+        let parts = [
+            MapMachine::write(&snapshot.map),
+            LockTable::write(&snapshot.locks),
+            CounterTable::write(&snapshot.counters),
+        ];
+        for part in parts {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(&part);
+        }
+        bytes.into()
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), RestoreError> {
+        let mut rest = state;
+        let (name, index) = (number(&mut rest)?, number(&mut rest)?);
+        self.map.restore(part(&mut rest)?)?;
+        self.locks.restore(part(&mut rest)?)?;
+        self.counters.restore(part(&mut rest)?)?;
+        (self.state, self.index) = (name, index);
+        Ok(())
+    }
+
+    fn digest(&self) -> Option<u64> {
+        Some(self.sum())
+    }
+
+    fn definition(&self) -> String {
+        let (map, locks, counters) = (
+            self.map.definition(),
+            self.locks.definition(),
+            self.counters.definition(),
+        );
+        format!("store 1: {map}; {locks}; {counters}")
+    }
+}
+
+fn short() -> RestoreError {
+    RestoreError {
+        reason: "the state of a store breaks off".to_owned(),
+    }
+}
+
+fn number(rest: &mut &[u8]) -> Result<u64, RestoreError> {
+    let (bytes, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+    *rest = after;
+    Ok(u64::from_le_bytes(*bytes))
+}
+
+fn part<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], RestoreError> {
+    let length = number(rest)?;
+    let length = usize::try_from(length).map_err(|_| short())?;
+    let (bytes, after) = rest.split_at_checked(length).ok_or_else(short)?;
+    *rest = after;
+    Ok(bytes)
+}
