@@ -145,9 +145,11 @@ fn receipts<M: Name, P: Name>(
         )
     });
     for (at, fate) in &tell.fates {
-        let mut stays = account.stays.iter().filter(|who| who.member == to);
+        // A receiver that starts over may have held back all that it took, and its first view as well.
+        let mut stays = account.stays.iter().filter(|who| who.member == to).peekable();
+        let started_over = stays.peek().is_none() || stays.any(|who| !who.whole);
         let truthful = match fate {
-            Fate::Delivered => !delivered.is_empty() || stays.any(|who| !who.whole),
+            Fate::Delivered => !delivered.is_empty() || started_over,
             Fate::NotDelivered => delivered.is_empty(),
             Fate::Unknown => true,
         };
