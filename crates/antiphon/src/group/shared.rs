@@ -188,6 +188,30 @@ impl GroupShared {
         }
     }
 
+    /// Takes a message of a member that has read of so many of its removals.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn accept_in(&self, epoch: u64, payload: &[u8], wake: &Wake) -> Result<(), SendError> {
+        self.outbox.accept_in(epoch, payload)?;
+        self.wake(wake);
+        Ok(())
+    }
+
+    /// Whether a member that has read of so many of its removals may act as one: it is in the group's primary
+    /// view, and the others have not gone on without it (R7). Asks the clock, not the driver, which may have
+    /// been stopped as well.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn is_good(&self, epoch: u64) -> bool {
+        *self.membership.borrow() == Membership::Member
+            && !self.bound.is_over()
+            && self.outbox.epoch() == epoch
+    }
+
+    /// Told when messages were taken, and when that may have become possible.
+    #[cfg(feature = "blocks")]
+    pub(crate) fn room(&self) -> &Notify {
+        &self.room
+    }
+
     /// What became of a message.
     pub(crate) async fn fate(&self, ticket: Ticket) -> Outcome {
         let _waiting = Waiting { shared: self, ticket };
